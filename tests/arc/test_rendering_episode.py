@@ -11,10 +11,10 @@ from phalanx.arc.actions import MaskAction, PointAction
 from phalanx.arc.env import StepInfo
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import OPERATIONS
-from phalanx.arc.rendering import EpisodeFrame, animate_episode, draw_episode, episode_frames, frame
+from phalanx.arc.rendering import EpisodeFrame, draw_episode, episode_frames, frame
 from phalanx.core.autoreset import AutoResetInfo
 from phalanx.core.episodes import Trajectory
-from tests.helpers.arc_drawings import DONE, DOT, SMALL, SVG, of_class, parsed, played, started, words
+from tests.helpers.arc_drawings import DONE, DOT, SMALL, of_class, parsed, played, started, words
 
 
 def test_frames_follow_an_episode_and_stop_where_it_ends() -> None:
@@ -162,17 +162,3 @@ def test_a_film_strip_wraps_into_rows_of_five() -> None:
 def test_a_strip_of_nothing_is_refused(frames: list[EpisodeFrame], most: int) -> None:
     with pytest.raises(ValueError, match="at least"):
         draw_episode(frames, max_frames=most)
-
-
-def test_an_animation_shows_each_frame_for_its_share_of_the_time_and_rests_on_the_last() -> None:
-    root = parsed(animate_episode([frame(SMALL, operation=0, step=i) for i in range(4)], seconds=0.5))
-    animations = list(root.iter(f"{SVG}animate"))
-    assert [(a.get("values"), a.get("keyTimes")) for a in animations] == [
-        ("visible;hidden", "0;0.25"),
-        ("hidden;visible;hidden", "0;0.25;0.5"),
-        ("hidden;visible;hidden", "0;0.5;0.75"),
-        ("hidden;visible", "0;0.75"),
-    ]
-    assert {a.get("dur") for a in animations} == {"2s"}
-    still = [group.get("visibility") for group in root.iter(f"{SVG}g") if group.get("visibility")]
-    assert still == ["hidden", "hidden", "hidden", "visible"]

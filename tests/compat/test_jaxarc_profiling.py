@@ -14,15 +14,14 @@ from phalanx.compat.jaxarc.batch_processing import (
     analyze_memory_usage,
     find_optimal_batch_size,
     inspect_batch_states,
-    stack_states,
     warm_up_batch_functions,
 )
 from phalanx.core.vector import _reset, _step
-from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig, walker
+from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig
 
 
 def test_the_search_tries_powers_of_two_and_picks_the_fastest(capsys, monkeypatch):
-    seconds = iter([1.0, 1.0, 1.0, 0.4, 1.0, 2.0])  # reset and step of sizes 1, 2 and 4
+    seconds = iter([1.0, 0.4, 2.0])  # steps of sizes 1, 2 and 4
 
     def timed(call):
         call()
@@ -35,12 +34,10 @@ def test_the_search_tries_powers_of_two_and_picks_the_fastest(capsys, monkeypatc
         "per_env_time": 0.2,
         "throughput": 5.0,
         "total_time": 0.4,
-        "reset_time": 1.0,
-        "reset_throughput": 2.0,
     }
     assert best == 2
     printed = capsys.readouterr().out
-    assert "Batch   2: 200.0000ms/env, 5 steps/sec, 2 resets/sec" in printed
+    assert "Batch   2: 200.0000ms/env, 5 steps/sec\n" in printed
     assert printed.endswith("\nOptimal batch size: 2\n")
 
 
@@ -54,7 +51,7 @@ def test_the_search_ends_where_memory_does(capsys, monkeypatch):
     def measure(environment, batch_size, repeats):
         if batch_size == 4:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-        return {"per_env_time": 1.0, "throughput": 1.0 * batch_size, "reset_throughput": 1.0}
+        return {"per_env_time": 1.0, "throughput": 1.0 * batch_size}
 
     monkeypatch.setattr(profiling, "_measure_batch_size", measure)
     best, results = find_optimal_batch_size(Corridor(), max_batch_size=64)
@@ -141,20 +138,3 @@ def test_states_with_grids_are_shown_as_grids(capsys):
     assert [row["index"] for row in rows] == [0, 1]
     printed = capsys.readouterr().out
     assert printed.startswith("Batch size: 2\nGrid shape: (2, 2)\n\nEnvironment 0:\n  Step count: 4\n")
-
-
-def test_other_states_are_shown_leaf_by_leaf(capsys):
-    rows = inspect_batch_states(stack_states([walker(3, clock=2), walker(5)]), indices=[1])
-    assert rows == [
-        {
-            "index": 1,
-            "position": 5,
-            "clock": 0,
-            "key": "uint32[2]",
-            "terminated": False,
-            "truncated": False,
-        }
-    ]
-    assert "Walker has no grids; showing its leaves" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="every leaf needs a leading batch axis"):
-        inspect_batch_states(walker(0))

@@ -87,7 +87,7 @@ def test_every_size_of_batch_uses_one_compiled_shape():
 def test_what_cannot_form_a_batch_is_refused_in_words():
     with pytest.raises(ValueError, match="need at least one state, got an empty list"):
         stack_states([])
-    with pytest.raises(ValueError, match="cannot pad an empty list of actions"):
+    with pytest.raises(ValueError, match="need at least one action, got an empty list"):
         pad_actions([], 4)
     with pytest.raises(ValueError, match="cannot pad 3 states to 2; increase the size or split the list"):
         pad_states([walker(0)] * 3, 2)

@@ -89,6 +89,7 @@ def test_bad_questions_are_refused_in_words() -> None:
         ("ant(X,kim)", "no predicate 'ant'.*'aunt'"),
         ("aunt(X,kin)", "no constant 'kin'.*'kim'"),
         ("aunt(X,Y)", "two variables"),
+        ("aunt(X,X)", r"aunt\(X,X\) has a variable twice"),
         ("aunt", "not an atom"),
     ):
         with pytest.raises(ValueError, match=said):

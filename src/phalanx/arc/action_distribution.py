@@ -49,7 +49,7 @@ class ArcLogits(eqx.Module):
     operations: Float[Array, " operations"]
     """One logit per allowed operation."""
     selections: tuple[SelectionLogits, ...]
-    """Logits of the selected cells: one entry for a point, or two entries for the two corners of a box."""
+    """Logits of the selected cells. There is one entry for a point, and two for the corners of a box."""
     groups: tuple[int, ...] | None = eqx.field(static=True, default=None)
     """For each operation, the index on the `groups` axis of the `selections` that it uses. If None, the i-th
     operation uses index i."""
@@ -59,7 +59,7 @@ class _SelectionDistribution(eqx.Module):
     """Distribution of one selected cell, for each group of operations that share their selection logits."""
 
     axes: tuple[Float[Array, "groups _"], ...]
-    """Log-probabilities: one array over all cells, or two arrays over rows and columns."""
+    """Log-probabilities, either as one array over all cells or as two arrays over rows and columns."""
     columns: int = eqx.field(static=True)
     """Width of the canvas."""
 
@@ -67,9 +67,8 @@ class _SelectionDistribution(eqx.Module):
         return sum((entropy(axis) for axis in self.axes), jnp.zeros(self.axes[0].shape[0]))
 
     def sample(self, uniforms: Float[Array, " axes"], group: Int32[Array, ""]) -> tuple[Array, Array]:
-        return self._cell(
-            [sample_by_uniform(u, axis[group]) for u, axis in zip(uniforms, self.axes, strict=True)]
-        )
+        pairs = zip(uniforms, self.axes, strict=True)
+        return self._cell([sample_by_uniform(uniform, axis[group]) for uniform, axis in pairs])
 
     def mode(self, group: Int32[Array, ""]) -> tuple[Array, Array]:
         return self._cell([jnp.argmax(axis[group]).astype(jnp.int32) for axis in self.axes])
@@ -87,7 +86,8 @@ class _SelectionDistribution(eqx.Module):
 
 
 class ArcDistribution(eqx.Module):
-    """Distribution over ARC actions: an operation, and a point or box that depends on the operation.
+    """Distribution over ARC actions. It is a distribution of the operation, and of a point or box given the
+    operation.
 
     Illegal operations have probability zero. Cells outside the working grid also have probability zero,
     except for the operation Resize, which may select any cell of the canvas.
@@ -96,7 +96,7 @@ class ArcDistribution(eqx.Module):
     operations: Float[Array, " operations"]
     """Log-probabilities of the operations in `ids`, in the same order."""
     selections: tuple[_SelectionDistribution, ...]
-    """Distribution of each selected cell: one for a point, two for the corners of a box."""
+    """Distribution of each selected cell. There is one for a point, and two for the corners of a box."""
     ids: tuple[int, ...] = eqx.field(static=True)
     """Ids of the operations that the config allows."""
     groups: tuple[int, ...] = eqx.field(static=True)
@@ -128,11 +128,8 @@ class ArcDistribution(eqx.Module):
         axes = len(self.selections[0].axes)
         uniforms = jax.random.uniform(key, (1 + len(self.selections) * axes,))
         choice = sample_by_uniform(uniforms[0], self.operations)
-        cells = [
-            selection.sample(uniforms[1 + axes * number :][:axes], self._group(choice))
-            for number, selection in enumerate(self.selections)
-        ]
-        return self._action(choice, cells)
+        parts = zip(self.selections, uniforms[1:].reshape(-1, axes), strict=True)
+        return self._action(choice, [part.sample(numbers, self._group(choice)) for part, numbers in parts])
 
     def mode(self) -> PointAction | BboxAction:
         """Return the most probable operation with its most probable cells. This is not always the most
@@ -208,7 +205,7 @@ def _selection_distribution(
 
 
 def category_groups(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Assign each operation to the group of its category; return the group indices. Resize has a group of its
+    """Return the index of each operation's group, which is that of its category. Resize has a group of its
     own, because it can select cells outside the working grid."""
     kinds = ["resize" if i == Operation.RESIZE else OPERATIONS[i].category for i in ids]
     order = list(dict.fromkeys(kinds))

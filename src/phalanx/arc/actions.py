@@ -226,7 +226,7 @@ def encode_action(action: Action, batch: tuple[int, ...], grid_shape: tuple[int,
 
     Args:
         action: One action, or a batch.
-        batch: Expected batch shape; empty for a single action.
+        batch: Expected batch shape, which is empty for a single action.
         grid_shape: Height and width of the canvas.
     """
     name = type(action).__name__

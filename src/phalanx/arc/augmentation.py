@@ -130,12 +130,12 @@ def _permute_colors(
 
 
 def _flip_columns(planes: Planes, widths: Sides) -> Planes:
-    """Flip horizontally: reverse all 32 bits and shift them back by the unused width."""
+    """Flip horizontally, by reversing all 32 bits and shifting them back by the unused width."""
     return reverse_columns(planes, _WORD) >> (_WORD - widths).astype(jnp.uint32)[..., None, None]
 
 
 def _flip_rows(planes: Planes, heights: Sides) -> Planes:
-    """Flip vertically: row r becomes row height - 1 - r."""
+    """Flip vertically, such that row r becomes row height - 1 - r."""
     rows = heights[..., None] - 1 - jnp.arange(_WORD)
     found = jnp.take_along_axis(planes, jnp.clip(rows, 0, _WORD - 1)[..., None, :], axis=-1)
     return jnp.where((rows >= 0)[..., None, :], found, jnp.uint32(0))

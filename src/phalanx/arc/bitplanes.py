@@ -16,6 +16,8 @@ NUM_PLANES = 4
 
 Rows = UInt32[Array, "*batch rows"]
 """A mask of cells as one uint32 per row."""
+Cells = Int8[Array, "*batch rows columns"]
+"""Colors of grids on a canvas, -1 outside the grids."""
 Side = Int[Array, "*batch"]
 """Height or width of grids."""
 
@@ -74,9 +76,7 @@ def unpack_mask(bits: Rows, columns: int) -> Bool[Array, "*batch rows columns"]:
 
 
 @partial(jax.jit, static_argnums=2, inline=True)
-def unpack_cells(
-    planes: UInt32[Array, "*batch 4 rows"], inside: Rows, columns: int
-) -> Int8[Array, "*batch rows columns"]:
+def unpack_cells(planes: UInt32[Array, "*batch 4 rows"], inside: Rows, columns: int) -> Cells:
     """Convert bit-planes to colors.
 
     Args:

@@ -19,7 +19,7 @@ GENERATED = "generated"
 """Value of `DatasetConfig.source` for generated tasks."""
 
 SelectionFormat = Literal["point", "bbox", "mask"]
-"""How an action selects cells: one cell, a rectangle, or any set of cells."""
+"""Format in which an action selects one cell, a rectangle, or any set of cells."""
 Mode = Literal["training", "evaluation"]
 InitialGrid = Literal["input", "blank", "random", "demonstration"]
 INITIAL_GRIDS: tuple[InitialGrid, ...] = get_args(InitialGrid)
@@ -92,10 +92,11 @@ class DatasetConfig(Config):
 
 
 class ActionConfig(Config):
-    """Action format and allowed operations."""
+    """Format of actions, and the operations that the agent may use."""
 
     selection_format: SelectionFormat = "point"
-    """How an action selects cells: `point` (one cell), `bbox` (a rectangle) or `mask` (any set of cells)."""
+    """Format in which an action selects cells. A `point` is one cell, a `bbox` is a rectangle, and a `mask`
+    is any set of cells."""
     allowed_operations: tuple[int, ...] | None = None
     """Ids of the operations that the agent may use, each 0 to 41. If None, all 42 operations are allowed."""
 

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int8, Int32, PyTree, UInt32
+from jaxtyping import Array, Bool, Float32, Int8, Int32, PyTree
 
 from phalanx.arc import backends, evaluation_mode, reward as rewards, task_sampling, text
 from phalanx.arc.actions import Action, action_space, encode_action, legal_operations, random_action
@@ -24,6 +24,7 @@ from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.reward import RewardFunction, RewardWeights, StepInfo
 from phalanx.arc.state import NUM_BOARDS, ArcState, Register, blank_states, replace_fields
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
+from phalanx.arc.task_sampling import StartBits
 from phalanx.arc.tasks import ArcTask, as_grid
 from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key, Keys, TracedEnvironment
@@ -88,7 +89,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     reward_function: RewardFunction | None = None
     """Custom reward function. If None, the default reward is used."""
     answers: HiddenTestOutputs | None = None
-    """Hidden test outputs in evaluation mode; None in training mode."""
+    """Hidden test outputs in evaluation mode, or None in training mode."""
 
     version: ClassVar[int] = 2
     config_type: ClassVar = ArcConfig
@@ -255,9 +256,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         if not 0 <= index < len(self.task_buffer):
             raise ValueError(f"task {index} does not exist: there are {len(self.task_buffer)} tasks")
         state, _ = self.batch_reset_to(jnp.int32(index), jnp.int32(pair))
-        changed: ArcState = backends.replace_grid(
-            self.config, self.task_arrays, state.detach(), pack_grid(cells, rows), *cells.shape
-        )
+        planes, size = pack_grid(cells, rows), np.array(cells.shape)
+        changed: Any = backends.replace_grid(self.config, self.task_arrays, state.detach(), planes, size)
         return replace_fields(changed, tasks=state.tasks, submission=state.submission)
 
     def batch_reset_where(
@@ -267,7 +267,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         if self.answers is not None:
             states = replace_fields(states, tasks=self._visible_tasks)
             return super().batch_reset_where(mask, keys, states, observations)
-        zeros = jnp.zeros((mask.shape[0], task_sampling.NUM_START_BITS), jnp.uint32)
+        zeros = jnp.zeros((mask.shape[0], 3), jnp.uint32)
         shared = (self.task_arrays, self._cumulative_weights)
         start_bits = map_where(task_sampling.sample_start, mask, keys, zeros, shared=shared)
         grid = observations.working_grid if isinstance(observations, ArcObservation) else observations
@@ -392,11 +392,10 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         if final and (count := settings.num_samples):
             pass_at_k = tuple(k for k in settings.pass_at_k if k <= count)
             seed = command.seed if command else 0
-            results.append(
-                evaluation.evaluate(
-                    network, mode="sampled", num_samples=count, pass_at_k=pass_at_k, seed=seed
-                )
+            sampled = evaluation.evaluate(
+                network, mode="sampled", num_samples=count, pass_at_k=pass_at_k, seed=seed
             )
+            results.append(sampled)
         return results
 
     def fingerprint(self) -> str:
@@ -419,7 +418,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return ("svg", "ansi", "rgb_array")
 
     def render(self, state: ArcState, mode: str = "svg") -> Any:
-        """Draw a state: the input, the working grid and, in training mode, the target.
+        """Draw the input, the working grid and, in training mode, the target of a state.
 
         Args:
             state: A single state.
@@ -498,12 +497,12 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             return None
         return task_sampling.cumulative_weights(self.task_weights, self.task_arrays)
 
-    def _sample_start(self, key: Key, cumulative: Float32[Array, " tasks"] | None) -> UInt32[Array, "3"]:
+    def _sample_start(self, key: Key, cumulative: Float32[Array, " tasks"] | None) -> StartBits:
         bits = task_sampling.sample_start(key, self.task_arrays, cumulative)
         # In evaluation mode, an episode starts with the first test pair.
         return bits if self.answers is None else bits.at[1].set(0)
 
-    def _start(self, start_bits: UInt32[Array, "*batch 3"]) -> ResetResult:
+    def _start(self, start_bits: StartBits) -> ResetResult:
         grid: Array | None
         bits = start_bits
         if self.answers is not None:

@@ -254,6 +254,7 @@ class ArcEvaluation:
         )
 
 
+@functools.lru_cache(maxsize=8)
 def held_out_environment(config: ArcConfig, settings: ArcEvaluationConfig) -> "ArcEnvironment":
     """Return the environment that evaluations of a training run use. It is cached.
 
@@ -261,18 +262,13 @@ def held_out_environment(config: ArcConfig, settings: ArcEvaluationConfig) -> "A
         config: Settings of the training environment.
         settings: Selects the tasks to evaluate on.
     """
+    from phalanx.arc.env import ArcEnvironment
+
     dataset = config.dataset
     if settings.split != dataset.split:
         dataset = dataset.model_copy(update={"split": settings.split, "num_tasks": settings.num_tasks})
     episode = config.episode.model_copy(update={"mode": "evaluation"})
-    return _create_environment(config.model_copy(update={"dataset": dataset, "episode": episode}))
-
-
-@functools.lru_cache(maxsize=8)
-def _create_environment(config: ArcConfig) -> "ArcEnvironment":
-    from phalanx.arc.env import ArcEnvironment
-
-    return ArcEnvironment.create(config)
+    return ArcEnvironment.create(config.model_copy(update={"dataset": dataset, "episode": episode}))
 
 
 def copy_solves(task: ArcTask) -> bool:

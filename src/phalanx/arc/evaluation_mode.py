@@ -1,5 +1,5 @@
-"""Evaluation mode: one grid per test pair of a task, hidden test outputs, and scores after the last
-submission.
+"""Evaluation mode, in which the agent edits one grid per test pair of a task, and the submitted grids are
+compared with the hidden test outputs after the last submission.
 
 The backends get the tasks without their test outputs, so nothing they compute can reveal an answer. This
 module stores the grids of the other test pairs and compares the submitted grids with the hidden outputs.
@@ -30,6 +30,7 @@ from phalanx.arc.state import (
     vmap_batch,
 )
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
+from phalanx.arc.task_sampling import StartBits
 from phalanx.core.vector import select_rows
 
 PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
@@ -42,7 +43,7 @@ class HiddenTestOutputs(NamedTuple):
     planes: UInt32[Array, "*groups tasks tests 4 rows"]
     """Bit-planes of the outputs. They are zero where a task has fewer test pairs or an output is unknown."""
     sizes: Int32[Array, "*groups tasks tests 2"]
-    """Height and width of each output; 0 if there is none."""
+    """Height and width of each output. Both are 0 if there is no output."""
 
 
 def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, HiddenTestOutputs | None]:
@@ -81,20 +82,15 @@ def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArr
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
-def start_bits_per_test(
-    start_bits: UInt32[Array, "*batch 3"], num_tests: int
-) -> UInt32[Array, "*batch tests 3"]:
-    """Compute the start bits for every test pair of each episode's task. Start bits are defined in
-    `NUM_START_BITS`."""
+def start_bits_per_test(start_bits: StartBits, num_tests: int) -> UInt32[Array, "*batch tests 3"]:
+    """Compute the start bits for every test pair of each episode's task."""
     number = jnp.arange(num_tests, dtype=jnp.uint32)
     task, noise = start_bits[..., 0, None], start_bits[..., 2, None] * jnp.uint32(0x85EBCA6B) ^ number
     return jnp.stack(jnp.broadcast_arrays(task, number, noise), axis=-1)
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
-def start(
-    config: ArcConfig, tasks: TaskArrays, start_bits: UInt32[Array, "*batch 3"], starts: ArcState
-) -> ArcState:
+def start(config: ArcConfig, tasks: TaskArrays, start_bits: StartBits, starts: ArcState) -> ArcState:
     """Create the first states of episodes.
 
     Args:
@@ -104,14 +100,13 @@ def start(
         starts: First states of all test pairs of each episode's task, with batch shape [*batch, tests].
     """
 
-    def start_one(bits: UInt32[Array, "3"], starts: ArcState) -> ArcState:
+    def start_one(bits: StartBits, starts: ArcState) -> ArcState:
         tests = starts.similarity.shape[0]
         count = jnp.clip(tasks.table[starts.task_index[0], 2], 1, tests).astype(jnp.uint32)
         grids, sizes = starts.boards[:, WORKING], starts.registers[:, SIZE]
-        no_grids, no_sizes = (
-            jnp.zeros((config.episode.attempts, *leaf.shape), leaf.dtype) for leaf in (grids, sizes)
-        )
-        submission = SubmissionState(grids, sizes, no_grids, no_sizes, jnp.int32(0))
+        attempts = config.episode.attempts
+        blank = [jnp.zeros((attempts, *leaf.shape), leaf.dtype) for leaf in (grids, sizes)]
+        submission = SubmissionState(grids, sizes, blank[0], blank[1], jnp.int32(0))
         return replace_fields(starts[bits[1] % count], submission=submission)
 
     return vmap_batch(start_one, start_bits.shape[:-1])(start_bits, starts)
@@ -211,7 +206,7 @@ def _score(
     submitted: UInt32[Array, "attempts tests 4 rows"],
     sizes: Int32[Array, "attempts tests 2"],
 ) -> Float32[Array, " tests"]:
-    """Return, for each test pair, the similarity of the best submission to the output; 0 if nothing was
+    """Return, for each test pair, the similarity of the best submission to the output, or 0 if nothing was
     submitted."""
     common = jnp.minimum(sizes, target_size)
     unequal = functools.reduce(jnp.bitwise_or, jnp.moveaxis(submitted ^ target, -2, 0))

@@ -74,7 +74,13 @@ class ExpertEpisodes:
     def _replay(self, episodes: np.ndarray, batch_size: int, step: Any) -> ExpertEpisodeBatch:
         # The last batch is filled up with copies of its episodes, so that one compilation serves all batches.
         slots = np.resize(episodes, batch_size)
-        operations, selections = self._pad_plans(slots)
+        plans = [self.plans[slot] for slot in slots]
+        shape, cells = (len(plans), max(map(len, plans))), plans[0].selections
+        operations = np.full(shape, -1, np.int32)  # -1 after the end of a plan
+        selections = np.zeros((*shape, *cells.shape[1:]), cells.dtype)
+        for row, plan in enumerate(plans):
+            operations[row, : len(plan)] = plan.operations
+            selections[row, : len(plan)] = plan.selections
         valid = operations >= 0
         valid[len(episodes) :] = False
         starts = jnp.asarray(self.tasks[slots]), jnp.asarray(self.pairs[slots])
@@ -90,19 +96,6 @@ class ExpertEpisodes:
             action_from_arrays(operations[valid], selections[valid]),
             np.broadcast_to(slots[:, None], valid.shape)[valid].astype(np.int32),
         )
-
-    def _pad_plans(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the operations and selected cells of some episodes, with leading axes [episodes, steps]. The
-        operation is -1 after the end of a plan."""
-        plans = [self.plans[episode] for episode in episodes]
-        shape = len(plans), max(map(len, plans))
-        cells = plans[0].selections
-        operations = np.full(shape, -1, np.int32)
-        selections = np.zeros((*shape, *cells.shape[1:]), cells.dtype)
-        for row, plan in enumerate(plans):
-            operations[row, : len(plan)] = plan.operations
-            selections[row, : len(plan)] = plan.selections
-        return operations, selections
 
     def _check(self, grids: np.ndarray, episodes: np.ndarray) -> None:
         """Raise an error if an episode does not end with the correct grid."""

@@ -34,7 +34,7 @@ class OperationInfo:
     name: str
     """Short name for display."""
     category: str
-    """Category: `fill`, `flood fill`, `move`, `transform`, `clipboard`, `grid`, `submit` or `pair`."""
+    """One of `fill`, `flood fill`, `move`, `transform`, `clipboard`, `grid`, `submit` and `pair`."""
     text: str
     """One sentence that describes the effect of the operation."""
 

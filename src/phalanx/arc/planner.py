@@ -78,7 +78,7 @@ def plan_pair(
         grid_shape: Height and width of the environment's canvas.
         allowed_operations: Ids of the operations that the plan may use. If None, all are allowed.
         start: Current working grid. If None, the plan starts from the input.
-        submit: Whether the plan ends with Submit.
+        submit: Append Submit to the plan.
 
     >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
     [26]
@@ -112,7 +112,7 @@ def solution_actions(
         selection_format: `point`, `bbox` or `mask`.
         grid_shape: Height and width of the environment's canvas.
         allowed_operations: Ids of the operations that may be used. If None, all are allowed.
-        submit: Whether the actions end with Submit.
+        submit: Append Submit to the actions.
     """
     config = _config(selection_format, grid_shape, allowed_operations)
     return solution_plan(task, pair, config, submit=submit).actions()

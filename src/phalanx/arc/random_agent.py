@@ -81,7 +81,7 @@ class RandomAgent(_RandomSettings):
         Args:
             agent_state: State of the agent.
             state: State of the environment.
-            config: Config or environment that determines the allowed operations.
+            config: Config or environment that determines the allowed operations. None allows all.
 
         Returns:
             The action and the next state of the agent.
@@ -134,8 +134,9 @@ def _arc_actions(agent: _RandomSettings, states: ArcState, key: Key) -> Action:
         in_columns = jnp.arange(columns) < width[..., None, None]
         return MaskAction(operation=operation, selection=(cells == 1) & in_rows & in_columns)
     bounds = itertools.cycle((height, width))
-    cells = [_below(bits[..., word], bound) for word, bound in zip(range(1, num_words), bounds, strict=False)]
-    return (PointAction if agent.selection_format == "point" else BboxAction)(operation, *cells)
+    words = range(1, num_words)
+    corners = [_below(bits[..., word], bound) for word, bound in zip(words, bounds, strict=False)]
+    return (PointAction if agent.selection_format == "point" else BboxAction)(operation, *corners)
 
 
 def _below(bits: UInt32[Array, "*batch"], bound: Int32[Array, "*batch"]) -> Int32[Array, "*batch"]:

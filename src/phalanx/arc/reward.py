@@ -31,7 +31,7 @@ class StepInfo:
     similarity_improvement: Float32[Array, "*batch"] | float
     """Change in similarity in this step."""
     operation_type: Int32[Array, "*batch"] | int
-    """Id of the executed operation; -1 if the action was invalid or the episode had already ended."""
+    """Id of the executed operation, or -1 if the action was invalid or the episode had already ended."""
     step_count: Int32[Array, "*batch"] | int
     """Number of steps taken in this episode."""
     episode_done: Bool[Array, "*batch"] | bool
@@ -66,7 +66,7 @@ class StepInfo:
         Args:
             before: Similarity before the step.
             state: State after the step.
-            operation: Id of the executed operation; -1 if the action was invalid.
+            operation: Id of the executed operation, or -1 if the action was invalid.
         """
         names = ("step_count", "episode_done", "terminated", "truncated", "solved")
         flags = {name: getattr(state, name) for name in names}
@@ -99,7 +99,7 @@ class Transition(eqx.Module):
     """Similarity to the target after the step. If the step switches to another pair, this refers to the
     target of the new pair."""
     operation: Int32[Array, "*batch"]
-    """Id of the executed operation; -1 if the action was invalid."""
+    """Id of the executed operation, or -1 if the action was invalid."""
     is_invalid: Bool[Array, "*batch"]
     """True if the action was invalid. An invalid action only increases the step count."""
     is_submission: Bool[Array, "*batch"]

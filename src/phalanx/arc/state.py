@@ -48,7 +48,7 @@ class SubmissionState(eqx.Module):
     submitted_grids: UInt32[Array, "*batch attempts tests 4 rows"]
     """Bit-planes of the submitted grids of each attempt."""
     submitted_sizes: Int32[Array, "*batch attempts tests 2"]
-    """Height and width of the submitted grids; 0 for attempts that have not been submitted yet."""
+    """Height and width of the submitted grids. They are 0 for attempts that have not been submitted yet."""
     num_submissions: Int32[Array, "*batch"]
     """Number of submissions so far."""
 
@@ -73,11 +73,11 @@ class ArcState(eqx.Module):
     similarity: Float32[Array, "*batch"]
     """Similarity of the working grid to the target; see `similarity_score`."""
     tasks: TaskBuffer | TaskArrays | None = eqx.field(static=True)
-    """The tasks to which the indices refer; None if they are not attached."""
+    """The tasks to which the indices refer, or None if they are not attached."""
     columns: int = eqx.field(static=True)
     """Width of the canvas."""
     submission: SubmissionState | None = None
-    """Grids of all test pairs in evaluation mode; None in training mode."""
+    """Grids of all test pairs in evaluation mode, or None in training mode."""
 
     @property
     def grid_shape(self) -> tuple[int, int]:
@@ -86,7 +86,7 @@ class ArcState(eqx.Module):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """Batch shape; empty for a single state."""
+        """Shape of the batch, which is empty for a single state."""
         return self.similarity.shape
 
     @property
@@ -96,7 +96,7 @@ class ArcState(eqx.Module):
 
     @property
     def pair_index(self) -> Int32[Array, "*batch"]:
-        """Index of the pair in the task: demonstrations first, then tests."""
+        """Index of the pair in `ArcTask.pairs`, which starts with the demonstrations."""
         return self.registers[..., Register.PAIR]
 
     @property
@@ -116,7 +116,7 @@ class ArcState(eqx.Module):
 
     @property
     def last_operation(self) -> Int32[Array, "*batch"]:
-        """Id of the last valid operation; -1 at the start of an episode."""
+        """Id of the last valid operation, or -1 at the start of an episode."""
         return self.registers[..., Register.LAST_OPERATION]
 
     @property
@@ -174,8 +174,8 @@ class ArcState(eqx.Module):
 
     @property
     def clipboard(self) -> Int8[Array, "*batch rows columns"]:
-        """Colors of the object in the clipboard, in the top-left corner; -1 for cells that do not belong to
-        it."""
+        """Colors of the object in the clipboard, in the top-left corner. Cells that do not belong to it are
+        -1."""
         mask = self.boards[..., CLIPBOARD_MASK, :]
         return unpack_cells(self.boards[..., CLIPBOARD, :], mask, self.columns)
 
@@ -262,13 +262,9 @@ def vmap_batch(function: Callable[..., Any], batch_shape: tuple[int, ...]) -> Ca
 def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcState:
     """Return states filled with zeros, as placeholders for a reset."""
     rows, columns = grid_shape
-    return ArcState(
-        jnp.zeros((*batch, NUM_BOARDS, rows), jnp.uint32),
-        jnp.zeros((*batch, len(Register)), jnp.int32),
-        jnp.zeros(batch, jnp.float32),
-        None,
-        columns,
-    )
+    boards = jnp.zeros((*batch, NUM_BOARDS, rows), jnp.uint32)
+    registers = jnp.zeros((*batch, len(Register)), jnp.int32)
+    return ArcState(boards, registers, jnp.zeros(batch, jnp.float32), None, columns)
 
 
 def named_tasks(states: ArcState) -> TaskBuffer:

@@ -58,23 +58,18 @@ class TaskSubmission:
     fits_canvas: bool = True
     """True if the task fits on the canvas. Otherwise, `attempts` is empty."""
 
-    def is_correct(self, test: int) -> bool | None:
-        """Return whether one of the attempts at a test pair is correct; None if the output of the pair is
-        secret.
-
-        Args:
-            test: Index of the test pair.
-        """
-        output = self.task.tests[test].output
-        if output is None:
-            return None
-        return any(attempt[test] == output.tolist() for attempt in self.attempts)
+    @property
+    def correct(self) -> list[bool | None]:
+        """For each test pair, True if one of the attempts is correct, and None if the output is secret."""
+        return [
+            None if pair.output is None else any(grids[n] == pair.output.tolist() for grids in self.attempts)
+            for n, pair in enumerate(self.task.tests)
+        ]
 
     @property
     def solved(self) -> bool | None:
-        """Whether all test outputs are correct; None if one of the outputs is secret."""
-        correct = [self.is_correct(test) for test in range(len(self.task.tests))]
-        return None if None in correct else all(correct)
+        """True if all test outputs are correct, and None if one of the outputs is secret."""
+        return None if None in self.correct else all(self.correct)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +144,7 @@ class Submission:
                 "family": answer.task.family,
                 "solved": answer.solved,
                 "num_outputs": len(answer.task.tests),
-                "num_correct": sum(answer.is_correct(n) is True for n in range(len(answer.task.tests))),
+                "num_correct": answer.correct.count(True),
                 "submitted": any(grid is not None for attempt in answer.attempts for grid in attempt),
                 "fits_canvas": answer.fits_canvas,
                 "steps": list(answer.steps),
@@ -163,12 +158,10 @@ class Submission:
         lines = [f"{self.num_fitting} of {format_count(len(self.answers), 'task')} fit the canvas"]
         known = self.known
         if known:
-            outputs = [answer.is_correct(n) for answer in known for n in range(len(answer.task.tests))]
+            outputs = [correct for answer in known for correct in answer.correct]
             copied = sum(copy_solves(answer.task) for answer in known)
-            lines.append(
-                f"solved: {_fraction(self.num_solved, len(known))}, "
-                f"{sum(map(bool, outputs))} of {len(outputs)} outputs"
-            )
+            solved = _fraction(self.num_solved, len(known))
+            lines.append(f"solved: {solved}, {outputs.count(True)} of {len(outputs)} outputs")
             baselines = f"Baselines: submitting the input solves {_fraction(copied, len(known))}"
             if self.random is not None:
                 baselines += f", random actions {self.random.num_solved}"
@@ -206,26 +199,22 @@ class Submission:
     def draw_failures(self, max_tasks: int = 24) -> draw.Drawing:
         """Draw the submitted and the expected outputs of the first `max_tasks` tasks that are wrong or have
         secret outputs."""
-        from phalanx.arc.rendering.svg_task import FailedOutput, draw_failed_outputs
+        from phalanx.arc.rendering.svg_task import draw_failed_outputs
 
         failed = [answer for answer in self.answers if answer.fits_canvas and not answer.solved]
-        outputs = [
-            FailedOutput(
-                f"{answer.task.id}{f', test {test + 1}' if len(answer.task.tests) > 1 else ''}",
-                np.asarray(pair.input),
-                None if (grid := answer.attempts[0][test]) is None else np.array(grid, np.int8),
-                pair.output,
-            )
-            for answer in failed[:max_tasks]
-            for test, pair in enumerate(answer.task.tests)
-            if not answer.is_correct(test)
-        ]
+        grids = {}
+        for answer in failed[:max_tasks]:
+            for test, pair in enumerate(answer.task.tests):
+                if not answer.correct[test]:
+                    suffix = f", test {test + 1}" if len(answer.task.tests) > 1 else ""
+                    submitted = answer.attempts[0][test]
+                    predicted = None if submitted is None else np.array(submitted, np.int8)
+                    grids[f"{answer.task.id}{suffix}"] = (pair.input, predicted, pair.output)
         wrong = sum(answer.solved is False for answer in failed)
         fitting = [answer for answer in self.known if answer.fits_canvas]
         secret = f", {len(failed) - wrong} with secret outputs" if len(failed) > wrong else ""
-        return draw_failed_outputs(
-            outputs, f"Not solved: {wrong} of {format_count(len(fitting), 'task')} that fit{secret}"
-        )
+        title = f"Not solved: {wrong} of {format_count(len(fitting), 'task')} that fit{secret}"
+        return draw_failed_outputs(grids, title)
 
 
 def _fraction(number: int, total: int) -> str:
@@ -293,20 +282,19 @@ def submit(
     network: PolicyNetwork | None,
     *,
     attempts: int = 1,
-    greedy: bool = True,
     seed: int = 0,
     too_large: Sequence[ArcTask] = (),
 ) -> Submission:
     """Attempt every task with a policy.
 
-    Each attempt is a separate episode that starts without information about previous attempts. If the allowed
-    operations cannot switch between test pairs, each test pair is a separate episode.
+    Each attempt is a separate episode that starts without information about previous attempts. The first
+    attempt takes the most probable actions, and the others sample actions. If the allowed operations cannot
+    switch between test pairs, each test pair is a separate episode.
 
     Args:
         environment: Environment in evaluation mode.
-        network: Policy network. If None, a random policy is used, and `greedy` must be false.
+        network: Policy network. If None, all attempts take random actions.
         attempts: Number of attempts per task.
-        greedy: Take the most probable actions in the first attempt. All other attempts sample actions.
         seed: Random seed of sampled attempts.
         too_large: Tasks that do not fit on the canvas. They are included in the result without attempts.
     """
@@ -325,7 +313,7 @@ def submit(
     counts = np.zeros(NUM_OPERATIONS, np.int64)
     for attempt in range(attempts):
         keys = None
-        if attempt or not greedy:
+        if attempt or network is None:
             keys = episode_keys(f"{seed}/{attempt}", fingerprints, episodes[:, 1], 1)
         cells, sizes, lengths, used = run_episodes(
             _submitted, environment, act, episodes, keys, _BATCH_SIZE, record=True
@@ -346,7 +334,7 @@ def submit(
 
 def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
     """Attempt every task once with a random policy, as a baseline."""
-    return submit(environment, None, greedy=False, seed=seed)
+    return submit(environment, None, seed=seed)
 
 
 def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
@@ -393,7 +381,7 @@ def submit_grids(
         answers: One predicted grid per pair, -1 outside the grid.
 
     Returns:
-        Whether each answer is correct.
+        One boolean per pair, which is True if the answer is correct.
     """
     solved = np.zeros(len(pairs), bool)
     for first in range(0, len(pairs), _GRIDS_BATCH_SIZE):

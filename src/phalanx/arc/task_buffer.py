@@ -58,12 +58,12 @@ class TaskBuffer(Fingerprinted):
     tasks: tuple[ArcTask, ...]
     """The tasks, in the order of their indices."""
     pairs: np.ndarray
-    """Bit-planes of the pairs: uint32 [pairs, 2 (input, output), 4 planes, rows]."""
+    """Bit-planes of the input and output of each pair, uint32 [pairs, 2, 4, rows]."""
     sizes: np.ndarray
-    """Input height, input width, output height and output width of each pair: int32 [pairs, 4]. The output
+    """Input height, input width, output height and output width of each pair, int32 [pairs, 4]. The output
     size is 0 if there is no output."""
     table: np.ndarray
-    """Index of the first pair, number of demonstrations and number of tests of each task: int32 [tasks,
+    """Index of the first pair, number of demonstrations and number of tests of each task, int32 [tasks,
     3]."""
     _with_answers: "TaskBuffer | None" = None
     """If this buffer lacks the test outputs, the same tasks with them, for scoring only. Otherwise, None."""

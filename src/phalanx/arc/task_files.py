@@ -52,7 +52,7 @@ def find_task_files(source: Path) -> dict[str, list[tuple[Path, str]]]:
 
 
 def kaggle_split(path: Path) -> str:
-    """Return the split in the name of a Kaggle file; `UNDIVIDED` for other files.
+    """Return the split in the name of a Kaggle file, or `UNDIVIDED` for other files.
 
     >>> kaggle_split(Path("arc-agi_evaluation_challenges.json"))
     'evaluation'
@@ -71,7 +71,7 @@ def read_task_file(path: Path, family: str = "") -> list[ArcTask]:
 
     Args:
         path: The file.
-        family: Family of the tasks; empty if they have none.
+        family: Family of the tasks, or an empty string if they have none.
     """
     data = read_json(path)
     if not isinstance(data, dict):

@@ -10,9 +10,9 @@ from jaxtyping import Array, Float32, Int32, UInt32
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.environment import Key
 
-NUM_START_BITS = 3
-"""Number of uint32 values, called start bits, that determine the start of an episode: the task index, the
-pair index (modulo the number of pairs), and noise for a random initial grid."""
+StartBits = UInt32[Array, "*batch 3"]
+"""Numbers that determine the start of an episode: the task index, the pair index (modulo the number of
+pairs), and noise for a random initial grid."""
 
 
 def validate_task_weights(weights: object, num_tasks: int, padded_tasks: int) -> Float32[Array, " tasks"]:
@@ -54,9 +54,7 @@ def cumulative_weights(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> 
 
 
 @partial(jax.jit, inline=True)
-def sample_start(
-    key: Key, tasks: TaskArrays, cumulative: Float32[Array, " tasks"] | None
-) -> UInt32[Array, "3"]:
+def sample_start(key: Key, tasks: TaskArrays, cumulative: Float32[Array, " tasks"] | None) -> StartBits:
     """Sample the start bits of an episode.
 
     Args:
@@ -77,9 +75,7 @@ def sample_start(
 
 
 @partial(jax.jit, inline=True)
-def start_at(
-    task: Int32[Array, "*batch"], pair: Int32[Array, "*batch"], tasks: TaskArrays
-) -> UInt32[Array, "*batch 3"]:
+def start_at(task: Int32[Array, "*batch"], pair: Int32[Array, "*batch"], tasks: TaskArrays) -> StartBits:
     """Return the start bits of an episode on a given pair of a given task. Indices that are too large are
     taken modulo the number of tasks or pairs."""
     bits = task.astype(jnp.uint32) % tasks.num_tasks.astype(jnp.uint32), pair.astype(jnp.uint32)

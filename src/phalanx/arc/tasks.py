@@ -149,7 +149,8 @@ def _size(shape: tuple[int, ...]) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SolutionStep:
-    """One step of a known solution: an operation on a box of cells. The box includes both corners."""
+    """One step of a known solution, which applies an operation to a box of cells. The box includes both
+    corners."""
 
     operation: int
     """Id of the operation."""
@@ -182,7 +183,7 @@ class ArcTask(Fingerprinted):
     family: str = ""
     """Family of a generated task, or concept of a ConceptARC task. Empty for other tasks."""
     solutions: tuple[Solution, ...] = ()
-    """Known shortest solution of each pair, demonstrations first. Empty if the solutions are unknown."""
+    """Known shortest solution of each pair, in the order of `pairs`. Empty if the solutions are unknown."""
 
     def __post_init__(self) -> None:
         if not self.demos and not self.tests:
@@ -198,7 +199,7 @@ class ArcTask(Fingerprinted):
         Args:
             data: The JSON object. Test pairs may lack their output.
             id: Id of the task.
-            family: Family of the task; empty if it has none.
+            family: Family of the task, or an empty string if it has none.
             where: Prefix of error messages. If empty, the id is used. A message names the pair and the cell,
                 for example `007bbfb7: train[1].output: cell (0, 3) must be a color from 0 to 9, got 11`.
 
@@ -225,7 +226,7 @@ class ArcTask(Fingerprinted):
 
     @property
     def pairs(self) -> tuple[GridPair, ...]:
-        """All pairs: demonstrations first, then tests."""
+        """All pairs, starting with the demonstrations."""
         return self.demos + self.tests
 
     def without_answers(self) -> "ArcTask":
@@ -287,6 +288,6 @@ jax.tree_util.register_static(ArcTask)
 
 
 def repeated_id(tasks: Iterable[ArcTask]) -> str | None:
-    """Return the id of the first task that has the same id as another task; None if all ids are unique."""
+    """Return the id of the first task that has the same id as another task, or None if all ids are unique."""
     counts = collections.Counter(task.id for task in tasks)
     return next((id for id, count in counts.items() if count > 1), None)

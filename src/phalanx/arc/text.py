@@ -254,9 +254,8 @@ def compact_observation_texts(tasks: TaskBuffer, states: ArcState) -> list[str]:
         tasks: The tasks, in the order of their indices.
         states: The states.
     """
-    task_indices, pair_indices = np.asarray(states.task_index), np.asarray(states.pair_index)
-    inputs, working_grids = np.asarray(states.input_grid), np.asarray(states.working_grid)
-    rows = zip(task_indices.tolist(), pair_indices.tolist(), working_grids, inputs, strict=True)
+    given_grids, working_grids, _, task_indices, pairs, *_ = jax.device_get(_view(states))
+    rows = zip(task_indices.tolist(), pairs.tolist(), working_grids, given_grids, strict=True)
     return [compact_task(tasks[task], pair, working, given) for task, pair, working, given in rows]
 
 

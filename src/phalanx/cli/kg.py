@@ -2,7 +2,7 @@
 
 import collections
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import format_fields, format_table, print_json, show_activity
-from phalanx.cli.prove import draw_proofs, proof_record, proof_tree
+from phalanx.cli.prove import ExcludeFacts, draw_proofs, proof_record, proof_tree
 from phalanx.config import load_config
 from phalanx.formatting import escape_untrusted, format_count, format_percent
 from phalanx.io.atomic import atomic_directory
@@ -53,8 +53,7 @@ app = typer.Typer(
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Data = Annotated[
-    Path,
-    typer.Argument(metavar="DATA", help="Folder of a knowledge base, or a file of triples."),
+    Path, typer.Argument(metavar="DATA", help="Folder of a knowledge base, or a file of triples.")
 ]
 OptionalData = Annotated[
     Path,
@@ -65,6 +64,9 @@ OptionalData = Annotated[
     ),
 ]
 EvaluationSplit = Literal["valid", "test"]
+Evaluate = Annotated[
+    EvaluationSplit | None, typer.Option("--evaluate", help="Also evaluate the result on a split.")
+]
 Ties = Annotated[TieRule, typer.Option(help="How answers with equal scores are ranked.")]
 AggregationOption = Annotated[
     Aggregation, typer.Option(help="How the confidences of several rules are combined.")
@@ -260,9 +262,7 @@ def mine(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to save the rules.")] = None,
     max_seconds: Annotated[float | None, typer.Option(min=0.1, help="Time limit in seconds.")] = None,
     num_threads: NumThreads = 2,
-    evaluate: Annotated[
-        EvaluationSplit | None, typer.Option("--evaluate", help="Also evaluate the rules on a split.")
-    ] = None,
+    evaluate: Evaluate = None,
     aggregation: AggregationOption = "maxplus",
     power: Power = 2.0,
     kge: KGERun = None,
@@ -340,36 +340,33 @@ def path_network(
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the training, such as num_layers=4."),
     ] = None,
-    evaluate: Annotated[
-        EvaluationSplit | None, typer.Option("--evaluate", help="Evaluate the network on a split.")
-    ] = None,
+    evaluate: Evaluate = None,
     kge: KGERun = None,
     ties: Ties = "random",
     num_threads: NumThreads = 2,
     as_json: AsJson = False,
 ) -> None:
     """Train a path network, or load it if the file exists, and evaluate it by link prediction."""
-    started = time.process_time()
+    started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
     with user_errors():
         base = _load(data).binary()
         if not file.exists():
             config = load_config(PathNetworkConfig, None, settings or ())
-            time_limit = TimeLimit(None, print_to_stderr)
             network = fit_path_network(base, config, num_threads=num_threads, time_limit=time_limit)
             network.save(file)
         elif settings:
             raise ValueError(f"{file} already exists, so settings have no effect: remove it to train again")
         else:
             network = PathNetwork.load(file, base, num_threads)
+    trained = time.process_time()
     record: dict[str, Any] = {"dataset": base.name, "facts": len(base.facts)}
-    record["training_cpu_seconds"] = round(time.process_time() - started, 2)
-
-    def fit(time_limit: TimeLimit) -> LinkPredictor:
-        embedding = _load_embedding(kge, base)
-        return network if embedding is None else Ensemble.fit([network], embedding, base, time_limit)
-
+    record["training_cpu_seconds"] = round(trained - started, 2)
     if evaluate is not None:
-        record |= _evaluate(fit, base, evaluate, ties, as_json)
+        predictor: LinkPredictor = network
+        with user_errors():
+            if (embedding := _load_embedding(kge, base)) is not None:
+                predictor = Ensemble.fit([network], embedding, base, time_limit)
+        record |= _evaluate(predictor, base, evaluate, ties, as_json, trained)
     elif not as_json:
         typer.echo(f"{file}: path network with {network.parameters.size:,} parameters")
     if as_json:
@@ -384,9 +381,7 @@ def query(
     ],
     top: Annotated[int, typer.Option(min=1, help="Maximum number of answers to show.")] = 10,
     explain: Annotated[bool, typer.Option("--explain", help="Show the best proofs of each answer.")] = False,
-    exclude_facts: Annotated[
-        bool, typer.Option("--exclude-facts", help="Leave out answers that are facts.")
-    ] = False,
+    exclude_facts: ExcludeFacts = False,
     rules: Annotated[
         Path | None,
         typer.Option("--rules", help="Rules to use [default: those of DATA, or mined ones]."),
@@ -472,26 +467,24 @@ def _evaluate_rules(
     **options: Any,
 ) -> dict[str, Any]:
     """Evaluate rules like `_evaluate`. The options are further arguments of `RulePredictor.fit`."""
-
-    def fit(time_limit: TimeLimit) -> LinkPredictor:
-        embedding = _load_embedding(kge, base)
-        return RulePredictor.fit(rules, base, aggregation, kge=embedding, time_limit=time_limit, **options)
-
-    return _evaluate(fit, base, split, ties, as_json)
+    started, options["time_limit"] = time.process_time(), TimeLimit(None, print_to_stderr)
+    with user_errors():
+        predictor = RulePredictor.fit(rules, base, aggregation, kge=_load_embedding(kge, base), **options)
+    return _evaluate(predictor, base, split, ties, as_json, started)
 
 
 def _evaluate(
-    fit: Callable[[TimeLimit], LinkPredictor], base: KnowledgeBase, split: str, ties: TieRule, as_json: bool
+    predictor: LinkPredictor, base: KnowledgeBase, split: str, ties: TieRule, as_json: bool, started: float
 ) -> dict[str, Any]:
-    """Fit a predictor and evaluate it by link prediction; print the result unless `as_json` is true.
+    """Evaluate a predictor by link prediction, and print the result unless `as_json` is true.
 
     Returns:
-        The result and the CPU time of fitting and evaluating, as JSON values.
+        The result and the CPU time since `started` (a value of `time.process_time`), as JSON values.
     """
-    started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
+    time_limit = TimeLimit(None, print_to_stderr)
     time_limit.log(f"ranking {len(base.queries(split)):,} queries")
     with user_errors():
-        result = evaluate_link_prediction(fit(time_limit), base, split, ties=ties, time_limit=time_limit)
+        result = evaluate_link_prediction(predictor, base, split, ties=ties, time_limit=time_limit)
     if not as_json:
         typer.echo(str(result))
     seconds = round(time.process_time() - started, 2)

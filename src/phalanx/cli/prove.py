@@ -30,6 +30,8 @@ from phalanx.kg.time_limit import print_to_stderr
 
 app = typer.Typer(add_completion=False)
 
+ExcludeFacts = Annotated[bool, typer.Option("--exclude-facts", help="Leave out answers that are facts.")]
+
 _DEFAULT_ANSWERS = 10
 _MAX_REASONS = 8
 
@@ -53,9 +55,7 @@ def prove(
         int | None,
         typer.Option(min=1, help="Number of proofs or answers [default: 1 proof, 10 answers]."),
     ] = None,
-    exclude_facts: Annotated[
-        bool, typer.Option("--exclude-facts", help="Leave out answers that are facts.")
-    ] = False,
+    exclude_facts: ExcludeFacts = False,
     without_fact: Annotated[
         list[str] | None,
         typer.Option("--without-fact", metavar="ATOM", help="Do not use this fact; can be repeated."),
@@ -234,15 +234,9 @@ def _goal_text(proof: Proof, *notes: str) -> Text:
 
 def proof_record(proof: Proof) -> dict[str, Any]:
     """Return a proof as a dictionary of JSON values."""
-    found: dict[str, Any] = {
-        "goal": str(proof.goal),
-        "selected_goal": str(proof.selected_goal),
-        "depth": proof.depth,
-    }
+    goal, selected_goal = str(proof.goal), str(proof.selected_goal)
+    record = {"goal": goal, "selected_goal": selected_goal, "depth": proof.depth}
     if proof.rule is None:
-        return found | {"fact": True}
-    return found | {
-        "rule": proof.rule.name,
-        "substitution": dict(proof.substitution),
-        "body": [proof_record(child) for child in proof.children],
-    }
+        return record | {"fact": True}
+    body = [proof_record(child) for child in proof.children]
+    return record | {"rule": proof.rule.name, "substitution": dict(proof.substitution), "body": body}

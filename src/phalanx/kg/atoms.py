@@ -131,7 +131,7 @@ class Rule:
         return f"{quote_name(atom.predicate)}({','.join(map(format_term, atom[1:]))})"
 
     def format_clause(self, arrow: str = "->") -> str:
-        """Format the body, an arrow and the head."""
+        """Format the body, an arrow and the head, as in `wife(b,a) -> husband(a,b)`."""
         return f"{', '.join(map(self.format_atom, self.body))} {arrow} {self.format_atom(self.head)}"
 
     def __str__(self) -> str:

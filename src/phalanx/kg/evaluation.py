@@ -107,8 +107,8 @@ class TripleScores:
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> "TripleScores":
         """Return the scores of the triples with these indices."""
-        columns = {name: None if column is None else column[rows] for name, column in vars(self).items()}
-        return TripleScores(**columns)
+        columns: dict[str, Any] = {name: column for name, column in vars(self).items() if column is not None}
+        return TripleScores(**{name: column[rows] for name, column in columns.items()})
 
 
 @runtime_checkable
@@ -395,8 +395,15 @@ class _Chunk(NamedTuple):
     """Number of pairs of the largest chunk of this side."""
     rows: np.ndarray
     """Index of the pair of each list, relative to the first pair of the chunk."""
-    is_candidate: np.ndarray
-    """Mask [lists, entities] of the entities that are neither the true answer nor another known answer."""
+    targets: np.ndarray
+    """True answer of each list."""
+    is_known: np.ndarray
+    """Mask [pairs, entities] of the known answers."""
+
+    def count_candidates(self) -> np.ndarray:
+        """Return the number of candidates of each list: entities that are neither known nor the answer."""
+        is_answer_known = self.is_known[self.rows, self.targets]
+        return self.is_known.shape[1] - (self.is_known.sum(axis=1)[self.rows] + ~is_answer_known)
 
 
 def _chunks(queries: GroupedQueries, known: TripleIndex) -> Iterator[_Chunk]:
@@ -409,16 +416,14 @@ def _chunks(queries: GroupedQueries, known: TripleIndex) -> Iterator[_Chunk]:
             starts = queries.starts[start : min(start + size, end) + 1]
             pairs, lists = slice(start, start + len(starts) - 1), slice(starts[0], starts[-1])
             rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-            is_candidate = ~known.mask(queries.pairs[pairs])[rows]
-            is_candidate[np.arange(len(rows)), queries.targets[lists]] = False
-            yield _Chunk(pairs, lists, size, rows, is_candidate)
+            yield _Chunk(pairs, lists, size, rows, queries.targets[lists], known.mask(queries.pairs[pairs]))
 
 
 def count_candidates(queries: GroupedQueries, known: TripleIndex) -> Int64[np.ndarray, " lists"]:
-    """Return the number of candidates of each list: entities that are neither known nor the answer."""
+    """Return the number of candidates of each ranking list, in list order."""
     counts = np.zeros(len(queries.targets), np.int64)
     for chunk in _chunks(queries, known):
-        counts[chunk.lists] = chunk.is_candidate.sum(axis=1)
+        counts[chunk.lists] = chunk.count_candidates()
     return queries.in_list_order(counts)
 
 
@@ -450,13 +455,15 @@ def count_ranks_in_tables(
     """
     higher, tied, num_candidates = np.zeros((3, num_tables, len(queries.targets)), np.int64)
     for chunk in _chunks(queries, known):
-        lists = np.arange(len(chunk.rows))
-        num_candidates[:, chunk.lists] = chunk.is_candidate.sum(axis=1)
+        answers = np.arange(len(chunk.rows)), chunk.targets
+        is_candidate = ~chunk.is_known[chunk.rows]
+        is_candidate[answers] = False
+        num_candidates[:, chunk.lists] = chunk.count_candidates()
         for number, table in enumerate(tables(queries.pairs[chunk.pairs], chunk.max_pairs)):
             scores = table[chunk.rows]
-            own = scores[lists, queries.targets[chunk.lists]][:, None]
-            higher[number, chunk.lists] = ((scores > own) & chunk.is_candidate).sum(axis=1)
-            tied[number, chunk.lists] = ((scores == own) & chunk.is_candidate).sum(axis=1)
+            own = scores[answers][:, None]
+            higher[number, chunk.lists] = ((scores > own) & is_candidate).sum(axis=1)
+            tied[number, chunk.lists] = ((scores == own) & is_candidate).sum(axis=1)
         if time_limit is not None:
             time_limit.report(f"ranking: {chunk.pairs.start:,} of {len(queries.pairs):,} queries")
     return [

@@ -91,11 +91,7 @@ def generate_family(
         seed: Seed of the random number generator.
         queries_per_depth: Number of validation queries, and of test queries, for each proof depth.
     """
-    minimums = {
-        "num_families": num_families,
-        "generations": generations,
-        "queries_per_depth": queries_per_depth,
-    }
+    sizes = {"num_families": num_families, "generations": generations, "queries_per_depth": queries_per_depth}
     for name, value in sizes.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")

@@ -1,5 +1,6 @@
 """Ensembles of link predictors, with one weight per relation that is selected on validation data."""
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -69,14 +70,7 @@ class Ensemble(DirectedPredictor):
         triples, best = validation_triples(knowledge_base), None
         queries, known = GroupedQueries.create(triples), knowledge_base.known_answers
         for predictor in predictors:
-
-            def tables(
-                pairs: np.ndarray, max_pairs: int, predictor: LinkPredictor = predictor
-            ) -> Iterator[np.ndarray]:
-                scores = score_pairs(predictor, pairs)
-                standardized = _standardize(score_pairs(kge, pairs, max_pairs))
-                return (scores + np.float32(weight) * standardized for weight in KGE_WEIGHTS)
-
+            tables = functools.partial(_weighted_scores, predictor, kge)
             counts = count_ranks_in_tables(queries, known, tables, len(KGE_WEIGHTS), time_limit)
             mrr, choice = select_per_relation(counts, triples, knowledge_base.vocabulary.num_predicates)
             if best is None or mrr > best[0]:
@@ -107,6 +101,14 @@ def validation_triples(knowledge_base: KnowledgeBase) -> Int32[np.ndarray, "quer
             f"{knowledge_base.name} has no validation queries to select settings with; add a valid.txt"
         )
     return triples
+
+
+def _weighted_scores(
+    predictor: LinkPredictor, kge: LinkPredictor, pairs: np.ndarray, max_pairs: int
+) -> Iterator[np.ndarray]:
+    """Yield the combined scores for each of `KGE_WEIGHTS`."""
+    scores, standardized = score_pairs(predictor, pairs), _standardize(score_pairs(kge, pairs, max_pairs))
+    return (scores + np.float32(weight) * standardized for weight in KGE_WEIGHTS)
 
 
 def _standardize(scores: np.ndarray) -> np.ndarray:

@@ -109,6 +109,8 @@ class QueryAnswerer:
         can_prove = self._given_rules is None and not self._is_binary
         if can_prove and (self._full.rules or len(parsed.free) != 2):
             return self._answer_by_proving(parsed, top, explain=explain, exclude_facts=exclude_facts)
+        if all(parsed.free):
+            raise ValueError(f"{parsed.atom} has a variable twice; rules answer queries with one constant")
         predictions, facts = self._predictions(parsed), self._index.facts
         matching = (Atom(parsed.atom.predicate, *terms) for terms in self._index.matches(parsed.pattern))
         atoms = dict.fromkeys((*matching, *predictions))

@@ -4,29 +4,10 @@ from typing import Any, NamedTuple
 
 import drawsvg as draw
 
+from phalanx import svg
 from phalanx.formatting import format_count
 from phalanx.kg.proof_tree import Proof
-from phalanx.svg import (
-    ACCENT,
-    ACCENT_TINT,
-    BAD,
-    BORDER,
-    CARD,
-    GOOD,
-    GOOD_TINT,
-    LINE,
-    MARGIN,
-    MUTED,
-    TEXT,
-    TRACK,
-    SvgBlock,
-    badge,
-    clean,
-    new_drawing,
-    short,
-    text_line,
-    text_width,
-)
+from phalanx.svg import MARGIN, short, text_line
 
 FONT_SIZE = 13
 HEADER_HEIGHT = 56
@@ -46,13 +27,13 @@ class BoxStyle(NamedTuple):
     ink: str
 
 
-QUERY = BoxStyle(ACCENT, ACCENT, "#FFFFFF")
-NEXT_GOAL = BoxStyle(ACCENT_TINT, ACCENT, TEXT)
-GOAL = BoxStyle(CARD, LINE, TEXT)
-FACT = BoxStyle(GOOD_TINT, GOOD, TEXT)
-PROVED = BoxStyle(GOOD, GOOD, "#FFFFFF")
-FAILED = BoxStyle(BAD, BAD, "#FFFFFF")
-RUNNING = BoxStyle(TRACK, TRACK, MUTED)
+QUERY = BoxStyle(svg.ACCENT, svg.ACCENT, "#FFFFFF")
+NEXT_GOAL = BoxStyle(svg.ACCENT_TINT, svg.ACCENT, svg.TEXT)
+GOAL = BoxStyle(svg.CARD, svg.LINE, svg.TEXT)
+FACT = BoxStyle(svg.GOOD_TINT, svg.GOOD, svg.TEXT)
+PROVED = BoxStyle(svg.GOOD, svg.GOOD, "#FFFFFF")
+FAILED = BoxStyle(svg.BAD, svg.BAD, "#FFFFFF")
+RUNNING = BoxStyle(svg.TRACK, svg.TRACK, svg.MUTED)
 
 
 class _LaidOutProof(NamedTuple):
@@ -74,7 +55,7 @@ def draw_proof(proof: Proof) -> draw.Drawing:
     content_width = max(
         tree.width,
         max((name_width + mono_width(text, 12) for text in legend), default=0),
-        text_width("Proof", 17, bold=True) + result.width + 30,
+        svg.text_width("Proof", 17, bold=True) + result.width + 30,
     )
     width = content_width + 2 * MARGIN
     levels = _count_levels(tree)
@@ -84,16 +65,15 @@ def draw_proof(proof: Proof) -> draw.Drawing:
     drawing.append(text_line("Proof", 17, MARGIN, MARGIN + 16, bold=True))
     drawing.append(result.at(width - MARGIN - result.width, MARGIN, class_="badge"))
     _draw_tree(tree, MARGIN + (content_width - tree.width) / 2, top, drawing, is_root=True)
-    drawing.append(
-        draw.Line(MARGIN, short(bottom + 20), short(width - MARGIN), short(bottom + 20), stroke=BORDER)
-    )
+    line_y = short(bottom + 20)
+    drawing.append(draw.Line(MARGIN, line_y, short(width - MARGIN), line_y, stroke=svg.BORDER))
     y = bottom + 42
     for rule, text in zip(rules, legend, strict=True):
-        drawing.append(text_line(rule.name, 12, MARGIN, y, mono=True, fill=ACCENT, bold=True))
-        drawing.append(text_line(text, 12, MARGIN + name_width, y, mono=True, fill=MUTED))
+        drawing.append(text_line(rule.name, 12, MARGIN, y, mono=True, fill=svg.ACCENT, bold=True))
+        drawing.append(text_line(text, 12, MARGIN + name_width, y, mono=True, fill=svg.MUTED))
         y += 20
     drawing.append(draw_box("", MARGIN, y - 10, 12, 12, FACT, radius=3))
-    drawing.append(text_line("a fact", 12, MARGIN + name_width, y, fill=MUTED))
+    drawing.append(text_line("a fact", 12, MARGIN + name_width, y, fill=svg.MUTED))
     return drawing
 
 
@@ -139,20 +119,20 @@ def _draw_tree(tree: _LaidOutProof, x: float, y: float, drawing: draw.Drawing, i
             edges += _edge_path(middle, knee, child_x + child.middle, y + _BOX_HEIGHT + _LEVEL_GAP)
             _draw_tree(child, child_x, y + _BOX_HEIGHT + _LEVEL_GAP, drawing)
             child_x += child.width + _BOX_GAP
-        drawing.append(draw.Path(edges, fill="none", stroke=LINE, stroke_width=1.4, class_="edge"))
+        drawing.append(draw.Path(edges, fill="none", stroke=svg.LINE, stroke_width=1.4, class_="edge"))
         width = mono_width(name, 12) + 20
         group = draw_box(
             name, middle - width / 2, bottom + 16, width, 24, NEXT_GOAL, size=12, radius=12, class_="rule"
         )
-        group.append(draw.Title(clean(str(proof.rule))))
+        group.append(draw.Title(svg.clean(str(proof.rule))))
         drawing.append(group)
         values = truncate_atom(proof.format_substitution())
-        drawing.append(text_line(values, 11, middle + width / 2 + 8, bottom + 32, mono=True, fill=MUTED))
+        drawing.append(text_line(values, 11, middle + width / 2 + 8, bottom + 32, mono=True, fill=svg.MUTED))
     style = QUERY if is_root else FACT if proof.rule is None else GOAL
     width, kind = box_width(str(proof.goal)), "fact" if proof.rule is None else "goal"
     text = truncate_atom(str(proof.goal))
     group = draw_box(text, middle - width / 2, y, width, _BOX_HEIGHT, style, class_=kind)
-    group.append(draw.Title(clean(f"{proof.goal}, selected as {proof.selected_goal}")))
+    group.append(draw.Title(svg.clean(f"{proof.goal}, selected as {proof.selected_goal}")))
     drawing.append(group)
 
 
@@ -172,7 +152,7 @@ def _edge_path(x: float, y: float, to_x: float, to_y: float) -> str:
 
 def mono_width(text: str, size: float) -> float:
     """Return the width of some text in the monospaced font."""
-    return text_width(text, size, mono=True)
+    return svg.text_width(text, size, mono=True)
 
 
 def truncate_atom(text: str) -> str:
@@ -180,9 +160,9 @@ def truncate_atom(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"
 
 
-def draw_badge(text: str, style: BoxStyle) -> SvgBlock:
+def draw_badge(text: str, style: BoxStyle) -> svg.SvgBlock:
     """Draw a badge in the colors of a box style."""
-    return badge(text, fill=style.fill, ink=style.ink, size=12)
+    return svg.badge(text, fill=style.fill, ink=style.ink, size=12)
 
 
 def draw_box(
@@ -217,4 +197,4 @@ def draw_box(
 
 def new_sized_drawing(width: float, height: float, title: str) -> draw.Drawing:
     """Create an empty drawing, with width and height rounded to one decimal."""
-    return new_drawing(round(width, 1), round(height, 1), title)
+    return svg.new_drawing(round(width, 1), round(height, 1), title)

@@ -26,7 +26,7 @@ class GoalPattern(NamedTuple):
 
     predicate: str
     is_free: tuple[bool, ...]
-    """Whether each argument is a free variable when the goal is selected, which determines `fact_cost`."""
+    """True for each argument that is a free variable when the goal is selected. It determines `fact_cost`."""
     equal_to: tuple[int, ...]
     """For each argument, the position of the first argument that it must be equal to. This is its own
     position if there is no restriction."""

@@ -95,6 +95,10 @@ class LayerNorm(eqx.Module):
         return centered / deviation * self.scale + self.shift
 
 
+Items = Float[Array, "items width"]
+"""One feature vector per item of a set or sequence."""
+
+
 class Attention(eqx.Module):
     """Multi-head self-attention over a set of items, without position embeddings."""
 
@@ -108,9 +112,7 @@ class Attention(eqx.Module):
         self.out = Dense(width, width, key=keys[1])
         self.heads = heads
 
-    def __call__(
-        self, items: Float[Array, "items width"], mask: Bool[Array, "items items"]
-    ) -> Float[Array, "items width"]:
+    def __call__(self, items: Items, mask: Bool[Array, "items items"]) -> Items:
         """Compute self-attention.
 
         Args:

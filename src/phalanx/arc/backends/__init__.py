@@ -6,20 +6,24 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Int8, UInt32
+from jaxtyping import Array, Bool, UInt32
 
 from phalanx.arc.actions import KernelAction
 from phalanx.arc.backends import native, xla
+from phalanx.arc.bitplanes import Cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import SIZE, WORKING, ArcState, Register, replace_fields
 from phalanx.arc.task_buffer import TaskArrays
+from phalanx.arc.task_sampling import StartBits
 from phalanx.core.backends import BackendFunction
+
+Flags = Bool[Array, "*batch"]
 
 
 def step(
     config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
-) -> tuple[ArcState, Int8[Array, "*batch rows columns"], StepInfo]:
+) -> tuple[ArcState, Cells, StepInfo]:
     """Advance a single state, or a batch of any shape, by one step.
 
     Args:
@@ -36,20 +40,15 @@ def step(
 
 
 def reset(
-    config: ArcConfig,
-    tasks: TaskArrays,
-    mask: Bool[Array, "*batch"],
-    start_bits: UInt32[Array, "*batch 3"],
-    state: ArcState,
-    grid: Int8[Array, "*batch rows columns"],
-) -> tuple[ArcState, Int8[Array, "*batch rows columns"]]:
+    config: ArcConfig, tasks: TaskArrays, mask: Flags, start_bits: StartBits, state: ArcState, grid: Cells
+) -> tuple[ArcState, Cells]:
     """Start new episodes where `mask` is set. The other states and grids are unchanged.
 
     Args:
         config: Settings of the environment.
         tasks: Arrays of the tasks.
-        mask: Where to start new episodes.
-        start_bits: Start bits of the new episodes; see `NUM_START_BITS`.
+        mask: True where a new episode starts.
+        start_bits: Start bits of the new episodes.
         state: Current states.
         grid: Current unpacked working grids.
 
@@ -61,12 +60,7 @@ def reset(
 
 @functools.partial(jax.jit, static_argnums=0)
 def replace_grid(
-    config: ArcConfig,
-    tasks: TaskArrays,
-    state: ArcState,
-    planes: UInt32[Array, "4 rows"],
-    height: Int[Array, ""],
-    width: Int[Array, ""],
+    config: ArcConfig, tasks: TaskArrays, state: ArcState, planes: UInt32[Array, "4 rows"], size: Array
 ) -> ArcState:
     """Return a single state with another working grid and the corresponding similarity.
 
@@ -75,10 +69,9 @@ def replace_grid(
         tasks: Arrays of the tasks.
         state: The state.
         planes: Bit-planes of the new working grid.
-        height: Height of the new working grid.
-        width: Width of the new working grid.
+        size: Height and width of the new working grid.
     """
-    size = jnp.stack([height, width]).astype(jnp.int32)
+    size = size.astype(jnp.int32)
     index = xla.pair_index(tasks, state.task_index[None], state.pair_index[None])
     similarity = xla.compute_similarity(config, tasks, planes[..., None], size[:1], size[1:], index)[0]
     solved = jnp.where(similarity == 1.0, jnp.int32(1) << state.pair_index, 0)
@@ -88,6 +81,8 @@ def replace_grid(
 
 
 Merged = tuple[TaskArrays, tuple[Any, ...], Callable[[Any], Any]]
+"""Merged task arrays, the other arguments of a kernel with adapted task indices, and a function that restores
+the task indices in the results of the kernel."""
 
 
 def _merge_for_step(tasks: TaskArrays, action: KernelAction, state: ArcState) -> Merged:

@@ -3,19 +3,23 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int8, UInt32
+from jaxtyping import Array, Bool
 
 from phalanx.arc.actions import KernelAction
+from phalanx.arc.bitplanes import Cells
 from phalanx.arc.config import INITIAL_GRIDS, ArcConfig
 from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import ArcState, replace_fields
 from phalanx.arc.task_buffer import TaskArrays
+from phalanx.arc.task_sampling import StartBits
 from phalanx.core.backends import ffi_call
+
+Flags = Bool[Array, " batch"]
 
 
 def step(
     config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
-) -> tuple[ArcState, Int8[Array, "batch rows columns"], StepInfo]:
+) -> tuple[ArcState, Cells, StepInfo]:
     """Advance every state of a batch by one step; see `phalanx.arc.backends.step`."""
     grid_shape = config.grid_shape if config.observation.working_grid else (0, 0)
     episode = config.episode
@@ -37,13 +41,8 @@ def step(
 
 
 def reset(
-    config: ArcConfig,
-    tasks: TaskArrays,
-    mask: Bool[Array, " batch"],
-    start_bits: UInt32[Array, "batch 3"],
-    state: ArcState,
-    grid: Int8[Array, "batch rows columns"],
-) -> tuple[ArcState, Int8[Array, "batch rows columns"]]:
+    config: ArcConfig, tasks: TaskArrays, mask: Flags, start_bits: StartBits, state: ArcState, grid: Cells
+) -> tuple[ArcState, Cells]:
     """Start new episodes where `mask` is set; see `phalanx.arc.backends.reset`."""
     boards, registers, similarity, grids = ffi_call(
         "phalanx_arc_reset",

@@ -8,17 +8,18 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt32
+from jaxtyping import Array, Bool, Float32, Int32, UInt32
 
 from phalanx.arc.actions import KernelAction
 from phalanx.arc.backends import bitplane_ops as ops
 from phalanx.arc.backends.bitplane_ops import Mask
-from phalanx.arc.bitplanes import NUM_PLANES, area_bits, fit_rows, low_bits, pack_mask, unpack_cells
+from phalanx.arc.bitplanes import NUM_PLANES, Cells, area_bits, fit_rows, low_bits, pack_mask, unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation as Op
 from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import NUM_BOARDS, SELECTION, ArcState, Status, replace_fields
 from phalanx.arc.task_buffer import MAX_PAIRS, TaskArrays
+from phalanx.arc.task_sampling import StartBits
 from phalanx.core.vector import select_rows
 
 Ints = Int32[Array, " batch"]
@@ -28,7 +29,7 @@ Planes = UInt32[Array, "planes rows batch"]
 
 def step(
     config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
-) -> tuple[ArcState, Int8[Array, "batch rows columns"], StepInfo]:
+) -> tuple[ArcState, Cells, StepInfo]:
     """Advance every state of a batch by one step; see `phalanx.arc.backends.step`."""
     operation = action.operation
     task, old_pair, old_height, old_width, step_count, status, solved_pairs, last = state.registers.T
@@ -76,13 +77,8 @@ def step(
 
 
 def reset(
-    config: ArcConfig,
-    tasks: TaskArrays,
-    mask: Flags,
-    start_bits: UInt32[Array, "batch 3"],
-    state: ArcState,
-    grid: Int8[Array, "batch rows columns"],
-) -> tuple[ArcState, Int8[Array, "batch rows columns"]]:
+    config: ArcConfig, tasks: TaskArrays, mask: Flags, start_bits: StartBits, state: ArcState, grid: Cells
+) -> tuple[ArcState, Cells]:
     """Start new episodes where `mask` is set; see `phalanx.arc.backends.reset`."""
     task = (start_bits[:, 0] % np.uint32(tasks.table.shape[0])).astype(jnp.int32)
     demos, tests = tasks.table[task, 1], tasks.table[task, 2]
@@ -103,7 +99,7 @@ def reset(
     return select_rows(mask, (new, _unpack_grids(config, new)), (state, grid))
 
 
-def _unpack_grids(config: ArcConfig, state: ArcState) -> Int8[Array, "batch rows columns"]:
+def _unpack_grids(config: ArcConfig, state: ArcState) -> Cells:
     """Unpack the working grids. They are empty if the config's observation does not contain them."""
     if not config.observation.working_grid:
         return jnp.zeros((state.similarity.shape[0], 0, 0), jnp.int8)
@@ -113,7 +109,8 @@ def _unpack_grids(config: ArcConfig, state: ArcState) -> Int8[Array, "batch rows
 
 
 def _raw_selection(config: ArcConfig, action: KernelAction, rows: int) -> tuple[Mask, Flags]:
-    """Return the mask of the selected cells of the canvas, and whether each action is valid."""
+    """Return the mask of the selected cells, which may be outside the working grid, and whether each action
+    is valid."""
     operation = action.operation
     legal = jnp.asarray(config.action.operation_mask)
     valid = (operation >= 0) & (operation < NUM_OPERATIONS)

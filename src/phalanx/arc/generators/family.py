@@ -75,30 +75,25 @@ def flood(color: int, row: int, col: int) -> SolutionStep:
     return point(Operation.FLOOD_FILL_0 + color, row, col)
 
 
-_TRANSPOSED_OPERATIONS = {
-    Operation.MOVE_UP: Operation.MOVE_LEFT,
-    Operation.MOVE_LEFT: Operation.MOVE_UP,
-    Operation.MOVE_DOWN: Operation.MOVE_RIGHT,
-    Operation.MOVE_RIGHT: Operation.MOVE_DOWN,
-    Operation.ROTATE_CLOCKWISE: Operation.ROTATE_COUNTERCLOCKWISE,
-    Operation.ROTATE_COUNTERCLOCKWISE: Operation.ROTATE_CLOCKWISE,
-    Operation.FLIP_HORIZONTAL: Operation.FLIP_VERTICAL,
-    Operation.FLIP_VERTICAL: Operation.FLIP_HORIZONTAL,
-}
+_TRANSPOSED_OPERATIONS = (
+    (Operation.MOVE_UP, Operation.MOVE_LEFT),
+    (Operation.MOVE_DOWN, Operation.MOVE_RIGHT),
+    (Operation.ROTATE_CLOCKWISE, Operation.ROTATE_COUNTERCLOCKWISE),
+    (Operation.FLIP_HORIZONTAL, Operation.FLIP_VERTICAL),
+)
+"""Pairs of operations that become each other if rows and columns are exchanged."""
+_TRANSPOSE = {int(a): int(b) for pair in _TRANSPOSED_OPERATIONS for a, b in (pair, pair[::-1])}
 
 
 def transpose_pair(draft: GridPairBuilder) -> GridPairBuilder:
     """Exchange the rows and columns of a pair. The solution is transposed too. It is still shortest, because
     every operation has a transposed counterpart."""
     solution = tuple(
-        SolutionStep(
-            int(_TRANSPOSED_OPERATIONS.get(Operation(s.operation), s.operation)), s.c1, s.r1, s.c2, s.r2
-        )
-        for s in draft.solution
+        SolutionStep(_TRANSPOSE.get(step.operation, step.operation), step.c1, step.r1, step.c2, step.r2)
+        for step in draft.solution
     )
-    return GridPairBuilder(
-        np.ascontiguousarray(draft.input.T), np.ascontiguousarray(draft.output.T), solution
-    )
+    before, after = (np.ascontiguousarray(grid.T) for grid in (draft.input, draft.output))
+    return GridPairBuilder(before, after, solution)
 
 
 PairSampler = Callable[[], GridPairBuilder | None]

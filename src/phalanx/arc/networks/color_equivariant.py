@@ -103,9 +103,9 @@ class ColorEquivariantNetwork(ArcNetwork):
     hidden: Dense
     value: Dense
     num_selected: int = eqx.field(static=True)
-    """Number of cells that an action selects: 1 for a point, 2 for the corners of a box."""
+    """Number of cells that an action selects, which is 1 for a point and 2 for the corners of a box."""
     backend: Backend = eqx.field(static=True)
-    """Implementation of the trunk: `native` (the C++ kernels) or `xla`."""
+    """Implementation of the trunk, which is `native` (the C++ kernels) or `xla`."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         if config.patch_size != 1 or config.selection_head != "cells" or arc.observation.num_demonstrations:
@@ -289,11 +289,8 @@ def _backward(
     """Compute the gradients of the parameters. They are summed over the batch in a fixed order."""
     results = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in weights)
     flat = cotangent.reshape(-1, *cotangent.shape[-4:])
-    return tuple(
-        jax.ffi.ffi_call("phalanx_arc_color_equivariant_backward", results)(
-            _flat(grids), *weights, features, active, flat
-        )
-    )
+    call = jax.ffi.ffi_call("phalanx_arc_color_equivariant_backward", results)
+    return tuple(call(_flat(grids), *weights, features, active, flat))
 
 
 @_backward.def_vmap

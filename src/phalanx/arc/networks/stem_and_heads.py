@@ -188,9 +188,8 @@ class Heads(eqx.Module):
         """
         summary = pool(features, inside)
         operations = self.operations(summary)
-        selections = tuple(
-            self._selection_logits(layers, features, inside, working.shape) for layers in self.selections
-        )
+        canvas = working.shape
+        selections = tuple(self._selection_logits(part, features, inside, canvas) for part in self.selections)
         if isinstance(selections[0], CellLogits):
             operations = operations + joint_operation_logits(selections[0], self.ids, working >= 0)
         value = self.value(jax.nn.relu(self.hidden(summary)))

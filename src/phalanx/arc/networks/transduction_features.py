@@ -38,7 +38,7 @@ class InputSummary(NamedTuple):
     counts: Int32[Array, " colors"]
     """Number of cells of each color."""
     ranks: Int32[Array, " colors"]
-    """Rank of each color by frequency; 0 is the most frequent color."""
+    """Rank of each color by frequency. The most frequent color has rank 0."""
     by_rank: Int32[Array, " colors"]
     """Color of each rank, starting with the most frequent color."""
     box: tuple[Array, Array, Array, Array]
@@ -55,22 +55,18 @@ def summarize_input(grid: Grid) -> InputSummary:
     ranks = jnp.argsort(by_rank)
     drawn = inside & (grid != by_rank[0])
     rows, columns = drawn.any(axis=1), drawn.any(axis=0)
-    box = (
-        jnp.argmax(rows),
-        jnp.argmax(columns),
-        rows.shape[0] - 1 - jnp.argmax(rows[::-1]),
-        columns.shape[0] - 1 - jnp.argmax(columns[::-1]),
-    )
+    top, left = jnp.argmax(rows), jnp.argmax(columns)
+    bottom, right = (side.shape[0] - 1 - jnp.argmax(side[::-1]) for side in (rows, columns))
     height, width = inside.any(axis=1).sum(), inside.any(axis=0).sum()
-    summary = InputSummary(height, width, counts, ranks, by_rank, box)
+    summary = InputSummary(height, width, counts, ranks, by_rank, (top, left, bottom, right))
     return jax.tree.map(lambda leaf: leaf.astype(jnp.int32), summary)
 
 
 def views_of(
     grid: Grid, summary: InputSummary, rows: Array, columns: Array
 ) -> Int8[Array, "views rows columns"]:
-    """Compute the views of an input grid: for each view, the color that it shows at each cell of the output;
-    -1 if it shows none.
+    """Compute the views of an input grid. A view shows a color at each cell of the output, or -1 if it shows
+    none.
 
     Args:
         grid: Input grid, -1 outside the grid.
@@ -120,8 +116,9 @@ def _rays(grid: Grid, summary: InputSummary) -> list[Grid]:
 
 
 def flags_of(grid: Grid, summary: InputSummary) -> Bool[Array, "flags rows columns"]:
-    """Compute masks of input cells: enclosed background; cells of the largest, smallest and single-cell
-    components, for components of any color and of one color; and the cells of the grid."""
+    """Compute masks of input cells. The first mask contains the enclosed background. The next three contain
+    the cells of the largest, the smallest and single-cell components, and three more do so for components of
+    one color. The last mask contains all cells of the grid."""
     inside = grid >= 0
     drawn = inside & (grid != summary.by_rank[0])
     # Cells outside the canvas are open, and so is background that is connected to them.
@@ -139,7 +136,7 @@ def flags_of(grid: Grid, summary: InputSummary) -> Bool[Array, "flags rows colum
 
 
 def _component_sizes(grid: Grid, mask: Mask, same_color: bool) -> Int32[Array, "rows columns"]:
-    """Compute the size of the 8-connected component to which each cell of a mask belongs; 0 outside the mask.
+    """Compute the size of the 8-connected component to which each cell of a mask belongs. Other cells get 0.
 
     Args:
         grid: The grid.
@@ -190,8 +187,8 @@ def sizes_of(summary: InputSummary) -> Int32[Array, "2 sizes"]:
 
 
 def histogram_of(summary: InputSummary) -> Float[Array, " numbers"]:
-    """Return global features as one vector: the fraction of cells of each color, by rank; whether the color
-    of each rank occurs; and the height and width divided by 30."""
+    """Return global features as one vector. It contains the fraction of cells of each color, in the order of
+    the ranks, a flag for each rank that is 1 if its color occurs, and the height and width divided by 30."""
     sorted_counts = summary.counts[summary.by_rank]
     shares = sorted_counts / jnp.maximum(1, jnp.sum(sorted_counts))
     size = jnp.stack([summary.height, summary.width]) / 30

@@ -13,7 +13,7 @@ from phalanx.arc.config import ArcConfig
 from phalanx.arc.networks import ArcNetworkConfig
 from phalanx.arc.networks.stem_and_heads import ArcNetwork, Heads, Observation, Stem, grids_of
 from phalanx.core.environment import Key
-from phalanx.nn.layers import Attention, Dense, LayerNorm
+from phalanx.nn.layers import Attention, Dense, Items, LayerNorm
 
 _FREQUENCIES = 5
 """Number of frequencies of the position encoding. The wavelengths are 2, 4, ..., 32 cells, which
@@ -33,9 +33,7 @@ class _Block(eqx.Module):
         self.layers = (Dense(width, 2 * width, key=keys[1]), Dense(2 * width, width, key=keys[2]))
         self.norms = (LayerNorm(width), LayerNorm(width))
 
-    def __call__(
-        self, items: Float[Array, "items width"], mask: Bool[Array, "items items"]
-    ) -> Float[Array, "items width"]:
+    def __call__(self, items: Items, mask: Bool[Array, "items items"]) -> Items:
         items = items + self.attention(self.norms[0](items), mask)
         return items + self.layers[1](jax.nn.gelu(self.layers[0](self.norms[1](items))))
 

@@ -203,9 +203,12 @@ class PlayApp(App[None]):
                 self.solved.add(self.index)
         self._draw()
 
-    def _operate(self, operation: int, single: bool = False) -> None:
-        cursor, shape = self.board.cursor, self.config.grid_shape
-        cells = (Cursor.at(cursor.row, cursor.col) if single else cursor).mask(shape)
+    def action_operate(self, operation: int) -> None:
+        """Apply an operation to the selected cells. Operations that take a single cell are applied to the
+        cursor's cell."""
+        cursor, chosen = self.board.cursor, tool_for(operation)
+        is_single = chosen is not None and chosen[0].single
+        cells = (Cursor.at(cursor.row, cursor.col) if is_single else cursor).mask(self.config.grid_shape)
 
         def act() -> None:
             self.session.act(operation, cells)
@@ -222,20 +225,14 @@ class PlayApp(App[None]):
         if operation is None:
             self.notify("the arrow keys move the selected cells; esc stops moving", severity="warning")
         else:
-            self._operate(operation, self.tool.single)
-
-    def action_operate(self, operation: int) -> None:
-        """Apply an operation to the selected cells. Operations that take a single cell are applied to the
-        cursor's cell."""
-        chosen = tool_for(operation)
-        self._operate(operation, chosen is not None and chosen[0].single)
+            self.action_operate(operation)
 
     def action_choose(self, operation: int) -> None:
         """Handle the choice of an operation in a list. If the operation needs a cell, its tool is selected;
         otherwise, the operation is applied."""
         chosen = tool_for(operation)
         if chosen is None:
-            self._operate(operation)
+            self.action_operate(operation)
             return
         self.tool, self.color = chosen[0], self.color if chosen[1] is None else chosen[1]
         self._message = f"{operation_name(operation)}: click a cell, or press space."
@@ -259,10 +256,10 @@ class PlayApp(App[None]):
 
         Args:
             direction: `up`, `down`, `left` or `right`.
-            extend: Whether to extend the selected box to the new position of the cursor.
+            extend: Extend the selected box to the new position of the cursor.
         """
         if self.tool is MOVE and not extend:
-            self._operate(MOVES[direction])
+            self.action_operate(MOVES[direction])
         else:
             self.board.cursor = self.board.cursor.move(*DIRECTIONS[direction], extend)
             self._draw()

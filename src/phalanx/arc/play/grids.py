@@ -21,8 +21,8 @@ Grid = Integer[np.ndarray, "_ _"]
 
 _OUTSIDE = Style(color="#5c6773", dim=True)
 _BLEND = 0.08
-"""Fraction by which every other cell is lighter or darker, so that adjacent cells of one color can be told
-apart."""
+"""Fraction by which every other cell is lighter or darker, so that adjacent cells of one color can be
+distinguished."""
 
 # Terminals with 256 colors choose the nearest color themselves, and lighter maroon would become purple. So
 # each color has a standard color, and another one with the same hue for every other cell.
@@ -285,8 +285,8 @@ def _cell_style(palette: Palette, color: int, other: bool, marked: bool) -> Styl
     Args:
         palette: Palette.
         color: Color of the cell.
-        other: Whether to make the background slightly lighter or darker, which is done for every other cell.
-        marked: Whether the cell has text.
+        other: Make the background slightly lighter or darker, which is done for every other cell.
+        marked: The cell has text, which is drawn in bold.
     """
     background = palette.colors[color]
     if other and palette.name in _OTHER_CELLS:

@@ -154,7 +154,7 @@ class Cursor:
         Args:
             down: Number of rows to move down.
             right: Number of columns to move to the right.
-            extend: Whether the anchor stays in place, which extends the selected box. Otherwise, it moves
+            extend: Keep the anchor in place, which extends the selected box. Otherwise, the anchor moves
                 with the cursor.
         """
         row, col = self.row + down, self.col + right

@@ -243,7 +243,7 @@ class OperationsScreen(ModalScreen[int | None]):
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = "Operations"
             dialog.border_subtitle = "enter: select, esc: close"
-            yield OptionList(*(Option(_line(number), id=str(number)) for number in range(len(OPERATIONS))))
+            yield OptionList(*(Option(_line(info.id), id=str(info.id)) for info in OPERATIONS))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(int(str(event.option.id)))

@@ -12,7 +12,7 @@ from phalanx.arc.episode_tokens import ArcTokenizer, GridName
 from phalanx.arc.functional import arc_reset, arc_step
 from phalanx.arc.play.session import PlayError, PlaySession, start_key
 from phalanx.data.episode_tokens import EpisodeOutcomes, create_episode_samples
-from phalanx.data.samples import Sample, parse_sample
+from phalanx.data.samples import Sample, read_samples
 from phalanx.io.atomic import atomic_write
 
 
@@ -101,12 +101,12 @@ class EpisodeFile:
             raise FileNotFoundError(f"cannot write {self.path}: the folder {self.path.parent} does not exist")
         if self.path.is_dir():
             raise IsADirectoryError(f"{self.path} is a folder; choose a file name")
-        return len(_episodes(self.path, self._bytes()))
+        return len(self._episodes())
 
     def append(self, session: PlaySession) -> list[Sample]:
         """Append an episode that has ended, and return its samples. The file is replaced atomically."""
-        content = self._bytes()
-        taken = _episodes(self.path, content)
+        taken = self._episodes()
+        content = self.path.read_bytes() if taken else b""
         seed = session.seed
         while f"{dataset_id(session)}_{seed}_0" in taken:
             seed += 1
@@ -120,27 +120,12 @@ class EpisodeFile:
                 file.write(json.dumps(sample.to_dict(), ensure_ascii=False).encode() + b"\n")
         return samples
 
-    def _bytes(self) -> bytes:
-        return self.path.read_bytes() if self.path.exists() else b""
-
-
-def _episodes(path: Path, lines: bytes) -> set[str | None]:
-    """Return the ids of the episodes in a file.
-
-    Args:
-        path: Path for error messages.
-        lines: Contents of the file.
-
-    Raises:
-        ValueError: If a line is not a sample.
-    """
-    found: set[str | None] = set()
-    for number, line in enumerate(lines.split(b"\n"), 1):
-        if not line.strip():
-            continue
+    def _episodes(self) -> set[str | None]:
+        """Return the ids of the episodes in the file. Raises `ValueError` if a line is not a sample."""
+        if not self.path.exists():
+            return set()
         try:
-            info = parse_sample(line, f"{path}:{number}").info
+            samples = read_samples(self.path)
         except ValueError as error:
             raise ValueError(f"{error}; choose another file") from error
-        found.add(None if info is None else info.episode_id)
-    return found
+        return {None if sample.info is None else sample.info.episode_id for sample in samples}

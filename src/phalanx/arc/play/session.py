@@ -51,8 +51,8 @@ def play_config(
 
     Args:
         selection_format: `point`, `bbox` or `mask`.
-        require_submit: Whether a solved grid must be submitted. If false, the episode ends when the grid is
-            solved.
+        require_submit: Require the player to submit the solved grid. If false, the episode ends as soon as
+            the grid is solved.
         max_steps: Maximum number of steps.
     """
     return ArcConfig(

@@ -4,7 +4,6 @@ from .palette import ARC as ARC, SAFE as SAFE, Palette as Palette, palette_named
 from .snapshot import StateSnapshot as StateSnapshot, snapshot as snapshot, snapshots as snapshots
 from .svg_episode import (
     EpisodeFrame as EpisodeFrame,
-    animate_episode as animate_episode,
     draw_episode as draw_episode,
     episode_frames as episode_frames,
     frame as frame,

@@ -1,7 +1,6 @@
 """Render modes of `ArcEnvironment.render`: SVG, terminal text and pixels."""
 
 import functools
-import io
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ def render_state_as(state: ArcState, mode: str, *, show_target: bool = True) -> 
         state: The state.
         mode: `svg` returns SVG text, `ansi` returns text with terminal colors, and `rgb_array` returns
             pixels.
-        show_target: Whether to show the target. It must be False if the target is secret.
+        show_target: Show the target. It must be False if the target is secret.
     """
     if mode == "svg":
         from phalanx.arc.rendering.svg_task import draw_state
@@ -45,13 +44,11 @@ def _text(state: ArcState, show_target: bool) -> str:
 
     from phalanx.arc.rendering.terminal import render_state
 
-    file = io.StringIO()
     # Fixed settings, so that the result does not depend on the terminal.
-    console = Console(
-        file=file, force_terminal=True, color_system="truecolor", width=120, legacy_windows=False
-    )
-    console.print(render_state(state, show_target=show_target))
-    return file.getvalue()
+    console = Console(force_terminal=True, color_system="truecolor", width=120, legacy_windows=False)
+    with console.capture() as captured:
+        console.print(render_state(state, show_target=show_target))
+    return captured.get()
 
 
 def _pixels(state: ArcState, show_target: bool) -> UInt8[np.ndarray, "height width 3"]:
@@ -70,12 +67,10 @@ def _draw_cells(
 ) -> UInt8[np.ndarray, "_ _ 3"]:
     canvas = np.full(shape, -1, np.int8)
     canvas[: grid.shape[0], : grid.shape[1]] = grid
-    pixels = np.repeat(np.repeat(_colors()[canvas], cell, axis=0), cell, axis=1)
-    inside = np.repeat(np.repeat(canvas >= 0, cell, axis=0), cell, axis=1)
-    line = np.zeros(inside.shape, bool)
+    canvas = canvas.repeat(cell, axis=0).repeat(cell, axis=1)
+    line = np.zeros(canvas.shape, bool)
     line[::cell], line[:, ::cell] = True, True
-    pixels[inside & line] = _colors()[-2]
-    return pixels
+    return _colors()[np.where(line & (canvas >= 0), -2, canvas)]
 
 
 @functools.cache

@@ -18,8 +18,6 @@ class Palette:
     """Color of each cell value, as `#RRGGBB`."""
     names: tuple[str, ...]
     """English names of the colors."""
-    labels: bool = False
-    """Write the digit of the color in each cell."""
 
     def __post_init__(self) -> None:
         if len(self.colors) != NUM_COLORS or len(self.names) != NUM_COLORS:
@@ -75,19 +73,15 @@ SAFE = Palette(
 PALETTES: dict[str, Palette] = {palette.name: palette for palette in (ARC, SAFE)}
 
 
-def palette_named(name: str, labels: bool = False) -> Palette:
+def palette_named(name: str) -> Palette:
     """Return the palette with the given name: `arc` (official colors), or `safe` for color-blind readers.
-
-    Args:
-        name: Name of the palette.
-        labels: Write the digit of the color in each cell.
 
     >>> palette_named("safe").names[3]
     'pale green'
     """
     if name not in PALETTES:
         raise ValueError(f"unknown palette {name!r}; choose from {', '.join(PALETTES)}")
-    return dataclasses.replace(PALETTES[name], labels=True) if labels else PALETTES[name]
+    return PALETTES[name]
 
 
 GRID_EDGE = "#39414F"

@@ -65,7 +65,9 @@ class StateSnapshot:
     title: str
     """Task id and pair, such as `mirror-7 · demo 2 of 3`."""
     input: Cells
+    """Input grid of the current pair."""
     working: Cells
+    """Grid that the actions edit."""
     target: Cells
     """Target grid. It has no cells if the output is secret."""
     selected: Mask
@@ -80,9 +82,9 @@ class StateSnapshot:
     step: int
     """Number of steps taken in the episode."""
     done: bool
-    """Whether the episode has ended."""
+    """True if the episode has ended."""
     solved: bool
-    """Whether the episode has ended with a correct solution."""
+    """True if the episode has ended with a correct solution."""
 
     @property
     def operation_name(self) -> str:

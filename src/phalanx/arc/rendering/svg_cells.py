@@ -11,7 +11,7 @@ from phalanx.arc.rendering.snapshot import Cells, Mask
 from phalanx.svg import MUTED, Number, SvgBlock
 
 
-def cell_size(shapes: Iterable[tuple[int, ...]], box: Number, labels: bool = False) -> float:
+def cell_size(shapes: Iterable[tuple[int, ...]], box: Number) -> float:
     """Compute the side of a cell in pixels such that each grid fits in a square box.
 
     The result has a minimum, so large grids may exceed the box.
@@ -19,10 +19,9 @@ def cell_size(shapes: Iterable[tuple[int, ...]], box: Number, labels: bool = Fal
     Args:
         shapes: Height and width of each grid.
         box: Side of the box in pixels.
-        labels: Reserve space for digits in the cells, by a larger minimum.
     """
     longest = max(1, *(max(shape) for shape in shapes))
-    return float(np.clip(np.floor(2 * box / longest) / 2, 11 if labels else 4, 30))
+    return float(np.clip(np.floor(2 * box / longest) / 2, 4, 30))
 
 
 def grid_block(
@@ -55,8 +54,6 @@ def grid_block(
     if lines:
         parts.append(draw.Path(lines, stroke="#8A8F99", stroke_opacity=0.55, stroke_width=1, fill="none"))
     parts.append(_stroke(_edges(filled, side), GRID_EDGE, 1.2, "rim"))
-    if palette.labels:
-        parts.append(_digits(cells, side, palette))
     if selected is not None and selected.any():
         outline = _edges(selected, side)
         width_out = float(np.clip(side / 4, 3, 5))
@@ -93,17 +90,6 @@ def _stroke(path: str, color: str, width: Number, name: str) -> draw.Path:
     return draw.Path(
         path, stroke=color, stroke_width=round(width, 2), stroke_linecap="square", fill="none", class_=name
     )
-
-
-def _digits(cells: Cells, side: Number, palette: Palette) -> draw.Group:
-    size = round(side * 0.52, 1)
-    group = draw.Group(text_anchor="middle", font_weight=600, class_="digits")
-    for (r, c), color in np.ndenumerate(cells):
-        if color >= 0:
-            x, y = (c + 0.5) * side, (r + 0.5) * side + size * 0.36
-            digit, ink = str(int(color)), palette.ink(int(color))
-            group.append(draw.Text(digit, size, round(x, 1), round(y, 1), fill=ink))
-    return group
 
 
 def _runs(mask: Mask) -> Iterator[tuple[int, int, int]]:

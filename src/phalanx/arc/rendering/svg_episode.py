@@ -56,9 +56,9 @@ class EpisodeFrame:
     similarity: Number | None = None
     """Similarity to the target after the step; None if it is not shown."""
     done: bool = False
-    """Whether the episode has ended."""
+    """True if the episode has ended."""
     solved: bool = False
-    """Whether the episode has ended with a correct solution."""
+    """True if the episode has ended with a correct solution."""
     num_selected: int = 0
     """Number of selected cells on the canvas, including those outside the grid."""
 
@@ -200,7 +200,6 @@ def draw_episode(
     target: GridLike | None = None,
     max_frames: int = 24,
     palette: PaletteName = "arc",
-    labels: bool = False,
 ) -> draw.Drawing:
     """Draw the steps of an episode as a strip. Each frame shows the grid, the selection, the operation, the
     reward and the similarity.
@@ -211,63 +210,15 @@ def draw_episode(
         target: Target grid, which is drawn before the frames. If None, it is omitted.
         max_frames: Maximum number of frames. If there are more, only the beginning and the end are shown.
         palette: `arc`, or `safe` for color-blind readers.
-        labels: Whether to write a digit in each cell.
     """
     shown = frames_to_show(frames, max_frames)
     goal = None if target is None else as_cells(target)
     shapes = [frame.grid.shape for frame in frames] + ([] if goal is None else [goal.shape])
-    stage = _Stage.for_shapes(shapes, FRAME_WIDTH, palette_named(palette, labels))
+    stage = _Stage.for_shapes(shapes, FRAME_WIDTH, palette_named(palette))
     blocks = [] if goal is None else [_target(goal, stage)]
     blocks += [_gap(item, stage) if isinstance(item, str) else _step(item, stage) for item in shown]
     body = flow_cards(blocks, max(SHEET_WIDTH, stage.width + 24))
     return to_drawing(vstack([_heading(frames, title, max(body.width, 360)), body], 14), title)
-
-
-def animate_episode(
-    frames: Sequence[EpisodeFrame],
-    *,
-    title: str = "Episode",
-    seconds: Number = 0.8,
-    palette: PaletteName = "arc",
-    labels: bool = False,
-) -> draw.Drawing:
-    """Draw the steps of an episode as a looping animation. Viewers that do not support animation show the
-    last step.
-
-    Args:
-        frames: Frames of the episode.
-        title: Title of the drawing.
-        seconds: Duration of each frame in seconds.
-        palette: `arc`, or `safe` for color-blind readers.
-        labels: Whether to write a digit in each cell.
-    """
-    if not frames:
-        raise ValueError("an episode needs at least one frame")
-    if seconds <= 0:
-        raise ValueError(f"seconds must be positive, got {seconds}")
-    shapes = [frame.grid.shape for frame in frames]
-    stage = _Stage.for_shapes(shapes, FRAME_WIDTH * 1.75, palette_named(palette, labels))
-    steps = [flow_cards([_step(frame, stage)], stage.width) for frame in frames]
-    parts = []
-    for i, step in enumerate(steps):
-        group = step.at(0, 0)
-        if len(steps) > 1:
-            # A frame is hidden from the start, visible from its own time, and hidden again afterward.
-            changes = [(0, "hidden"), (i, "visible"), (i + 1, "hidden")][i == 0 : 2 + (i < len(steps) - 1)]
-            group.args["visibility"] = changes[-1][1]
-            group.append_anim(
-                draw.Animate(
-                    "visibility",
-                    f"{seconds * len(steps):g}s",
-                    ";".join(state for _, state in changes),
-                    keyTimes=";".join(f"{time / len(steps):.6g}" for time, _ in changes),
-                    calcMode="discrete",
-                    repeatCount="indefinite",
-                )
-            )
-        parts.append(group)
-    body = SvgBlock(steps[0].width, max(step.height for step in steps), tuple(parts))
-    return to_drawing(vstack([_heading(frames, title, body.width), body], 14), title)
 
 
 def _heading(frames: Sequence[EpisodeFrame], title: str, width: Number) -> SvgBlock:
@@ -294,7 +245,7 @@ class _Stage:
 
     @classmethod
     def for_shapes(cls, shapes: Sequence[tuple[int, ...]], box: Number, palette: Palette) -> "_Stage":
-        side = cell_size(shapes, box, palette.labels)
+        side = cell_size(shapes, box)
         width = max(box, max(shape[1] for shape in shapes) * side)
         return cls(side, width, max(shape[0] for shape in shapes) * side, palette)
 

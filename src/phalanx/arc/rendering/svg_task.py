@@ -2,13 +2,12 @@
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import drawsvg as draw
-import numpy as np
 
 from phalanx.arc.rendering.palette import ARC, Palette, PaletteName, palette_named
 from phalanx.arc.rendering.snapshot import (
+    Cells,
     GridLike,
     MaskLike,
     StateSnapshot,
@@ -20,7 +19,7 @@ from phalanx.arc.rendering.snapshot import (
 from phalanx.arc.rendering.svg_cells import blank_block, cell_size, grid_block, grid_or_blank
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
-from phalanx.formatting import format_count, format_percent, format_signed
+from phalanx.formatting import format_count, format_percent
 from phalanx.svg import (
     ACCENT,
     BAD,
@@ -55,8 +54,6 @@ def draw_grid(
     title: str = "",
     selected: MaskLike | None = None,
     palette: PaletteName = "arc",
-    labels: bool = False,
-    box: Number = 320,
 ) -> draw.Drawing:
     """Draw a grid.
 
@@ -65,11 +62,9 @@ def draw_grid(
         title: Text above the grid, in addition to the size of the grid; empty for none.
         selected: Mask of cells to outline, with the shape of `grid`. If None, no cells are outlined.
         palette: `arc`, or `safe` for color-blind readers.
-        labels: Whether to write a digit in each cell.
-        box: Approximate size of the grid in pixels.
     """
-    cells, colors = as_cells(grid), palette_named(palette, labels)
-    side = cell_size([cells.shape], box, labels)
+    cells, colors = as_cells(grid), palette_named(palette)
+    side = cell_size([cells.shape], 320)
     drawn = grid_block(cells, side, selected=as_mask(selected, grid), palette=colors)
     size = f"{cells.shape[0]}×{cells.shape[1]}"
     heading = text_block(f"{title} · {size}" if title else size, 13, width=max(drawn.width, 120), fill=MUTED)
@@ -81,8 +76,6 @@ def draw_pair(
     *,
     title: str = "Pair",
     palette: PaletteName = "arc",
-    labels: bool = False,
-    box: Number = 280,
 ) -> draw.Drawing:
     """Draw the input and output of a pair. A secret output is drawn as a dashed frame with a question mark.
 
@@ -90,26 +83,20 @@ def draw_pair(
         pair: The pair.
         title: Title of the drawing.
         palette: `arc`, or `safe` for color-blind readers.
-        labels: Whether to write a digit in each cell.
-        box: Approximate size of each grid in pixels.
     """
-    body = _pair_block(pair, _side((pair,), box, labels), palette_named(palette, labels))
+    body = _pair_block(pair, _side((pair,), 280), palette_named(palette))
     heading = text_block(title, 16, width=max(body.width, 160), bold=True)
     return to_drawing(vstack([heading, body], 12), title)
 
 
-def draw_task(
-    task: ArcTask, *, palette: PaletteName = "arc", labels: bool = False, box: Number = 190
-) -> draw.Drawing:
+def draw_task(task: ArcTask, *, palette: PaletteName = "arc") -> draw.Drawing:
     """Draw all pairs of a task at the same scale, demonstrations first.
 
     Args:
         task: The task.
         palette: `arc`, or `safe` for color-blind readers.
-        labels: Whether to write a digit in each cell.
-        box: Approximate size of the largest grid in pixels.
     """
-    side, colors = _side(task.pairs, box, labels), palette_named(palette, labels)
+    side, colors = _side(task.pairs, 190), palette_named(palette)
     blocks = []
     for kind, pairs, ink in (("Demo", task.demos, TEXT), ("Test", task.tests, ACCENT)):
         for number, pair in enumerate(pairs, 1):
@@ -127,27 +114,21 @@ def draw_task(
 def draw_state(
     state: ArcState | StateSnapshot,
     *,
-    reward: Number | None = None,
     show_target: bool = True,
     palette: PaletteName = "arc",
-    labels: bool = False,
-    box: Number = 250,
 ) -> draw.Drawing:
     """Draw a state: the input, the working grid with the selection, the target, the clipboard, the last
     operation, the step count and the similarity.
 
     Args:
         state: A single state.
-        reward: Reward to show. If None, it is omitted.
-        show_target: Whether to draw the target.
+        show_target: Draw the target.
         palette: `arc`, or `safe` for color-blind readers.
-        labels: Whether to write a digit in each cell.
-        box: Approximate size of the largest grid in pixels.
     """
     view = snapshot(state)
     grids = {"Input": view.input, "Working": view.working} | ({"Target": view.target} if show_target else {})
-    side = cell_size([grid.shape for grid in grids.values()], box, labels)
-    colors = palette_named(palette, labels)
+    side = cell_size([grid.shape for grid in grids.values()], 250)
+    colors = palette_named(palette)
     panels = []
     for name, grid in grids.items():
         selected = view.selected if name == "Working" else None
@@ -158,16 +139,14 @@ def draw_state(
         panels.append(vstack([text_block(caption, 12, fill=MUTED), drawn], 6))
     remembered = text_block("empty", 12)
     if view.clipboard.size:
-        small = min(side, cell_size([view.clipboard.shape], 84, labels))
+        small = min(side, cell_size([view.clipboard.shape], 84))
         remembered = grid_block(view.clipboard, small, palette=colors)
     facts = [
         _fact("Operation", text_block(view.operation_name, 13, bold=True)),
         _fact("Step", text_block(str(view.step), 13, bold=True)),
         _fact("Similarity", meter(view.similarity, 150)),
+        _fact("Clipboard", remembered),
     ]
-    if reward is not None:
-        facts.append(_fact("Reward", text_block(format_signed(reward), 13, bold=True)))
-    facts.append(_fact("Clipboard", remembered))
     body = flow_cards([hstack(panels, 22), vstack(facts, 12)], SHEET_WIDTH * 2)
     title = text_block(view.title, 16, width=body.width - 90, bold=True)
     heading = justify(title, status_pill(view.status), body.width)
@@ -210,9 +189,10 @@ def _fact(name: str, value: SvgBlock) -> SvgBlock:
     return vstack([text_block(name, 11, width=160, fill=MUTED), value], 3)
 
 
-def _side(pairs: tuple[GridPair, ...], box: Number, labels: bool) -> float:
+def _side(pairs: tuple[GridPair, ...], box: Number) -> float:
+    """Compute the side of a cell such that all grids of some pairs fit in a square box."""
     grids = [grid for pair in pairs for grid in (pair.input, pair.output) if grid is not None]
-    return cell_size([grid.shape for grid in grids], box, labels)
+    return cell_size([grid.shape for grid in grids], box)
 
 
 MAX_STATES = 3
@@ -247,34 +227,29 @@ def state_html(state: ArcState | StateSnapshot) -> str:
     return f"{drawn}\n<p>… and {rest} more in this batch</p>" if rest else drawn
 
 
-class FailedOutput(NamedTuple):
-    """A test pair whose submitted output is wrong or cannot be checked."""
+def draw_failed_outputs(
+    outputs: Mapping[str, tuple[Cells, Cells | None, Cells | None]], title: str
+) -> draw.Drawing:
+    """Draw test pairs whose submitted output is wrong or cannot be checked.
 
-    title: str
-    """Task id and, if there are several, the number of the test pair."""
-    given: np.ndarray
-    """Input of the test pair."""
-    predicted: np.ndarray | None
-    """Submitted output; None if nothing was submitted."""
-    expected: np.ndarray | None
-    """Expected output; None if it is secret."""
-
-
-def draw_failed_outputs(answers: Sequence[FailedOutput], title: str) -> draw.Drawing:
-    """Draw the input, the submitted output and the expected output of each test pair."""
-    cards = flow_cards((_card(answer) for answer in answers), SHEET_WIDTH)
+    Args:
+        outputs: Input, submitted output and expected output of each test pair, by the name of the pair. The
+            submitted output is None if nothing was submitted, and the expected output is None if it is
+            secret.
+        title: Title of the drawing.
+    """
+    cards = flow_cards((_card(name, grids) for name, grids in outputs.items()), SHEET_WIDTH)
     return to_drawing(vstack([text_block(title, 16, bold=True), cards], 12), title)
 
 
-def _card(answer: FailedOutput) -> SvgBlock:
-    grids = (("input", answer.given), ("submitted", answer.predicted), ("expected", answer.expected))
-    side = cell_size([grid.shape for _, grid in grids if grid is not None], _ANSWER_BOX)
+def _card(title: str, grids: tuple[Cells, Cells | None, Cells | None]) -> SvgBlock:
+    side = cell_size([grid.shape for grid in grids if grid is not None], _ANSWER_BOX)
     blocks = [
-        vstack([grid_or_blank(grid, side, ARC, answer.given.shape), text_block(name, 11, fill=MUTED)], 4)
-        for name, grid in grids
+        vstack([grid_or_blank(grid, side, ARC, grids[0].shape), text_block(name, 11, fill=MUTED)], 4)
+        for name, grid in zip(("input", "submitted", "expected"), grids, strict=True)
     ]
     row = hstack([blocks[0], arrow(), blocks[1], blocks[2]], 10, "middle")
-    return vstack([text_block(answer.title, 12, width=row.width, bold=True), row], 6)
+    return vstack([text_block(title, 12, width=row.width, bold=True), row], 6)
 
 
 def draw_operations(counts: Mapping[str, int]) -> draw.Drawing:

@@ -58,7 +58,7 @@ class TerminalGrid:
         fits = columns if wide else min(columns, max_columns)
         colored = console.color_system is not None and not console.no_color
         # With sixteen colors, some cell colors look the same, so digits are added.
-        labels = self.palette.labels or console.color_system in ("standard", "windows") or not colored
+        labels = console.color_system in ("standard", "windows") or not colored
         if not self.cells.size:
             yield Segment("-")
             yield Segment.line()
@@ -91,7 +91,6 @@ def render_grid(
     title: str = "",
     selected: MaskLike | None = None,
     palette: PaletteName = "arc",
-    labels: bool = False,
 ) -> RenderableType:
     """Draw a grid in a frame that also shows its size.
 
@@ -100,27 +99,24 @@ def render_grid(
         title: Title of the frame; empty for none.
         selected: Mask of cells to mark, with the shape of `grid`. If None, no cells are marked.
         palette: `arc`, or `safe` for color-blind readers.
-        labels: Whether to write a digit in each cell.
     """
-    colors = palette_named(palette, labels)
+    colors = palette_named(palette)
     return _panel(TerminalGrid(as_cells(grid), colors, as_mask(selected, grid)), title)
 
 
-def render_pair(
-    pair: GridPair, *, title: str = "", palette: PaletteName = "arc", labels: bool = False
-) -> RenderableType:
+def render_pair(pair: GridPair, *, title: str = "", palette: PaletteName = "arc") -> RenderableType:
     """Draw the input and output of a pair next to each other, or one below the other in a narrow terminal."""
-    return _pair(pair, title, palette_named(palette, labels))
+    return _pair(pair, title, palette_named(palette))
 
 
-def render_task(task: ArcTask, *, palette: PaletteName = "arc", labels: bool = False) -> RenderableType:
+def render_task(task: ArcTask, *, palette: PaletteName = "arc") -> RenderableType:
     """Draw all pairs of a task, demonstrations first."""
     heading = Text(task.id, style="bold")
     if task.family:
         heading.append(f"  {task.family}", style="dim")
     named = [(f"demo {i + 1}", pair) for i, pair in enumerate(task.demos)]
     named += [(f"test {i + 1}", pair) for i, pair in enumerate(task.tests)]
-    colors = palette_named(palette, labels)
+    colors = palette_named(palette)
     return Group(heading, _Row([_pair(pair, name, colors) for name, pair in named]))
 
 
@@ -129,20 +125,20 @@ def render_state(
     *,
     show_target: bool = True,
     palette: PaletteName = "arc",
-    labels: bool = False,
 ) -> RenderableType:
     """Draw a single state: the input, the working grid with the selection, the target, the clipboard, the
     step count and the similarity."""
     view = snapshot(state)
-    colors = palette_named(palette, labels)
-    panels = [
-        _panel(TerminalGrid(view.input, colors), "input"),
-        _panel(TerminalGrid(view.working, colors, view.selected), "working"),
-    ]
+    colors = palette_named(palette)
+    grids = {"input": view.input, "working": view.working}
     if show_target:
-        panels.append(_panel(TerminalGrid(view.target, colors), "target"))
+        grids["target"] = view.target
     if view.clipboard.size:
-        panels.append(_panel(TerminalGrid(view.clipboard, colors), "clipboard"))
+        grids["clipboard"] = view.clipboard
+    panels = [
+        _panel(TerminalGrid(grid, colors, view.selected if name == "working" else None), name)
+        for name, grid in grids.items()
+    ]
     facts = Text(
         f"step {view.step} · {view.operation_name} · similarity {format_percent(view.similarity)} · "
     )
@@ -156,11 +152,10 @@ def render_episode(
     title: str = "Episode",
     max_frames: int = 24,
     palette: PaletteName = "arc",
-    labels: bool = False,
 ) -> RenderableType:
     """Draw the steps of an episode in rows. If there are more than `max_frames` frames, only the beginning
     and the end are shown."""
-    colors = palette_named(palette, labels)
+    colors = palette_named(palette)
     panels = [
         _Framed(Text(""), 0, item) if isinstance(item, str) else _step(item, colors)
         for item in frames_to_show(frames, max_frames)

@@ -13,19 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from phalanx.arc.functional import (
-    Configured,
-    as_environment,
-    batch_reset,
-    batch_step,
-    environment_of,
-)
+from phalanx.arc import functional as _functional
+from phalanx.arc.functional import Configured, as_environment, environment_of
 from phalanx.arc.state import ArcState
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.training.rollout import keys_for
-
-_MEGABYTE = 1024 * 1024
 
 PolicyFunction = Callable[[Any], Mapping[str, Any]]
 """Function of a batch of states that returns `actions` and `log_probs`."""
@@ -64,13 +57,8 @@ def _rollout(
             got = sorted(output) if isinstance(output, Mapping) else type(output).__name__
             raise TypeError(f"policy_fn must return a dict with 'actions' and 'log_probs', got {got}")
         after, _, rewards, dones, _info = environment.batch_step(states, output["actions"])
-        return after, {
-            "states": states,
-            "actions": output["actions"],
-            "rewards": rewards,
-            "dones": dones,
-            "log_probs": output["log_probs"],
-        }
+        chosen = {name: output[name] for name in ("actions", "log_probs")}
+        return after, {"states": states, "rewards": rewards, "dones": dones, **chosen}
 
     return jax.lax.scan(step, batch_states, None, length=num_steps)[1]
 
@@ -122,9 +110,9 @@ def find_optimal_batch_size(
 ) -> tuple[int, dict[int, dict[str, float]]]:
     """Measure powers of two as batch sizes and return the fastest one and all measurements.
 
-    The measurements of a batch size are `total_time` of one batch step, `per_env_time`, `throughput` (steps
-    per second), `reset_time` and `reset_throughput`. Every step starts from new episodes with random legal
-    actions. The search ends when the device runs out of memory.
+    The measurements of a batch size are `total_time` of one batch step and `per_env_time` in seconds, and
+    `throughput` in steps per second. Every step starts from new episodes with random legal actions. The
+    search ends when the device runs out of memory.
     """
     if max_batch_size < 1:
         raise ValueError(f"max_batch_size must be at least 1, got {max_batch_size}")
@@ -138,11 +126,8 @@ def find_optimal_batch_size(
                 raise
             print(f"Batch {batch_size:3d}: out of memory, stopping here ({error})")
             break
-        row = results[batch_size]
-        print(
-            f"Batch {batch_size:3d}: {row['per_env_time'] * 1000:.4f}ms/env, "
-            f"{row['throughput']:.0f} steps/sec, {row['reset_throughput']:.0f} resets/sec"
-        )
+        per_env_time, throughput = results[batch_size]["per_env_time"], results[batch_size]["throughput"]
+        print(f"Batch {batch_size:3d}: {per_env_time * 1000:.4f}ms/env, {throughput:.0f} steps/sec")
     best = max(results, key=lambda size: results[size]["throughput"])
     print(f"\nOptimal batch size: {best}")
     return best, results
@@ -159,8 +144,10 @@ def analyze_memory_usage(
         raise ValueError("batch_sizes must contain at least one batch size")
     results: dict[int, dict[str, float]] = {}
     for batch_size in batch_sizes:
-        states, observations = batch_reset(_keys(batch_size), as_environment(config, task))
-        state, observation = _num_bytes(states) / _MEGABYTE, _num_bytes(observations) / _MEGABYTE
+        states, observations = _functional.batch_reset(_keys(batch_size), as_environment(config, task))
+        state, observation = (
+            sum(leaf.nbytes for leaf in jax.tree.leaves(tree)) / 2**20 for tree in (states, observations)
+        )
         total = state + observation
         results[batch_size] = {
             "total_mb": total,
@@ -180,9 +167,9 @@ def analyze_memory_usage(
 def warm_up_batch_functions(batch_size: int, config: Configured, task: Any = None) -> dict[str, float]:
     """Compile `batch_reset` and `batch_step` for a batch size and return the time of each in seconds."""
     keys = _keys(batch_size)
-    reset_time, (states, _) = _timed(lambda: batch_reset(keys, config, task))
+    reset_time, (states, _) = _timed(lambda: _functional.batch_reset(keys, config, task))
     actions = _sample_actions(environment_of(config, states), keys, states)
-    step_time, _ = _timed(lambda: batch_step(states, actions, config))
+    step_time, _ = _timed(lambda: _functional.batch_step(states, actions, config))
     print(f"✅ Warmed up batch functions for batch size {batch_size}")
     return {"reset": reset_time, "step": step_time}
 
@@ -197,77 +184,61 @@ class BatchPerformanceMonitor:
 
     def time_batch_reset(self, keys: Keys, config: Configured, task: Any = None) -> tuple[PyTree, PyTree]:
         """Call `batch_reset` and record its time."""
-        elapsed, result = _timed(lambda: batch_reset(keys, config, task))
+        elapsed, result = _timed(lambda: _functional.batch_reset(keys, config, task))
         self.reset_times.append(elapsed)
         self.batch_sizes.append(len(keys))
         return result
 
     def time_batch_step(self, states: PyTree, actions: PyTree, config: Configured) -> tuple[Any, ...]:
         """Call `batch_step` and record its time."""
-        elapsed, result = _timed(lambda: batch_step(states, actions, config))
+        elapsed, result = _timed(lambda: _functional.batch_step(states, actions, config))
         self.step_times.append(elapsed)
         return result
 
     def get_stats(self) -> dict[str, int | float]:
         """Return means and standard deviations in seconds, or NaN if there are no measurements."""
         return {
-            "reset_time_mean": _mean(self.reset_times),
-            "reset_time_std": _std(self.reset_times),
-            "step_time_mean": _mean(self.step_times),
-            "step_time_std": _std(self.step_times),
-            "avg_batch_size": _mean(self.batch_sizes),
+            "reset_time_mean": _apply(fmean, self.reset_times),
+            "reset_time_std": _apply(pstdev, self.reset_times),
+            "step_time_mean": _apply(fmean, self.step_times),
+            "step_time_std": _apply(pstdev, self.step_times),
+            "avg_batch_size": _apply(fmean, self.batch_sizes),
             "total_operations": len(self.reset_times) + len(self.step_times),
         }
 
 
 def inspect_batch_states(batch_states: PyTree, indices: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
-    """Print some environments of a batch and return what was printed, one dictionary per environment.
-
-    For ARC states this is the step count, similarity, done flag and colors; for other states, every leaf.
-    """
-    rows = []
-    leaves = jax.tree_util.tree_leaves_with_path(batch_states)
-    if not leaves or any(leaf.ndim == 0 for _, leaf in leaves):
-        raise ValueError("batch_states must be a batch: every leaf needs a leading batch axis")
-    batch_size = leaves[0][1].shape[0]
-    grids = hasattr(batch_states, "working_grid")
-    print(f"Batch size: {batch_size}")
-    if grids:
-        print(f"Grid shape: {batch_states.working_grid.shape[1:]}")
-    else:
-        print(f"{type(batch_states).__name__} has no grids; showing its leaves")
+    """Print the step count, similarity, done flag and colors of some environments of a batch, and return them
+    as one dictionary per environment. Indices outside the batch are skipped."""
+    batch_size, *grid_shape = batch_states.working_grid.shape
+    print(f"Batch size: {batch_size}\nGrid shape: {tuple(grid_shape)}")
+    rows: list[dict[str, Any]] = []
     for index in indices:
-        if not 0 <= index < batch_size:
-            continue
-        if grids:
+        if 0 <= index < batch_size:
             row = {
                 "Step count": int(batch_states.step_count[index]),
                 "Similarity": round(float(batch_states.similarity_score[index]), 3),
                 "Episode done": bool(batch_states.episode_done[index]),
                 "Unique colors": np.unique(np.asarray(batch_states.working_grid[index])).tolist(),
             }
-        else:
-            row = {jax.tree_util.keystr(path).lstrip("."): _format_leaf(leaf[index]) for path, leaf in leaves}
-        print(f"\nEnvironment {index}:")
-        for name, value in row.items():
-            print(f"  {name}: {value}")
-        rows.append({"index": index, **row})
+            lines = [f"  {name}: {value}" for name, value in row.items()]
+            print("\n".join([f"\nEnvironment {index}:", *lines]))
+            rows.append({"index": index, **row})
     return rows
 
 
 def _measure_batch_size(environment: Environment, batch_size: int, repeats: int) -> dict[str, float]:
     keys = _keys(batch_size)
-    states, _ = batch_reset(keys, environment)
+    states, _ = _functional.batch_reset(keys, environment)
     actions = _sample_actions(environment, keys, states)
-    jax.block_until_ready(batch_step(states, actions, environment))
-    reset_elapsed = fmean(_timed(lambda: batch_reset(keys, environment))[0] for _ in range(repeats))
-    elapsed = fmean(_timed(lambda: batch_step(states, actions, environment))[0] for _ in range(repeats))
+    jax.block_until_ready(_functional.batch_step(states, actions, environment))
+    elapsed = fmean(
+        _timed(lambda: _functional.batch_step(states, actions, environment))[0] for _ in range(repeats)
+    )
     return {
         "per_env_time": elapsed / batch_size,
         "throughput": batch_size / elapsed,
         "total_time": elapsed,
-        "reset_time": reset_elapsed,
-        "reset_throughput": batch_size / reset_elapsed,
     }
 
 
@@ -286,20 +257,9 @@ def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def _num_bytes(tree: PyTree) -> int:
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
-
-
-def _mean(values: Sequence[int | float]) -> float:
-    return fmean(values) if values else math.nan
-
-
-def _std(values: Sequence[int | float]) -> float:
-    return pstdev(values) if values else math.nan
-
-
-def _format_leaf(leaf: Array) -> Any:
-    return leaf.item() if leaf.ndim == 0 else f"{leaf.dtype}{list(leaf.shape)}"
+def _apply(statistic: Callable[[Sequence[float]], float], values: Sequence[float]) -> float:
+    """Compute a statistic; NaN if there are no values."""
+    return statistic(values) if values else math.nan
 
 
 def stack_states(states_list: Sequence[PyTree]) -> PyTree:
@@ -361,7 +321,9 @@ def process_dynamic_batch(
     for start in range(0, len(states_list), max_batch_size):
         states = states_list[start : start + max_batch_size]
         actions = actions_list[start : start + max_batch_size]
-        padded = batch_step(pad_states(states, max_batch_size), pad_actions(actions, max_batch_size), config)
+        padded = _functional.batch_step(
+            pad_states(states, max_batch_size), pad_actions(actions, max_batch_size), config
+        )
         results.append(unpad_results(padded, len(states)))
     return combine_batch_results(results)
 
@@ -372,28 +334,25 @@ def _stack(items: Sequence[PyTree], what: str) -> PyTree:
 
 
 def _pad(items: Sequence[PyTree], size: int, what: str) -> list[PyTree]:
-    if not items:
-        raise ValueError(f"cannot pad an empty list of {what}s")
+    """Append copies of the last item to a list. An empty list stays empty."""
     if len(items) > size:
         raise ValueError(f"cannot pad {len(items)} {what}s to {size}; increase the size or split the list")
-    return [*items, *[items[-1]] * (size - len(items))]
+    return [*items, *list(items[-1:]) * (size - len(items))]
 
 
 def _check_same_structure(items: Sequence[PyTree], what: str) -> None:
     """Raise if the list is empty or an item has another structure or other shapes than the first."""
     if not items:
         raise ValueError(f"need at least one {what}, got an empty list")
-    first: Any = jax.tree.structure(items[0])
-    for index, item in enumerate(items):
-        structure: Any = jax.tree.structure(item)
-        if structure != first:
-            raise ValueError(
-                f"{what}s with different structures cannot form one batch: {what} 0 is {first}, "
-                f"{what} {index} is {structure}"
-            )
     # Results of batches may differ in their first axis.
     skip = 1 if what == "batch result" else 0
+    structures: list[Any] = [jax.tree.structure(item) for item in items]
     shapes = [[jnp.shape(leaf)[skip:] for leaf in jax.tree.leaves(item)] for item in items]
-    for index, shape in enumerate(shapes):
+    for index, (structure, shape) in enumerate(zip(structures, shapes, strict=True)):
+        if structure != structures[0]:
+            raise ValueError(
+                f"{what}s with different structures cannot form one batch: {what} 0 is {structures[0]}, "
+                f"{what} {index} is {structure}"
+            )
         if shape != shapes[0]:
             raise ValueError(f"{what} {index} has shapes {shape}, {what} 0 has {shapes[0]}")

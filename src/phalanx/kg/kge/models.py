@@ -86,8 +86,8 @@ class EmbeddingModel(eqx.Module):
     A higher score means that a triple is more likely to be true.
     """
 
-    entities: eqx.AbstractVar[Float[Array, "entities dim"]]
-    relations: eqx.AbstractVar[Float[Array, "relations _"]]
+    entities: Float[Array, "entities dim"]
+    relations: Float[Array, "relations _"]
 
     def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
         """Return the query vectors of (relation, head, ?). Dropout is applied if a PRNG key is given."""
@@ -124,7 +124,7 @@ class EmbeddingModel(eqx.Module):
 class _ProductModel(EmbeddingModel):
     """Base class of models whose score is the inner product of the query and answer vectors."""
 
-    dropout: eqx.AbstractVar[float]
+    dropout: float = eqx.field(static=True)
 
     def compare(self, queries: Queries, answers: Float[Array, "m dim"]) -> Float[Array, "n m"]:
         return queries @ answers.T
@@ -142,8 +142,8 @@ class _ProductModel(EmbeddingModel):
 class _DistanceModel(EmbeddingModel):
     """Base class of models whose score is the margin minus the distance between query and answer vectors."""
 
-    norm: eqx.AbstractVar[int]
-    margin: eqx.AbstractVar[float]
+    norm: int = eqx.field(static=True)
+    margin: float = eqx.field(static=True)
 
     def compare(self, queries: Queries, answers: Float[Array, "m dim"]) -> Float[Array, "n m"]:
         if self.norm == 1:
@@ -168,11 +168,6 @@ class TransE(_DistanceModel):
     The score is margin - |head + relation - tail|.
     """
 
-    entities: Float[Array, "entities dim"]
-    relations: Float[Array, "relations dim"]
-    norm: int = eqx.field(static=True)
-    margin: float = eqx.field(static=True)
-
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
         vectors = self.relations[relations]
         return entities - vectors if invert else entities + vectors
@@ -184,14 +179,9 @@ class TransE(_DistanceModel):
 class RotatE(_DistanceModel):
     """RotatE: a relation rotates each complex coordinate (Sun et al., 2019).
 
-    The score is margin - |head * relation - tail|.
+    The score is margin - |head * relation - tail|. The table of relations contains the rotation angles in
+    radians, one for each complex coordinate.
     """
-
-    entities: Float[Array, "entities dim"]
-    relations: Float[Array, "relations half"]
-    """Rotation angles in radians."""
-    norm: int = eqx.field(static=True)
-    margin: float = eqx.field(static=True)
 
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
         angles = self.relations[relations]
@@ -211,10 +201,6 @@ class DistMult(_ProductModel):
     The score is the sum of head * relation * tail.
     """
 
-    entities: Float[Array, "entities dim"]
-    relations: Float[Array, "relations dim"]
-    dropout: float = eqx.field(static=True)
-
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
         return entities * self.relations[relations]
 
@@ -224,10 +210,6 @@ class ComplEx(_ProductModel):
 
     The score is the real part of the sum of head * relation * conjugate(tail).
     """
-
-    entities: Float[Array, "entities dim"]
-    relations: Float[Array, "relations dim"]
-    dropout: float = eqx.field(static=True)
 
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
         vectors = self.relations[relations]
@@ -241,11 +223,8 @@ class ComplEx(_ProductModel):
 class TuckER(_ProductModel):
     """TuckER: the score is a core tensor multiplied by relation, head and tail (Balazevic et al., 2019)."""
 
-    entities: Float[Array, "entities dim"]
-    relations: Float[Array, "relations relation_dim"]
     core: Float[Array, "relation_dim dim dim"]
     """Core tensor, which maps a relation to a bilinear form of head and tail."""
-    dropout: float = eqx.field(static=True)
 
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
         core = self.core.transpose(0, 2, 1) if invert else self.core

@@ -169,7 +169,7 @@ class RulePredictor(DirectedPredictor):
         if aggregation == "per_relation":
             if kge is not None:
                 raise ValueError("an embedding can be combined with any aggregation except per_relation")
-            return PerRelationPredictor.fit(applier, time_limit)
+            return PerRelationPredictor(applier, time_limit)
         choices = LEARNING_CHOICES if aggregation == "learned" else LEARNING_CHOICES[:1]
         candidates = (
             cls(
@@ -184,10 +184,14 @@ class RulePredictor(DirectedPredictor):
             return Ensemble.fit(candidates, kge, applier.knowledge_base, time_limit)
         if aggregation != "learned":
             return next(candidates)
-        for candidate in (predictors := list(candidates)):
-            counts = applier.count_validation_ranks(candidate, time_limit)
-            candidate.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **candidate.selected}
-        return max(predictors, key=lambda predictor: predictor.selected["valid_mrr"])
+        validated = (candidate._validate(time_limit) for candidate in candidates)
+        return max(validated, key=lambda predictor: predictor.selected["valid_mrr"])
+
+    def _validate(self, time_limit: TimeLimit | None) -> "RulePredictor":
+        """Add the MRR on the validation queries to `selected`, and return this predictor."""
+        counts = self._applier.count_validation_ranks(self, time_limit)
+        self.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **self.selected}
+        return self
 
     @property
     def description(self) -> str:
@@ -261,29 +265,27 @@ class RulePredictor(DirectedPredictor):
 
 
 class PerRelationPredictor(DirectedPredictor):
-    """Link predictor that uses, for each relation and side, the best aggregation on validation data."""
+    """Link predictor that uses, for each relation and side, the best aggregation on validation data.
 
-    def __init__(
-        self, predictors: list[RulePredictor], choice: np.ndarray, selected: dict[str, Any], num_rules: int
-    ) -> None:
-        self._predictors, self._choice, self.selected = predictors, choice, selected
-        self.description = f"{num_rules} rules, per_relation"
+    Args:
+        applier: Applies the rules to the facts. Its knowledge base must have validation queries, on which
+            one of `PER_RELATION_CHOICES` is selected for each directed relation.
+        time_limit: Receives progress messages. The limit itself is ignored.
+    """
 
-    @classmethod
-    def fit(cls, applier: RuleApplier, time_limit: TimeLimit | None = None) -> "PerRelationPredictor":
-        """Select one of `PER_RELATION_CHOICES` for each directed relation on the validation queries."""
-        predictors = [
+    def __init__(self, applier: RuleApplier, time_limit: TimeLimit | None = None) -> None:
+        self.description = f"{len(applier.rules)} rules, per_relation"
+        self._predictors = [
             RulePredictor(applier, name, rule_weights(applier, name, power=power))
             for name, power in PER_RELATION_CHOICES
         ]
-        counts = [applier.count_validation_ranks(predictor, time_limit) for predictor in predictors]
+        counts = [applier.count_validation_ranks(predictor, time_limit) for predictor in self._predictors]
         base = applier.knowledge_base
-        mrr, choice = select_per_relation(counts, base.triples("valid"), base.vocabulary.num_predicates)
-        times = {
-            f"{name} {power:g}": int((choice == number).sum())
-            for number, (name, power) in enumerate(PER_RELATION_CHOICES)
-        }
-        return cls(predictors, choice, {"valid_mrr": mrr, **times}, len(applier.rules))
+        mrr, self._choice = select_per_relation(counts, base.triples("valid"), base.vocabulary.num_predicates)
+        self.selected: dict[str, Any] = {"valid_mrr": mrr}
+        """MRR on the validation queries, and the number of directed relations with each choice."""
+        for number, (name, power) in enumerate(PER_RELATION_CHOICES):
+            self.selected[f"{name} {power:g}"] = int((self._choice == number).sum())
 
     def count_ranks(
         self, queries: GroupedQueries, known: TripleIndex, time_limit: TimeLimit | None = None

@@ -1,9 +1,10 @@
 """Rule sets: mined rules as arrays, and their conversion from and to `Rule` objects."""
 
 import dataclasses
+import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -56,15 +57,10 @@ class RuleSet:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> Rule:
-        """Return the rule at an index as a `Rule`. The first rule is called `r1`."""
-        return self._decode(index, self._variable_names)
-
     def __iter__(self) -> Iterator[Rule]:
-        names = self._variable_names
-        return (self._decode(index, names) for index in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
-    @property
+    @functools.cached_property
     def _variable_names(self) -> list[str]:
         names = []
         for name in "XYABCD":
@@ -74,9 +70,10 @@ class RuleSet:
             names.append(name)
         return names
 
-    def _decode(self, index: int, names: Sequence[str]) -> Rule:
+    def __getitem__(self, index: int) -> Rule:
+        """Return the rule at an index as a `Rule`. The first rule is called `r1`."""
         row = self.rows[index].tolist()
-        x, y, *between = names
+        x, y, *between = self._variable_names
         body = [relation for relation in row[BODY] if relation >= 0]
         constants = [self.vocabulary.entities[c] for c in row[HEAD_CONSTANT:] if c >= 0]
         # Rules with constants are h(X,c) <- b(X,d) or h(X,c) <- b(X,Y).

@@ -19,24 +19,7 @@ from phalanx.arc.operations import NUM_OPERATIONS as NUM_OPERATIONS
 from phalanx.arc.reward import StepInfo as StepInfo
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
-from phalanx.compat.jaxarc.batch_processing import (
-    BatchPerformanceMonitor as BatchPerformanceMonitor,
-    NetworkPolicy as NetworkPolicy,
-    analyze_memory_usage as analyze_memory_usage,
-    batch_policy_rollout as batch_policy_rollout,
-    combine_batch_results as combine_batch_results,
-    compute_batch_values as compute_batch_values,
-    extract_state_features as extract_state_features,
-    find_optimal_batch_size as find_optimal_batch_size,
-    inspect_batch_states as inspect_batch_states,
-    pad_actions as pad_actions,
-    pad_states as pad_states,
-    process_dynamic_batch as process_dynamic_batch,
-    stack_actions as stack_actions,
-    stack_states as stack_states,
-    unpad_results as unpad_results,
-    warm_up_batch_functions as warm_up_batch_functions,
-)
+from phalanx.compat.jaxarc.batch_processing import *  # noqa: F403
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.episodes import AgentFunction
 

@@ -1,7 +1,7 @@
 """`jaxarc.envs.structured_actions`."""
 
 from phalanx.arc.actions import (
-    Action as StructuredAction,
+    Action as StructuredAction,  # noqa: F401
     BboxAction as BboxAction,
     MaskAction as MaskAction,
     PointAction as PointAction,
@@ -9,13 +9,3 @@ from phalanx.arc.actions import (
     create_mask_action as create_mask_action,
     create_point_action as create_point_action,
 )
-
-__all__ = [
-    "BboxAction",
-    "MaskAction",
-    "PointAction",
-    "StructuredAction",
-    "create_bbox_action",
-    "create_mask_action",
-    "create_point_action",
-]

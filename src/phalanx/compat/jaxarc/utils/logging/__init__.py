@@ -98,15 +98,18 @@ def _logging_section(config: LoggingConfig | JaxArcConfig | None) -> LoggingConf
     return config if isinstance(config, LoggingConfig) else config.logging
 
 
+_SWITCHES = {
+    "reward_": "log_aggregated_rewards",
+    "similarity_": "log_aggregated_similarity",
+    "episode_length_": "log_episode_lengths",
+    "success_rate": "log_success_rates",
+    "gradient_norm": "log_gradient_norms",
+}
+"""Setting that enables the metrics whose names start with a prefix."""
+
+
 def _is_selected(name: str, settings: LoggingConfig) -> bool:
-    if name.startswith("reward_"):
-        return settings.log_aggregated_rewards
-    if name.startswith("similarity_"):
-        return settings.log_aggregated_similarity
-    if name.startswith("episode_length_"):
-        return settings.log_episode_lengths
-    if name == "success_rate":
-        return settings.log_success_rates
-    if name == "gradient_norm":
-        return settings.log_gradient_norms
+    for prefix, switch in _SWITCHES.items():
+        if name.startswith(prefix):
+            return bool(getattr(settings, switch))
     return settings.log_loss_metrics or not name.endswith("loss")
