@@ -211,8 +211,8 @@ class Benchmark:
         for name, packing in (("padded", None), ("packed", PackingConfig(max_length=CAPACITY))):
             plan = build_plan(self._table, config, packing)
             seconds, shards = self._time(partial(_shards, plan))
-            found = plan.measure_balance(0, RANKS, "split", balance=True, d_model=MODEL_WIDTH)
-            plain = plan.measure_balance(0, RANKS, "split", balance=False, d_model=MODEL_WIDTH)
+            found = plan.measure_balance(0, RANKS, balance=True, d_model=MODEL_WIDTH)
+            plain = plan.measure_balance(0, RANKS, balance=False, d_model=MODEL_WIDTH)
             counts = {shard.num_batches for shard in shards}
             facts = {
                 "ranks": RANKS,
@@ -281,7 +281,7 @@ def build_plan(lengths: Lengths, config: BatchingConfig, packing: PackingConfig 
 
 
 def _shards(plan: BatchPlan) -> list[BatchPlan]:
-    return [plan.shard(rank, RANKS, "split", balance=True, d_model=MODEL_WIDTH) for rank in range(RANKS)]
+    return [plan.shard(rank, RANKS, balance=True, d_model=MODEL_WIDTH) for rank in range(RANKS)]
 
 
 def _table(lengths: np.ndarray) -> LengthTable:

@@ -26,7 +26,7 @@ def first_batches(sampler: TokenBudgetBatchSampler, count: int) -> None:
 
 def main() -> None:
     lengths = draw_lengths()
-    buckets = BucketSpec(edges=(128, 256, 512, 1024), overflow_max=2048)
+    buckets = BucketSpec(edges=(128, 256, 512, 1024), max_sample_length=2048)
     print(f"length 150 is in bucket {buckets.get_bucket(150)}: {buckets.get_bucket_range(1)}")
 
     sampler = TokenBudgetBatchSampler(lengths=lengths, bucket_spec=buckets, token_budget=16_384, seed=42)
@@ -39,7 +39,9 @@ def main() -> None:
         ("predictable", BatchingConfig.predictable),
         ("throughput", BatchingConfig.throughput),
     ):
-        config = make(token_budget=16_384, bucket_edges=buckets.edges, overflow_max=buckets.overflow_max)
+        config = make(
+            token_budget=16_384, bucket_edges=buckets.edges, max_sample_length=buckets.max_sample_length
+        )
         metrics = TokenBudgetBatchSampler.from_config(lengths, config).compute_metrics()
         shapes = len(metrics.shapes)
         print(f"{name}: {metrics.efficiency:.3f} of all tokens are real, {shapes} shapes")

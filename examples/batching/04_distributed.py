@@ -16,7 +16,7 @@ def samples_of(plan: BatchPlan) -> list[str]:
 def main() -> None:
     rng = np.random.default_rng(0)
     lengths = {f"s{i}": int(n) for i, n in enumerate(rng.integers(10, 2_000, 5_000))}
-    config = BatchingConfig.throughput(token_budget=16_384, overflow_max=2048)
+    config = BatchingConfig.throughput(token_budget=16_384, max_sample_length=2048)
     plan = BatchPlanBuilder(lengths, config).build(num_epochs=1)
 
     # Every rank makes the same plan from the same lengths and seed, and takes its own part of it.

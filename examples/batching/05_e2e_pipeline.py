@@ -41,7 +41,7 @@ def main(folder: pathlib.Path) -> None:
 
     builder = BatchPlanBuilder(
         cache.table(),
-        BatchingConfig.throughput(token_budget=4096, bucket_edges=(64, 128), overflow_max=256),
+        BatchingConfig.throughput(token_budget=4096, bucket_edges=(64, 128), max_sample_length=256),
         tokenizer_hash=cache.tokenizer_hash,
         packing=PackingConfig(max_length=512),
     )

@@ -19,7 +19,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     drawn = np.clip(np.rint(rng.lognormal(5.2, 1.0, 20_000)), 1, 2048).astype(int)
     lengths = {f"s{row}": int(length) for row, length in enumerate(drawn)}
-    buckets = BucketSpec(edges=(128, 256, 512, 1024), overflow_max=2048)
+    buckets = BucketSpec(edges=(128, 256, 512, 1024), max_sample_length=2048)
 
     report = create_efficiency_report(lengths, buckets)
     print(report.to_ascii())

@@ -53,7 +53,9 @@ def main() -> None:
     planner = ReplayPlanner(
         buffer=buffer,
         config=ReplayPlannerConfig(window_size=200, overlap=50),
-        batching_config=BatchingConfig.predictable(token_budget=256, bucket_edges=(16,), overflow_max=32),
+        batching_config=BatchingConfig.predictable(
+            token_budget=256, bucket_edges=(16,), max_sample_length=32
+        ),
     )
     for number in range(3):
         plan = planner.next_plan()

@@ -32,7 +32,7 @@ def main() -> None:
 
     packing = PackingConfig(max_length=MAX_LENGTH)
     batching = BatchingConfig.predictable(
-        token_budget=8 * MAX_LENGTH, bucket_edges=(MAX_LENGTH // 2,), overflow_max=MAX_LENGTH
+        token_budget=8 * MAX_LENGTH, bucket_edges=(MAX_LENGTH // 2,), max_sample_length=MAX_LENGTH
     )
     planner = ReplayPlanner(buffer, ReplayPlannerConfig(window_size=100, overlap=20), batching, packing)
     model = LanguageModelConfig(vocab_size=98, d_model=32, num_layers=1, num_heads=2, d_ff=64)

@@ -49,7 +49,7 @@ async def main(host: str, port: int) -> None:
     planner = ReplayPlanner(
         buffer,
         ReplayPlannerConfig(window_size=1_000, overlap=0),
-        BatchingConfig.predictable(token_budget=8_192, bucket_edges=(512,), overflow_max=1_024),
+        BatchingConfig.predictable(token_budget=8_192, bucket_edges=(512,), max_sample_length=1_024),
         PackingConfig(max_length=1_024),
     )
     plan = planner.next_plan()

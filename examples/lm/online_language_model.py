@@ -72,7 +72,9 @@ def main(arguments: argparse.Namespace) -> None:
     # The first samples are not trained on.
     unseen = list(itertools.islice(samples, 16))
     batching = BatchingConfig.predictable(
-        token_budget=max(TOKEN_BUDGET, max_length), bucket_edges=(max_length // 2,), overflow_max=max_length
+        token_budget=max(TOKEN_BUDGET, max_length),
+        bucket_edges=(max_length // 2,),
+        max_sample_length=max_length,
     )
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=1_000))
     window = ReplayPlannerConfig(window_size=WINDOW_SIZE, overlap=0, min_samples=WINDOW_SIZE, at_end="wait")

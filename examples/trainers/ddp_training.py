@@ -46,7 +46,7 @@ def loader_of(rank: int, world_size: int, count: int, epochs: int = 2, *, packed
     texts = {str(n): f"{n} + {n} = " + "hm, " * (n * 7 % 11) + f"{2 * n}." for n in range(count)}
     samples = {name: {"input_ids": ByteTokenizer().encode(text)} for name, text in texts.items()}
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
-    batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
+    batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), max_sample_length=WIDTH)
     packing = PackingConfig(max_length=WIDTH) if packed else None
     plan = BatchPlanBuilder(lengths, batching, packing=packing).build(epochs)
     shard = ShardSpec(world_size=world_size, balance=True)

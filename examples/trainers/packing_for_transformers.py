@@ -98,7 +98,7 @@ def main() -> None:
 
     # Few batches are sorted together, as in a shuffle; sorting all would pad little and mix badly.
     batching = BatchingConfig.throughput(
-        token_budget=8 * WIDTH, bucket_edges=(64,), overflow_max=WIDTH, pool_batches=1
+        token_budget=8 * WIDTH, bucket_edges=(64,), max_sample_length=WIDTH, pool_batches=1
     )
     padded = BatchPlanBuilder(lengths, batching).build()
     packed = BatchPlanBuilder(lengths, batching, packing=PackingConfig(max_length=WIDTH)).build(4)

@@ -23,7 +23,7 @@ def sums(count: int) -> Samples:
 def planned(samples: Samples, epochs: int, *, packed: bool = True) -> BatchPlan:
     """Two rows a batch, packed anew in every epoch; or a sample a row, padded."""
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
-    batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
+    batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), max_sample_length=WIDTH)
     packing = PackingConfig(max_length=WIDTH) if packed else None
     return BatchPlanBuilder(lengths, batching, packing=packing).build(epochs)
 

@@ -45,7 +45,7 @@ def test_the_lengths_are_those_of_the_published_figures():
 
 
 def test_facts_of_a_plan_that_a_reader_can_count():
-    config = BatchingConfig.predictable(token_budget=8, bucket_edges=(4,), overflow_max=8)
+    config = BatchingConfig.predictable(token_budget=8, bucket_edges=(4,), max_sample_length=8)
     facts = plan_facts(build_plan({"a": 4, "b": 4, "c": 6}, config))
     # Two rows of 4 in one batch, one row of 8 in the other: 14 real of 16 padded tokens.
     assert (facts["batches"], facts["efficiency"]) == (2, 0.875)
@@ -87,7 +87,7 @@ def test_a_benchmark_refuses_sizes_that_show_nothing():
 
 
 def test_mixing_is_one_among_strangers_and_zero_among_equals():
-    config = BatchingConfig.throughput(token_budget=8, bucket_edges=(4,), overflow_max=8)
+    config = BatchingConfig.throughput(token_budget=8, bucket_edges=(4,), max_sample_length=8)
     # Two to a batch; the budget lets 4 and 4 together, and 2 with three others of 2.
     equals = build_plan({f"{n}-{i}": n for n in (2, 4) for i in range(4)}, config)
     assert mixing(equals.get_epoch(0)) == 0
@@ -106,7 +106,7 @@ def test_larger_pools_pad_less_and_mix_less():
 
 def test_the_settings_are_those_of_the_published_figures():
     config = batching_config(BatchingMode.THROUGHPUT)
-    assert (config.token_budget, config.bucket_edges, config.overflow_max) == (
+    assert (config.token_budget, config.bucket_edges, config.max_sample_length) == (
         16_384,
         (128, 256, 512, 1024),
         2048,

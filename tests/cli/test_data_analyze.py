@@ -25,7 +25,16 @@ def is_svg(path: str) -> bool:
 
 
 def test_analyze_compares_the_buckets_with_better_ones_and_with_packing(phalanx):
-    options = ["--bucket-edges", "16,32", "--overflow-max", 64, "--output", "report.json", "--svg", "a.svg"]
+    options = [
+        "--bucket-edges",
+        "16,32",
+        "--max-sample-length",
+        64,
+        "--output",
+        "report.json",
+        "--svg",
+        "a.svg",
+    ]
     result = run(phalanx, "analyze", *options)
     assert (result.code, result.err) == (0, "")
     # 15 samples padded to 16 and one of 64: 224 real of 304 padded tokens.
@@ -51,11 +60,11 @@ def test_histogram_has_exactly_as_many_bars_as_asked_for(phalanx):
 def test_suggest_finds_the_edges_that_waste_nothing(phalanx):
     result = run(phalanx, "suggest", "--num-buckets", 3, "--goal", "waste", "--svg", "s.svg")
     assert result.out.splitlines() == [
-        "edges       8,16",
-        "overflow    64",
-        "goal        waste",
-        "efficiency  100.00%",
-        "reason      no other 3 buckets need fewer padded tokens",
+        "edges              8,16",
+        "max_sample_length  64",
+        "goal               waste",
+        "efficiency         100.00%",
+        "reason             no other 3 buckets need fewer padded tokens",
     ]
     assert is_svg("s.svg")
 
@@ -71,7 +80,7 @@ def test_suggest_takes_every_goal_and_says_it_in_json(phalanx, goal: str):
     ("arguments", "message"),
     [
         (["analyze", "--bucket-edges", "32,16"], "must be strictly ascending"),
-        (["analyze", "--bucket-edges", "1,2", "--overflow-max", "4"], "all buckets are empty"),
+        (["analyze", "--bucket-edges", "1,2", "--max-sample-length", "4"], "all buckets are empty"),
         (["suggest", "--max-length", "4"], "every sample is longer than max_length 4"),
         (["suggest", "--goal", "speed"], "'speed' is not one of"),
         (["histogram", "--bins", "0"], "greater than or equal to 1"),

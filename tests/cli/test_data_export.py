@@ -14,7 +14,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phalanx) -> None:
     monkeypatch.chdir(tmp_path)
     write_dataset([f"{'abcdefghijkl'[:size]}" for size in range(1, 13)])
     phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "lengths.jsonl")
-    options = ["--token-budget", 24, "--bucket-edges", "4,8", "--overflow-max", 16, "--epochs", 2]
+    options = ["--token-budget", 24, "--bucket-edges", "4,8", "--max-sample-length", 16, "--epochs", 2]
     phalanx("data", "plan", "build", "--lengths", "lengths.jsonl", *options, "--output", "plan")
 
 
@@ -98,7 +98,7 @@ def test_a_sample_that_the_dataset_lost_is_named(phalanx):
 def test_texts_end_in_batches_as_they_did_when_they_were_counted(phalanx):
     more = ["--add-eos"]
     phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "ended.jsonl", *more)
-    options = ["--token-budget", 24, "--bucket-edges", "4,8", "--overflow-max", 16, "--overwrite"]
+    options = ["--token-budget", 24, "--bucket-edges", "4,8", "--max-sample-length", 16, "--overwrite"]
     phalanx("data", "plan", "build", "--lengths", "ended.jsonl", *options, "--output", "plan")
     result = generate(phalanx)
     assert result.code == 2 and "and the same --add-bos and --add-eos" in result.err

@@ -22,7 +22,7 @@ def write_lengths(lengths: dict[str, int], tokenizer: str = "words") -> None:
 
 
 def build(phalanx, *more: object):
-    options = ["--token-budget", 200, "--bucket-edges", "25,50", "--overflow-max", 100]
+    options = ["--token-budget", 200, "--bucket-edges", "25,50", "--max-sample-length", 100]
     return phalanx("data", "plan", "build", "--lengths", "lengths.jsonl", "--output", "plan", *options, *more)
 
 
@@ -34,7 +34,7 @@ def test_a_predictable_plan_pads_to_the_buckets(phalanx):
         "plan         plan",
         f"fingerprint  {plan.fingerprint}",
         "mode         predictable, pad_to_bucket, budget 200, seed 7",
-        "buckets      25,50 overflow 100",
+        "buckets      25,50,100",
         "samples      40, 0 skipped",
         "",
         # 8 samples in rows of 25, 12 in rows of 50, 20 in rows of 100; 8, 4 and 2 to a batch.
@@ -70,11 +70,11 @@ def test_skipped_samples_are_reported_with_the_reason(phalanx):
     write_lengths({"short": 10, "long": 101, "longer": 300})
     out = build(phalanx).out
     assert "samples      3, 2 skipped" in out
-    assert "skipped: 2 longer than overflow_max 100\n  long  101 tokens\n  longer  300 tokens\n" in out
+    assert "skipped: 2 longer than max_sample_length 100\n  long  101 tokens\n  longer  300 tokens\n" in out
     report = json.loads(build(phalanx, "--json", "--overwrite").out)
     assert report["skipped"] == [
-        {"sample_id": "long", "length": 101, "reason": "longer than overflow_max 100"},
-        {"sample_id": "longer", "length": 300, "reason": "longer than overflow_max 100"},
+        {"sample_id": "long", "length": 101, "reason": "longer than max_sample_length 100"},
+        {"sample_id": "longer", "length": 300, "reason": "longer than max_sample_length 100"},
     ]
 
 
@@ -94,7 +94,10 @@ def test_a_plan_that_is_there_is_replaced_only_when_asked(phalanx):
     [
         (["--bucket-edges", "50,25"], "must be strictly ascending, but 25 follows 50"),
         (["--bucket-edges", "a,b"], "--bucket-edges must be integers separated by commas"),
-        (["--overflow-max", 20], "phalanx: overflow_max (20) must be greater than the last edge (50)"),
+        (
+            ["--max-sample-length", 20],
+            "max_sample_length (20) must be greater than the last edge (50)",
+        ),
         (["--pack", "--max-length", 300], "the packing max_length 300 exceeds token_budget 200"),
         (["--pack", "--max-length", 60], "more than the packing max_length 60"),
     ],

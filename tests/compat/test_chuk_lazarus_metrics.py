@@ -96,7 +96,7 @@ def test_impossible_records_are_refused():
         BatchMetrics().record_sample(0, 3, 4, 4)
     with pytest.raises(ValueError, match="time must not be negative"):
         BatchMetrics().record_time(-1.0)
-    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="batch_size and max_length must be at least 1, got 0, 4"):
         BatchShapeHistogram().record_batch(0, 0, 4)
 
 

@@ -12,7 +12,7 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming import (
     SampleSource,
     StreamSample,
 )
-from phalanx.data import ByteTokenizer, ReplayBuffer, write_samples
+from phalanx.data import ReplayBuffer, write_samples
 from phalanx.puzzles.server.episodes import StreamState
 from tests.helpers.sample_cases import sample, samples
 
@@ -97,16 +97,6 @@ def test_rows_of_tokens_become_samples(tmp_path: Path) -> None:
     first, second = OfflineDatasetStream(path)
     assert (first.sample_id, first.input_ids, first.loss_mask) == ("x", (1, 2), (0, 1))
     assert (second.loss_mask, second.dataset_id, second.source) == ((1,), "train", SampleSource.OFFLINE)
-
-
-def test_texts_need_a_tokenizer(tmp_path: Path) -> None:
-    path = tmp_path / "texts.jsonl"
-    path.write_text('{"id": "x", "text": "hi"}\n')
-    with pytest.raises(ValueError, match=r"texts\.jsonl has rows with text; pass a tokenizer"):
-        list(OfflineDatasetStream(path))
-    (read,) = OfflineDatasetStream(path, dataset_id="letters", tokenizer=ByteTokenizer())
-    assert ByteTokenizer().decode(list(read.input_ids)) == "hi"
-    assert read.dataset_id == "letters"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,6 @@ def test_a_plan_holds_the_epochs_that_were_added_to_it():
     assert plan.get_epoch(0).num_microbatches == 3 and plan.get_epoch(0)[1].samples == ("c", "d")
     assert (plan.get_epoch(0).total_samples, plan.get_epoch(0).seed) == (5, 7)
     assert [place[:2] for place in plan.iter_from(0, 2)] == [(0, 2), (1, 0), (1, 1)]
-    assert plan.num_skipped == 0
     assert set(plan.table.ids) == set("abcdef")
 
 

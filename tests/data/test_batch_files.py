@@ -9,12 +9,17 @@ import pytest
 from phalanx.compat.chuk_lazarus.data.batching.generation import (
     BatchReader,
     BatchWriter,
-    collate_microbatch as collate,
     default_collate,
     pad_sequences,
 )
-from phalanx.compat.chuk_lazarus.data.batching.planning import BatchPlan, BatchPlanBuilder, MicrobatchSpec
-from phalanx.data import BatchingConfig, OverlongPolicy, PackingConfig, Sample
+from phalanx.compat.chuk_lazarus.data.batching.planning import (
+    BatchPlan,
+    BatchPlanBuilder,
+    BatchPlanMeta,
+    EpochPlan,
+    MicrobatchSpec,
+)
+from phalanx.data import BatchingConfig, OverlongPolicy, PackingConfig, Sample, TokenBatch, collate
 from phalanx.io.atomic import _machine_id
 from phalanx.io.checksum import CorruptFileError
 from tests.helpers.file_damage import write_json
@@ -31,7 +36,7 @@ def samples(lengths: dict[str, int] = LENGTHS) -> dict[str, dict[str, list[int]]
 
 
 def plan(num_epochs: int = 2, packing: PackingConfig | None = None, seed: int = 1) -> BatchPlan:
-    config = BatchingConfig.predictable(token_budget=32, bucket_edges=(8,), overflow_max=16, seed=seed)
+    config = BatchingConfig.predictable(token_budget=32, bucket_edges=(8,), max_sample_length=16, seed=seed)
     return BatchPlanBuilder(LENGTHS, config, packing=packing).build_sync(num_epochs)
 
 
@@ -52,48 +57,57 @@ def test_padding_has_the_pad_token_and_no_loss() -> None:
     assert arrays["loss_mask"].tolist() == [[0, 1, 0]]
 
 
-def spec(**changes: object) -> MicrobatchSpec:
-    fields = {"samples": ("a", "b"), "bucket_id": 0, "max_len": 4, "index": 3, "lengths": (2, 1)}
-    return MicrobatchSpec.model_validate(fields | changes)
+def collate_rows(
+    tokens: dict, packing: PackingConfig | None = None, pad_id: int = 0, **changes: object
+) -> TokenBatch:
+    """Collate one batch of `a` (two tokens) and `b` (one token) in rows of four, with the given changes."""
+    fields = {"samples": ("a", "b"), "bucket_id": 0, "max_len": 4, "index": 0, "lengths": (2, 1)}
+    spec = MicrobatchSpec.model_validate(fields | changes)
+    plan = BatchPlan(BatchPlanMeta(num_epochs=1, packing=packing), {0: EpochPlan(0, [spec])})
+    return collate(plan.arrays.get_epoch(0)[0], tokens, pad_id=pad_id)
 
 
 TOKENS = {"a": Sample("a", [5, 6], [0, 1]), "b": {"input_ids": [7]}}
 
 
-def test_a_batch_knows_its_samples_and_gives_its_arrays_by_name() -> None:
-    batch = collate(spec(), TOKENS)
+def test_a_batch_has_its_arrays_by_name() -> None:
+    batch = collate_rows(TOKENS)
     assert batch["input_ids"].tolist() == [[5, 6, 0, 0], [7, 0, 0, 0]]
     assert batch["loss_mask"].tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+
+
+def test_a_batch_that_is_read_back_is_a_mapping_of_arrays(tmp_path: Path) -> None:
+    BatchWriter(plan(), samples(), tmp_path / "out").write_all()
+    batch = BatchReader(tmp_path / "out").get_batch(0, 3)
     assert dict(batch).keys() >= {"input_ids"}
     assert set({**batch}) == {"input_ids", "loss_mask"}
-    assert batch.spec == spec()
+    assert "input_ids" in batch and "segment_ids" not in batch and "index" not in batch
+    assert batch.spec == plan().get_epoch(0)[3]
     with pytest.raises(KeyError, match="batch 3 has no array 'labels'; it has input_ids, loss_mask"):
         batch["labels"]
 
 
 def test_a_packed_batch_has_segments_and_positions_that_begin_anew() -> None:
-    packed = spec(packs=(("a", "b"),))
-    batch = collate(packed, TOKENS, packing=PackingConfig(max_length=4))
+    batch = collate_rows(TOKENS, PackingConfig(max_length=4), packs=(("a", "b"),))
     assert batch["input_ids"].tolist() == [[5, 6, 7, 0]]
     assert batch["segment_ids"].tolist() == [[1, 1, 2, 0]]
     assert batch["position_ids"].tolist() == [[0, 1, 0, 0]]
     assert batch["loss_mask"].tolist() == [[0, 1, 1, 0]]
-    assert batch.spec == packed
 
 
 def test_a_narrow_pack_is_padded_to_the_planned_width() -> None:
     config = PackingConfig(max_length=4, pad_to_max=False)
-    batch = collate(spec(packs=(("a", "b"),)), TOKENS, packing=config, pad_id=9)
+    batch = collate_rows(TOKENS, config, pad_id=9, packs=(("a", "b"),))
     assert batch["input_ids"].tolist() == [[5, 6, 7, 9]]
 
 
 def test_truncation_that_was_planned_is_done_and_any_other_is_an_error() -> None:
     long = {"a": {"input_ids": [1, 2, 3, 4, 5]}}
-    one = spec(samples=("a",), packs=(("a",),), lengths=(4,))
+    changes = {"samples": ("a",), "packs": (("a",),)}
     config = PackingConfig(max_length=4, overlong=OverlongPolicy.TRUNCATE)
-    assert collate(one, long, packing=config)["input_ids"].tolist() == [[1, 2, 3, 4]]
+    assert collate_rows(long, config, **changes, lengths=(5,))["input_ids"].tolist() == [[1, 2, 3, 4]]
     with pytest.raises(ValueError, match="'a' has 5 tokens, but 4 were planned"):
-        collate(one, long, packing=PackingConfig(max_length=4))
+        collate_rows(long, PackingConfig(max_length=4), **changes, lengths=(4,))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +121,7 @@ def test_truncation_that_was_planned_is_done_and_any_other_is_an_error() -> None
 )
 def test_a_sample_that_is_not_as_planned_is_named(tokens: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        collate(spec(), tokens)
+        collate_rows(tokens)
 
 
 @pytest.mark.parametrize("packing", [None, PackingConfig(max_length=16)])
@@ -306,18 +320,11 @@ LABELS = {"input_ids": [5, 6, 7], "loss_mask": [-100, -100, 7]}
 def test_labels_given_as_a_loss_mask_are_refused_in_words(packing: PackingConfig | None) -> None:
     plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8), packing=packing).build_sync()
     with pytest.raises(ValueError, match=r"sample 'a': loss_mask\[0\] must be 0 or 1, got -100"):
-        collate(plan.get_epoch(0)[0], {"a": LABELS}, packing=packing)
+        collate(plan.arrays.get_epoch(0)[0], {"a": LABELS})
     with pytest.raises(ValueError, match="row 0: loss_mask\\[0\\] must be 0 or 1"):
         default_collate([LABELS], 4)
     with pytest.raises(ValueError, match=r"loss_mask\[1\] must be 0 or 1, got 0\.5"):
-        collate(plan.get_epoch(0)[0], {"a": {**LABELS, "loss_mask": [0, 0.5, 1]}}, packing=packing)
-
-
-def test_a_batch_says_which_arrays_it_has() -> None:
-    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8)).build_sync()
-    batch = collate(plan.get_epoch(0)[0], {"a": {"input_ids": [5, 6, 7]}})
-    assert "input_ids" in batch and "loss_mask" in batch
-    assert "segment_ids" not in batch and "index" not in batch and "labels" not in batch
+        collate(plan.arrays.get_epoch(0)[0], {"a": {**LABELS, "loss_mask": [0, 0.5, 1]}})
 
 
 def test_without_a_loss_mask_every_token_counts_when_collated() -> None:

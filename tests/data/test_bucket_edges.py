@@ -32,7 +32,7 @@ def million() -> LengthTable:
 
 
 def test_each_bucket_pads_its_samples_to_its_longest_length() -> None:
-    analysis = analyze_bucket_efficiency(SMALL, BucketSpec(edges=(2, 4), overflow_max=10))
+    analysis = analyze_bucket_efficiency(SMALL, BucketSpec(edges=(2, 4), max_sample_length=10))
     rows = [(b.sample_count, b.total_tokens, b.padded_tokens, b.efficiency) for b in analysis.buckets]
     assert rows == [(3, 5, 6, 5 / 6), (0, 0, 0, 1.0), (1, 9, 10, 0.9)]
     assert analysis.overall_efficiency == 14 / 16
@@ -43,7 +43,7 @@ def test_each_bucket_pads_its_samples_to_its_longest_length() -> None:
 
 
 def test_samples_that_no_bucket_takes_are_told_apart_and_not_counted_as_full() -> None:
-    spec = BucketSpec(edges=(4,), overflow_max=8, min_length=2)
+    spec = BucketSpec(edges=(4,), max_sample_length=8, min_length=2)
     analysis = analyze_bucket_efficiency({"a": 4, "b": 1, "c": 40, "d": 50}, spec)
     assert analysis.overall_efficiency == 1.0
     assert (analysis.skipped_samples, analysis.skipped_tokens, analysis.too_long) == (3, 91, 2)
@@ -52,7 +52,9 @@ def test_samples_that_no_bucket_takes_are_told_apart_and_not_counted_as_full() -
 
 @given(LENGTHS, st.sampled_from([(1,), (5, 20), (10, 11, 12)]), st.sampled_from([15, 40, 80]))
 def test_efficiency_is_never_above_one(lengths: list[int], edges: tuple[int, ...], overflow: int) -> None:
-    analysis = analyze_bucket_efficiency(table(lengths), BucketSpec(edges=edges[:1], overflow_max=overflow))
+    analysis = analyze_bucket_efficiency(
+        table(lengths), BucketSpec(edges=edges[:1], max_sample_length=overflow)
+    )
     assert 0 < analysis.overall_efficiency <= 1
     assert all(0 < bucket.efficiency <= 1 for bucket in analysis.buckets)
     kept = [n for n in lengths if n <= overflow]
@@ -83,7 +85,7 @@ def test_the_published_optimum_is_found_at_once(
     found = suggest_bucket_edges(million, buckets)
     assert time.process_time() - start < 0.1
     assert found.edges == edges
-    assert found.overflow_max == 2048
+    assert found.max_sample_length == 2048
     assert found.estimated_efficiency == pytest.approx(efficiency, abs=5e-5)
     analysis = analyze_bucket_efficiency(million, found.bucket_spec)
     assert analysis.overall_efficiency == found.estimated_efficiency
@@ -141,20 +143,20 @@ def test_balanced_buckets_hold_like_numbers_of_samples(million: LengthTable) -> 
 
 def test_fewer_lengths_than_buckets_are_said_so() -> None:
     found = suggest_bucket_edges({"a": 3, "b": 7}, num_buckets=6)
-    assert (found.edges, found.overflow_max, found.estimated_efficiency) == ((3,), 7, 1.0)
+    assert (found.edges, found.max_sample_length, found.estimated_efficiency) == ((3,), 7, 1.0)
     assert "6 were requested, but there are only 2 possible ends" in found.rationale
 
 
 def test_samples_of_one_length_still_get_buckets() -> None:
     found = suggest_bucket_edges({"a": 5, "b": 5})
-    assert (found.edges, found.overflow_max, found.estimated_efficiency) == ((4,), 5, 1.0)
+    assert (found.edges, found.max_sample_length, found.estimated_efficiency) == ((4,), 5, 1.0)
     ones = suggest_bucket_edges({"a": 1, "b": 1})
-    assert (ones.edges, ones.overflow_max, ones.estimated_efficiency) == ((1,), 2, 1.0)
+    assert (ones.edges, ones.max_sample_length, ones.estimated_efficiency) == ((1,), 2, 1.0)
 
 
 def test_samples_beyond_max_length_are_left_out_and_said_so() -> None:
     found = suggest_bucket_edges({"a": 3, "b": 7, "c": 90}, num_buckets=2, max_length=7)
-    assert (found.edges, found.overflow_max, found.estimated_efficiency) == ((3,), 7, 1.0)
+    assert (found.edges, found.max_sample_length, found.estimated_efficiency) == ((3,), 7, 1.0)
     assert "1 samples longer than 7 are ignored" in found.rationale
     with pytest.raises(ValueError, match="every sample is longer than max_length 2"):
         suggest_bucket_edges({"a": 3}, max_length=2)

@@ -18,7 +18,7 @@ from phalanx.data import (
 )
 from phalanx.svg import save_svg
 
-SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
+SPEC = BucketSpec(edges=(128, 256, 512), max_sample_length=1024)
 
 
 @pytest.fixture(scope="module")

@@ -32,19 +32,19 @@ def test_a_report_compares_the_same_samples_in_buckets_and_packed(million: Lengt
 
 def test_a_report_speaks_only_of_the_samples_that_the_buckets_take() -> None:
     lengths = {"a": 1, "b": 4, "c": 8, "d": 100}
-    report = create_efficiency_report(lengths, BucketSpec(edges=(4,), overflow_max=8, min_length=2))
+    report = create_efficiency_report(lengths, BucketSpec(edges=(4,), max_sample_length=8, min_length=2))
     assert report.total_samples == report.packing.total_samples == 2
     assert report.length_histogram.total_samples == 4
     assert report.overall_efficiency == 1.0
     text = " ".join(report.recommendations)
-    assert "1 samples are longer than overflow_max 8 and are skipped; raise it to 100" in text
+    assert "1 samples are longer than max_sample_length 8 and are skipped; raise it to 100" in text
     assert "1 samples are shorter than min_length 2" in text
     assert "stay with buckets, which are simpler" in text
 
 
 def test_a_report_advises_better_edges_and_names_idle_and_crowded_buckets() -> None:
     lengths = {f"s{i}": 30 + i % 3 for i in range(50)} | {"long": 1000}
-    report = create_efficiency_report(lengths, BucketSpec(edges=(10, 20, 512), overflow_max=1024))
+    report = create_efficiency_report(lengths, BucketSpec(edges=(10, 20, 512), max_sample_length=1024))
     text = " ".join(report.recommendations)
     assert "If you pad to buckets, 30,32,1000 (overflow 1024) gives 99.34%" in text
     assert "No sample is in buckets 1-10 and 11-20" in text
@@ -55,4 +55,4 @@ def test_a_report_without_any_kept_sample_is_an_error() -> None:
     with pytest.raises(
         ValueError, match="all buckets are empty: lengths are 50 to 60, but buckets have lengths 1 to 8"
     ):
-        create_efficiency_report({"a": 50, "b": 60}, BucketSpec(edges=(4,), overflow_max=8))
+        create_efficiency_report({"a": 50, "b": 60}, BucketSpec(edges=(4,), max_sample_length=8))

@@ -34,7 +34,7 @@ for name, packing in (("padded", None), ("packed", PackingConfig(max_length=64))
     save_batch_plan(plan, folder / name)
     loaded = load_batch_plan(folder / name, verify=True)
     assert verify_batch_plan(loaded, lengths) is None
-    save_batch_plan(loaded.shard(0, 3, "split", True, 64), folder / f"{name}-shard")
+    save_batch_plan(loaded.shard(0, 3, balance=True, d_model=64), folder / f"{name}-shard")
     BatchWriter(plan, samples, folder / f"{name}-batches").write_all()
     assert BatchReader(folder / f"{name}-batches").verify() == plan.num_batches
 batch = pack_tokens(np.arange(8), [0, 3, 7, 8], PackingConfig(max_length=4))

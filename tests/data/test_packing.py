@@ -22,6 +22,7 @@ from phalanx.data import (
     iter_packed_batches,
     pack_tokens,
 )
+from phalanx.data.metrics import compute_packing_metrics as compute_layout_metrics
 
 PAD, SEPARATOR = 0, 99
 
@@ -97,7 +98,7 @@ def test_add_separator_without_its_token_is_an_error() -> None:
 
 
 def test_a_loss_mask_of_another_length_is_an_error() -> None:
-    with pytest.raises(ValidationError, match="sample 'a' has 3 input_ids but 2 entries in loss_mask"):
+    with pytest.raises(ValidationError, match="sample 'a': 3 input_ids but 2 entries in loss_mask"):
         SequenceToPack(sample_id="a", input_ids=[1, 2, 3], loss_mask=[1, 1])
     with pytest.raises(ValueError, match="loss_mask must have 3 entries, one per token, got 2"):
         pack_tokens(np.arange(3), [0, 3], PackingConfig(), loss_mask=np.ones(2, np.int8))
@@ -106,11 +107,11 @@ def test_a_loss_mask_of_another_length_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("input_ids", "loss_mask", "words"),
     [
-        ([], [], "sample 'a' has no tokens"),
+        ([], [], "sample 'a': a sample needs at least one token"),
         ([1], [2], r"loss_mask\[0\] must be 0 or 1"),
-        ([1.5], [1], "must be one row of integers"),
-        ([[1]], [1], "must be one row of integers"),
-        ([2**31], [1], "does not fit into 32 bits"),
+        ([1.5], [1], "input_ids must be a list of integers"),
+        ([[1]], [1], "input_ids must be a list of integers"),
+        ([2**31], [1], "input_ids must be between 0 and 2147483647"),
     ],
 )
 def test_a_bad_sequence_is_refused(input_ids: list[int], loss_mask: list[int], words: str) -> None:
@@ -182,14 +183,16 @@ def test_metrics_are_numbers() -> None:
         "efficiency": 0.7,
         "loss_efficiency": 0.5,
     }
-    assert compute_packing_metrics(pack_sequences(sequences(*rows), config)).summary() == expected
-    mask = np.asarray([0, 1, 1, 0, 0, 1, 1])
-    assert compute_packing_metrics(pack_tokens(*flat(rows), config, loss_mask=mask)).summary() == expected
+    metrics = compute_packing_metrics(pack_sequences(sequences(*rows), config))
+    assert {name: getattr(metrics, name) for name in expected} == expected
+    batch = pack_tokens(*flat(rows), config, loss_mask=np.asarray([0, 1, 1, 0, 0, 1, 1]))
+    summary = compute_layout_metrics(batch.layout, batch.loss_mask).summary()
+    assert {**summary, "num_batches": 0, "mean_batch_size": 0.0} == metrics.summary()
 
 
 def test_nothing_to_pack_gives_nothing() -> None:
     assert pack_sequences([]) == []
-    assert compute_packing_metrics([]).summary()["efficiency"] == 0.0
+    assert compute_packing_metrics([]).num_packs == 0
     batch = pack_tokens(np.zeros(0, np.int32), [0], PackingConfig(max_length=4))
     assert batch.input_ids.shape == (0, 4)
 

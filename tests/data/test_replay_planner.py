@@ -18,7 +18,7 @@ from phalanx.data import (
 from phalanx.data.replay_planner import WindowEnd
 from tests.helpers.sample_cases import sample
 
-BATCHING = BatchingConfig.predictable(token_budget=64, bucket_edges=(4, 8), overflow_max=16)
+BATCHING = BatchingConfig.predictable(token_budget=64, bucket_edges=(4, 8), max_sample_length=16)
 
 
 def filled(count: int, **settings: object) -> ReplayBuffer:

@@ -12,7 +12,7 @@ from phalanx.data.plans.epoch import epoch_seed, random_order, spread_order
 from tests.helpers.length_cases import lognormal_lengths, recipes
 
 SEED_LENGTHS = {f"s{i}": 100 + i * 10 for i in range(50)}
-SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
+SPEC = BucketSpec(edges=(128, 256, 512), max_sample_length=1024)
 EDGES = (128, 256, 512, 1024)
 
 
@@ -42,9 +42,10 @@ def test_no_batch_exceeds_the_budget_and_every_kept_sample_comes_once(recipe, ep
         assert batch.token_count == sum(batch.lengths)
         longest = max(batch.lengths)
         assert batch.bucket_id == config.bucket_spec.get_bucket(longest) or config.is_predictable
-        assert batch.max_length == config.get_pad_length(batch.bucket_id, longest)
+        pads_to_bucket = config.pad_policy is PadPolicy.PAD_TO_BUCKET
+        assert batch.max_length == (config.bucket_widths[batch.bucket_id] if pads_to_bucket else longest)
     for sample in made.skipped:
-        assert sample.length > min(config.overflow_max, config.token_budget)
+        assert sample.length > min(config.max_sample_length, config.token_budget)
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,7 +138,7 @@ def test_overlong_samples_are_counted_and_reported_with_the_reason():
     made = sampler({"a": 10, "b": 5000, "c": 20})
     assert made.num_samples == 2 and made.num_skipped == 1
     assert [(s.sample_id, s.length, s.reason) for s in made.skipped] == [
-        ("b", 5000, "longer than overflow_max 1024")
+        ("b", 5000, "longer than max_sample_length 1024")
     ]
 
 
@@ -148,7 +149,7 @@ def test_a_budget_below_an_edge_is_kept_and_what_cannot_fit_is_reported():
 
 
 def test_samples_below_the_minimum_are_reported():
-    spec = BucketSpec(edges=(8,), overflow_max=16, min_length=3)
+    spec = BucketSpec(edges=(8,), max_sample_length=16, min_length=3)
     assert [s.reason for s in sampler({"a": 2, "b": 3}, spec).skipped] == ["shorter than min_length 3"]
 
 
@@ -186,7 +187,7 @@ def test_explicit_bucket_lengths_are_what_batches_are_padded_to():
         pad_policy="pad_to_bucket",
         token_budget=400,
         bucket_edges=(10, 20),
-        overflow_max=30,
+        max_sample_length=30,
         bucket_max_lengths={0: 16, 2: 64},
     )
     made = TokenBudgetBatchSampler.from_config({"a": 3, "b": 15, "c": 25}, config)
@@ -318,7 +319,10 @@ def test_bucket_sizes_and_shares_count_kept_samples():
         ({"seed": -1}, "seed"),
         ({"pool_batches": 0}, "pool_batches"),
         ({"bucket_edges": (8, 4)}, "edges must be strictly ascending, but 4 follows 8"),
-        ({"overflow_max": 100}, r"overflow_max \(100\) must be greater than the last edge \(1024\)"),
+        (
+            {"max_sample_length": 100},
+            r"max_sample_length \(100\) must be greater than the last edge",
+        ),
         (
             {"bucket_max_lengths": {0: 100}},
             r"bucket_max_lengths\[0\] must be at least 128, the maximum length of the bucket, go",

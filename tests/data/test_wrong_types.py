@@ -30,7 +30,7 @@ import numpy as np
 
 from phalanx.data import *
 
-config, spec = BatchingConfig.throughput(64), BucketSpec(edges=(8,), overflow_max=16)
+config, spec = BatchingConfig.throughput(64), BucketSpec(edges=(8,), max_sample_length=16)
 for case in sys.argv[1:]:
     try:
         eval(case)

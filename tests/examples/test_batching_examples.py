@@ -10,7 +10,7 @@ from tests.helpers.example_runs import EXAMPLES, run_example
 FOLDER = EXAMPLES / "batching"
 
 PROMISES = {
-    "01_basic_batching.py": ["length 150 is in bucket 1: (129, 256)", "longer than overflow_max 2048"],
+    "01_basic_batching.py": ["length 150 is in bucket 1: (129, 256)", "longer than max_sample_length 2048"],
     "02_sequence_packing.py": ["segments  [1, 1, 1, 1, 2, 0]", "best_fit_decreasing: 7,896 rows"],
     "03_batch_plan.py": ["the difference is None", "the rest are the whole run: True"],
     "04_distributed.py": ["disjoint and complete: True", "no sample lost, none repeated: True"],

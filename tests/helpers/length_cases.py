@@ -61,7 +61,7 @@ def settings_of_batching(draw: st.DrawFn, drop_last: bool | None = None) -> dict
         "pad_policy": draw(st.sampled_from(PadPolicy)),
         "token_budget": draw(st.integers(6, 90)),
         "bucket_edges": draw(st.sampled_from([(4,), (4, 8), (5, 10, 20)])),
-        "overflow_max": draw(st.sampled_from([24, 32])),
+        "max_sample_length": draw(st.sampled_from([24, 32])),
         "seed": draw(st.integers(0, 5)),
         "drop_last": draw(st.booleans()) if drop_last is None else drop_last,
         "interleave_buckets": draw(st.booleans()),
@@ -95,7 +95,9 @@ def recipes(draw: st.DrawFn, min_size: int = 0, drop_last: bool | None = None, p
 def small_plan(num_epochs: int = 1, samples: int = 50, packing: PackingConfig | None = None) -> BatchPlan:
     """The seed's lengths: 100, 110, 120, ..."""
     lengths = {f"s{i}": 100 + i * 10 for i in range(samples)}
-    config = BatchingConfig.predictable(token_budget=2048, bucket_edges=(128, 256, 512), overflow_max=1024)
+    config = BatchingConfig.predictable(
+        token_budget=2048, bucket_edges=(128, 256, 512), max_sample_length=1024
+    )
     return BatchPlanBuilder(lengths, config, "data_v1", "tokenizer_v1", packing).build(num_epochs)
 
 

@@ -20,7 +20,7 @@ from phalanx.integrations.hf_datasets import HFDatasetSamples, to_dataset, to_it
 from phalanx.integrations.torch_data import PackedCollator, PlanDataset, TorchBatch  # noqa: E402
 
 TOKENS = [[7 * row + place + 1 for place in range(2 + row % 6)] for row in range(17)]
-CONFIG = BatchingConfig.throughput(token_budget=20, bucket_edges=(4,), overflow_max=10)
+CONFIG = BatchingConfig.throughput(token_budget=20, bucket_edges=(4,), max_sample_length=10)
 
 
 def tokens() -> Any:

@@ -33,7 +33,7 @@ from phalanx.integrations.torch_data import (  # noqa: E402
 SAMPLES = {
     f"s{row}": {"input_ids": [10 * row + place + 1 for place in range(1 + row % 5)]} for row in range(23)
 }
-CONFIG = BatchingConfig.throughput(token_budget=16, bucket_edges=(4,), overflow_max=8, seed=3)
+CONFIG = BatchingConfig.throughput(token_budget=16, bucket_edges=(4,), max_sample_length=8, seed=3)
 
 
 def plan_of(*, packed: bool = True, epochs: int = 2) -> BatchPlan:

@@ -153,7 +153,7 @@ def _batching(mode: str = "predictable", **settings: Any) -> Any:
     from phalanx.data import BatchingConfig
 
     return BatchingConfig(
-        mode=mode, token_budget=256, bucket_edges=(16, 32), overflow_max=64, seed=3, **settings
+        mode=mode, token_budget=256, bucket_edges=(16, 32), max_sample_length=64, seed=3, **settings
     )
 
 

@@ -107,7 +107,7 @@ def test_held_out_samples_are_measured_and_never_trained_on(samples: Path, tmp_p
 def test_a_plan_and_the_files_made_of_it_give_the_same_training(tmp_path: Path) -> None:
     texts = {f"t{i}": [2 + (i + j) % 9 for j in range(3 + i % 5)] for i in range(20)}
     lengths = {name: len(tokens) for name, tokens in texts.items()}
-    batching = BatchingConfig(token_budget=64, bucket_edges=(8,), overflow_max=16)
+    batching = BatchingConfig(token_budget=64, bucket_edges=(8,), max_sample_length=16)
     plan = BatchPlanBuilder(lengths, batching, packing=PackingConfig(max_length=16)).build(num_epochs=2)
     save_batch_plan(plan, tmp_path / "plan")
     with (tmp_path / "data.jsonl").open("w") as file:

@@ -60,7 +60,7 @@ class BucketAnalysis(FrozenModel):
     skipped_tokens: int
     """Number of tokens in the skipped samples."""
     too_long: int
-    """Number of skipped samples that are longer than `overflow_max`. The others are shorter than
+    """Number of skipped samples that are longer than `max_sample_length`. The others are shorter than
     `min_length`."""
 
     @property
@@ -113,7 +113,7 @@ class BucketAnalysis(FrozenModel):
         if self.skipped_samples:
             lines.append(
                 f"skipped: {self.skipped_samples:,} samples ({self.skipped_tokens:,} tokens), "
-                f"{self.too_long:,} longer than {self.bucket_spec.overflow_max}"
+                f"{self.too_long:,} longer than {self.bucket_spec.max_sample_length}"
             )
         return "\n".join(lines)
 
@@ -168,7 +168,7 @@ def analyze_counts(counts: LengthCounts, bucket_spec: BucketSpec) -> BucketAnaly
         buckets=tuple(buckets),
         skipped_samples=counts.samples - sum(bucket.sample_count for bucket in buckets),
         skipped_tokens=counts.tokens - sum(bucket.total_tokens for bucket in buckets),
-        too_long=int(counts.counts[counts.values > bucket_spec.overflow_max].sum()),
+        too_long=int(counts.counts[counts.values > bucket_spec.max_sample_length].sum()),
     )
 
 
@@ -200,7 +200,7 @@ class BucketSuggestion(FrozenModel):
 
     edges: tuple[int, ...]
     """Maximum length of each bucket except the last, in tokens."""
-    overflow_max: int
+    max_sample_length: int
     """Maximum length of the last bucket, in tokens."""
     rationale: str
     """Sentence that explains the suggestion."""
@@ -217,12 +217,12 @@ class BucketSuggestion(FrozenModel):
     @property
     def bucket_spec(self) -> BucketSpec:
         """Buckets with these edges."""
-        return BucketSpec(edges=self.edges, overflow_max=self.overflow_max)
+        return BucketSpec(edges=self.edges, max_sample_length=self.max_sample_length)
 
     @property
     def edges_text(self) -> str:
         """Edges as text, such as `128,256 (overflow 512)`."""
-        return f"{','.join(map(str, self.edges))} (overflow {self.overflow_max})"
+        return f"{','.join(map(str, self.edges))} (overflow {self.max_sample_length})"
 
 
 def suggest_bucket_edges(
@@ -268,10 +268,10 @@ def suggest_bucket_edges(
         rationale += f"; {ignored:,} samples longer than {top} are ignored"
     return BucketSuggestion(
         edges=edges,
-        overflow_max=top,
+        max_sample_length=top,
         rationale=rationale,
         estimated_efficiency=analyze_counts(
-            kept, BucketSpec(edges=edges, overflow_max=top)
+            kept, BucketSpec(edges=edges, max_sample_length=top)
         ).overall_efficiency,
         optimization_goal=goal,
     )

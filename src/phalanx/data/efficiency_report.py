@@ -127,7 +127,7 @@ def create_efficiency_report(
     table = as_length_table(lengths)
     counts = count_lengths(table)
     analysis = analyze_counts(counts, bucket_spec)
-    capacity = bucket_spec.overflow_max
+    capacity = bucket_spec.max_sample_length
     if not analysis.total_samples:
         raise ValueError(
             f"all buckets are empty: lengths are {counts.values[0]} to {counts.values[-1]}, but buckets have "
@@ -164,8 +164,8 @@ def _recommend(
     spec, padded_now = analysis.bucket_spec, analysis.padded_tokens
     if analysis.too_long:
         yield (
-            f"{analysis.too_long:,} samples are longer than overflow_max {spec.overflow_max} and are "
-            f"skipped; raise it to {longest} to keep them, or cut or split them."
+            f"{analysis.too_long:,} samples are longer than max_sample_length {spec.max_sample_length} and "
+            f"are skipped; raise it to {longest} to keep them, or cut or split them."
         )
     if too_short := analysis.skipped_samples - analysis.too_long:
         yield f"{too_short:,} samples are shorter than min_length {spec.min_length} and are skipped."

@@ -59,7 +59,7 @@ class TokenBudgetBatchSampler:
             pad_policy=pad_policy or default,
             token_budget=token_budget,
             bucket_edges=bucket_spec.edges,
-            overflow_max=bucket_spec.overflow_max,
+            max_sample_length=bucket_spec.max_sample_length,
             min_length=bucket_spec.min_length,
             seed=seed,
             drop_last=drop_last,

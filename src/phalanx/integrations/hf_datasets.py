@@ -3,29 +3,26 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-try:
-    import datasets
-    import pyarrow as pa
-    import pyarrow.compute as pc
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] not in ("datasets", "pyarrow"):
-        raise
-    raise ModuleNotFoundError(
-        f'phalanx.integrations.hf_datasets needs {error.name}: pip install "phalanx[data]"', name=error.name
-    ) from error
-
 import numpy as np
 from jaxtyping import Int64
 
 from phalanx.data.collation import SampleLike, collate
 from phalanx.data.lengths import LengthTable, RangeIds
-from phalanx.data.plans.batch_plan import BatchPlan
+from phalanx.data.plans.batch_plan import BatchPlan, BatchSpec
+from phalanx.data.plans.epoch import counts_to_offsets
 from phalanx.data.tokenizers import Tokenizer
+from phalanx.integrations.extras import require_extra
+
+with require_extra(__name__, "data", "datasets", "pyarrow"):
+    import datasets
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
 TextTokenizer: TypeAlias = Tokenizer | Callable[..., Mapping[str, Any]]
 """A Phalanx tokenizer or a `transformers` tokenizer."""
 
 _ROWS_AT_ONCE = 10_000
+_COLUMNS = ("input_ids", "labels", "position_ids", "segment_ids")
 
 
 class HFDatasetSamples(Mapping):
@@ -98,9 +95,8 @@ class HFDatasetSamples(Mapping):
             columns = {"input_ids": _encode(self.tokenizer, table.column(self.column).to_pylist())}
         if self.loss_column is not None:
             columns["loss_mask"] = _lists(table, self.loss_column)
-        return {
-            name: {field: lists[index] for field, lists in columns.items()} for index, name in enumerate(rows)
-        }
+        samples = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+        return dict(zip(rows, samples, strict=True))
 
     def lengths(self) -> LengthTable:
         """Return the length of each sample.
@@ -139,9 +135,10 @@ def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int
         epoch: Number of the epoch.
     """
     plan.check_samples(samples)
-    batches = range(len(plan.get_epoch(epoch)))
-    columns = [_packed_columns(plan, samples, epoch, index) for index in batches]
-    return datasets.Dataset(pa.concat_tables(columns or [_table({}, np.zeros((0, 0), bool))]))
+    empty = pa.schema([(name, pa.list_(pa.int64())) for name in _COLUMNS]).empty_table()
+    return datasets.Dataset(
+        pa.concat_tables([empty, *(_create_table(s, samples) for s in plan.iter_epoch(epoch))])
+    )
 
 
 def to_iterable_dataset(
@@ -153,38 +150,28 @@ def to_iterable_dataset(
     divided among them.
     """
     plan.check_samples(samples)
-    shards = list(range(len(plan.get_epoch(epoch))))
+    batches = list(range(len(plan.get_epoch(epoch))))
     return datasets.IterableDataset.from_generator(
-        _rows, gen_kwargs={"plan": plan, "samples": samples, "epoch": epoch, "batches": shards}
+        _iter_rows, gen_kwargs={"plan": plan, "samples": samples, "epoch": epoch, "batches": batches}
     )
 
 
-def _rows(
+def _iter_rows(
     plan: BatchPlan, samples: Mapping[str, SampleLike], epoch: int, batches: list[int]
 ) -> Iterator[dict[str, list[int]]]:
     for index in batches:
-        yield from _packed_columns(plan, samples, epoch, index).to_pylist()
+        yield from _create_table(plan.get_epoch(epoch)[index], samples).to_pylist()
 
 
-def _packed_columns(plan: BatchPlan, samples: Mapping[str, SampleLike], epoch: int, index: int) -> pa.Table:
-    batch = collate(plan.get_epoch(epoch)[index], samples)
-    arrays = {
-        "input_ids": batch.input_ids.astype(np.int64),
-        "labels": batch.labels(),
-        "position_ids": batch.position_ids.astype(np.int64),
-        "segment_ids": batch.segment_ids.astype(np.int64),
-    }
-    return _table(arrays, batch.segment_ids > 0)
-
-
-def _table(arrays: Mapping[str, Int64[np.ndarray, "rows width"]], real: np.ndarray) -> pa.Table:
-    """Create a table with one list of tokens per row, without the padding at the end of the row."""
-    offsets = pa.array(np.concatenate([[0], np.cumsum(real.sum(axis=1))]).astype(np.int32))
-    names = ("input_ids", "labels", "position_ids", "segment_ids")
-    empty = np.zeros(real.shape, np.int64)
-    return pa.table(
-        {name: pa.ListArray.from_arrays(offsets, pa.array(arrays.get(name, empty)[real])) for name in names}
-    )
+def _create_table(spec: BatchSpec, samples: Mapping[str, SampleLike]) -> pa.Table:
+    """Create a table with one list of tokens for each row of a batch, without padding."""
+    batch = collate(spec, samples)
+    arrays = (batch.input_ids, batch.labels(), batch.position_ids, batch.segment_ids)
+    is_token = batch.segment_ids > 0
+    offsets = pa.array(counts_to_offsets(is_token.sum(axis=1)).astype(np.int32))
+    values = (pa.array(array[is_token].astype(np.int64)) for array in arrays)
+    lists = [pa.ListArray.from_arrays(offsets, tokens) for tokens in values]
+    return pa.table(dict(zip(_COLUMNS, lists, strict=True)))
 
 
 def _encode(tokenizer: TextTokenizer, texts: list[str]) -> list[list[int]]:
@@ -221,8 +208,8 @@ def _require_column(
 
 def _is_tokens(kind: pa.DataType) -> bool:
     types = pa.types
-    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return lists and types.is_integer(kind.value_type)
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return is_list and types.is_integer(kind.value_type)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.integrations import report_missing_library
+from phalanx.integrations.extras import require_extra
 
-with report_missing_library(__name__, "sb3", "stable_baselines3"):
+with require_extra(__name__, "sb3", "stable_baselines3"):
     from stable_baselines3.common.vec_env import VecEnv
 
 from gymnasium.vector import AutoresetMode

@@ -4,9 +4,9 @@ import functools
 import math
 from typing import Any
 
-from phalanx.integrations import report_missing_library
+from phalanx.integrations.extras import require_extra
 
-with report_missing_library(__name__, "stoa", "stoa"):
+with require_extra(__name__, "stoa", "stoa"):
     from stoa import (
         ArraySpace,
         BoundedArraySpace,

@@ -5,27 +5,22 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-try:
-    import torch
-    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] != "torch":
-        raise
-    raise ModuleNotFoundError(
-        f'phalanx.integrations.torch_data needs {error.name}: pip install "phalanx[torch]"', name=error.name
-    ) from error
-
 import numpy as np
 from jaxtyping import Integer
 
 from phalanx.data.attention_masks import create_segment_attention_mask
 from phalanx.data.collation import IGNORE_INDEX, CollateFn, SampleLike, TokenBatch, collate
-from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanState, EpochPlan, resolve_state
+from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanState, BatchSpec, EpochPlan, resolve_state
 from phalanx.data.plans.sharding import ShardSpec
 from phalanx.data.plans.streaming_plan import StreamingPlan
+from phalanx.integrations.extras import require_extra
+
+with require_extra(__name__, "torch", "torch"):
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 Attention = Literal["positions", "mask", "segments", "varlen"]
-"""How a model is told which tokens of a packed row belong together.
+"""Tensors that tell a model which tokens of a packed row belong together.
 
 - `positions`: `position_ids`, from which `transformers` models infer the boundaries if they use no cache. The
   batch includes `use_cache=False`.
@@ -37,15 +32,6 @@ Attention = Literal["positions", "mask", "segments", "varlen"]
 If every row has one sample, `positions` and `mask` both give an `attention_mask` [rows, width] of zeros and
 ones.
 """
-
-
-def _check_attention(attention: str, align: int) -> None:
-    if attention not in get_args(Attention):
-        raise ValueError(f"attention must be one of {', '.join(get_args(Attention))}, got {attention!r}")
-    if align < 1:
-        raise ValueError(f"align must be at least 1, got {align}")
-    if align != 1 and attention != "varlen":
-        raise ValueError("align can only be used with attention='varlen'")
 
 
 class TorchBatch(dict):
@@ -95,13 +81,18 @@ class PlanDataset(IterableDataset):
             world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
             all_epochs: Iterate over all epochs of a batch plan at once, for trainers that count steps.
             pad_id: Padding token.
-            attention: How a model is told which tokens belong together.
+            attention: Tensors that tell a model which tokens belong together.
             dtype: Data type of an additive attention mask.
             collate_fn: Function that creates additional arrays of a batch that is not packed.
             align: Pad every sample to a multiple of this value. Only for `attention="varlen"`.
         """
         super().__init__()
-        _check_attention(attention, align)
+        if attention not in get_args(Attention):
+            raise ValueError(f"attention must be one of {', '.join(get_args(Attention))}, got {attention!r}")
+        if align < 1:
+            raise ValueError(f"align must be at least 1, got {align}")
+        if align != 1 and attention != "varlen":
+            raise ValueError("align can only be used with attention='varlen'")
         self.plan, self.samples = plan, samples
         self.rank, self.shard = rank, ShardSpec.resolve(world_size)
         self.shard.check_rank(rank)
@@ -109,17 +100,24 @@ class PlanDataset(IterableDataset):
         self.pad_id, self.attention, self.dtype = pad_id, attention, dtype
         self.collate_fn, self.align = collate_fn, align
         self._stream = None
-        if isinstance(plan, BatchPlan):
-            if samples is None:
-                raise TypeError("a batch plan needs its samples: PlanDataset(plan, samples)")
-            plan.check_samples(samples)
-            first = plan.epochs[0].epoch if plan.epochs else 0
-            # In shared memory, because workers that outlive an epoch have copies of this object.
-            self._position = torch.tensor([first, 0]).share_memory_()
-            self._earlier: tuple[tuple[int, ShardSpec], ...] = ()
-            self._sharded: dict[int, EpochPlan] = {}
-        else:
+        if isinstance(plan, StreamingPlan):
             self._stream = plan.batches(rank, self.shard)
+            return
+        if samples is None:
+            raise TypeError("a batch plan needs its samples: PlanDataset(plan, samples)")
+        plan.check_samples(samples)
+        first = plan.epochs[0].epoch if plan.epochs else 0
+        # In shared memory, because workers that outlive an epoch have copies of this object.
+        self._position = torch.tensor([first, 0]).share_memory_()
+        self._sharded: dict[int, EpochPlan] = {}
+        # By epoch that was resumed on another number of ranks: `BatchPlanState.earlier`.
+        self._earlier: dict[int, tuple[tuple[int, ShardSpec], ...]] = {}
+
+    @property
+    def _batch_plan(self) -> BatchPlan:
+        if not isinstance(self.plan, BatchPlan):
+            raise TypeError("a streaming plan has no length and no epochs")
+        return self.plan
 
     @property
     def epoch(self) -> int:
@@ -133,22 +131,17 @@ class PlanDataset(IterableDataset):
 
     def epoch_plan(self, epoch: int) -> EpochPlan:
         """Return the batches of this rank in one epoch."""
-        assert isinstance(self.plan, BatchPlan)
         if epoch not in self._sharded:
-            # An epoch that was resumed on another number of ranks has fewer batches.
-            earlier = self._earlier if epoch == self._resumed_epoch else ()
-            self._sharded[epoch] = self.plan.shard_epoch_for_rank(
-                self.plan.get_epoch(epoch), self.rank, self.shard, earlier
-            )
+            plan, earlier = self._batch_plan, self._earlier.get(epoch, ())
+            sharded = plan.shard_epoch_for_rank(plan.get_epoch(epoch), self.rank, self.shard, earlier)
+            self._sharded[epoch] = sharded
         return self._sharded[epoch]
-
-    _resumed_epoch: int | None = None
 
     def set_epoch(self, epoch: int, batch: int = 0) -> None:
         """Set the epoch and the batch index at which the next iteration starts."""
-        if epoch != self._resumed_epoch and self._resumed_epoch is not None:
-            self._sharded.pop(self._resumed_epoch, None)
-            self._resumed_epoch, self._earlier = None, ()
+        for resumed in self._earlier.keys() - {epoch}:
+            del self._earlier[resumed]
+            self._sharded.pop(resumed, None)
         count = len(self.epoch_plan(epoch))
         if not 0 <= batch <= count:
             raise ValueError(f"batch must be between 0 and {count} in epoch {epoch}, got {batch}")
@@ -156,15 +149,15 @@ class PlanDataset(IterableDataset):
 
     def set_step(self, step: int) -> None:
         """Set the batch at which the next iteration starts, as an index over the batches of all epochs."""
-        assert isinstance(self.plan, BatchPlan)
         if step < 0:
             raise ValueError(f"step must be at least 0, got {step}")
-        for epoch in self.plan.epochs:
-            count = len(self.epoch_plan(epoch.epoch))
-            if step < count or epoch is self.plan.epochs[-1]:
-                self.set_epoch(epoch.epoch, step)
+        *earlier, last = [epoch.epoch for epoch in self._batch_plan.epochs]
+        for epoch in earlier:
+            if step < (count := len(self.epoch_plan(epoch))):
+                self.set_epoch(epoch, step)
                 return
             step -= count
+        self.set_epoch(last, step)
 
     def state_dict(self, batches: int = 0, *, start: tuple[int, int] | None = None) -> dict[str, Any]:
         """Return a position as JSON-compatible values. For a streaming plan, it is the current position.
@@ -175,16 +168,11 @@ class PlanDataset(IterableDataset):
         """
         if self._stream is not None:
             return self._stream.state_dict()
-        assert isinstance(self.plan, BatchPlan)
-        iterator = self.plan.batches(self.rank, self.shard)
+        iterator = self._batch_plan.batches(self.rank, self.shard)
         epoch, step = start or (self.epoch, self.first_batch)
-        state = BatchPlanState(
-            plan=self.plan.fingerprint,
-            epoch=epoch,
-            step=step,
-            shard=self.shard,
-            earlier=self._earlier if epoch == self._resumed_epoch else (),
-        )
+        earlier = self._earlier.get(epoch, ())
+        fingerprint = self._batch_plan.fingerprint
+        state = BatchPlanState(plan=fingerprint, epoch=epoch, step=step, shard=self.shard, earlier=earlier)
         iterator.load_state_dict(state.model_dump(mode="json"))
         iterator.skip(batches)
         return iterator.state_dict()
@@ -199,52 +187,43 @@ class PlanDataset(IterableDataset):
         if self._stream is not None:
             self._stream.load_state_dict(state)
             return
-        assert isinstance(self.plan, BatchPlan)
-        loaded = resolve_state(self.plan, self.shard, state)
+        loaded = resolve_state(self._batch_plan, self.shard, state)
         self._sharded.clear()
-        self._resumed_epoch = loaded.epoch if loaded.earlier else None
-        self._earlier = loaded.earlier
+        self._earlier = {loaded.epoch: loaded.earlier} if loaded.earlier else {}
         self.set_epoch(loaded.epoch, loaded.step)
 
     def __len__(self) -> int:
         """Return the number of batches on this rank, in the current epoch or (with `all_epochs`) in all."""
-        if not isinstance(self.plan, BatchPlan):
-            raise TypeError("a streaming plan has no length")
-        if self.all_epochs:
-            return sum(len(self.epoch_plan(epoch.epoch)) for epoch in self.plan.epochs)
-        return len(self.epoch_plan(self.epoch))
+        numbers = [plan.epoch for plan in self._batch_plan.epochs]
+        return sum(len(self.epoch_plan(n)) for n in numbers if self.all_epochs or n == self.epoch)
+
+    def _remaining(self, all_epochs: bool) -> list[tuple[int, int]]:
+        """List the epoch and index of each batch from the current position to the end."""
+        later = [plan.epoch for plan in self._batch_plan.epochs if all_epochs and plan.epoch > self.epoch]
+        numbers = [self.epoch, *later]
+        batches = [(number, index) for number in numbers for index in range(len(self.epoch_plan(number)))]
+        return batches[self.first_batch :]
 
     @property
     def num_remaining(self) -> int:
         """Number of batches from the current position to the end of the last epoch."""
-        assert isinstance(self.plan, BatchPlan)
-        numbers = [epoch.epoch for epoch in self.plan.epochs if epoch.epoch >= self.epoch]
-        return sum(len(self.epoch_plan(number)) for number in numbers) - self.first_batch
+        return len(self._remaining(all_epochs=True))
 
     def __iter__(self) -> Iterator[TorchBatch]:
         worker = get_worker_info()
         if self._stream is not None:
             if worker is not None:
                 raise ValueError("a streaming plan is read in one process: use num_workers=0")
-            return (self._convert(collate(spec, pad_id=self.pad_id)) for spec in self._stream)
-        assert isinstance(self.plan, BatchPlan)
-        # Read now, because the position may have changed when the first batch is requested.
-        epoch, first = self.epoch, self.first_batch
-        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        numbers = [epoch]
-        if self.all_epochs:
-            numbers = [plan.epoch for plan in self.plan.epochs if plan.epoch >= epoch]
-        batches = [
-            (n, i) for n in numbers for i in range(first if n == epoch else 0, len(self.epoch_plan(n)))
-        ]
-        return (self.batch(*position) for position in batches[number::workers])
+            return (self._convert(spec) for spec in self._stream)
+        # Listed now, because the position may have changed when the first batch is requested.
+        batches = self._remaining(self.all_epochs)
+        if worker is not None:
+            batches = batches[worker.id :: worker.num_workers]
+        return (self._convert(self.epoch_plan(epoch)[index]) for epoch, index in batches)
 
-    def batch(self, epoch: int, index: int) -> TorchBatch:
-        """Return the batch at position `index` of an epoch of a batch plan."""
-        spec = self.epoch_plan(epoch)[index]
-        return self._convert(collate(spec, self.samples, pad_id=self.pad_id, collate_fn=self.collate_fn))
-
-    def _convert(self, batch: TokenBatch) -> TorchBatch:
+    def _convert(self, spec: BatchSpec) -> TorchBatch:
+        samples, collate_fn = (None, None) if self._stream is not None else (self.samples, self.collate_fn)
+        batch = collate(spec, samples, pad_id=self.pad_id, collate_fn=collate_fn)
         return to_torch(batch, self.attention, self.dtype, align=self.align, pad_id=self.pad_id)
 
 
@@ -276,37 +255,37 @@ class PlanLoader(DataLoader):
         if num_workers and "multiprocessing_context" not in settings and "jax" in sys.modules:
             # JAX's threads do not survive a fork.
             settings["multiprocessing_context"] = "forkserver"
-        self._start = (0, 0)
-        self._num_used = 0
-        self._begin(dataset)
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **settings)
+        self._begin()
 
-    def _begin(self, dataset: Any) -> None:
-        if isinstance(dataset.plan, BatchPlan):
-            self._start = (dataset.epoch, dataset.first_batch)
-        self._num_used = 0
+    def _begin(self) -> None:
+        self._start, self._num_used = self._next_start(), 0
+
+    def _next_start(self) -> tuple[int, int] | None:
+        """Return the epoch and batch at which the next iteration starts. None for a streaming plan."""
+        is_stream = isinstance(self.dataset.plan, StreamingPlan)
+        return None if is_stream else (self.dataset.epoch, self.dataset.first_batch)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration."""
         self.dataset.set_epoch(epoch)
-        self._begin(self.dataset)
+        self._begin()
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __iter__(self) -> Iterator[TorchBatch]:  # type: ignore[override, unused-ignore]
-        self._begin(self.dataset)
+        self._begin()
         return self._count(super().__iter__(), self._start)
 
-    def _count(self, batches: Iterator[TorchBatch], start: tuple[int, int]) -> Iterator[TorchBatch]:
+    def _count(self, batches: Iterator[TorchBatch], start: tuple[int, int] | None) -> Iterator[TorchBatch]:
         try:
             for batch in batches:
                 self._num_used += 1
                 yield batch
         finally:
             # A position to resume from applies to one iteration only.
-            is_plan = isinstance(self.dataset.plan, BatchPlan)
-            if is_plan and (self.dataset.epoch, self.dataset.first_batch) == start:
+            if start is not None and self._next_start() == start:
                 self.dataset.set_epoch(start[0])
 
     def state_dict(self) -> dict[str, Any]:
@@ -316,7 +295,7 @@ class PlanLoader(DataLoader):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state that `state_dict` returned. The next iteration starts with the next batch."""
         self.dataset.load_state_dict(state)
-        self._begin(self.dataset)
+        self._begin()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -366,13 +345,20 @@ def to_torch(
 
     Args:
         batch: Batch of a plan or of a batch file.
-        attention: How a model is told which tokens belong together.
+        attention: Tensors that tell a model which tokens belong together.
         dtype: Data type of an additive attention mask.
         align: Pad every sample to a multiple of this value. Only for `attention="varlen"`.
         pad_id: Token used for this padding.
     """
     if attention == "varlen":
-        tensors = _to_one_row(batch.varlen(align=align, pad_id=pad_id))
+        flat = batch.varlen(align=align, pad_id=pad_id)
+        # Tokens have the shape [1, tokens], boundaries have the shape [samples + 1].
+        tensors = TorchBatch(
+            {name: torch.from_numpy(flat[name])[None] for name in ("input_ids", "labels", "position_ids")}
+        )
+        boundaries = [name for name in flat if name.startswith("cu_")]
+        tensors.update({name: torch.from_numpy(flat[name]) for name in boundaries})
+        tensors["max_seqlen"] = flat["max_seqlen"]
     else:
         arrays = {
             "input_ids": batch.input_ids.astype(np.int64),
@@ -401,21 +387,6 @@ def attention_bias(
     allowed = create_segment_attention_mask(segment_ids, padding_sees_itself=True)
     bias = torch.zeros(allowed.shape, dtype=dtype)
     return bias.masked_fill_(torch.from_numpy(~allowed), torch.finfo(dtype).min).unsqueeze(1)
-
-
-def _to_one_row(arrays: Mapping[str, Any]) -> TorchBatch:
-    """Convert arrays to tensors: tokens as [1, tokens], and boundaries as [samples + 1].
-
-    `max_seqlen` stays a number.
-    """
-    tensors = TorchBatch(
-        {name: torch.from_numpy(arrays[name])[None] for name in ("input_ids", "labels", "position_ids")}
-    )
-    for name in arrays:
-        if name.startswith("cu_"):
-            tensors[name] = torch.from_numpy(arrays[name])
-    tensors["max_seqlen"] = arrays["max_seqlen"]
-    return tensors
 
 
 def _to_tensors(

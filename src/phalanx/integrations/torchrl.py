@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.integrations import report_missing_library
+from phalanx.integrations.extras import require_extra
 
-with report_missing_library(__name__, "torch", "torch", "tensordict", "torchrl"):
+with require_extra(__name__, "torch", "torch", "tensordict", "torchrl"):
     import torch
     from tensordict import TensorDict, TensorDictBase
     from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded

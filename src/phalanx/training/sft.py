@@ -136,7 +136,7 @@ class SFTDataConfig(Config):
         return BatchingConfig.predictable(
             token_budget=max(self.token_budget, self.max_length),
             bucket_edges=tuple(sorted(edges)),
-            overflow_max=self.max_length,
+            max_sample_length=self.max_length,
             seed=seed,
         )
 

@@ -10,7 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from phalanx.data import (
     BatchingConfig,
+    BatchingMode,
     BatchPlanBuilder,
+    BucketSpec,
     PackingConfig,
     PackingMode,
     TokenBudgetBatchSampler,
@@ -19,7 +21,7 @@ from phalanx.data import (
 )
 from tests.helpers.length_cases import lognormal_lengths, recipes, sample_lists, small_plan
 
-NARROW = BatchingConfig.predictable(token_budget=16, bucket_edges=(4,), overflow_max=8)
+NARROW = BatchingConfig.predictable(token_budget=16, bucket_edges=(4,), max_sample_length=8)
 
 
 def test_a_plan_of_the_seeds_lengths():
@@ -32,7 +34,11 @@ def test_a_plan_of_the_seeds_lengths():
     assert plan.num_epochs == plan.meta.num_epochs == 3
     assert plan.num_batches == sum(len(plan.get_epoch(epoch)) for epoch in range(3))
     assert len(plan.fingerprint) == 16 and plan.meta.dataset_hash == "my_dataset_v1"
-    assert (plan.meta.batching.token_budget, plan.meta.batching.seed, plan.meta.batching.overflow_max) == (
+    assert (
+        plan.meta.batching.token_budget,
+        plan.meta.batching.seed,
+        plan.meta.batching.max_sample_length,
+    ) == (
         4096,
         42,
         2048,
@@ -46,7 +52,7 @@ def test_a_plan_of_the_seeds_lengths():
 @pytest.mark.parametrize("mode", ["predictable", "throughput"])
 def test_a_plan_holds_the_batches_of_the_sampler(mode):
     plan = small_plan(num_epochs=2)
-    config = plan.meta.batching.model_copy(update={"mode": mode})
+    config = plan.meta.batching.model_copy(update={"mode": BatchingMode(mode)})
     plan = BatchPlanBuilder(plan.table, config).build(2)
     sampler = TokenBudgetBatchSampler.from_config(plan.table, config)
     for epoch in range(2):
@@ -124,7 +130,7 @@ def test_what_is_longer_than_a_pack_is_refused_skipped_or_cut_as_the_packing_say
         build("error")
     with pytest.raises(ValueError, match="cannot split"):
         build("split")
-    skipping = build("skip")
+    skipping = build("skip").build()
     assert [(s.sample_id, s.reason) for s in skipping.skipped] == [
         ("b", "longer than the packing max_length 5")
     ]
@@ -149,7 +155,7 @@ def test_a_plan_needs_an_epoch():
 
 def test_overlong_samples_of_a_plan_are_reported_with_reasons():
     builder = BatchPlanBuilder({"a": 1, "b": 9, "c": 100}, NARROW)
-    assert builder.num_skipped == 2
+    assert builder.build().num_skipped == 2
     assert [(s.sample_id, s.length) for s in builder.build().skipped] == [("b", 9), ("c", 100)]
 
 
@@ -201,7 +207,7 @@ def test_the_first_batch_that_differs_is_the_one_that_was_changed(data):
     order = old.batches.order.copy()
     begin, end = old.batches.offsets[batch : batch + 2]
     order[begin:end] = np.roll(order[begin:end], 1)
-    changed = old.with_batches(dataclasses.replace(old.batches, order=order))
+    changed = dataclasses.replace(old, batches=dataclasses.replace(old.batches, order=order))
     epochs = tuple(changed if e.epoch == epoch else e for e in plan.epochs)
     other = dataclasses.replace(plan, epochs=epochs)
     difference = compare_plans(plan, other)
@@ -221,3 +227,11 @@ def test_resuming_at_any_batch_equals_the_uninterrupted_run(recipe):
         resumed.load_state_dict(json.loads(json.dumps(iterator.state_dict())))
         assert list(resumed) == complete[position:]
         next(iterator, None)
+
+
+@pytest.mark.parametrize(
+    "create", [BatchingConfig, lambda **settings: BucketSpec(edges=(4,), **settings)], ids=["config", "spec"]
+)
+def test_the_earlier_name_of_the_maximum_length_is_rejected_with_the_new_one(create):
+    with pytest.raises(ValueError, match="overflow_max was renamed to max_sample_length"):
+        create(overflow_max=1024)

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from phalanx.compat.chuk_lazarus.data.batching.core import BucketSpec, BucketStats
 
-SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
+SPEC = BucketSpec(edges=(128, 256, 512), max_sample_length=1024)
 
 
 @pytest.mark.parametrize(
@@ -19,13 +19,13 @@ def test_a_length_belongs_to_the_first_bucket_whose_edge_it_does_not_exceed(leng
 
 def test_bucket_ranges_meet_without_gap_or_overlap():
     assert [SPEC.get_bucket_range(b) for b in range(4)] == [(1, 128), (129, 256), (257, 512), (513, 1024)]
-    assert SPEC.num_buckets == 4 and SPEC.overflow_bucket_id == 3
+    assert SPEC.num_buckets == 4
     assert [SPEC.is_overflow(b) for b in range(4)] == [False, False, False, True]
     assert SPEC.get_bucket_max_length(1) == 256
 
 
 def test_lengths_outside_all_buckets_are_to_be_skipped():
-    spec = BucketSpec(edges=(8,), overflow_max=16, min_length=3)
+    spec = BucketSpec(edges=(8,), max_sample_length=16, min_length=3)
     assert [spec.should_skip(length) for length in (2, 3, 16, 17)] == [True, False, False, True]
 
 
@@ -36,18 +36,18 @@ def test_many_lengths_get_the_buckets_that_each_gets_alone(lengths):
 
 
 @pytest.mark.parametrize(
-    ("edges", "overflow_max", "message"),
+    ("edges", "max_sample_length", "message"),
     [
         ((), 10, r"edges must not be empty, for example edges=\(128, 256, 512\)"),
         ((256, 128), 512, "edges must be strictly ascending, but 128 follows 256"),
         ((128, 128), 512, "edges must be strictly ascending, but 128 follows 128"),
         ((0, 5), 10, "edges must be positive, got 0"),
-        ((128, 256), 256, r"overflow_max \(256\) must be greater than the last edge \(256\)"),
+        ((128, 256), 256, r"max_sample_length \(256\) must be greater than the last edge \(256\)"),
     ],
 )
-def test_bad_edges_are_refused_in_words(edges, overflow_max, message):
+def test_bad_edges_are_refused_in_words(edges, max_sample_length, message):
     with pytest.raises(ValueError, match=message):
-        BucketSpec(edges=edges, overflow_max=overflow_max)
+        BucketSpec(edges=edges, max_sample_length=max_sample_length)
 
 
 def test_lengths_and_buckets_that_cannot_be_are_refused():
@@ -61,7 +61,7 @@ def test_lengths_and_buckets_that_cannot_be_are_refused():
 def test_as_many_buckets_as_asked_for_are_made_from_a_maximum(case):
     num_buckets, max_length = case
     spec = BucketSpec.from_max_length(max_length, num_buckets)
-    assert spec.num_buckets == num_buckets and spec.overflow_max == max_length
+    assert spec.num_buckets == num_buckets and spec.max_sample_length == max_length
 
 
 def test_buckets_from_a_maximum_are_equally_wide():

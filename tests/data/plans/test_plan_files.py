@@ -134,7 +134,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(saved):
 
 def test_lengths_above_sixteen_bits_are_saved(tmp_path):
     lengths = {"a": 3, "b": 70_000}
-    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(100_000, overflow_max=80_000)).build()
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(100_000, max_sample_length=80_000)).build()
     save_batch_plan(plan, tmp_path / "a.plan")
     assert load_batch_plan(tmp_path / "a.plan", verify=True).table.as_dict() == lengths
 

@@ -21,7 +21,7 @@ from phalanx.data import BatchingConfig, BatchPlanBuilder, LengthTable, PackingC
 from tests.helpers.file_damage import write_json
 from tests.helpers.length_cases import recipes, small_plan
 
-CONFIG = BatchingConfig.predictable(token_budget=64, bucket_edges=(8,), overflow_max=16)
+CONFIG = BatchingConfig.predictable(token_budget=64, bucket_edges=(8,), max_sample_length=16)
 
 
 def batch(*samples, lengths=None, max_length=8, bucket_id=0):
@@ -107,7 +107,7 @@ def test_how_samples_are_packed_matters():
         {"seed": 1},
         {"token_budget": 65},
         {"bucket_edges": (9,)},
-        {"overflow_max": 17},
+        {"max_sample_length": 17},
         {"mode": "throughput"},
         {"pad_policy": "pad_to_max_in_batch"},
         {"drop_last": True},
@@ -155,7 +155,9 @@ def test_plans_have_equal_fingerprints_exactly_when_batches_and_settings_are_equ
     def contents(plan):
         packing = plan.meta.packing
         settings = [plan.meta.batching.digest(), packing, packing and plan.meta.batching.pool_batches]
-        return [list(epoch) for epoch in plan.epochs], settings
+        # The lengths before truncation, which a batch does not have.
+        lengths = [plan.table.lengths[epoch.batches.order].tolist() for epoch in plan.epochs]
+        return [list(epoch) for epoch in plan.epochs], lengths, settings
 
     assert (one.full_hash == other.full_hash) is (contents(one) == contents(other))
     assert recipe.plan().full_hash == one.full_hash
@@ -172,7 +174,9 @@ def test_a_plans_fingerprint_sees_one_changed_length(row, more):
 
 
 def test_a_plans_fingerprint_sees_everything_that_matters():
-    config = BatchingConfig.predictable(token_budget=2048, bucket_edges=(128, 256, 512), overflow_max=1024)
+    config = BatchingConfig.predictable(
+        token_budget=2048, bucket_edges=(128, 256, 512), max_sample_length=1024
+    )
     lengths = {f"s{i}": 100 + i * 10 for i in range(50)}
 
     def fingerprint(lengths=lengths, config=config, data="d", tokenizer="t", packing=None, epochs=1):
@@ -203,7 +207,7 @@ def test_a_plans_fingerprint_sees_a_change_of_any_one_array(name):
         array[[0, 1]] = array[[1, 0]]
     else:
         array[1] += 1
-    changed = epoch.with_batches(dataclasses.replace(epoch.batches, **{name: array}))
+    changed = dataclasses.replace(epoch, batches=dataclasses.replace(epoch.batches, **{name: array}))
     assert dataclasses.replace(plan, epochs=(changed,)).fingerprint != plan.fingerprint
 
 
@@ -273,7 +277,7 @@ def test_what_was_hashed_of_a_table_is_not_hashed_again_nor_mistaken():
         for epochs in (1, 2, 3):
             again = BatchPlanBuilder(table, config).build(epochs)
             assert again.full_hash == BatchPlanBuilder(fresh, config).build(epochs).full_hash
-    skipping = BatchingConfig(token_budget=8, bucket_edges=(3,), overflow_max=4)
+    skipping = BatchingConfig(token_budget=8, bucket_edges=(3,), max_sample_length=4)
     assert (
         BatchPlanBuilder(table, skipping).build().full_hash
         == BatchPlanBuilder({"a": 3, "b": 4, "c": 5}, skipping).build().full_hash

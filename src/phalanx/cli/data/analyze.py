@@ -1,19 +1,28 @@
 """`phalanx data analyze`: compares bucketing and packing for the sample lengths of a dataset."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phalanx.cli.data.options import AsJson, BucketEdges, CachePath, parse_edges, read_lengths
+from phalanx.cli.data.options import (
+    AsJson,
+    BucketEdges,
+    CachePath,
+    MaxSampleLength,
+    parse_edges,
+    read_lengths,
+)
 from phalanx.cli.errors import user_errors
 from phalanx.cli.output import format_fields, print_json
 
+if TYPE_CHECKING:
+    from phalanx.data.bucket_edges import BucketAnalysis
+    from phalanx.data.efficiency_report import BatchingEfficiencyReport
+    from phalanx.data.length_histogram import LengthHistogram
+
 app = typer.Typer(
-    name="analyze",
-    help="Analysis of lengths: report, histogram, suggest.",
-    no_args_is_help=True,
-    add_completion=False,
+    help="Analysis of lengths: report, histogram, suggest.", no_args_is_help=True, add_completion=False
 )
 
 SvgPath = Annotated[Path | None, typer.Option(help="Also draw a chart to this SVG file.")]
@@ -24,7 +33,7 @@ SvgPath = Annotated[Path | None, typer.Option(help="Also draw a chart to this SV
 def report(
     cache: CachePath,
     bucket_edges: BucketEdges = "128,256,512",
-    overflow_max: Annotated[int, typer.Option(help="Maximum length of the last bucket.")] = 2048,
+    max_sample_length: MaxSampleLength = 2048,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Save the report as JSON.")] = None,
     svg: SvgPath = None,
     as_json: AsJson = False,
@@ -33,10 +42,10 @@ def report(
     from phalanx.data.efficiency_report import create_efficiency_report
     from phalanx.data.plans.buckets import BucketSpec
 
-    edges = parse_edges(bucket_edges)
     lengths = read_lengths(cache).table()
     with user_errors():
-        found = create_efficiency_report(lengths, BucketSpec(edges=edges, overflow_max=overflow_max))
+        spec = BucketSpec(edges=parse_edges(bucket_edges), max_sample_length=max_sample_length)
+        found = create_efficiency_report(lengths, spec)
     values = {
         "cache": str(cache),
         **found.model_dump(mode="json"),
@@ -50,15 +59,7 @@ def report(
 
         with user_errors(), atomic_write(output, "w") as file:
             file.write(json.dumps(values, indent=2) + "\n")
-    if svg is not None:
-        from phalanx.svg import save_svg
-
-        with user_errors():
-            save_svg(found.to_svg(), svg)
-    if as_json:
-        print_json(values)
-    else:
-        typer.echo(found.to_ascii())
+    _show(values, found.to_ascii(), found, svg, as_json)
 
 
 @app.command()
@@ -73,15 +74,8 @@ def histogram(
     from phalanx.data.length_histogram import compute_length_histogram
 
     found = compute_length_histogram(read_lengths(cache).table(), num_bins=bins)
-    if svg is not None:
-        from phalanx.svg import save_svg
-
-        with user_errors():
-            save_svg(found.to_svg(), svg)
-    if as_json:
-        print_json({"cache": str(cache), **found.model_dump()})
-    else:
-        typer.echo(found.to_ascii(width=width))
+    values = {"cache": str(cache), **found.model_dump()}
+    _show(values, found.to_ascii(width=width), found, svg, as_json)
 
 
 @app.command()
@@ -103,28 +97,34 @@ def suggest(
     as_json: AsJson = False,
 ) -> None:
     """Find the optimal bucket edges for the lengths of a dataset."""
-    from phalanx.data.bucket_edges import OptimizationGoal, suggest_bucket_edges
+    from phalanx.data.bucket_edges import OptimizationGoal, analyze_bucket_efficiency, suggest_bucket_edges
 
     lengths = read_lengths(cache).table()
     with user_errors():
         found = suggest_bucket_edges(lengths, num_buckets, OptimizationGoal(goal), max_length, multiple_of)
-    if svg is not None:
-        from phalanx.data.bucket_edges import analyze_bucket_efficiency
-        from phalanx.svg import save_svg
+    fields: list[tuple[str, object]] = [
+        ("edges", ",".join(map(str, found.edges))),
+        ("max_sample_length", found.max_sample_length),
+        ("goal", found.optimization_goal),
+        ("efficiency", f"{found.estimated_efficiency:.2%}"),
+        ("reason", found.rationale),
+    ]
+    values = {"cache": str(cache), **found.model_dump(mode="json")}
+    analysis = analyze_bucket_efficiency(lengths, found.bucket_spec)
+    _show(values, format_fields(fields), analysis, svg, as_json)
 
+
+def _show(
+    values: dict[str, Any],
+    text: str,
+    chart: "BatchingEfficiencyReport | BucketAnalysis | LengthHistogram",
+    svg: Path | None,
+    as_json: bool,
+) -> None:
+    """Print the values as JSON, or the text. Save a drawing of the chart if `svg` is a path."""
+    from phalanx.svg import save_svg
+
+    if svg is not None:
         with user_errors():
-            save_svg(analyze_bucket_efficiency(lengths, found.bucket_spec).to_svg(), svg)
-    if as_json:
-        print_json({"cache": str(cache), **found.model_dump(mode="json")})
-        return
-    typer.echo(
-        format_fields(
-            [
-                ("edges", ",".join(map(str, found.edges))),
-                ("overflow", found.overflow_max),
-                ("goal", found.optimization_goal),
-                ("efficiency", f"{found.estimated_efficiency:.2%}"),
-                ("reason", found.rationale),
-            ]
-        )
-    )
+            save_svg(chart.to_svg(), svg)
+    print_json(values) if as_json else typer.echo(text)

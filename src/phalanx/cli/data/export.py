@@ -57,8 +57,7 @@ def export(
     if expected and expected != actual:
         raise UserError(
             f"{plan} was built with tokenizer {expected}, but {tokenizer!r} is {actual}; use the tokenizer "
-            f"that "
-            f"the lengths were counted with, and the same --add-bos and --add-eos"
+            f"that the lengths were counted with, and the same --add-bos and --add-eos"
         )
     wanted = {
         str(loaded.table.ids[row]) for epoch in loaded.epochs for row in set(epoch.batches.order.tolist())
@@ -74,16 +73,16 @@ def export(
     writer = BatchWriter(loaded, tokens, output, pad_id=padding)
     with input_errors(), progress("writing", "batches", loaded.num_batches, quiet=as_json) as advance:
         files = writer.write_all(on_batch=lambda _: advance(1))
-    if as_json:
-        print_json(
-            {
-                "output": str(output),
-                "fingerprint": loaded.fingerprint,
-                "epochs": loaded.num_epochs,
-                "batches": len(files),
-                "bytes": sum(file.stat().st_size for file in files),
-                "pad_id": padding,
-            }
-        )
-    else:
+    if not as_json:
         typer.echo(f"{output}: {len(files):,} batches of plan {loaded.fingerprint}")
+        return
+    print_json(
+        {
+            "output": str(output),
+            "fingerprint": loaded.fingerprint,
+            "epochs": loaded.num_epochs,
+            "batches": len(files),
+            "bytes": sum(file.stat().st_size for file in files),
+            "pad_id": padding,
+        }
+    )

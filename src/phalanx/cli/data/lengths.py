@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,8 @@ from phalanx.cli.data.options import (
     AddEos,
     AsJson,
     CachePath,
+    DataFiles,
+    DatasetFiles,
     Split,
     TextField,
     Workers,
@@ -22,9 +23,7 @@ from phalanx.cli.data.options import (
 from phalanx.cli.errors import UserError
 from phalanx.cli.output import format_fields, print_json, progress
 
-app = typer.Typer(
-    name="lengths", help="Length caches: build, stats.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(help="Length caches: build, stats.", no_args_is_help=True, add_completion=False)
 
 
 @app.command()
@@ -32,16 +31,8 @@ def build(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Cache: .npz for fast loading, others are JSONL.")
     ],
-    data: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="JSONL, Parquet or text files (one sample per line), folders of them, or saved HF datasets.",
-            show_default=False,
-        ),
-    ] = None,
-    dataset: Annotated[
-        list[Path] | None, typer.Option("--dataset", "-d", help="Same as DATA.", show_default=False)
-    ] = None,
+    data: DataFiles = None,
+    dataset: DatasetFiles = None,
     tokenizer: Annotated[
         str,
         typer.Option(
@@ -75,7 +66,17 @@ def build(
         raise UserError("no files to read; use `phalanx data lengths build train.jsonl -o FILE`")
     if not use_ray and ray_address is not None:
         raise UserError("--ray-address needs --ray")
+    advance, done = None, 0
     with input_errors(), contextlib.ExitStack() as stack:
+
+        def show_progress(now: int, total: int) -> None:
+            # In kilobytes, because the number of samples is not known in advance.
+            nonlocal advance, done
+            if advance is None:
+                advance = stack.enter_context(progress("tokenizing", "kB", total >> 10, quiet=as_json))
+            advance((now >> 10) - done)
+            done = now >> 10
+
         used = load_tokenizer(tokenizer)
         config = TokenizeConfig(add_bos=add_bos, add_eos=add_eos, text_field=text_field)
         tokenizer_hash = config.tokenizer_hash(used)
@@ -87,7 +88,7 @@ def build(
             workers=workers,
             use_ray=use_ray,
             ray_address=ray_address,
-            on_bytes=stack.enter_context(_byte_progress(quiet=as_json)),
+            on_bytes=show_progress,
         )
         # Closed also if the cache rejects an entry, so that no process is left behind.
         stack.enter_context(contextlib.closing(counts))
@@ -98,38 +99,10 @@ def build(
                 cache.add_many(ids, lengths)
     tokens = int(cache.lengths.sum(dtype="int64"))
     if as_json:
-        print_json(
-            {
-                "output": str(output),
-                "samples": len(cache),
-                "tokens": tokens,
-                "tokenizer": tokenizer,
-                "tokenizer_hash": tokenizer_hash,
-            }
-        )
+        counted = {"output": str(output), "samples": len(cache), "tokens": tokens}
+        print_json({**counted, "tokenizer": tokenizer, "tokenizer_hash": tokenizer_hash})
     else:
         typer.echo(f"{output}: {len(cache):,} samples, {tokens:,} tokens ({tokenizer})")
-
-
-@contextlib.contextmanager
-def _byte_progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show progress in kilobytes, because the number of samples is not known in advance.
-
-    Yields:
-        A function to call with the number of bytes that were read and the total number of bytes.
-    """
-    done = 0
-    with contextlib.ExitStack() as stack:
-        advance: Callable[[int], None] | None = None
-
-        def update(now: int, total: int) -> None:
-            nonlocal done, advance
-            if advance is None:
-                advance = stack.enter_context(progress("tokenizing", "kB", total >> 10, quiet=quiet))
-            advance((now >> 10) - done)
-            done = now >> 10
-
-        yield update
 
 
 @app.command()
@@ -143,19 +116,15 @@ def stats(cache: CachePath, as_json: AsJson = False) -> None:
         values = found.model_dump(exclude={"bins"})
         print_json({"cache": str(cache), "tokenizer_hash": lengths.tokenizer_hash, **values})
         return
+    fields = [
+        ("cache", cache),
+        ("tokenizer", lengths.tokenizer_hash),
+        ("samples", found.total_samples),
+        ("tokens", found.total_tokens),
+        ("shortest", found.min_length),
+        ("mean", f"{found.mean_length:.1f}"),
+        ("deviation", f"{found.std_length:.1f}"),
+        ("longest", found.max_length),
+    ]
     percentiles = ("p25", "p50", "p75", "p90", "p95", "p99")
-    typer.echo(
-        format_fields(
-            [
-                ("cache", cache),
-                ("tokenizer", lengths.tokenizer_hash),
-                ("samples", found.total_samples),
-                ("tokens", found.total_tokens),
-                ("shortest", found.min_length),
-                ("mean", f"{found.mean_length:.1f}"),
-                ("deviation", f"{found.std_length:.1f}"),
-                ("longest", found.max_length),
-                *((name, getattr(found, name)) for name in percentiles),
-            ]
-        )
-    )
+    typer.echo(format_fields([*fields, *((name, getattr(found, name)) for name in percentiles)]))

@@ -15,7 +15,20 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CachePath = Annotated[Path, typer.Option("--cache", "-c", help="Length cache.")]
+DataFiles = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="JSONL, Parquet or text files (one sample per line), folders of them, or saved HF datasets.",
+        show_default=False,
+    ),
+]
+DatasetFiles = Annotated[
+    list[Path] | None, typer.Option("--dataset", "-d", help="Same as DATA.", show_default=False)
+]
 BucketEdges = Annotated[str, typer.Option(help="Maximum length of each bucket except the last.")]
+MaxSampleLength = Annotated[
+    int, typer.Option(help="Maximum sample length in tokens. Longer samples are skipped.")
+]
 TextField = Annotated[str, typer.Option(help="Column with the text.")]
 Split = Annotated[str | None, typer.Option(help="Split of a saved Hugging Face dataset.")]
 PadId = Annotated[int | None, typer.Option(help="Token for padding.", show_default="the tokenizer's, or 0")]

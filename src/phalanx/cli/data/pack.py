@@ -6,15 +6,17 @@ share a row, without tokenizing anything.
 
 import itertools
 import json
-from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from phalanx.cli.data.options import (
     AddBos,
     AsJson,
+    DataFiles,
+    DatasetFiles,
     PackMode,
     PadId,
     Split,
@@ -27,9 +29,9 @@ from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import format_fields, print_json, progress
 
 if TYPE_CHECKING:
-    from phalanx.data.metrics import BatchMetrics
-    from phalanx.data.packing import PackingConfig, PackLayout
-    from phalanx.data.tokenization import TokenizeConfig
+    from phalanx.data.lengths import LengthTable
+    from phalanx.data.packing import PackingConfig
+    from phalanx.data.samples import TokenDataset
 
 app = typer.Typer(name="pack", help="Pack samples into rows.", add_completion=False)
 
@@ -42,17 +44,12 @@ def pack(
             "--output", "--out", "-o", help="Folder of batches, or .npz; with --lengths, .npz or .jsonl."
         ),
     ],
-    data: Annotated[
-        list[Path] | None,
-        typer.Argument(help="JSONL, Parquet or text files, or folders of them.", show_default=False),
-    ] = None,
+    data: DataFiles = None,
     lengths: Annotated[
         Path | None,
         typer.Option("--lengths", "-l", help="Length cache: only decide which samples share a row."),
     ] = None,
-    dataset: Annotated[
-        list[Path] | None, typer.Option("--dataset", "-d", help="Same as DATA.", show_default=False)
-    ] = None,
+    dataset: DatasetFiles = None,
     tokenizer: Annotated[str, typer.Option("--tokenizer", "-t", help="Tokenizer.")] = "bytes",
     row_format: Annotated[
         Literal["auto", "chat", "prompt_completion", "preference", "text", "tokens"],
@@ -102,25 +99,20 @@ def pack(
 
     phalanx data pack train.jsonl --tokenizer T --format chat --max-length 4096 -o FOLDER
     """
-    from phalanx.data.packing import PackingConfig, PackingMode
-    from phalanx.data.tokenization import TokenizeConfig
+    from phalanx.data.packed_dataset import find_chat_template, pack_dataset
+    from phalanx.data.packing import PackingConfig
+    from phalanx.data.samples import TokenDataset
+    from phalanx.data.tokenization import TokenizeConfig, tokenize_rows
+    from phalanx.data.tokenizers import load_tokenizer
 
     paths = [*(dataset or ()), *(data or ())]
     if bool(paths) == (lengths is not None):
         raise UserError("pass files to pack, or --lengths with a length cache")
+    to_file = output.suffix == ".npz"
     with user_errors():
         packing = PackingConfig(
-            mode=PackingMode(mode), max_length=max_length, overlong=overlong, separator_token_id=separator
+            mode=mode, max_length=max_length, overlong=overlong, separator_token_id=separator
         )
-    if lengths is not None:
-        if workers is not None:
-            raise UserError("--workers cannot be used with --lengths, which needs no tokenization")
-        _pack_lengths(lengths, output, packing, as_json)
-        return
-    to_file = output.suffix == ".npz"
-    if output.suffix == ".jsonl":
-        raise UserError(f"--output must be a folder or a .npz file, got {output}")
-    with user_errors():
         config = TokenizeConfig(
             format=row_format,
             text_field=text_field,
@@ -131,11 +123,28 @@ def pack(
             add_eos=add_eos,
             chat_template=chat_template,
         )
-    if to_file:
-        _pack_to_file(paths, output, config, packing, tokenizer, split, pad_id, workers, as_json)
+    if lengths is not None:
+        if workers is not None:
+            raise UserError("--workers cannot be used with --lengths, which needs no tokenization")
+        if output.suffix not in (".npz", ".jsonl"):
+            raise UserError(f"--output must end in .npz or .jsonl with --lengths, got {output}")
+        _pack_to_file(output, packing, read_lengths(lengths).table(), None, 0, as_json)
         return
-    from phalanx.data.packed_dataset import pack_dataset
-
+    if output.suffix == ".jsonl":
+        raise UserError(f"--output must be a folder or a .npz file, got {output}")
+    if to_file:
+        with input_errors(), progress("tokenizing", "rows", quiet=as_json) as advance:
+            used, chat = load_tokenizer(tokenizer), find_chat_template(tokenizer, config)
+            rows = tokenize_rows(
+                paths, used, config, chat=chat, split=split, on_rows=advance, workers=workers
+            )
+            with closing(rows):
+                tokens = TokenDataset.from_samples(rows)
+            if not len(tokens):
+                raise ValueError(f"{', '.join(map(str, paths))}: there are no samples")
+        padding = pad_id if pad_id is not None else used.pad_token_id or 0
+        _pack_to_file(output, packing, tokens.lengths, tokens, padding, as_json)
+        return
     with input_errors(), progress("packing", "rows", quiet=as_json) as advance:
         packed = pack_dataset(
             paths,
@@ -167,85 +176,63 @@ def pack(
     print_json(values) if as_json else typer.echo(format_fields(list(values.items())))
 
 
-def _pack_lengths(lengths: Path, output: Path, packing: "PackingConfig", as_json: bool) -> None:
-    from phalanx.data.metrics import compute_packing_metrics
-    from phalanx.data.packing import assign_packs
-
-    if output.suffix not in (".npz", ".jsonl"):
-        raise UserError(f"--output must end in .npz or .jsonl with --lengths, got {output}")
-    table = read_lengths(lengths).table()
-    with user_errors():
-        layout = assign_packs(table.lengths, packing, sample_ids=table.ids)
-        if output.suffix == ".npz":
-            _write_npz(output, _layout_arrays(layout, table.ids))
-        else:
-            _write_jsonl(output, layout, table.ids)
-    _print_metrics(output, packing, layout, table.ids, compute_packing_metrics(layout), as_json)
-
-
 def _pack_to_file(
-    paths: Sequence[Path],
     output: Path,
-    config: "TokenizeConfig",
     packing: "PackingConfig",
-    tokenizer: str,
-    split: str | None,
-    pad_id: int | None,
-    workers: int | None,
+    table: "LengthTable",
+    dataset: "TokenDataset | None",
+    pad_id: int,
     as_json: bool,
 ) -> None:
-    from contextlib import closing
+    """Assign samples to rows, write the rows to a file, and print metrics.
+
+    If `dataset` is None, the file only says which samples are in each row. Otherwise, it also has the tokens.
+    """
+    import numpy as np
 
     from phalanx.data.collation import TOKEN_ARRAYS, pack_tokens
     from phalanx.data.metrics import compute_packing_metrics
-    from phalanx.data.packed_dataset import find_chat_template
     from phalanx.data.packing import assign_packs
-    from phalanx.data.samples import TokenDataset
-    from phalanx.data.tokenization import tokenize_rows
-    from phalanx.data.tokenizers import load_tokenizer
+    from phalanx.io.atomic import atomic_write
 
-    with input_errors(), progress("tokenizing", "rows", quiet=as_json) as advance:
-        used = load_tokenizer(tokenizer)
-        rows = tokenize_rows(
-            list(paths),
-            used,
-            config,
-            chat=find_chat_template(tokenizer, config),
-            split=split,
-            on_rows=advance,
-            workers=workers,
-        )
-        with closing(rows):
-            dataset = TokenDataset.from_samples(rows)
-        if not len(dataset):
-            raise ValueError(f"{', '.join(map(str, paths))}: there are no samples")
-    padding = pad_id if pad_id is not None else used.pad_token_id or 0
     with user_errors():
-        layout = assign_packs(dataset.lengths.lengths, packing, sample_ids=dataset.ids)
+        layout = assign_packs(table.lengths, packing, sample_ids=table.ids)
+    samples = [str(table.ids[row]) for row in layout.samples.tolist()]
+    starts = np.zeros_like(layout.samples) if layout.starts is None else layout.starts
+    arrays = {
+        "segment_samples": np.array(samples, np.str_),
+        "segment_starts": starts,
+        "segment_lengths": layout.lengths,
+        "pack_offsets": layout.offsets,
+    }
+    loss_mask = None
+    if dataset is not None:
         batch = pack_tokens(
             dataset.tokens,
             dataset.offsets,
             packing,
             loss_mask=dataset.loss_mask,
-            pad_id=padding,
+            pad_id=pad_id,
             layout=layout,
         )
-        arrays = {name: getattr(batch, name) for name in TOKEN_ARRAYS}
-        _write_npz(output, {**arrays, **_layout_arrays(layout, dataset.ids)})
-    metrics = compute_packing_metrics(layout, batch.loss_mask)
-    _print_metrics(output, packing, layout, dataset.ids, metrics, as_json)
-
-
-def _print_metrics(
-    output: Path,
-    packing: "PackingConfig",
-    layout: "PackLayout",
-    ids: Sequence[str],
-    metrics: "BatchMetrics",
-    as_json: bool,
-) -> None:
-    values = metrics.summary()
-    skipped = [str(ids[row]) for row in layout.skipped.tolist()]
+        loss_mask = batch.loss_mask
+        arrays = {**{name: getattr(batch, name) for name in TOKEN_ARRAYS}, **arrays}
+    with user_errors():
+        if output.suffix == ".npz":
+            with atomic_write(output, checksum=True) as file:
+                np.savez(file, allow_pickle=False, **arrays)
+        else:
+            with atomic_write(output, "w") as file:
+                for number, (begin, end) in enumerate(itertools.pairwise(layout.offsets.tolist())):
+                    line = {
+                        "pack": number,
+                        "samples": samples[begin:end],
+                        "starts": starts[begin:end].tolist(),
+                        "lengths": layout.lengths[begin:end].tolist(),
+                    }
+                    file.write(json.dumps(line) + "\n")
+    values = compute_packing_metrics(layout, loss_mask).summary()
+    skipped = [str(table.ids[row]) for row in layout.skipped.tolist()]
     if as_json:
         header = {"output": str(output), "mode": str(packing.mode), "max_length": packing.max_length}
         print_json({**header, **values, "skipped": skipped})
@@ -253,44 +240,6 @@ def _print_metrics(
     names = ("num_rows", "num_samples", "total_tokens", "packing_ratio", "efficiency")
     typer.echo(format_fields([("output", output), *((name, values[name]) for name in names)]))
     if skipped:
-        typer.echo(f"skipped: {len(skipped):,} samples longer than {packing.max_length}: {_list(skipped)}")
-
-
-def _list(names: Sequence[str], limit: int = 3) -> str:
-    more = f" and {len(names) - limit:,} more (--json lists all)" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
-def _layout_arrays(layout: "PackLayout", ids: Sequence[str]) -> dict[str, Any]:
-    import numpy as np
-
-    return {
-        "segment_samples": np.array([str(ids[row]) for row in layout.samples.tolist()], np.str_),
-        "segment_starts": np.zeros_like(layout.samples) if layout.starts is None else layout.starts,
-        "segment_lengths": layout.lengths,
-        "pack_offsets": layout.offsets,
-    }
-
-
-def _write_jsonl(output: Path, layout: "PackLayout", ids: Sequence[str]) -> None:
-    from phalanx.io.atomic import atomic_write
-
-    starts = _layout_arrays(layout, ids)["segment_starts"]
-    with atomic_write(output, "w") as file:
-        for number, (begin, end) in enumerate(itertools.pairwise(layout.offsets.tolist())):
-            line = {
-                "pack": number,
-                "samples": [str(ids[row]) for row in layout.samples[begin:end].tolist()],
-                "starts": starts[begin:end].tolist(),
-                "lengths": layout.lengths[begin:end].tolist(),
-            }
-            file.write(json.dumps(line) + "\n")
-
-
-def _write_npz(output: Path, arrays: dict[str, Any]) -> None:
-    import numpy as np
-
-    from phalanx.io.atomic import atomic_write
-
-    with atomic_write(output, checksum=True) as file:
-        np.savez(file, allow_pickle=False, **arrays)
+        more = f" and {len(skipped) - 3:,} more (--json lists all)" if len(skipped) > 3 else ""
+        text = ", ".join(skipped[:3]) + more
+        typer.echo(f"skipped: {len(skipped):,} samples longer than {packing.max_length}: {text}")

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phalanx.cli.data.options import AsJson, BucketEdges, PackMode, parse_edges, read_lengths, read_plan
+from phalanx.cli.data.options import (
+    AsJson,
+    BucketEdges,
+    MaxSampleLength,
+    PackMode,
+    parse_edges,
+    read_lengths,
+    read_plan,
+)
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import format_fields, format_table, print_json, progress, show_activity
 
 if TYPE_CHECKING:
-    from phalanx.data.lengths import SkippedSample
     from phalanx.data.plans.batch_plan import BatchPlan
 
-app = typer.Typer(
-    name="plan",
-    help="Batch plans: build, info, verify, shard.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(help="Batch plans: build, info, verify, shard.", no_args_is_help=True, add_completion=False)
 
 PlanPath = Annotated[Path, typer.Option("--plan", "-p", help="Plan: a .plan file, or the folder with it.")]
 LengthsPath = Annotated[Path, typer.Option("--lengths", "-l", help="Length cache.")]
@@ -46,9 +48,7 @@ def build(
         typer.Option("--token-budget", "-b", help="Maximum number of tokens in a batch, including padding."),
     ] = 4096,
     bucket_edges: BucketEdges = "128,256,512",
-    overflow_max: Annotated[
-        int, typer.Option(help="Maximum length of the last bucket; longer samples are skipped.")
-    ] = 2048,
+    max_sample_length: MaxSampleLength = 2048,
     predictable: Annotated[
         bool,
         typer.Option(
@@ -65,7 +65,7 @@ def build(
     pack: Annotated[bool, typer.Option("--pack", help="Pack several samples into each row.")] = False,
     max_length: Annotated[
         int | None,
-        typer.Option(help="Row length with --pack.", show_default="overflow-max, at most the budget"),
+        typer.Option(help="Row length with --pack.", show_default="max-sample-length, at most the budget"),
     ] = None,
     pack_mode: Annotated[PackMode, typer.Option(help="Packing algorithm.")] = "best_fit_decreasing",
     overlong: Annotated[
@@ -81,7 +81,6 @@ def build(
     from phalanx.data.plans.batching_config import BatchingConfig
     from phalanx.data.plans.plan_files import plan_path, save_batch_plan
 
-    edges = parse_edges(bucket_edges)
     if plan_path(output).exists() and not overwrite:
         raise UserError(f"{plan_path(output)} already exists; choose another name, or pass --overwrite")
     cache = read_lengths(lengths)
@@ -89,28 +88,31 @@ def build(
     with user_errors():
         config = create(
             token_budget,
-            edges,
-            overflow_max,
+            parse_edges(bucket_edges),
+            max_sample_length,
             seed,
             drop_last=drop_last,
             pool_batches=pool_batches,
         )
-        packing = None
-        if pack:
-            packing = PackingConfig(
-                mode=pack_mode, max_length=max_length or min(overflow_max, token_budget), overlong=overlong
-            )
+        row_length = max_length or min(max_sample_length, token_budget)
+        packing = PackingConfig(mode=pack_mode, max_length=row_length, overlong=overlong) if pack else None
         builder = BatchPlanBuilder(cache.table(), config, dataset_hash, cache.tokenizer_hash, packing)
     with show_activity("planning"):
         plan = builder.build(epochs)
     with user_errors():
         save_batch_plan(plan, output, overwrite=overwrite)
     if as_json:
-        print_json({"output": str(output), **_summary(plan), "skipped": _skipped(plan)})
+        skipped = [sample.model_dump() for sample in plan.skipped]
+        print_json({"output": str(output), **_summary(plan), "skipped": skipped})
         return
-    typer.echo(_text(plan, output))
-    if plan.num_skipped:
-        typer.echo(_skipped_text(plan.skipped))
+    _print_plan(plan, output)
+    reasons = Counter(sample.reason for sample in plan.skipped)
+    for reason, count in reasons.most_common():
+        typer.echo(f"skipped: {count:,} {reason}")
+    for sample in plan.skipped[:_NUM_LISTED]:
+        typer.echo(f"  {sample.sample_id}  {sample.length:,} tokens")
+    if plan.num_skipped > _NUM_LISTED:
+        typer.echo(f"  and {plan.num_skipped - _NUM_LISTED:,} more; --json lists all")
 
 
 @app.command()
@@ -151,12 +153,9 @@ def info(
     if as_json:
         print_json({"plan": str(plan), **_summary(loaded), "batches": batches})
         return
-    typer.echo(_text(loaded, plan))
+    _print_plan(loaded, plan)
     if batches:
-        typer.echo("")
-        typer.echo(
-            format_table([name.upper() for name in batches[0]], [list(row.values()) for row in batches])
-        )
+        typer.echo(f"\n{_format_rows(batches)}")
 
 
 @app.command()
@@ -165,38 +164,31 @@ def verify(plan: PlanPath, lengths: LengthsPath, as_json: AsJson = False) -> Non
     from phalanx.data.plans.plan_comparison import verify_batch_plan
     from phalanx.data.plans.plan_files import load_batch_plan
 
-    loaded = read_plan(plan)
-    cache = read_lengths(lengths)
-    cause: str | None = None
-    where: dict[str, int | None] = {"epoch": None, "batch": None}
-    expected = loaded.meta.tokenizer_hash
-    if expected and expected != cache.tokenizer_hash:
-        cause = "tokenizer"
-        message = (
-            f"tokenizer changed: the plan was built with {expected!r}, "
-            f"the lengths with {cache.tokenizer_hash!r}"
-        )
+    loaded, cache = read_plan(plan), read_lengths(lengths)
+    found: dict[str, Any] = {}
+    expected, actual = loaded.meta.tokenizer_hash, cache.tokenizer_hash
+    if expected and expected != actual:
+        message = f"tokenizer changed: the plan was built with {expected!r}, the lengths with {actual!r}"
+        found = {"cause": "tokenizer", "message": message, "epoch": None, "batch": None}
     else:
         with user_errors():
             difference = verify_batch_plan(loaded, cache.table())
         if difference is not None:
-            cause, message = difference.cause, difference.message
-            where = {"epoch": difference.epoch, "batch": difference.batch}
+            found = difference.model_dump()
         else:
             try:
                 # The batches are the same; check that the header has the same fingerprint.
                 load_batch_plan(plan, verify=True)
             except ValueError as error:
-                cause, message = "fingerprint", str(error)
+                found = {"cause": "fingerprint", "message": str(error), "epoch": None, "batch": None}
     if as_json:
-        details = {"cause": cause, "message": message, **where} if cause else {}
-        print_json({"verified": cause is None, "fingerprint": loaded.fingerprint, **details})
-    elif cause is None:
+        print_json({"verified": not found, "fingerprint": loaded.fingerprint, **found})
+    elif found:
+        typer.echo(f"NOT verified: {found['message']}", err=True)
+    else:
         batches = loaded.num_batches
         typer.echo(f"verified: {batches:,} batches are the same, fingerprint {loaded.fingerprint}")
-    else:
-        typer.echo(f"NOT verified: {message}", err=True)
-    if cause is not None:
+    if found:
         raise typer.Exit(1)
 
 
@@ -226,40 +218,17 @@ def shard(
         for rank in range(world_size):
             part = loaded.shard(rank, spec)
             save_batch_plan(part, folder / f"rank_{rank}")
-            rows.append({"rank": rank, **_totals(part)})
+            samples = sum(epoch.num_samples for epoch in part.epochs)
+            tokens = sum(epoch.total_tokens for epoch in part.epochs)
+            rows.append({"rank": rank, "batches": part.num_batches, "samples": samples, "tokens": tokens})
             advance(1)
     slowest = [loaded.measure_balance(epoch.epoch, spec).by_rank for epoch in loaded.epochs]
     if as_json:
         print_json({"output": str(output), "policy": policy, "slowest_over_ideal": slowest, "ranks": rows})
         return
-    typer.echo(format_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows]))
+    typer.echo(_format_rows(rows))
     cost = "attention cost" if d_model is None else f"FLOPs with d_model {d_model}"
     typer.echo(f"{output}: {world_size} ranks, slowest over ideal {max(slowest, default=1.0):.4f} in {cost}")
-
-
-def _totals(plan: "BatchPlan") -> dict[str, int]:
-    return {
-        "batches": plan.num_batches,
-        "samples": sum(epoch.num_samples for epoch in plan.epochs),
-        "tokens": sum(epoch.total_tokens for epoch in plan.epochs),
-    }
-
-
-def _epoch_rows(plan: "BatchPlan") -> list[dict[str, Any]]:
-    rows = []
-    for epoch in plan.epochs:
-        metrics = plan.compute_metrics(epoch.epoch)
-        rows.append(
-            {
-                "epoch": epoch.epoch,
-                "batches": len(epoch),
-                "samples": epoch.num_samples,
-                "tokens": metrics.total_tokens,
-                "padded": metrics.padded_tokens,
-                "efficiency": round(metrics.efficiency, 4),
-            }
-        )
-    return rows
 
 
 def _summary(plan: "BatchPlan") -> dict[str, Any]:
@@ -273,41 +242,41 @@ def _summary(plan: "BatchPlan") -> dict[str, Any]:
     }
 
 
-def _text(plan: "BatchPlan", path: Path) -> str:
-    meta = plan.meta
-    packing, batching = meta.packing, meta.batching
+def _epoch_rows(plan: "BatchPlan") -> list[dict[str, Any]]:
+    metrics = {epoch.epoch: plan.compute_metrics(epoch.epoch) for epoch in plan.epochs}
+    return [
+        {
+            "epoch": epoch,
+            "batches": found.num_batches,
+            "samples": found.num_samples,
+            "tokens": found.total_tokens,
+            "padded": found.padded_tokens,
+            "efficiency": round(found.efficiency, 4),
+        }
+        for epoch, found in metrics.items()
+    ]
+
+
+def _print_plan(plan: "BatchPlan", path: Path) -> None:
+    packing, batching, shard = plan.meta.packing, plan.meta.batching, plan.meta.shard
+    mode = f"{batching.mode}, {batching.pad_policy}, budget {batching.token_budget:,}, seed {batching.seed}"
     lines: list[tuple[str, object]] = [
         ("plan", path),
         ("fingerprint", plan.fingerprint),
-        (
-            "mode",
-            f"{batching.mode}, {batching.pad_policy}, budget {batching.token_budget:,}, seed {batching.seed}",
-        ),
-        ("buckets", f"{','.join(map(str, batching.bucket_edges))} overflow {batching.overflow_max}"),
+        ("mode", mode),
+        ("buckets", ",".join(map(str, batching.bucket_spec.max_lengths))),
     ]
     if packing is not None:
         lines.append(("packing", f"{packing.mode} into {packing.max_length}"))
-    if meta.shard is not None:
-        shard = meta.shard
-        lines.append(
-            ("shard", f"rank {shard.rank} of {shard.world_size}, {shard.policy}, balance {shard.balance}")
-        )
+    if shard is not None:
+        ranks = f"rank {shard.rank} of {shard.world_size}"
+        lines.append(("shard", f"{ranks}, {shard.policy}, balance {shard.balance}"))
     lines.append(("samples", f"{len(plan.table):,}, {plan.num_skipped:,} skipped"))
-    rows = _epoch_rows(plan)
-    table = (
+    typer.echo(f"{format_fields(lines)}\n\n{_format_rows(_epoch_rows(plan))}")
+
+
+def _format_rows(rows: Sequence[dict[str, Any]]) -> str:
+    """Format rows with the same keys as a table. Return an empty string if there are none."""
+    return (
         format_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows]) if rows else ""
     )
-    return f"{format_fields(lines)}\n\n{table}"
-
-
-def _skipped(plan: "BatchPlan") -> list[dict[str, Any]]:
-    return [sample.model_dump() for sample in plan.skipped]
-
-
-def _skipped_text(skipped: "Sequence[SkippedSample]") -> str:
-    reasons = Counter(sample.reason for sample in skipped)
-    lines = [f"skipped: {count:,} {reason}" for reason, count in reasons.most_common()]
-    lines += [f"  {sample.sample_id}  {sample.length:,} tokens" for sample in skipped[:_NUM_LISTED]]
-    if len(skipped) > _NUM_LISTED:
-        lines.append(f"  and {len(skipped) - _NUM_LISTED:,} more; --json lists all")
-    return "\n".join(lines)

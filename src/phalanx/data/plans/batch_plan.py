@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Bool, Int32
 from pydantic import Field, ValidationError
 
 from phalanx.config import FrozenModel
@@ -22,7 +22,6 @@ from phalanx.data.plans.sharding import (
     ShardBalance,
     ShardedEpoch,
     ShardInfo,
-    ShardPolicy,
     ShardSpec,
     measure_balance,
     shard_epoch,
@@ -44,14 +43,15 @@ class BatchSpec:
     bucket_id: int
     """Index of the bucket that the longest row belongs to. Always 0 in a streaming plan."""
     packed: bool
-    """Whether a row may contain more than one sample."""
+    """True if a row may contain more than one sample."""
     layout: PackLayout
-    """Rows of the batch. `layout.samples` has indices into `samples`, or into `table` if `samples` is
-    None."""
+    """Rows of the batch. The elements of `layout.samples` are indices into `samples`, or into `table` if
+    `samples` is None."""
     table: LengthTable | None = None
     """Ids and lengths of the dataset. None in a streaming plan whose sources return samples."""
     samples: "Sequence[Sample] | None" = None
-    """The samples themselves. Only streaming plans set them, because a source may be readable only once."""
+    """The samples themselves if the batch belongs to a streaming plan, because its sources may be readable
+    only once. None in a batch plan, and in a streaming plan whose sources only have lengths."""
 
     @cached_property
     def sample_ids(self) -> tuple[str, ...]:
@@ -60,16 +60,14 @@ class BatchSpec:
         if self.samples is not None:
             return tuple([self.samples[index].sample_id for index in indices])
         assert self.table is not None
-        ids = self.table.ids
-        return tuple([str(ids[index]) for index in indices])
+        return tuple([str(self.table.ids[index]) for index in indices])
 
     @property
     def packs(self) -> tuple[tuple[str, ...], ...] | None:
-        """Ids of the samples in each row; None if the batch is not packed."""
+        """Ids of the samples in each row. None if the batch is not packed."""
         if not self.packed:
             return None
-        ids = self.sample_ids
-        return tuple(ids[a:b] for a, b in itertools.pairwise(self.layout.offsets.tolist()))
+        return tuple(self.sample_ids[a:b] for a, b in itertools.pairwise(self.layout.offsets.tolist()))
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -108,17 +106,8 @@ class BatchSpec:
         return hash((self.epoch, self.index, self.sample_ids))
 
     def _key(self) -> tuple[Any, ...]:
-        rows = tuple(self.layout.offsets.tolist())
-        return (
-            self.epoch,
-            self.index,
-            self.bucket_id,
-            self.packed,
-            self.sample_ids,
-            self.lengths,
-            rows,
-            self.max_length,
-        )
+        samples = self.packs or self.sample_ids
+        return self.epoch, self.index, self.bucket_id, self.packed, samples, self.lengths, self.max_length
 
 
 @runtime_checkable
@@ -139,7 +128,7 @@ class PlanIterator(Iterator[BatchSpec], Protocol):
 
 @runtime_checkable
 class Plan(Protocol):
-    """Interface of plans, which yield batches in a fixed order: `BatchPlan` and `StreamingPlan`."""
+    """Interface of `BatchPlan` and `StreamingPlan`, which yield batches in a fixed order."""
 
     @property
     def fingerprint(self) -> str:
@@ -161,29 +150,20 @@ class Plan(Protocol):
         ...
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class EpochPlan(Sequence[BatchSpec]):
     """The batches of one epoch, as a sequence of `BatchSpec` objects that are created on access."""
 
-    def __init__(
-        self,
-        epoch: int,
-        seed: int,
-        batches: EpochBatches,
-        table: LengthTable,
-        packing: PackingConfig | None = None,
-    ) -> None:
-        self.epoch = epoch
-        self.seed = seed
-        """Seed of the epoch's shuffle, derived from the plan's seed and the epoch number."""
-        self.batches = batches
-        """The batches as arrays."""
-        self.table = table
-        """Ids and lengths of the dataset."""
-        self.packing = packing
-
-    def with_batches(self, batches: EpochBatches) -> "EpochPlan":
-        """Return a copy of this epoch with other batches."""
-        return EpochPlan(self.epoch, self.seed, batches, self.table, self.packing)
+    epoch: int
+    """Number of the epoch, from 0."""
+    seed: int
+    """Seed of the epoch's shuffle, derived from the plan's seed and the epoch number."""
+    batches: EpochBatches
+    """The batches as arrays."""
+    table: LengthTable
+    """Ids and lengths of the dataset."""
+    packing: PackingConfig | None = None
+    """Packing settings. None if samples are not packed."""
 
     @cached_property
     def lengths(self) -> Int32[np.ndarray, " samples"]:
@@ -192,11 +172,6 @@ class EpochPlan(Sequence[BatchSpec]):
         if self.packing is not None and self.packing.overlong is OverlongPolicy.TRUNCATE:
             return np.minimum(lengths, np.int32(self.packing.max_length))
         return lengths
-
-    @property
-    def num_batches(self) -> int:
-        """Number of batches."""
-        return len(self.batches)
 
     @property
     def num_samples(self) -> int:
@@ -211,9 +186,6 @@ class EpochPlan(Sequence[BatchSpec]):
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[BatchSpec]:
-        return (self._spec(index) for index in range(len(self)))
-
     @overload
     def __getitem__(self, index: int) -> BatchSpec: ...
     @overload
@@ -224,13 +196,13 @@ class EpochPlan(Sequence[BatchSpec]):
 
     def _spec(self, index: int) -> BatchSpec:
         batches, packing = self.batches, self.packing
+        packed = batches.pack_offsets is not None
         begin, end = int(batches.offsets[index]), int(batches.offsets[index + 1])
         if batches.pack_offsets is None:
             offsets = np.arange(end - begin + 1, dtype=np.int64)
         else:
             first, last = np.searchsorted(batches.pack_offsets, (begin, end))
             offsets = batches.pack_offsets[first : last + 1] - begin
-        packed = batches.pack_offsets is not None
         layout = PackLayout(
             samples=batches.order[begin:end],
             lengths=self.lengths[begin:end],
@@ -272,7 +244,7 @@ class MissingEpochError(ValueError, KeyError):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """Batches of one or more epochs over one dataset. Immutable; implements `Plan`."""
+    """Batches of one or more epochs over one dataset. A plan is immutable and implements `Plan`."""
 
     meta: BatchPlanMeta
     """Settings and inputs that the plan was built from."""
@@ -311,22 +283,28 @@ class BatchPlan:
         return select_samples(self.table, self.meta.batching, self.meta.packing)
 
     @cached_property
-    def full_hash(self) -> str:
-        """SHA-256 of the settings and of every batch, as 64 hexadecimal digits."""
+    def _is_used(self) -> Bool[np.ndarray, " samples"]:
         used = np.zeros(len(self.table), bool)
         for epoch in self.epochs:
             used[epoch.batches.order] = True
-        batching, packing = self.meta.batching, self.meta.packing
-        settings = {
-            "version": self.meta.version,
-            "dataset": self.meta.dataset_hash,
-            "tokenizer": self.meta.tokenizer_hash,
-            "batching": batching.digest(),
-            "packing": None if packing is None else [packing.model_dump(mode="json"), batching.pool_batches],
-        }
-        return digest_plan(
-            settings, self.table, ((epoch.epoch, epoch.batches) for epoch in self.epochs), used
+        return used
+
+    @cached_property
+    def full_hash(self) -> str:
+        """SHA-256 of the settings and of every batch, as 64 hexadecimal digits."""
+        meta, batching = self.meta, self.meta.batching
+        packing = (
+            None if meta.packing is None else [meta.packing.model_dump(mode="json"), batching.pool_batches]
         )
+        settings = {
+            "version": meta.version,
+            "dataset": meta.dataset_hash,
+            "tokenizer": meta.tokenizer_hash,
+            "batching": batching.digest(),
+            "packing": packing,
+        }
+        epochs = [(epoch.epoch, epoch.batches) for epoch in self.epochs]
+        return digest_plan(settings, self.table, epochs, self._is_used)
 
     def adopt_fingerprint(self, full_hash: str) -> None:
         """Set `full_hash` to a value that was computed for the same plan before, for example on another rank.
@@ -366,40 +344,27 @@ class BatchPlan:
         """
         return BatchPlanIterator(self, rank, ShardSpec.resolve(world_size))
 
-    def shard(
-        self,
-        rank: int,
-        world_size: int | ShardSpec,
-        policy: ShardPolicy | str = ShardPolicy.SPLIT,
-        balance: bool = False,
-        d_model: int | None = None,
-    ) -> "BatchPlan":
+    def shard(self, rank: int, world_size: int | ShardSpec, **settings: Any) -> "BatchPlan":
         """Return the plan of one rank. All ranks have the same number of batches per epoch.
 
         Args:
             rank: Rank, from 0 to `world_size - 1`.
-            world_size: Number of ranks, or a `ShardSpec`, in which case the remaining arguments are ignored.
-            policy: How to proceed if the number of batches is not divisible by the number of ranks.
-            balance: Whether the batches of a step should have about the same cost on all ranks.
-            d_model: Hidden size of the transformer, used to estimate the cost of a batch in FLOPs. If it is
-                None, only the cost of attention is balanced.
+            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
+            **settings: Other fields of `ShardSpec`, such as `balance=True`, if `world_size` is a number.
         """
         self._require_complete("shard")
-        spec = ShardSpec.resolve(world_size, policy, balance, d_model)
+        spec = ShardSpec.resolve(world_size, **settings)
         spec.check_rank(rank)
-        settings = {name: getattr(spec, name) for name in ShardSpec.model_fields}
-        info = ShardInfo(rank=rank, plan_fingerprint=self.fingerprint, **settings)
-        epochs = [epoch.with_batches(self.shard_epoch(epoch, spec).shard(rank)) for epoch in self.epochs]
+        fields = {name: getattr(spec, name) for name in ShardSpec.model_fields}
+        info = ShardInfo(rank=rank, plan_fingerprint=self.fingerprint, **fields)
+        epochs = [
+            dataclasses.replace(epoch, batches=self.shard_epoch(epoch, spec).shard(rank))
+            for epoch in self.epochs
+        ]
         return BatchPlan(self.meta.model_copy(update={"shard": info}), self.table, tuple(epochs))
 
     def remaining(
-        self,
-        epoch: int,
-        step: int,
-        world_size: int | ShardSpec = 1,
-        policy: ShardPolicy | str = ShardPolicy.SPLIT,
-        balance: bool = False,
-        d_model: int | None = None,
+        self, epoch: int, step: int, world_size: int | ShardSpec = 1, **settings: Any
     ) -> "BatchPlan":
         """Return a plan of the batches that are left after each rank has processed `step` batches of `epoch`.
 
@@ -410,32 +375,26 @@ class BatchPlan:
             epoch: Number of the current epoch.
             step: Number of batches of this epoch that each rank has processed.
             world_size: Number of ranks so far, or the `ShardSpec` so far.
-            policy: Shard policy so far. Ignored, like the following arguments, if `world_size` is a
-                `ShardSpec`.
-            balance: Whether ranks were balanced so far.
-            d_model: Hidden size that was used for balancing so far.
+            **settings: Other fields of the `ShardSpec` so far, if `world_size` is a number.
         """
         self._require_complete("take the remainder of")
         current = self.get_epoch(epoch)
-        sharded = self.shard_epoch(current, ShardSpec.resolve(world_size, policy, balance, d_model))
-        left = current.with_batches(sharded.remaining(step))
-        epochs = (left, *(plan for plan in self.epochs if plan.epoch > epoch))
+        left = self.shard_epoch(current, ShardSpec.resolve(world_size, **settings)).remaining(step)
+        later = [plan for plan in self.epochs if plan.epoch > epoch]
+        epochs = (dataclasses.replace(current, batches=left), *later)
         return BatchPlan(self.meta.model_copy(update={"num_epochs": len(epochs)}), self.table, epochs)
 
-    def measure_balance(
-        self,
-        epoch: int,
-        world_size: int | ShardSpec,
-        policy: ShardPolicy | str = ShardPolicy.SPLIT,
-        balance: bool = True,
-        d_model: int | None = None,
-    ) -> ShardBalance:
+    def measure_balance(self, epoch: int, world_size: int | ShardSpec, **settings: Any) -> ShardBalance:
         """Measure how evenly the work of one epoch is divided among ranks.
 
-        The arguments are those of `shard`.
+        Args:
+            epoch: Number of the epoch.
+            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
+            **settings: Other fields of `ShardSpec` if `world_size` is a number. Ranks are balanced unless
+                `balance=False` is given.
         """
         plan = self.get_epoch(epoch)
-        spec = ShardSpec.resolve(world_size, policy, balance, d_model)
+        spec = ShardSpec.resolve(world_size, **({"balance": True} | settings))
         return measure_balance(self.shard_epoch(plan, spec), plan.lengths, spec.d_model)
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
@@ -448,16 +407,14 @@ class BatchPlan:
 
     def check_samples(self, samples: Mapping[str, Any]) -> None:
         """Raise `ValueError` unless every sample in the batches is a key of `samples`."""
-        used = np.zeros(len(self.table), bool)
-        for epoch in self.epochs:
-            used[epoch.batches.order] = True
-        missing = [str(name) for name in itertools.compress(self.table.ids, used) if name not in samples]
+        used = itertools.compress(self.table.ids, self._is_used)
+        missing = [str(name) for name in used if name not in samples]
         if missing:
             names = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
             raise ValueError(
-                f"the plan was built for another dataset: {len(missing)} of its {int(used.sum())} samples "
-                f"are "
-                f"not in this one ({names}); build a plan from the lengths of this dataset, with the same ids"
+                f"the plan was built for another dataset: {len(missing)} of its {self._is_used.sum()} "
+                f"samples are not in this one ({names}); build a plan from the lengths of this dataset, with "
+                f"the same ids"
             )
 
     def shard_epoch(self, epoch: EpochPlan, spec: ShardSpec) -> ShardedEpoch:
@@ -482,14 +439,15 @@ class BatchPlan:
                 which the beginning of the epoch was processed. These batches are excluded.
         """
         for step, previous in earlier:
-            epoch = epoch.with_batches(self.shard_epoch(epoch, previous).remaining(step))
+            left = self.shard_epoch(epoch, previous).remaining(step)
+            epoch = dataclasses.replace(epoch, batches=left)
         if spec.world_size == 1:
             return epoch
-        return epoch.with_batches(self.shard_epoch(epoch, spec).shard(rank))
+        return dataclasses.replace(epoch, batches=self.shard_epoch(epoch, spec).shard(rank))
 
     def _require_complete(self, action: str) -> None:
-        if self.meta.shard is not None:
-            shard = self.meta.shard
+        shard = self.meta.shard
+        if shard is not None:
             raise ValueError(
                 f"cannot {action} a shard (rank {shard.rank} of {shard.world_size}); use the complete plan"
             )
@@ -551,31 +509,47 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         if spec.world_size > 1:
             plan._require_complete("shard")
         self._plan, self._rank, self._spec = plan, rank, spec
-        self._number = 0
-        self._step = 0
-        self._earlier: tuple[tuple[int, ShardSpec], ...] = ()
-        self._current: EpochPlan | None = None
+        self._open(0)
+
+    def _open(self, number: int, step: int = 0, earlier: tuple[tuple[int, ShardSpec], ...] = ()) -> None:
+        """Go to a step of the epoch at index `number`. The epoch is sharded when its first batch is used."""
+        self._number, self._step, self._earlier = number, step, earlier
+        self._sharded: EpochPlan | None = None
+
+    @property
+    def _current(self) -> EpochPlan:
+        if self._sharded is None:
+            epoch = self._plan.epochs[self._number]
+            self._sharded = self._plan.shard_epoch_for_rank(epoch, self._rank, self._spec, self._earlier)
+        return self._sharded
+
+    def _advance(self, count: int) -> int:
+        """Move forward by up to `count` batches. Return by how many batches the plan is too short."""
+        last = len(self._plan.epochs) - 1
+        while count > 0 and last >= 0:
+            taken = min(count, len(self._current) - self._step)
+            self._step += taken
+            count -= taken
+            if count == 0 or self._number == last:
+                break
+            self._open(self._number + 1)
+        return count
 
     def __next__(self) -> BatchSpec:
-        while self._number < len(self._plan.epochs):
-            if self._current is None:
-                self._current = self._shard_current()
-            if self._step < len(self._current):
-                self._step += 1
-                return self._current[self._step - 1]
-            self._number += 1
-            self._step, self._earlier, self._current = 0, (), None
-        raise StopIteration
+        if self._advance(1):
+            raise StopIteration
+        return self._current[self._step - 1]
+
+    def skip(self, count: int) -> None:
+        """Skip the next `count` batches without creating them. Raises `ValueError` if there are fewer."""
+        if missing := self._advance(count):
+            raise ValueError(f"cannot skip that many batches: the plan ends {missing} batches earlier")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON-compatible values, which are the same on every rank."""
-        number = min(self._number, len(self._plan.epochs) - 1)
-        epoch = self._plan.epochs[number].epoch if self._plan.epochs else 0
-        step = self._step
-        if self._number > number:
-            step = len(self._shard_current(number))
+        epoch = self._plan.epochs[self._number].epoch if self._plan.epochs else 0
         return BatchPlanState(
-            plan=self._plan.fingerprint, epoch=epoch, step=step, shard=self._spec, earlier=self._earlier
+            plan=self._plan.fingerprint, epoch=epoch, step=self._step, shard=self._spec, earlier=self._earlier
         ).model_dump(mode="json")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -588,44 +562,13 @@ class BatchPlanIterator(Iterator[BatchSpec]):
                 differs.
         """
         loaded = resolve_state(self._plan, self._spec, state)
-        number = self._plan.epochs.index(self._plan.get_epoch(loaded.epoch))
-        current = self._shard_current(number, loaded.earlier)
-        if loaded.step > len(current):
+        epoch = self._plan.get_epoch(loaded.epoch)
+        sharded = self._plan.shard_epoch_for_rank(epoch, self._rank, self._spec, loaded.earlier)
+        if loaded.step > len(sharded):
             raise ValueError(
-                f"epoch {loaded.epoch} has {len(current)} batches, but the state is at batch {loaded.step}"
+                f"epoch {loaded.epoch} has {len(sharded)} batches, but the state is at batch {loaded.step}"
             )
-        self._number, self._step, self._earlier = number, loaded.step, loaded.earlier
-        self._current = current
-
-    def skip(self, count: int) -> None:
-        """Skip the next `count` batches without creating them. Raises `ValueError` if there are fewer."""
-        while count > 0 and self._number < len(self._plan.epochs):
-            if self._current is None:
-                self._current = self._shard_current()
-            taken = min(count, len(self._current) - self._step)
-            self._step += taken
-            count -= taken
-            if count > 0:
-                self._number += 1
-                self._step, self._earlier, self._current = 0, (), None
-        if count > 0:
-            raise ValueError(f"cannot skip that many batches: the plan ends {count} batches earlier")
-
-    def remaining_batches(self) -> Iterator[tuple[EpochPlan, int]]:
-        """Yield the epoch and the index of each remaining batch, without creating the batches."""
-        for number in range(self._number, len(self._plan.epochs)):
-            is_current = number == self._number
-            epoch = self._shard_current(number, self._earlier if is_current else ())
-            for index in range(self._step if is_current else 0, len(epoch)):
-                yield epoch, index
-
-    def _shard_current(
-        self, number: int | None = None, earlier: tuple[tuple[int, ShardSpec], ...] | None = None
-    ) -> EpochPlan:
-        epoch = self._plan.epochs[self._number if number is None else number]
-        return self._plan.shard_epoch_for_rank(
-            epoch, self._rank, self._spec, self._earlier if earlier is None else earlier
-        )
+        self._open(self._plan.epochs.index(epoch), loaded.step, loaded.earlier)
 
 
 class BatchPlanBuilder:
@@ -655,16 +598,6 @@ class BatchPlanBuilder:
         self.packing = packing
         self._selected = select_samples(self.table, batching_config, packing)
 
-    @property
-    def num_skipped(self) -> int:
-        """Number of samples that are too short or too long for every batch."""
-        return self._selected.num_skipped
-
-    @property
-    def skipped(self) -> tuple[SkippedSample, ...]:
-        """The samples that are too short or too long for every batch, with the reason for each."""
-        return self._selected.skipped
-
     def build(self, num_epochs: int = 1) -> BatchPlan:
         """Build a plan with epochs 0 to `num_epochs - 1`."""
         if num_epochs < 1:
@@ -673,18 +606,16 @@ class BatchPlanBuilder:
 
     def build_epochs(self, epochs: range) -> BatchPlan:
         """Build a plan with the given epoch numbers."""
-        seed = self.batching_config.seed
+        seed, table, packing = self.batching_config.seed, self.table, self.packing
         plans = [
-            EpochPlan(
-                epoch, epoch_seed(seed, epoch), plan_epoch(self._selected, epoch), self.table, self.packing
-            )
+            EpochPlan(epoch, epoch_seed(seed, epoch), plan_epoch(self._selected, epoch), table, packing)
             for epoch in epochs
         ]
         meta = BatchPlanMeta(
             dataset_hash=self.dataset_hash,
             tokenizer_hash=self.tokenizer_hash,
             batching=self.batching_config,
-            packing=self.packing,
+            packing=packing,
             num_epochs=len(plans),
         )
-        return BatchPlan(meta, self.table, tuple(plans))
+        return BatchPlan(meta, table, tuple(plans))

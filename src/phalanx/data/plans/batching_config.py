@@ -5,16 +5,16 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
 from phalanx.config import Config
-from phalanx.data.plans.buckets import BucketId, BucketSpec
+from phalanx.data.plans.buckets import BucketSpec
 
 
 class BatchingMode(StrEnum):
-    """How batches are formed."""
+    """Method of forming batches."""
 
     PREDICTABLE = "predictable"
     """Form batches from samples in the same bucket. There are only a few batch shapes, known in advance."""
@@ -43,17 +43,20 @@ class BatchingConfig(Config):
     are padded to the budget instead. A sample that is longer than the budget is skipped and reported.
     """
 
+    renamed_settings: ClassVar[dict[str, str]] = {"overflow_max": "max_sample_length"}
+
     mode: BatchingMode = BatchingMode.THROUGHPUT
-    """How batches are formed: from samples in the same bucket (`predictable`), or from pools of samples
-    sorted by length (`throughput`)."""
+    """Form batches from samples in the same bucket (`predictable`), or from pools of samples sorted by length
+    (`throughput`)."""
     pad_policy: PadPolicy = PadPolicy.PAD_TO_MAX_IN_BATCH
     """Pad rows to the maximum length of the bucket or to the longest sample in the batch."""
     token_budget: int = Field(default=4096, ge=1, lt=2**31)
     """Maximum number of tokens in a batch, including padding."""
     bucket_edges: tuple[int, ...] = (128, 256, 512, 1024)
     """Maximum length of each bucket except the last, in tokens."""
-    overflow_max: int = 2048
-    """Maximum length of the last bucket, in tokens. Longer samples are skipped and reported."""
+    max_sample_length: int = 2048
+    """Maximum sample length, in tokens, which is also the maximum length of the last bucket. Longer samples
+    are skipped and reported."""
     min_length: int = Field(default=1, ge=1)
     """Minimum sample length, in tokens. Shorter samples are skipped and reported."""
     seed: int = Field(default=42, ge=0, lt=2**64)
@@ -78,7 +81,7 @@ class BatchingConfig(Config):
         # `info` is Pydantic's ValidationInfo, a protocol that cannot be checked at run time.
         if not isinstance(value, Mapping):
             return value
-        lengths = [*info.data.get("bucket_edges", ()), info.data.get("overflow_max", 0)]
+        lengths = [*info.data.get("bucket_edges", ()), info.data.get("max_sample_length", 0)]
         for bucket, length in value.items():
             if not isinstance(bucket, int) or not 0 <= bucket < len(lengths):
                 raise ValueError(f"there is no bucket {bucket!r}; buckets are 0 to {len(lengths) - 1}")
@@ -87,43 +90,33 @@ class BatchingConfig(Config):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> "BatchingConfig":
-        spec = BucketSpec(edges=self.bucket_edges, overflow_max=self.overflow_max, min_length=self.min_length)
-        if self.min_length > self.token_budget:
+        spec, budget = self.bucket_spec, self.token_budget
+        if self.min_length > budget:
+            raise ValueError(f"min_length ({self.min_length}) must not exceed token_budget ({budget})")
+        lengths = self.bucket_max_lengths
+        if lengths is None:
+            return self
+        if len(lengths) != spec.num_buckets:
             raise ValueError(
-                f"min_length ({self.min_length}) must not exceed token_budget ({self.token_budget})"
+                f"bucket_max_lengths must have a value for each of {spec.num_buckets} buckets, got "
+                f"{len(lengths)}"
             )
-        if self.bucket_max_lengths is not None:
-            _check_max_lengths(self.bucket_max_lengths, spec, self.token_budget)
+        for bucket, (length, max_length) in enumerate(zip(lengths, spec.max_lengths, strict=True)):
+            if length < max_length:
+                raise ValueError(
+                    f"bucket_max_lengths[{bucket}] must be at least {max_length}, the maximum length of the "
+                    f"bucket, got {length}; to pad less, decrease the edge"
+                )
+            if length > max(budget, max_length):
+                raise ValueError(f"bucket_max_lengths[{bucket}] ({length}) exceeds token_budget {budget}")
         return self
-
-    @classmethod
-    def predictable(
-        cls,
-        token_budget: int = 4096,
-        bucket_edges: Sequence[int] = (128, 256, 512, 1024),
-        overflow_max: int = 2048,
-        seed: int = 42,
-        **settings: Any,
-    ) -> "BatchingConfig":
-        """Return settings for batches from buckets, padded to the bucket length.
-
-        Every run has the same few batch shapes. `settings` are further fields of the config.
-        """
-        defaults = {"mode": BatchingMode.PREDICTABLE, "pad_policy": PadPolicy.PAD_TO_BUCKET}
-        return cls(
-            token_budget=token_budget,
-            bucket_edges=tuple(bucket_edges),
-            overflow_max=overflow_max,
-            seed=seed,
-            **(defaults | settings),
-        )
 
     @classmethod
     def throughput(
         cls,
         token_budget: int = 4096,
         bucket_edges: Sequence[int] = (128, 256, 512, 1024),
-        overflow_max: int = 2048,
+        max_sample_length: int = 2048,
         seed: int = 42,
         **settings: Any,
     ) -> "BatchingConfig":
@@ -131,24 +124,34 @@ class BatchingConfig(Config):
 
         This minimizes padding. `settings` are further fields of the config.
         """
-        defaults = {"mode": BatchingMode.THROUGHPUT, "pad_policy": PadPolicy.PAD_TO_MAX_IN_BATCH}
         return cls(
             token_budget=token_budget,
             bucket_edges=tuple(bucket_edges),
-            overflow_max=overflow_max,
+            max_sample_length=max_sample_length,
             seed=seed,
-            **(defaults | settings),
+            **settings,
         )
+
+    @classmethod
+    def predictable(cls, *args: Any, **settings: Any) -> "BatchingConfig":
+        """Return settings for batches from buckets, padded to the bucket length.
+
+        Every run has the same few batch shapes. The arguments are those of `throughput`.
+        """
+        defaults = {"mode": BatchingMode.PREDICTABLE, "pad_policy": PadPolicy.PAD_TO_BUCKET}
+        return cls.throughput(*args, **(defaults | settings))
 
     @property
     def is_predictable(self) -> bool:
-        """Whether `mode` is `predictable`, so that batches are formed from samples in the same bucket."""
+        """True if `mode` is `predictable`, so that batches are formed from samples in the same bucket."""
         return self.mode is BatchingMode.PREDICTABLE
 
     @cached_property
     def bucket_spec(self) -> BucketSpec:
         """Bucket boundaries that these settings define."""
-        return BucketSpec(edges=self.bucket_edges, overflow_max=self.overflow_max, min_length=self.min_length)
+        return BucketSpec(
+            edges=self.bucket_edges, max_sample_length=self.max_sample_length, min_length=self.min_length
+        )
 
     @cached_property
     def bucket_widths(self) -> tuple[int, ...]:
@@ -159,51 +162,15 @@ class BatchingConfig(Config):
         widths = self.bucket_max_lengths or self.bucket_spec.max_lengths
         return tuple(min(width, self.token_budget) for width in widths)
 
-    @property
-    def max_sample_length(self) -> int:
-        """Length of the longest sample that fits in a batch."""
-        return min(self.overflow_max, self.token_budget)
-
-    def get_pad_length(self, bucket_id: BucketId, max_in_batch: int | None = None) -> int:
-        """Return the row length of a batch from the given bucket.
-
-        `max_in_batch` is the length of the batch's longest sample, which is required if rows are padded to
-        it.
-        """
-        low, _ = self.bucket_spec.get_bucket_range(bucket_id)
-        width = self.bucket_widths[bucket_id]
-        if self.pad_policy is PadPolicy.PAD_TO_BUCKET:
-            return width
-        if max_in_batch is None:
-            raise ValueError("pad_policy 'pad_to_max_in_batch' needs max_in_batch")
-        if not low <= max_in_batch <= width:
-            raise ValueError(
-                f"max_in_batch must be between {low} and {width} in bucket {bucket_id}, got {max_in_batch}"
-            )
-        return max_in_batch
-
     def digest(self) -> str:
         """Return the SHA-256 of every setting that changes the batches.
 
         `pool_batches` is included only in throughput mode.
         """
         fields = self.model_dump(mode="json")
+        # The first name of the field, so that the digests of earlier versions remain valid.
+        fields["overflow_max"] = fields.pop("max_sample_length")
         fields["bucket_max_lengths"] = self.bucket_widths
         if self.is_predictable:
             del fields["pool_batches"]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-
-
-def _check_max_lengths(lengths: tuple[int, ...], spec: BucketSpec, budget: int) -> None:
-    if len(lengths) != spec.num_buckets:
-        raise ValueError(
-            f"bucket_max_lengths must have a value for each of {spec.num_buckets} buckets, got {len(lengths)}"
-        )
-    for bucket, (length, max_length) in enumerate(zip(lengths, spec.max_lengths, strict=True)):
-        if length < max_length:
-            raise ValueError(
-                f"bucket_max_lengths[{bucket}] must be at least {max_length}, the maximum length of the "
-                f"bucket, got {length}; to pad less, decrease the edge"
-            )
-        if length > max(budget, max_length):
-            raise ValueError(f"bucket_max_lengths[{bucket}] ({length}) exceeds token_budget {budget}")

@@ -2,30 +2,33 @@
 
 import itertools
 from functools import cached_property
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from jaxtyping import Int16, Int32
 from pydantic import Field, field_validator, model_validator
 
-from phalanx.config import FrozenModel
+from phalanx.config import Config
 
 BucketId: TypeAlias = int
-"""Index of a bucket. Bucket 0 has the shortest samples, and the last bucket is the overflow bucket."""
+"""Index of a bucket. Bucket 0 has the shortest samples, and the last bucket has the longest."""
 
 MAX_BUCKETS = 1024
 
 
-class BucketSpec(FrozenModel, use_attribute_docstrings=True):
+class BucketSpec(Config):
     """Bucket boundaries.
 
-    Bucket `i` has lengths up to `edges[i]`, and the last bucket has lengths up to `overflow_max`.
+    Bucket `i` has lengths up to `edges[i]`, and the last bucket has lengths up to `max_sample_length`.
     """
+
+    renamed_settings: ClassVar[dict[str, str]] = {"overflow_max": "max_sample_length"}
 
     edges: tuple[int, ...]
     """Maximum length of each bucket except the last, in tokens and in ascending order."""
-    overflow_max: int
-    """Maximum length of the last bucket, in tokens. Longer samples are skipped and reported."""
+    max_sample_length: int
+    """Maximum sample length, in tokens, which is also the maximum length of the last bucket. Longer samples
+    are skipped and reported."""
     min_length: int = Field(default=1, ge=1)
     """Minimum sample length, in tokens. Shorter samples are skipped and reported."""
 
@@ -45,10 +48,10 @@ class BucketSpec(FrozenModel, use_attribute_docstrings=True):
 
     @model_validator(mode="after")
     def _check_range(self) -> "BucketSpec":
-        if self.overflow_max <= self.edges[-1]:
+        if self.max_sample_length <= self.edges[-1]:
             raise ValueError(
-                f"overflow_max ({self.overflow_max}) must be greater than the last edge ({self.edges[-1]}); "
-                f"increase overflow_max or remove the edge"
+                f"max_sample_length ({self.max_sample_length}) must be greater than the last edge "
+                f"({self.edges[-1]}); increase max_sample_length or remove the edge"
             )
         if self.min_length > self.edges[0]:
             raise ValueError(
@@ -58,36 +61,33 @@ class BucketSpec(FrozenModel, use_attribute_docstrings=True):
 
     @classmethod
     def default(cls) -> "BucketSpec":
-        """Return buckets with the edges 128, 256, 512 and 1024, and an overflow bucket up to 2048."""
-        return cls(edges=(128, 256, 512, 1024), overflow_max=2048)
+        """Return buckets with the edges 128, 256, 512 and 1024, and a last bucket up to 2048."""
+        return cls(edges=(128, 256, 512, 1024), max_sample_length=2048)
 
     @classmethod
     def from_max_length(cls, max_length: int, num_buckets: int = 4) -> "BucketSpec":
         """Return `num_buckets` buckets of equal width up to `max_length`."""
         if num_buckets < 2:
-            raise ValueError(f"num_buckets must be at least 2 (one edge and the overflow), got {num_buckets}")
+            raise ValueError(
+                f"num_buckets must be at least 2 (one edge and the last bucket), got {num_buckets}"
+            )
         if max_length < num_buckets:
             raise ValueError(f"max_length must be at least num_buckets ({num_buckets}), got {max_length}")
         step = max_length // num_buckets
-        return cls(edges=tuple(step * k for k in range(1, num_buckets)), overflow_max=max_length)
+        return cls(edges=tuple(step * k for k in range(1, num_buckets)), max_sample_length=max_length)
 
     @property
     def num_buckets(self) -> int:
-        """Number of buckets, including the overflow bucket."""
+        """Number of buckets, including the last."""
         return len(self.edges) + 1
-
-    @property
-    def overflow_bucket_id(self) -> BucketId:
-        """Index of the overflow bucket."""
-        return len(self.edges)
 
     @cached_property
     def max_lengths(self) -> tuple[int, ...]:
-        """Maximum length of every bucket, including the overflow bucket."""
-        return (*self.edges, self.overflow_max)
+        """Maximum length of every bucket, including the last."""
+        return (*self.edges, self.max_sample_length)
 
     def get_bucket(self, length: int) -> BucketId:
-        """Return the bucket of a length. Lengths above `overflow_max` belong to the last bucket."""
+        """Return the bucket of a length. Lengths above `max_sample_length` belong to the last bucket."""
         if length < 1:
             raise ValueError(f"length must be a positive integer, got {length}")
         return int(np.searchsorted(self.edges, length))
@@ -103,15 +103,15 @@ class BucketSpec(FrozenModel, use_attribute_docstrings=True):
     def get_bucket_range(self, bucket_id: BucketId) -> tuple[int, int]:
         """Return the minimum and maximum length of a bucket, both inclusive."""
         if not 0 <= bucket_id < self.num_buckets:
-            raise ValueError(f"bucket_id must be between 0 and {self.overflow_bucket_id}, got {bucket_id}")
+            raise ValueError(f"bucket_id must be between 0 and {len(self.edges)}, got {bucket_id}")
         low = self.min_length if bucket_id == 0 else self.edges[bucket_id - 1] + 1
         return low, self.max_lengths[bucket_id]
 
     def is_overflow(self, bucket_id: BucketId) -> bool:
-        """Return whether a bucket is the overflow bucket."""
+        """Return whether a bucket is the last one, whose maximum length is not an edge."""
         self.get_bucket_range(bucket_id)
-        return bucket_id == self.overflow_bucket_id
+        return bucket_id == len(self.edges)
 
     def should_skip(self, length: int) -> bool:
         """Return whether a sample of this length is skipped because it is too short or too long."""
-        return not self.min_length <= length <= self.overflow_max
+        return not self.min_length <= length <= self.max_sample_length

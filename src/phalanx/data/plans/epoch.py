@@ -16,8 +16,6 @@ from phalanx.native import require_native
 _NUM_SLOTS = 32
 # Elements processed together, so that they stay in the cache.
 _BLOCK = 1 << 16
-# Lengths up to this value are kept in two bytes while they are shuffled.
-_MAX_INT16 = np.iinfo(np.int16).max
 # If a dataset has at least this many batches' worth of samples, it is divided into at least two pools.
 _MIN_BATCHES_TO_DIVIDE = 8
 
@@ -40,17 +38,6 @@ class EpochBatches:
     pack_offsets: Int64[np.ndarray, " packs_and_one"] | None = None
     """Position in `order` at which each pack starts, followed by the total number of samples. A pack is a row
     that may contain several samples. None if samples are not packed."""
-
-    @classmethod
-    def from_counts(
-        cls,
-        order: Int32[np.ndarray, " samples"],
-        counts: Int64[np.ndarray, " batches"],
-        bucket_ids: Int16[np.ndarray, " batches"],
-        max_lens: Int32[np.ndarray, " batches"],
-    ) -> "EpochBatches":
-        """Create unpacked batches from the number of samples in each batch."""
-        return cls(order, counts_to_offsets(counts), bucket_ids, max_lens)
 
     def __len__(self) -> int:
         return len(self.bucket_ids)
@@ -92,10 +79,6 @@ class EpochBatches:
             packs, _ = gather_groups(self.row_offsets, indices)
             pack_offsets = counts_to_offsets(np.diff(self.pack_offsets)[packs])
         return EpochBatches(order, offsets, self.bucket_ids[indices], self.max_lens[indices], pack_offsets)
-
-    def filter(self, mask: Bool[np.ndarray, " batches"]) -> "EpochBatches":
-        """Return the batches for which `mask` is true."""
-        return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def batch_sums(self, values: Int64[np.ndarray, " samples"]) -> Int64[np.ndarray, " batches"]:
         """Return the sum of `values` over each batch.
@@ -143,11 +126,6 @@ class SelectedSamples:
     lengths: Int32[np.ndarray, " kept"]
     """Lengths of the kept samples, after truncation if the packing config truncates overlong samples."""
 
-    @cached_property
-    def indices(self) -> Int32[np.ndarray, " kept"]:
-        """Table indices of the kept samples in ascending order."""
-        return np.arange(len(self.table), dtype=np.int32) if self.subset is None else self.subset
-
     @property
     def num_kept(self) -> int:
         """Number of kept samples."""
@@ -159,13 +137,13 @@ class SelectedSamples:
         return len(self.table) - self.num_kept
 
     @cached_property
-    def _compact_lengths(self) -> np.ndarray:
-        # Random access is faster in half the memory, because more of the lengths fit in the cache.
-        return self.lengths.astype(np.int16) if self.config.overflow_max < 2**15 else self.lengths
+    def compact_lengths(self) -> Int16[np.ndarray, " kept"] | Int32[np.ndarray, " kept"]:
+        """Lengths of the kept samples, as int16 if all of them fit.
 
-    def gather_lengths(self, positions: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
-        """Return the lengths of the kept samples at these positions among all kept samples."""
-        return self._compact_lengths[positions].astype(np.int32)
+        Random access is faster in half the memory, because more of the lengths fit in the cache.
+        """
+        fits = self.config.max_sample_length <= np.iinfo(np.int16).max
+        return self.lengths.astype(np.int16) if fits else self.lengths
 
     def gather_indices(self, positions: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
         """Return the table indices of the kept samples at these positions among all kept samples."""
@@ -183,34 +161,37 @@ class SelectedSamples:
     @cached_property
     def skipped(self) -> tuple[SkippedSample, ...]:
         """The skipped samples with the reason for each, in table order."""
-        mask = np.ones(len(self.table), bool)
-        mask[self.indices] = False
-        return tuple(self._report(index) for index in np.flatnonzero(mask).tolist())
+        indices = np.arange(len(self.table))
+        return self._report(indices[:0] if self.subset is None else np.delete(indices, self.subset))
 
     def dropped(self, batches: EpochBatches) -> tuple[SkippedSample, ...]:
         """Return the kept samples that are in none of the batches, in table order."""
-        mask = np.zeros(len(self.table), bool)
-        mask[self.indices] = True
-        mask[batches.order] = False
-        return tuple(
-            self._report(index, "in an incomplete batch, which drop_last removes")
-            for index in np.flatnonzero(mask).tolist()
-        )
+        kept = np.arange(len(self.table)) if self.subset is None else self.subset
+        reason = "in an incomplete batch, which drop_last removes"
+        return self._report(np.setdiff1d(kept, batches.order), reason)
 
-    def _report(self, index: int, reason: str | None = None) -> SkippedSample:
-        length = int(self.table.lengths[index])
-        return SkippedSample(
-            sample_id=str(self.table.ids[index]), length=length, reason=reason or self._skip_reason(length)
+    def _report(
+        self, indices: Int[np.ndarray, " chosen"], reason: str | None = None
+    ) -> tuple[SkippedSample, ...]:
+        lengths = self.table.lengths[indices].tolist()
+        return tuple(
+            SkippedSample(
+                sample_id=str(self.table.ids[index]),
+                length=length,
+                reason=reason or self._skip_reason(length),
+            )
+            for index, length in zip(indices.tolist(), lengths, strict=True)
         )
 
     def _skip_reason(self, length: int) -> str:
-        if length < self.config.min_length:
-            return f"shorter than min_length {self.config.min_length}"
-        if length > self.config.overflow_max:
-            return f"longer than overflow_max {self.config.overflow_max}"
+        config = self.config
+        if length < config.min_length:
+            return f"shorter than min_length {config.min_length}"
+        if length > config.max_sample_length:
+            return f"longer than max_sample_length {config.max_sample_length}"
         if self.packing is not None:
             return f"longer than the packing max_length {self.packing.max_length}"
-        return f"longer than token_budget {self.config.token_budget}"
+        return f"longer than token_budget {config.token_budget}"
 
 
 def select_samples(
@@ -222,26 +203,29 @@ def select_samples(
     or rejected with `ValueError`. Plans cannot split samples.
     """
     check_type(config, BatchingConfig, "batching_config")
+    lengths = table.lengths
+    row_length = config.token_budget
     if packing is not None:
         check_type(packing, PackingConfig, "packing")
-    lengths = table.lengths
-    max_length = config.max_sample_length
-    truncate_to: int | None = None
-    if packing is not None:
-        _check_packing(packing, config)
-        if packing.overlong is OverlongPolicy.TRUNCATE:
-            truncate_to, max_length = packing.max_length, config.overflow_max
-        else:
-            max_length = min(config.overflow_max, packing.max_length)
-            if packing.overlong is not OverlongPolicy.SKIP:
-                _reject_overlong(table, packing, config)
-    subset, kept = None, lengths
+        row_length = packing.max_length
+        if row_length > config.token_budget:
+            raise ValueError(
+                f"the packing max_length {row_length} exceeds token_budget {config.token_budget}; increase "
+                "token_budget or decrease max_length"
+            )
+        if packing.separator_token_id is not None and not 0 <= packing.separator_token_id < 2**31:
+            raise ValueError(f"separator_token_id must be a token id, got {packing.separator_token_id}")
+        if packing.overlong in (OverlongPolicy.ERROR, OverlongPolicy.SPLIT):
+            _reject_overlong(table, packing, config)
+    truncate = packing is not None and packing.overlong is OverlongPolicy.TRUNCATE
+    max_length = config.max_sample_length if truncate else min(config.max_sample_length, row_length)
+    subset = None
     if not _all_between(lengths, config.min_length, max_length):
         subset = np.flatnonzero((lengths >= config.min_length) & (lengths <= max_length)).astype(np.int32)
-        kept = lengths[subset]
-    if truncate_to is not None:
-        kept = np.minimum(kept, np.int32(truncate_to))
-    return SelectedSamples(table, config, packing, subset, kept)
+        lengths = lengths[subset]
+    if truncate:
+        lengths = np.minimum(lengths, np.int32(row_length))
+    return SelectedSamples(table, config, packing, subset, lengths)
 
 
 def _all_between(lengths: Int32[np.ndarray, " samples"], low: int, high: int) -> bool:
@@ -250,26 +234,13 @@ def _all_between(lengths: Int32[np.ndarray, " samples"], low: int, high: int) ->
     return all(block.min() >= low and block.max() <= high for block in blocks)
 
 
-def _check_packing(packing: PackingConfig, config: BatchingConfig) -> None:
-    if packing.max_length > config.token_budget:
-        raise ValueError(
-            f"the packing max_length {packing.max_length} exceeds token_budget {config.token_budget}; "
-            f"increase token_budget or decrease max_length"
-        )
-    if packing.separator_token_id is not None and not 0 <= packing.separator_token_id < 2**31:
-        raise ValueError(f"separator_token_id must be a token id, got {packing.separator_token_id}")
-
-
 def _reject_overlong(table: LengthTable, packing: PackingConfig, config: BatchingConfig) -> None:
-    overlong = (table.lengths > packing.max_length) & (table.lengths <= config.overflow_max)
+    overlong = (table.lengths > packing.max_length) & (table.lengths <= config.max_sample_length)
     if not overlong.any():
         return
     index = int(np.argmax(overlong))
-    reason = (
-        "a plan cannot split samples"
-        if packing.overlong is OverlongPolicy.SPLIT
-        else "overlong='error' rejects it"
-    )
+    is_split = packing.overlong is OverlongPolicy.SPLIT
+    reason = "a plan cannot split samples" if is_split else "overlong='error' rejects it"
     raise ValueError(
         f"sample {index} ({table.ids[index]!r}) has {table.lengths[index]} tokens, more than the packing "
         f"max_length {packing.max_length}, and {reason}; choose overlong='skip' or 'truncate', or increase "
@@ -295,8 +266,8 @@ def plan_epoch(
         batches, is_full = _cut_buckets(selected, bits)
     else:
         batches, is_full = _cut_pools(selected, bits)
-    if config.drop_last:
-        batches = batches.filter(is_full)
+    if config.drop_last and not is_full.all():
+        batches = batches.take(np.flatnonzero(is_full))
     order = spread_order(batches.counts, bits)
     interleave = config.interleave_buckets if interleave_buckets is None else interleave_buckets
     if not interleave:
@@ -347,21 +318,21 @@ def spread_order(
     """
     count = len(sizes)
     shuffled = random_order(count, bits)
-    # By size, and in random order among equal sizes.
-    by_size = shuffled[_stable_argsort(sizes[shuffled])]
+    # By size, and in random order among equal sizes. NumPy's stable sort of 16-bit integers is a radix sort.
+    keys = sizes.astype(np.uint16) if sizes.max(initial=0) < 2**16 else sizes
+    by_size = shuffled[np.argsort(keys[shuffled], kind="stable")]
     slots = np.arange(count) % _NUM_SLOTS
-    group_sizes = np.full(count, _NUM_SLOTS)
-    if count % _NUM_SLOTS:
-        group_sizes[-(count % _NUM_SLOTS) :] = count % _NUM_SLOTS
-    # Shuffle the slots within each group by sorting random integers.
-    keys = np.asarray(bits.random_raw(2 * count), np.uint64) >> np.uint64(11)
     full = count - count % _NUM_SLOTS
-    within = np.arange(count)
-    within[:full] += (
-        np.argsort(keys[:full].reshape(-1, _NUM_SLOTS), axis=1, kind="stable") - np.arange(_NUM_SLOTS)
-    ).reshape(-1)
-    within[full:] = full + np.argsort(keys[full:count], kind="stable")
-    times = (slots + keys[count:] * 2.0**-53) / group_sizes
+    # Shuffle the slots within each group by sorting random integers. The last group may be smaller.
+    random = np.asarray(bits.random_raw(2 * count), np.uint64) >> np.uint64(11)
+    within_group = np.argsort(random[:full].reshape(-1, _NUM_SLOTS), axis=1, kind="stable")
+    within = np.append(
+        (within_group + np.arange(0, full, _NUM_SLOTS)[:, None]).ravel(),
+        full + np.argsort(random[full:count], kind="stable"),
+    )
+    group_sizes = np.full(count, _NUM_SLOTS)
+    group_sizes[full:] = count - full
+    times = (slots + random[count:] * 2.0**-53) / group_sizes
     order = np.argsort(times)
     ordered = times[order]
     if (ordered[1:] == ordered[:-1]).any():  # only a stable sort orders ties deterministically
@@ -369,19 +340,15 @@ def spread_order(
     return by_size[within][order]
 
 
-def _stable_argsort(sizes: Int64[np.ndarray, " batches"]) -> Int64[np.ndarray, " batches"]:
-    # NumPy's stable sort of 16-bit integers is a radix sort, which takes linear time.
-    return np.argsort(sizes.astype(np.uint16) if sizes.max(initial=0) < 2**16 else sizes, kind="stable")
-
-
 def _shuffle_with_lengths(
     selected: SelectedSamples, bits: np.random.PCG64
 ) -> tuple[Int32[np.ndarray, " samples"], Int16[np.ndarray, " samples"] | Int32[np.ndarray, " samples"]]:
     """Return a random order of the kept samples, and their lengths in this order."""
-    if selected.config.overflow_max > _MAX_INT16:
+    lengths = selected.compact_lengths
+    if lengths.dtype != np.int16:
         order = random_order(selected.num_kept, bits)
-        return order, selected.lengths[order]
-    lengths = selected.lengths.astype(np.int16)
+        return order, lengths[order]
+    lengths = lengths.copy()
     return random_order(selected.num_kept, bits, lengths), lengths
 
 
@@ -407,10 +374,10 @@ def _cut_buckets(
     bucket_ids = np.repeat(np.arange(len(num_batches), dtype=np.int16), num_batches)
     widths = np.array(config.bucket_widths, np.int32)[bucket_ids]
     order = selected.gather_indices(by_bucket)
-    batches = EpochBatches.from_counts(order, counts, bucket_ids, widths)
+    batches = EpochBatches(order, counts_to_offsets(counts), bucket_ids, widths)
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH and len(batches):
-        widths = np.maximum.reduceat(selected.gather_lengths(by_bucket), batches.offsets[:-1])
-        batches = EpochBatches.from_counts(order, counts, bucket_ids, widths)
+        longest = np.maximum.reduceat(selected.compact_lengths[by_bucket], batches.offsets[:-1])
+        batches = dataclasses.replace(batches, max_lens=longest.astype(np.int32))
     return batches, counts == capacity
 
 
@@ -463,7 +430,7 @@ def _cut_pools(
             part, lengths = _sort_descending(
                 remaining[start : start + pool_size], remaining_lengths[start : start + pool_size]
             )
-            capacities = memoryview(_capacities(config, lengths))  # type: ignore[arg-type, unused-ignore]
+            capacities = memoryview(config.token_budget // _batch_widths(config, lengths))  # type: ignore[arg-type, unused-ignore]
             begin, end = 0, len(part)
             while begin < end and begin + capacities[begin] <= end:
                 counts.append(capacities[begin])
@@ -481,9 +448,9 @@ def _cut_pools(
             pool_size *= 2  # no pool filled a batch
         remaining, remaining_lengths = np.concatenate(left), np.concatenate(left_lengths)
     max_lengths = np.array(longest, np.int32)
-    batches = EpochBatches.from_counts(
+    batches = EpochBatches(
         selected.gather_indices(order),
-        np.array(counts, np.int64),
+        counts_to_offsets(np.array(counts, np.int64)),
         config.bucket_spec.get_bucket_ids(max_lengths),
         _batch_widths(config, max_lengths),
     )
@@ -560,16 +527,10 @@ def _batch_widths(
     return np.array(config.bucket_widths, np.int32)[config.bucket_spec.get_bucket_ids(max_lengths)]
 
 
-def _capacities(config: BatchingConfig, max_lengths: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
-    """Return the number of samples that fit in a batch whose longest sample has the given length."""
-    return np.int32(config.token_budget) // _batch_widths(config, max_lengths)
-
-
 def _sort_descending(
     samples: Int32[np.ndarray, " pool"], lengths: Int16[np.ndarray, " pool"] | Int32[np.ndarray, " pool"]
 ) -> tuple[Int32[np.ndarray, " pool"], Int32[np.ndarray, " pool"]]:
     """Sort the samples of a pool by descending length. Samples of equal length keep their order."""
     # NumPy's stable sort of 16-bit integers is a radix sort.
-    keys = _MAX_INT16 - lengths if lengths.dtype == np.int16 else -lengths
-    order = np.argsort(keys, kind="stable")
+    order = np.argsort(-lengths, kind="stable")
     return samples[order], lengths[order].astype(np.int32)

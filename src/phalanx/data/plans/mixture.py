@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Float64
 from pydantic import Field, model_validator
 
-from phalanx.config import Config, FrozenModel
+from phalanx.config import Config
 
 
-class MixtureStage(FrozenModel, use_attribute_docstrings=True):
+class MixtureStage(Config):
     """Weights at one point of a mixture schedule."""
 
     tokens: int = Field(ge=0)

@@ -17,7 +17,8 @@ class PlanDifference(FrozenModel):
     """The first difference between two plans."""
 
     cause: Literal["config", "membership", "lengths", "order"]
-    """What changed: the settings, the set of samples, their lengths, or only their order."""
+    """First of these that differs. `membership` is the set of samples, and `order` means that all else is
+    equal."""
     message: str
     """Description of the difference."""
     epoch: int | None = None
@@ -30,22 +31,19 @@ def compare_plans(expected: BatchPlan, found: BatchPlan) -> PlanDifference | Non
     """Return the first difference between two plans. Return None if settings and batches are equal."""
     rows = _match_rows(expected.table, found.table)
     location = _first_difference(expected, found, rows)
-    epoch, batch, where = (None, None, "") if location is None else location
     cause: Literal["config", "membership", "lengths", "order"] = "order"
-    if text := _compare_settings(expected.meta, found.meta):
-        cause = "config"
-    elif text := _compare_members(expected.table, found.table):
-        cause = "membership"
-    elif text := _compare_lengths(expected.table, found.table, rows):
-        cause = "lengths"
-    elif location is None:
+    text = "the same samples and lengths in a different order" if location is not None else ""
+    if settings := _compare_settings(expected.meta, found.meta):
+        cause, text = "config", settings
+    elif members := _compare_members(expected.table, found.table, rows):
+        cause, text = "membership", members
+    elif lengths := _compare_lengths(expected.table, found.table, rows):
+        cause, text = "lengths", lengths
+    if not text:
         return None
-    else:
-        text = "the same samples and lengths in a different order"
-    message = f"{cause} changed: {text}"
-    return PlanDifference(
-        cause=cause, message=f"{message}; {where}" if where else message, epoch=epoch, batch=batch
-    )
+    epoch, batch, where = location or (None, None, "")
+    message = f"{cause} changed: {text}" + (f"; {where}" if where else "")
+    return PlanDifference(cause=cause, message=message, epoch=epoch, batch=batch)
 
 
 def verify_batch_plan(plan: BatchPlan, lengths: Lengths) -> PlanDifference | None:
@@ -81,20 +79,12 @@ def _compare_settings(expected: BatchPlanMeta, found: BatchPlanMeta) -> str:
     return ", ".join(changes)
 
 
-def _compare_members(expected: LengthTable, found: LengthTable) -> str:
-    missing = _first_missing(expected, found)
-    extra = _first_missing(found, expected)
-    parts = [f"{len(expected)} samples before, {len(found)} now"]
-    if missing is not None:
-        parts.append(f"{missing!r} is missing")
-    if extra is not None:
-        parts.append(f"{extra!r} is new")
-    return ", ".join(parts) if len(parts) > 1 else ""
-
-
-def _first_missing(table: LengthTable, other: LengthTable) -> str | None:
-    others = set(other.ids)
-    return next((str(sample) for sample in table.ids if sample not in others), None)
+def _compare_members(expected: LengthTable, found: LengthTable, rows: Int32[np.ndarray, " found"]) -> str:
+    missing = np.setdiff1d(np.arange(len(expected)), rows)
+    changes = [f"{str(expected.ids[row])!r} is missing" for row in missing[:1].tolist()]
+    new = np.flatnonzero(rows >= len(expected))
+    changes += [f"{str(found.ids[row])!r} is new" for row in new[:1].tolist()]
+    return ", ".join([f"{len(expected)} samples before, {len(found)} now", *changes]) if changes else ""
 
 
 def _compare_lengths(expected: LengthTable, found: LengthTable, rows: Int32[np.ndarray, " found"]) -> str:
@@ -143,28 +133,20 @@ def _first_difference(
 
 def _first_in_epoch(old: EpochPlan, new: EpochPlan, rows: Int32[np.ndarray, " found"]) -> int | None:
     a, b = old.batches, new.batches
-    batches = min(len(a), len(b))
-    samples = min(len(a.order), len(b.order))
-    first = [batches] if len(a) != len(b) else []
-    for differs in (
-        a.offsets[1 : batches + 1] != b.offsets[1 : batches + 1],
-        a.max_lens[:batches] != b.max_lens[:batches],
-        a.bucket_ids[:batches] != b.bucket_ids[:batches],
-        a.row_counts[:batches] != b.row_counts[:batches],
-    ):
-        if differs.any():
-            first.append(int(np.argmax(differs)))
+    batches, samples = min(len(a), len(b)), min(len(a.order), len(b.order))
+    differs = a.offsets[1 : batches + 1] != b.offsets[1 : batches + 1]
+    for name in ("max_lens", "bucket_ids", "row_counts"):
+        differs |= getattr(a, name)[:batches] != getattr(b, name)[:batches]
     moved = a.order[:samples] != rows[b.order[:samples]]
     moved |= old.lengths[:samples] != new.lengths[:samples]
-    if moved.any():
-        first.append(int(np.searchsorted(a.offsets, int(np.argmax(moved)), side="right")) - 1)
+    positions = np.flatnonzero(moved)[:1].tolist()
     if a.pack_offsets is not None and b.pack_offsets is not None:
         packs = min(len(a.pack_offsets), len(b.pack_offsets))
-        cut = a.pack_offsets[:packs] != b.pack_offsets[:packs]
-        if cut.any():
-            start = int(a.pack_offsets[int(np.argmax(cut)) - 1])
-            first.append(int(np.searchsorted(a.offsets, start, side="right")) - 1)
-    return min(first) if first else None
+        cut = np.flatnonzero(a.pack_offsets[:packs] != b.pack_offsets[:packs])[:1]
+        positions += a.pack_offsets[cut - 1].tolist()
+    first = np.flatnonzero(differs)[:1].tolist() + ([batches] if len(a) != len(b) else [])
+    first += (np.searchsorted(a.offsets, positions, side="right") - 1).tolist()
+    return min(first, default=None)
 
 
 def _describe(epoch: EpochPlan, batch: int) -> str:

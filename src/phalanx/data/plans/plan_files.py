@@ -140,30 +140,28 @@ def load_batch_plan(
             raise CorruptFileError(f"{source} is empty; {_REMEDY}") from None
     header, start = _read_header(source, data)
     for name, expected in (("tokenizer", expected_tokenizer_hash), ("dataset", expected_dataset_hash)):
-        actual = header.meta.tokenizer_hash if name == "tokenizer" else header.meta.dataset_hash
+        actual = getattr(header.meta, f"{name}_hash")
         if expected is not None and actual != expected:
             raise ValueError(
                 f"{source} was built with the {name} {actual!r}, but {expected!r} is expected; {_REMEDY}"
             )
     plan = _read_plan(source, data, header, start)
-    if verify:
-        actual = plan.full_hash
-        if actual != header.full_hash:
-            raise CorruptFileError(
-                f"{source} has the fingerprint {header.full_hash[:16]}, but its batches have {actual[:16]}; "
-                f"{_REMEDY}"
-            )
-    else:
+    if not verify:
         plan.adopt_fingerprint(header.full_hash)
+    elif plan.full_hash != header.full_hash:
+        raise CorruptFileError(
+            f"{source} has the fingerprint {header.full_hash[:16]}, but its batches have {plan.fingerprint}; "
+            f"{_REMEDY}"
+        )
     return plan
 
 
 def _write(plan: BatchPlan, file: IO[bytes]) -> None:
-    arrays = {
-        name: _concatenate([getattr(epoch.batches, name) for epoch in plan.epochs], dtype)
-        for name, dtype in _EPOCH_ARRAYS.items()
-        if name != "pack_offsets" or any(epoch.batches.pack_offsets is not None for epoch in plan.epochs)
-    }
+    arrays = {}
+    for name, dtype in _EPOCH_ARRAYS.items():
+        parts = [getattr(epoch.batches, name) for epoch in plan.epochs]
+        if any(part is not None for part in parts) or name != "pack_offsets":
+            arrays[name] = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
     lengths = plan.table.lengths
     arrays["lengths"] = lengths.astype(np.min_scalar_type(int(lengths.max(initial=0))), copy=False)
     if not isinstance(plan.table.ids, RangeIds):
@@ -202,10 +200,6 @@ def _write(plan: BatchPlan, file: IO[bytes]) -> None:
         file.write(bytes(-array.nbytes % _ALIGNMENT))
 
 
-def _concatenate(parts: list[Any], dtype: Any) -> np.ndarray:
-    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
-
-
 def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
     if data[: len(_MAGIC)] != _MAGIC:
         raise CorruptFileError(f"{path} is not a batch plan")
@@ -220,19 +214,33 @@ def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
     try:
         return _PlanHeader.model_validate_json(text), _PREFIX + size
     except ValidationError as error:
-        raise ValueError(
-            f"{path} is not a batch plan: {format_validation_error(error, _PlanHeader)}"
-        ) from error
+        reason = format_validation_error(error, _PlanHeader)
+        raise ValueError(f"{path} is not a valid batch plan: {reason}; {_REMEDY}") from error
 
 
 def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:
+    def read(name: str, count: int | None, dtype: Any = None) -> np.ndarray:
+        """Read an array. Raise an error unless it has this size and type, where None accepts any."""
+        if name not in header.arrays:
+            raise CorruptFileError(f"{path} is corrupt: it has no array {name}; {_REMEDY}")
+        entry = header.arrays[name]
+        kind, begin = np.dtype(entry.dtype), start + entry.offset
+        if (count is not None and entry.count != count) or (dtype is not None and kind != dtype):
+            raise CorruptFileError(
+                f"{path} is corrupt: {name} has {entry.count} values instead of {count}; {_REMEDY}"
+            )
+        if begin + entry.count * kind.itemsize > len(data):
+            raise CorruptFileError(f"{path} is truncated; {_REMEDY}")
+        array = np.frombuffer(data, kind, entry.count, begin)
+        if hashlib.sha256(memoryview(data)[begin : begin + array.nbytes]).hexdigest() != entry.sha256:
+            raise CorruptFileError(f"{path} is corrupt: {name} does not match its checksum; {_REMEDY}")
+        return array
+
     count = header.num_samples
-    lengths = _read_array(path, data, header, start, "lengths", count, None).astype(np.int32)
     ids: LazyIds | RangeIds = RangeIds(count)
     if "ids" in header.arrays:
-        packed = _read_array(path, data, header, start, "ids", header.arrays["ids"].count, np.uint8)
-        ids = LazyIds(count, partial(_unpack_ids, path, count, packed))
-    table = LengthTable(ids, lengths).trust()
+        ids = LazyIds(count, partial(_unpack_ids, path, count, read("ids", None, np.uint8)))
+    table = LengthTable(ids, read("lengths", count).astype(np.int32)).trust()
     sizes = {
         "order": [epoch.samples for epoch in header.epochs],
         "offsets": [epoch.batches + 1 for epoch in header.epochs],
@@ -242,10 +250,7 @@ def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> 
     if any(epoch.packs is not None for epoch in header.epochs):
         sizes["pack_offsets"] = [(epoch.packs or 0) + 1 for epoch in header.epochs]
     parts = {
-        name: np.split(
-            _read_array(path, data, header, start, name, sum(counts), _EPOCH_ARRAYS[name]),
-            np.cumsum(counts)[:-1],
-        )
+        name: np.split(read(name, sum(counts), _EPOCH_ARRAYS[name]), np.cumsum(counts)[:-1])
         for name, counts in sizes.items()
     }
     epochs = []
@@ -257,26 +262,6 @@ def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> 
             )
         epochs.append(EpochPlan(epoch.epoch, epoch.seed, batches, table, header.meta.packing))
     return BatchPlan(header.meta, table, tuple(epochs))
-
-
-def _read_array(
-    path: Path, data: mmap.mmap, header: _PlanHeader, start: int, name: str, count: int, dtype: Any
-) -> np.ndarray:
-    if name not in header.arrays:
-        raise CorruptFileError(f"{path} is corrupt: it has no array {name}; {_REMEDY}")
-    entry = header.arrays[name]
-    if entry.count != count or (dtype is not None and np.dtype(entry.dtype) != dtype):
-        raise CorruptFileError(
-            f"{path} is corrupt: {name} has {entry.count} values instead of {count}; {_REMEDY}"
-        )
-    kind = np.dtype(entry.dtype)
-    begin = start + entry.offset
-    if begin + count * kind.itemsize > len(data):
-        raise CorruptFileError(f"{path} is truncated; {_REMEDY}")
-    array = np.frombuffer(data, kind, count, begin)
-    if hashlib.sha256(memoryview(data)[begin : begin + array.nbytes]).hexdigest() != entry.sha256:
-        raise CorruptFileError(f"{path} is corrupt: {name} does not match its checksum; {_REMEDY}")
-    return array
 
 
 def _unpack_ids(path: Path, count: int, packed: np.ndarray) -> list[str]:

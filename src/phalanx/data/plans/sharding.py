@@ -3,7 +3,7 @@
 import dataclasses
 import heapq
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
@@ -42,26 +42,15 @@ class ShardSpec(Config):
     policy: ShardPolicy = ShardPolicy.SPLIT
     """Policy for a number of batches that is not divisible by the number of ranks."""
     balance: bool = False
-    """Whether the batches of a step should have about the same cost on all ranks."""
+    """Give all ranks batches of about the same cost in each step."""
     d_model: int | None = Field(default=None, ge=1)
     """Hidden size of the transformer, used to estimate the cost of a batch in FLOPs. If it is None, only the
     cost of attention is balanced."""
 
     @classmethod
-    def resolve(
-        cls,
-        world_size: "int | ShardSpec",
-        policy: ShardPolicy | str = ShardPolicy.SPLIT,
-        balance: bool = False,
-        d_model: int | None = None,
-    ) -> "ShardSpec":
-        """Return `world_size` if it is a `ShardSpec`; otherwise create a spec from the arguments."""
-        if isinstance(world_size, ShardSpec):
-            return world_size
-        for name, value in (("world_size", world_size), ("d_model", d_model)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        return cls(world_size=world_size, policy=ShardPolicy(policy), balance=balance, d_model=d_model)
+    def resolve(cls, world_size: "int | ShardSpec", **settings: Any) -> "ShardSpec":
+        """Return `world_size` if it is a `ShardSpec`. Otherwise, create a spec with the given settings."""
+        return world_size if isinstance(world_size, ShardSpec) else cls(world_size=world_size, **settings)
 
     def check_rank(self, rank: int) -> None:
         """Raise `ValueError` unless `rank` is between 0 and `world_size - 1`."""
@@ -79,7 +68,7 @@ class ShardInfo(ShardSpec):
 
 
 class ShardBalance(FrozenModel):
-    """How evenly the work is divided among ranks. A value of 1 means perfect balance."""
+    """Measures of how evenly the work is divided among ranks. A value of 1 means perfect balance."""
 
     by_rank: float
     """Cost of the busiest rank divided by the mean cost of a rank. This is the relative duration of the epoch
@@ -139,8 +128,8 @@ def shard_epoch(
         batches: Batches of the epoch.
         lengths: Lengths of the samples, in the order in which they appear in the batches.
         spec: Sharding settings.
-        pad_to_longest: Whether the parts of a split batch are padded to their own longest sample. Otherwise
-            they keep the row length of the batch.
+        pad_to_longest: Pad each part of a split batch to its own longest sample. Otherwise, the parts keep
+            the row length of the batch.
         seed: Seed of the epoch, used to shuffle balanced steps.
     """
     count, world_size = len(batches), spec.world_size

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int32, Int64
+from jaxtyping import Int32
 
 from phalanx.data.lengths import Lengths, as_length_table, check_lengths
 from phalanx.data.plans.epoch import epoch_seed, random_order
@@ -85,22 +85,16 @@ class DatasetSource(StreamSource):
 
         Position `p` is sample `p % n` in the shuffled order of epoch `p // n`, for a dataset of size `n`.
         """
-        if self.num_epochs is not None:
-            count = max(0, min(count, self.num_epochs * len(self.table) - start))
-        rows = self._rows(np.arange(start, start + count))
+        size = len(self.table)
+        stop = start + count if self.num_epochs is None else min(start + count, self.num_epochs * size)
+        parts = [np.zeros(0, np.int32)]
+        for epoch in range(start // size, -(-stop // size)):
+            parts.append(self._order(epoch)[max(start - epoch * size, 0) : stop - epoch * size])
+        rows = np.concatenate(parts)
         samples = None
         if self._samples is not None:
             samples = [self._samples[str(self.table.ids[row])] for row in rows.tolist()]
         return StreamPart(self.table.lengths[rows], samples)
-
-    def _rows(self, positions: Int64[np.ndarray, " samples"]) -> Int32[np.ndarray, " samples"]:
-        size = len(self.table)
-        rows = np.empty(len(positions), np.int32)
-        epochs = positions // size
-        for epoch in np.unique(epochs).tolist():
-            inside = epochs == epoch
-            rows[inside] = self._order(epoch)[positions[inside] - epoch * size]
-        return rows
 
     def _order(self, epoch: int) -> Int32[np.ndarray, " rows"]:
         if epoch not in self._orders:

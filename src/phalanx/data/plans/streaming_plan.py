@@ -1,16 +1,16 @@
 """Streaming plans, which form batches from unbounded sources and keep only a small state."""
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Int16, Int32, Int64
+from jaxtyping import Int16, Int32, Int64, Shaped
 from pydantic import Field, ValidationError, model_validator
 
 from phalanx.config import Config, FrozenModel, format_validation_error
+from phalanx.data.collation import as_sample
 from phalanx.data.lengths import LengthTable
 from phalanx.data.packing import OverlongPolicy, PackingConfig, PackLayout, pack_lengths
 from phalanx.data.plans.batch_plan import BatchSpec
@@ -18,7 +18,6 @@ from phalanx.data.plans.epoch import counts_to_offsets, epoch_seed, gather_group
 from phalanx.data.plans.mixture import Mixture
 from phalanx.data.plans.sharding import ShardSpec, balance_ranks, pack_costs
 from phalanx.data.plans.stream_sources import StreamSource
-from phalanx.data.samples import Sample
 
 _MAX_READ = 1 << 16
 
@@ -26,9 +25,8 @@ _MAX_READ = 1 << 16
 class StreamingState(FrozenModel):
     """Position of a streaming plan.
 
-    It consists of the start of the current pool in each source, and the number of packs that were used.
-
-    A pool is a group of samples that are read, packed and shuffled together.
+    A pool is a group of samples that are read, packed and shuffled together. The position consists of the
+    start of the current pool in each source, and the number of packs of the pool that were used.
     """
 
     settings: str
@@ -65,8 +63,7 @@ class StreamingPlanConfig(Config):
     }
 
     packing: PackingConfig | None = PackingConfig()
-    """How samples are packed into rows. If it is None, each sample is a row of its own, padded to
-    `max_length`."""
+    """Packing settings. If it is None, each sample is a row of its own, padded to `max_length`."""
     max_length: int | None = Field(default=None, ge=1)
     """Row length in tokens if `packing` is None. It must be unset otherwise, because `packing.max_length`
     applies."""
@@ -106,29 +103,28 @@ class StreamingPlanConfig(Config):
 
 
 class _Packs(NamedTuple):
-    """Packs in training order, with the samples they contain."""
+    """Packs in training order, with the samples they contain. The first four arrays are sample by sample."""
 
     sources: Int16[np.ndarray, " samples"]
     positions: Int64[np.ndarray, " samples"]
     lengths: Int32[np.ndarray, " samples"]
+    samples: Shaped[np.ndarray, " samples"]
+    """`Sample` objects, or None for sources that only have lengths."""
     offsets: Int64[np.ndarray, " packs_and_one"]
-    samples: Sequence[Any] | None
 
-    def __len__(self) -> int:
+    @property
+    def num_packs(self) -> int:
         return len(self.offsets) - 1
 
+    def reorder(
+        self, samples: Int64[np.ndarray, " chosen"], offsets: Int64[np.ndarray, " packs_and_one"]
+    ) -> "_Packs":
+        """Return packs of the chosen samples, in this order."""
+        return _Packs._make([*(array[samples] for array in self[:4]), offsets])
+
     def take(self, packs: Int64[np.ndarray, " chosen"]) -> "_Packs":
-        members, offsets = gather_groups(self.offsets, packs)
-        samples = None if self.samples is None else [self.samples[index] for index in members.tolist()]
-        return _Packs(self.sources[members], self.positions[members], self.lengths[members], offsets, samples)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Pool:
-    """The packs of one pool, and the state at the end of the pool."""
-
-    packs: _Packs
-    after: StreamingState
+        """Return the chosen packs, in this order."""
+        return self.reorder(*gather_groups(self.offsets, packs))
 
 
 class StreamingPlan:
@@ -189,94 +185,79 @@ class StreamingPlan:
             skipped=zeros,
         )
 
-    def draw_pool(self, state: StreamingState) -> _Pool:
-        """Read the samples of the next pool from the sources and pack them."""
+    def draw_pool(self, state: StreamingState) -> tuple[_Packs, StreamingState]:
+        """Read the samples of the next pool from the sources and pack them.
+
+        Returns:
+            The packs, and the state at the end of the pool.
+        """
         names = list(self.sources)
         budget = self.config.packing_buffer_size * self.config.row_length
         # In the middle of the pool, where a weight that changes linearly has its mean.
         fractions = self.mixture.at(sum(state.tokens.values()) + budget // 2, names)
-        active = np.array([name not in state.ended for name in names]) & (fractions > 0)
-        if not active.any():
-            active = np.array([name not in state.ended for name in names])
+        remaining = np.array([name not in state.ended for name in names])
+        if not (remaining & (fractions > 0)).any():
             fractions = np.ones(len(names))
-        fractions = fractions * active / max(float((fractions * active).sum()), 1e-300)
-        update: dict[str, dict[str, Any]] = {
-            name: dict(getattr(state, name)) for name in ("positions", "tokens", "owed_tokens", "skipped")
-        }
+        fractions = fractions * remaining
+        fractions /= max(float(fractions.sum()), 1e-300)
+        positions, tokens = dict(state.positions), dict(state.tokens)
+        owed_tokens, skipped = dict(state.owed_tokens), dict(state.skipped)
         ended = list(state.ended)
         drawn: list[_Packs] = []
-        for number, name in enumerate(names):
-            if not active[number]:
-                continue
-            update["owed_tokens"][name] += float(fractions[number]) * budget
-            owed = update["owed_tokens"][name] - update["tokens"][name]
-            part, num_read, num_skipped = self._read(number, update["positions"][name], owed, ended)
-            update["positions"][name] += num_read
-            update["tokens"][name] += int(part.lengths.sum(dtype=np.int64))
-            update["skipped"][name] += num_skipped
+        for number in np.flatnonzero(fractions).tolist():
+            name = names[number]
+            owed_tokens[name] += float(fractions[number]) * budget
+            owed = owed_tokens[name] - tokens[name]
+            part, num_read, has_ended = self._read(number, positions[name], owed)
+            positions[name] += num_read
+            tokens[name] += int(part.lengths.sum(dtype=np.int64))
+            skipped[name] += num_read - len(part.lengths)
             drawn.append(part)
-            if name in ended:
+            if has_ended:
+                ended.append(name)
                 # What it still owes is not requested again.
-                update["owed_tokens"][name] = float(update["tokens"][name])
-        after = state.model_copy(update={**update, "pool": state.pool + 1, "pack": 0, "ended": tuple(ended)})
-        return _Pool(self._pack(_concatenate(drawn), state.pool), after)
+                owed_tokens[name] = float(tokens[name])
+        update = {"positions": positions, "tokens": tokens, "owed_tokens": owed_tokens, "skipped": skipped}
+        update |= {"pool": state.pool + 1, "pack": 0, "ended": tuple(ended)}
+        return self._pack(_concatenate(drawn), state.pool), state.model_copy(update=update)
 
-    def _read(self, number: int, start: int, owed: float, ended: list[str]) -> tuple[_Packs, int, int]:
+    def _read(self, number: int, start: int, owed: float) -> tuple[_Packs, int, bool]:
         """Read samples from a source until they have at least `owed` tokens or the source ends.
 
         Args:
             number: Index of the source.
             start: Position of the first sample.
             owed: Number of tokens to read.
-            ended: Names of exhausted sources. The name of this source is appended if it ends.
 
         Returns:
-            The samples, the number of samples read, and the number of samples skipped because of their
-            length.
+            The samples without those that are skipped because of their length, one per pack; the number of
+            samples read, including skipped ones; and whether the source has ended.
         """
-        name = list(self.sources)[number]
-        source, row_length = self.sources[name], self.config.row_length
+        name, source = list(self.sources.items())[number]
         lengths = [np.zeros(0, np.int32)]
-        samples: list[Any] | None = []
-        total, num_read = 0, 0
-        while total < owed:
-            mean = max(total / num_read, 1.0) if num_read else row_length / 8
+        samples: list[Any] = []
+        total, num_read, has_ended = 0, 0, False
+        while total < owed and not has_ended:
+            mean = max(total / num_read, 1.0) if num_read else self.config.row_length / 8
             count = max(64, min(int((owed - total) / mean) + 1, _MAX_READ))
             part = source.read(start + num_read, count)
             fitting = self._fit_lengths(name, part.lengths, start + num_read)
             sums = np.cumsum(fitting, dtype=np.int64)
             used = min(int(np.searchsorted(sums, owed - total)) + 1, len(fitting))
             lengths.append(fitting[:used])
-            if part.samples is None:
-                samples = None
-            elif samples is not None:
-                samples += part.samples[:used]
+            samples += [None] * used if part.samples is None else part.samples[:used]
             num_read += used
             total += int(sums[used - 1]) if used else 0
-            if used < len(part.lengths):
-                break
-            if len(part.lengths) < count:
-                ended.append(name)
-                break
+            has_ended = used == len(part.lengths) < count
         joined = np.concatenate(lengths)
         kept = np.flatnonzero(joined > 0)
-        drawn = _Packs(
-            np.full(len(kept), number, np.int16),
-            start + kept,
-            joined[kept],
-            np.arange(len(kept) + 1),
-            None
-            if samples is None
-            else [self._as_sample(name, start + index, samples[index]) for index in kept.tolist()],
-        )
-        return drawn, num_read, len(joined) - len(kept)
-
-    def _as_sample(self, name: str, position: int, value: Any) -> Sample:
-        if isinstance(value, Sample):
-            return value
-        ids = value["input_ids"] if isinstance(value, Mapping) else value.input_ids
-        mask = value.get("loss_mask") if isinstance(value, Mapping) else value.loss_mask
-        return Sample(f"{name}/{position}", ids, np.ones(len(ids), np.int8) if mask is None else mask)
+        objects = np.empty(len(kept), object)
+        for index, sample in enumerate(kept.tolist()):
+            if samples[sample] is not None:
+                objects[index] = as_sample(f"{name}/{start + sample}", samples[sample])
+        sources = np.full(len(kept), number, np.int16)
+        offsets = np.arange(len(kept) + 1)
+        return _Packs(sources, start + kept, joined[kept], objects, offsets), num_read, has_ended
 
     def _fit_lengths(
         self, name: str, lengths: Int32[np.ndarray, " n"], start: int
@@ -302,13 +283,10 @@ class StreamingPlan:
             bins = np.arange(len(drawn.lengths))
         else:
             bins = pack_lengths(drawn.lengths, packing.max_length, packing.mode)
-        by_bin = np.argsort(bins, kind="stable")
         offsets = counts_to_offsets(np.bincount(bins))
         order = random_order(len(offsets) - 1, np.random.PCG64(epoch_seed(self.config.seed, pool)))
         members, starts = gather_groups(offsets, order)
-        chosen = by_bin[members]
-        samples = None if drawn.samples is None else [drawn.samples[index] for index in chosen.tolist()]
-        return _Packs(drawn.sources[chosen], drawn.positions[chosen], drawn.lengths[chosen], starts, samples)
+        return drawn.reorder(np.argsort(bins, kind="stable")[members], starts)
 
 
 class StreamingPlanIterator(Iterator[BatchSpec]):
@@ -319,7 +297,7 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
         self._plan, self._rank, self._spec = plan, rank, spec
         self.state = plan.initial_state()
         """Current position. It is the same on every rank."""
-        self._pool: _Pool | None = None
+        self._pool: tuple[_Packs, StreamingState] | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON-compatible values."""
@@ -346,7 +324,7 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
         step = self.state.step
         parts: list[_Packs] = []
         while missing and (packs := self._current_packs()) is not None:
-            taken = np.arange(self.state.pack, min(self.state.pack + missing, len(packs)))
+            taken = np.arange(self.state.pack, min(self.state.pack + missing, packs.num_packs))
             parts.append(packs.take(taken))
             missing -= len(taken)
             self.state = self.state.model_copy(update={"pack": self.state.pack + len(taken)})
@@ -363,17 +341,17 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
         while True:
             if self._pool is None:
                 self._pool = self._plan.draw_pool(self.state)
-            if self.state.pack < len(self._pool.packs):
-                return self._pool.packs
+            packs, after = self._pool
+            if self.state.pack < packs.num_packs:
+                return packs
             if len(self.state.ended) == len(self._plan.sources):
                 return None
-            self.state = self._pool.after.model_copy(update={"step": self.state.step})
-            self._pool = None
+            self.state, self._pool = after.model_copy(update={"step": self.state.step}), None
 
     def _share(self, packs: _Packs) -> _Packs:
         """Return the packs of this rank, given the packs of all ranks in a step."""
         world_size = self._spec.world_size
-        order = np.arange(len(packs))
+        order = np.arange(packs.num_packs)
         if self._spec.balance:
             order = balance_ranks(pack_costs(packs.lengths, packs.offsets, self._spec.d_model), world_size)
         if len(order) < world_size:
@@ -391,29 +369,19 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
             offsets=packs.offsets,
             width=width,
         )
-        table = None
-        if packs.samples is None:
+        samples, table = packs.samples.tolist(), None
+        if None in samples:
             names = list(self._plan.sources)
-            ids = [
-                f"{names[source]}/{position}"
-                for source, position in zip(packs.sources.tolist(), packs.positions.tolist(), strict=True)
-            ]
-            table = LengthTable(ids, packs.lengths).trust()
-        return BatchSpec(0, step, 0, config.packing is not None, layout, table, packs.samples)
+            places = zip(packs.sources.tolist(), packs.positions.tolist(), strict=True)
+            table = LengthTable([f"{names[source]}/{n}" for source, n in places], packs.lengths).trust()
+            samples = None
+        return BatchSpec(0, step, 0, config.packing is not None, layout, table, samples)
 
 
 def _concatenate(parts: Sequence[_Packs]) -> _Packs:
     if len(parts) == 1:
         return parts[0]
-    samples: list[Any] | None = []
-    for part in parts:
-        samples = None if samples is None or part.samples is None else [*samples, *part.samples]
-    return _Packs(
-        np.concatenate([np.zeros(0, np.int16), *(part.sources for part in parts)]),
-        np.concatenate([np.zeros(0, np.int64), *(part.positions for part in parts)]),
-        np.concatenate([np.zeros(0, np.int32), *(part.lengths for part in parts)]),
-        counts_to_offsets(
-            np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])
-        ),
-        samples,
-    )
+    no_samples = (np.zeros(0, np.int16), np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, object))
+    columns = zip(no_samples, *(part[:4] for part in parts), strict=True)
+    counts = [np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)]
+    return _Packs._make([*map(np.concatenate, columns), counts_to_offsets(np.concatenate(counts))])

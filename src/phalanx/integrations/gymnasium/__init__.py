@@ -3,9 +3,9 @@
 Importing this package registers every environment of `phalanx.make`, such as `phalanx/arc-v2`.
 """
 
-from phalanx.integrations import report_missing_library
+from phalanx.integrations.extras import require_extra
 
-with report_missing_library(__name__, "gym", "gymnasium"):
+with require_extra(__name__, "gym", "gymnasium"):
     import gymnasium as _library  # noqa: F401
 
 from phalanx.integrations.gymnasium.env import GymnasiumEnv, GymnasiumVectorEnv, register_environments

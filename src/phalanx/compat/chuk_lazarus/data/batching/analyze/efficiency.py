@@ -1,12 +1,14 @@
 """Length histograms, bucket efficiency and reports."""
 
+from typing import Any, ClassVar
+
+from phalanx.compat.renamed import alias
+from phalanx.data import bucket_edges as _edges
 from phalanx.data.bucket_edges import (
     BucketAnalysis,
     BucketEfficiency,
-    BucketSuggestion,
     OptimizationGoal,
     analyze_bucket_efficiency,
-    suggest_bucket_edges,
 )
 from phalanx.data.efficiency_report import BatchingEfficiencyReport, create_efficiency_report
 from phalanx.data.length_histogram import (
@@ -21,8 +23,19 @@ from phalanx.data.plans.buckets import BucketSpec
 from phalanx.formatting import format_percent
 
 
+class BucketSuggestion(_edges.BucketSuggestion):
+    """`phalanx.data.bucket_edges.BucketSuggestion` with the name `overflow_max`."""
+
+    overflow_max: ClassVar = alias("max_sample_length")
+
+
+def suggest_bucket_edges(*args: Any, **options: Any) -> BucketSuggestion:
+    """Find bucket edges. The arguments are those of `phalanx.data.suggest_bucket_edges`."""
+    return BucketSuggestion(**dict(_edges.suggest_bucket_edges(*args, **options)))
+
+
 def visualize_buckets(lengths: Lengths, bucket_spec: BucketSpec, width: int = 50) -> str:
-    """Return a text chart of the samples in each bucket and its efficiency."""
+    """Return a text chart of the number of samples in each bucket and the efficiency of the bucket."""
     bars = []
     for bucket in analyze_bucket_efficiency(lengths, bucket_spec).buckets:
         efficiency = format_percent(bucket.efficiency) if bucket.sample_count else "empty"

@@ -1,38 +1,50 @@
-"""Buckets, and their mutable statistics."""
+"""Buckets, and statistics of a bucket that count one sample after another."""
 
-from pydantic import BaseModel
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from pydantic import BaseModel, Field, model_validator
+
+from phalanx.compat.renamed import alias
+from phalanx.data.metrics import BucketMetrics
 from phalanx.data.plans.buckets import BucketId, BucketSpec as _BucketSpec
 
 
-class BucketSpec(_BucketSpec):
-    """`phalanx.data.BucketSpec` with another name of `get_bucket`."""
+class OverflowMax(BaseModel):
+    """Mixin for configs that accept `overflow_max` as another name of `max_sample_length`."""
+
+    overflow_max: ClassVar = alias("max_sample_length")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_old_names(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and "overflow_max" in values:
+            values = {**values, "max_sample_length": values["overflow_max"]}
+            del values["overflow_max"]
+        return values
+
+
+class BucketSpec(OverflowMax, _BucketSpec):
+    """`phalanx.data.BucketSpec` with the names `overflow_max` and `get_bucket_id`."""
 
     def get_bucket_id(self, length: int) -> BucketId:
         """Return the bucket of a length."""
         return self.get_bucket(length)
 
 
-class BucketStats(BaseModel, extra="forbid", use_attribute_docstrings=True):
-    """Counts of the samples in one bucket."""
+class BucketStats(BucketMetrics, frozen=False, populate_by_name=True):
+    """Metrics of the samples in one bucket, updated by `add_sample`."""
 
-    bucket_id: BucketId
-    bucket_max_length: int
+    max_length: int = Field(alias="bucket_max_length")
     """Length to which samples are padded by default."""
-    sample_count: int = 0
+    num_batches: int = 0
+    num_samples: int = 0
     total_tokens: int = 0
-    """Tokens without padding."""
     padded_tokens: int = 0
-    """Tokens including padding."""
 
-    def add_sample(self, length: int, padded_length: int | None = None) -> None:
-        """Count one sample, padded to the bucket's maximum length or to `padded_length`."""
-        padded = self.bucket_max_length if padded_length is None else padded_length
-        if not 1 <= length <= padded:
-            raise ValueError(f"bucket {self.bucket_id}: length must be between 1 and {padded}, got {length}")
-        self.sample_count += 1
-        self.total_tokens += length
-        self.padded_tokens += padded
+    bucket_max_length: ClassVar = alias("max_length")
+    sample_count: ClassVar = alias("num_samples")
+    padding_ratio: ClassVar = alias("padding_waste")
 
     @property
     def padding_tokens(self) -> int:
@@ -40,19 +52,18 @@ class BucketStats(BaseModel, extra="forbid", use_attribute_docstrings=True):
         return self.padded_tokens - self.total_tokens
 
     @property
-    def padding_ratio(self) -> float:
-        """Fraction of the tokens that are padding; 0 for an empty bucket."""
-        return self.padding_tokens / self.padded_tokens if self.padded_tokens else 0.0
-
-    @property
-    def efficiency(self) -> float:
-        """Fraction of the tokens that are not padding; 1 for an empty bucket."""
-        return 1.0 - self.padding_ratio
-
-    @property
     def avg_length(self) -> float:
-        """Mean length; 0 for an empty bucket."""
-        return self.total_tokens / self.sample_count if self.sample_count else 0.0
+        """Mean length of the samples in tokens. 0 if there are none."""
+        return self.total_tokens / max(self.num_samples, 1)
+
+    def add_sample(self, length: int, padded_length: int | None = None) -> None:
+        """Count one sample, padded to `padded_length`, or to the bucket's maximum length if it is None."""
+        padded = self.max_length if padded_length is None else padded_length
+        if not 1 <= length <= padded:
+            raise ValueError(f"bucket {self.bucket_id}: length must be between 1 and {padded}, got {length}")
+        self.num_samples += 1
+        self.total_tokens += length
+        self.padded_tokens += padded
 
 
 __all__ = ["BucketId", "BucketSpec", "BucketStats"]

@@ -1,6 +1,6 @@
 """Token-budget sampler with asynchronous iteration."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ from phalanx.data.token_budget_sampler import TokenBudgetBatchSampler as _TokenB
 
 
 class BucketSizes(dict[int, int]):
-    """Number of samples by bucket, which can be called as a function."""
+    """Number of samples by bucket, which can also be called as a function."""
 
     def __call__(self) -> "BucketSizes":
         return self
@@ -22,21 +22,16 @@ class TokenBudgetBatchSampler(_TokenBudgetBatchSampler):
     @cached_property
     def bucket_sizes(self) -> Any:
         """Number of samples in each bucket."""
-        buckets = self.bucket_spec.get_bucket_ids(self._selected.lengths).tolist()
-        return BucketSizes({bucket: buckets.count(bucket) for bucket in range(self.bucket_spec.num_buckets)})
+        return BucketSizes(super().bucket_sizes)
 
-    async def iter_epoch(
-        self, epoch: int = 0, interleave_buckets: bool | None = None, *, start: int = 0
-    ) -> AsyncIterator[BatchSpec]:
-        """Iterate over the batches of an epoch asynchronously."""
-        for batch in self.iter_batches(epoch, interleave_buckets, start=start):
+    async def iter_epoch(self, *args: Any, **options: Any) -> AsyncIterator[BatchSpec]:
+        """Iterate over the batches of an epoch asynchronously. The arguments are those of `iter_batches`."""
+        for batch in self.iter_batches(*args, **options):
             yield batch
 
-    def compute_metrics(  # type: ignore[override]
-        self, loss_tokens_per_sample: Mapping[str, int] | None = None, epoch: int = 0
-    ) -> BatchMetrics:
-        """Compute token counts and padding of an epoch's batches."""
-        return convert_metrics(super().compute_metrics(loss_tokens_per_sample, epoch))
+    def compute_metrics(self, *args: Any, **options: Any) -> BatchMetrics:
+        """Compute statistics of an epoch's batches, such as token counts and padding."""
+        return convert_metrics(super().compute_metrics(*args, **options))
 
 
 __all__ = ["BatchSpec", "TokenBudgetBatchSampler"]

@@ -1,4 +1,4 @@
-"""Batch files as collated batches; the plan is saved with them."""
+"""Batch files, which contain collated batches and the plan that they belong to."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,37 +8,32 @@ import numpy as np
 from jaxtyping import Int
 from pydantic import Field
 
-from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import (
-    BatchPlan,
-    BatchPlanMeta,
-    EpochPlan,
-    MicrobatchSpec,
-)
+from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import BatchPlan, MicrobatchSpec
 from phalanx.compat.renamed import alias
 from phalanx.config import FrozenModel
 from phalanx.data import batch_files as _files
-from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, TokenBatch, as_sample, collate
-from phalanx.data.packing import OverlongPolicy
+from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, as_sample
 from phalanx.data.plans.batch_plan import BatchPlan as _BatchPlan
 from phalanx.data.samples import Sample, as_loss_mask
 
 CollateFunction = Callable[[Sequence[Mapping[str, Any]], int, int], dict[str, np.ndarray]]
-"""Function (samples, max_len, pad_id) -> arrays by name, with one row for each sample."""
+"""Function that takes samples, the row length and the padding token, and returns arrays by name."""
 
 
 class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
-    """One batch as arrays, which can also be accessed by name, as `batch["input_ids"]`."""
+    """The arrays of one batch, which can also be accessed by name: `batch["input_ids"]`."""
 
     input_ids: Int[np.ndarray, "rows width"]
     """Token ids, padded at the end of each row."""
     loss_mask: Int[np.ndarray, "rows width"]
-    """1 where a token counts in the loss."""
+    """1 where a token counts in the loss, and 0 elsewhere."""
     segment_ids: Int[np.ndarray, "rows width"] | None = None
-    """With packing: samples of a row, numbered from 1; 0 is padding."""
+    """Number of the sample that each token belongs to, from 1 in each row. 0 is padding. None if samples are
+    not packed."""
     position_ids: Int[np.ndarray, "rows width"] | None = None
-    """With packing: positions within each segment."""
+    """Position of each token in its sample. None if samples are not packed."""
     extras: dict[str, np.ndarray] = Field(default_factory=dict)
-    """Additional arrays of a collate function."""
+    """Additional arrays that a collate function returned."""
     spec: MicrobatchSpec
     """Entry of the plan for this batch."""
 
@@ -48,33 +43,10 @@ class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
     max_len: ClassVar = alias("spec.max_len")
     index: ClassVar = alias("spec.index")
 
-    @property
-    def sample_rows(self) -> tuple[int, ...]:
-        """Row of each sample."""
-        packs = self.spec.packs or [(sample,) for sample in self.spec.samples]
-        return tuple(row for row, pack in enumerate(packs) for _ in pack)
-
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name."""
         named = {name: getattr(self, name) for name in TOKEN_ARRAYS}
         return {name: array for name, array in named.items() if array is not None} | self.extras
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields by name, for `np.savez`."""
-        rest = ("sample_ids", "sample_rows", "lengths", "bucket_id", "max_len", "index")
-        return self.arrays() | {name: np.array(getattr(self, name)) for name in rest}
-
-    @classmethod
-    def from_npz(cls, data: Mapping[str, Any]) -> "CollatedBatch":
-        """Create a batch from the values of `to_dict`."""
-        members = {name: np.asarray(data[name]) for name in data}
-        count = len(members["sample_ids"])
-        defaults = {
-            "epoch": np.array(0),
-            "sample_rows": np.arange(count),
-            "lengths": np.full(count, members["max_len"]),
-        }
-        return _to_collated(_files.create_batch(defaults | members))
 
     def __getitem__(self, name: str) -> np.ndarray:
         found = self.arrays()
@@ -96,7 +68,7 @@ def pad_sequences(
     max_length: int | None = None,
     dtype: Any = np.int32,
 ) -> Int[np.ndarray, "rows width"]:
-    """Pad sequences to one length, at most `max_length`.
+    """Pad sequences to `max_length`, or to the longest one if it is None.
 
     >>> pad_sequences([[1, 2], [3]], 0).tolist()
     [[1, 2], [3, 0]]
@@ -118,7 +90,7 @@ def pad_sequences(
 def default_collate(
     samples: Sequence[Mapping[str, Any]], max_len: int, pad_id: int = 0
 ) -> dict[str, np.ndarray]:
-    """Return padded `input_ids` and `loss_mask`; without a mask, every token counts."""
+    """Return padded `input_ids` and `loss_mask`. Without a mask, every token counts in the loss."""
     masks = [
         as_loss_mask(sample["loss_mask"], f"row {row}")
         if sample.get("loss_mask") is not None
@@ -129,65 +101,6 @@ def default_collate(
         "input_ids": pad_sequences([sample["input_ids"] for sample in samples], pad_id, max_len),
         "loss_mask": pad_sequences(masks, 0, max_len, np.int8),
     }
-
-
-def collate_microbatch(
-    spec: MicrobatchSpec,
-    samples: Mapping[str, SampleLike],
-    *,
-    collate_fn: CollateFunction | None = None,
-    pad_id: int = 0,
-    packing: Any = None,
-) -> CollatedBatch:
-    """Create the arrays of one batch of a plan."""
-    plan = BatchPlan(
-        BatchPlanMeta.model_validate({"num_epochs": 1, "packing": packing}), {0: EpochPlan(0, [spec])}
-    )
-    lengths = _sample_lengths(spec.samples, samples)
-    if packing is not None and packing.overlong == OverlongPolicy.TRUNCATE:
-        # The planned length of a truncated sample is the row length; its own length is needed to collate it.
-        own = tuple(
-            lengths.get(name, length) if length == packing.max_length else length
-            for name, length in zip(spec.samples, spec.lengths, strict=False)
-        )
-        plan = plan.model_copy(
-            update={"epochs": {0: EpochPlan(0, [spec.model_copy(update={"lengths": own})])}}
-        )
-    arrays = plan.to_arrays(lengths)
-    batch = collate(
-        arrays.get_epoch(0)[0], samples, pad_id=pad_id, collate_fn=_convert_collate_fn(collate_fn)
-    )
-    collated = _to_collated(batch)
-    numbered = collated.spec.model_copy(update={"index": spec.index})
-    return collated.model_copy(update={"spec": numbered})
-
-
-def _to_collated(batch: TokenBatch) -> CollatedBatch:
-    spec = batch.spec
-    assert spec is not None
-    return CollatedBatch(
-        input_ids=batch.input_ids,
-        loss_mask=batch.loss_mask,
-        segment_ids=batch.segment_ids if spec.packed else None,
-        position_ids=batch.position_ids if spec.packed else None,
-        extras=dict(batch.columns),
-        spec=MicrobatchSpec.from_spec(spec),
-    )
-
-
-def _convert_collate_fn(collate_fn: CollateFunction | None) -> Any:
-    if collate_fn is None:
-        return None
-
-    def convert(samples: list[Sample], width: int, pad_id: int) -> dict[str, np.ndarray]:
-        rows = [{"input_ids": sample.input_ids, "loss_mask": sample.loss_mask} for sample in samples]
-        return collate_fn(rows, width, pad_id)
-
-    return convert
-
-
-def _sample_lengths(names: Sequence[str], samples: Mapping[str, SampleLike]) -> dict[str, int]:
-    return {name: as_sample(name, samples[name]).length for name in names if name in samples}
 
 
 class BatchWriter(_files.BatchWriter):
@@ -201,10 +114,16 @@ class BatchWriter(_files.BatchWriter):
         collate_fn: CollateFunction | None = None,
         pad_id: int = 0,
     ) -> None:
-        arrays = plan if isinstance(plan, _BatchPlan) else plan.to_arrays()
+        def convert(batch: list[Sample], width: int, pad_id: int) -> dict[str, np.ndarray]:
+            assert collate_fn is not None
+            rows = [{"input_ids": sample.input_ids, "loss_mask": sample.loss_mask} for sample in batch]
+            return collate_fn(rows, width, pad_id)
+
+        arrays = plan.arrays if isinstance(plan, BatchPlan) else plan
         if isinstance(plan, BatchPlan) and not arrays.table.lengths.all():
-            arrays = plan.to_arrays(_sample_lengths(arrays.table.ids, samples))
-        super().__init__(arrays, samples, output_dir, _convert_collate_fn(collate_fn), pad_id)
+            names = [name for name in arrays.table.ids if name in samples]
+            arrays = plan.to_arrays({name: as_sample(name, samples[name]).length for name in names})
+        super().__init__(arrays, samples, output_dir, None if collate_fn is None else convert, pad_id)
 
 
 class BatchReader(_files.BatchReader):
@@ -217,7 +136,17 @@ class BatchReader(_files.BatchReader):
 
     def get_batch(self, epoch: int, index: int) -> CollatedBatch:  # type: ignore[override]
         """Read one batch."""
-        return _to_collated(super().get_batch(epoch, index))
+        batch = super().get_batch(epoch, index)
+        spec = batch.spec
+        assert spec is not None
+        return CollatedBatch(
+            input_ids=batch.input_ids,
+            loss_mask=batch.loss_mask,
+            segment_ids=batch.segment_ids if spec.packed else None,
+            position_ids=batch.position_ids if spec.packed else None,
+            extras=dict(batch.columns),
+            spec=MicrobatchSpec.from_spec(spec),
+        )
 
     def iter_epoch(self, epoch: int) -> Iterator[CollatedBatch]:  # type: ignore[override]
         """Iterate over the batches of one epoch."""
@@ -228,11 +157,4 @@ class BatchReader(_files.BatchReader):
         return ((batch.spec, batch) for batch in self.iter_epoch(epoch))
 
 
-__all__ = [
-    "BatchReader",
-    "BatchWriter",
-    "CollatedBatch",
-    "collate_microbatch",
-    "default_collate",
-    "pad_sequences",
-]
+__all__ = ["BatchReader", "BatchWriter", "CollatedBatch", "default_collate", "pad_sequences"]

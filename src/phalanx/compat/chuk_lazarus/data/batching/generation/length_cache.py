@@ -20,12 +20,12 @@ class LengthEntry(FrozenModel):
     length: int = Field(ge=1, le=MAX_LENGTH)
 
     def to_json(self) -> str:
-        """Return the line, without its end."""
+        """Return the line as JSON, without a newline."""
         return self.model_dump_json()
 
     @classmethod
     def from_json(cls, line: str) -> "LengthEntry":
-        """Parse a line."""
+        """Create an entry from a line of JSON."""
         return cls.model_validate_json(line)
 
 
@@ -40,7 +40,7 @@ class LengthCache(_cache.LengthCache):
 
     @classmethod
     async def load_or_create(cls, path: str | os.PathLike[str], tokenizer_hash: str) -> "LengthCache":  # type: ignore[override]
-        """Load a cache if its file exists; use it with `async with` to add entries."""
+        """Load a cache, or create it if its file does not exist. Use `async with` to add entries."""
         load: Any = super().load_or_create
         return await asyncio.to_thread(load, path, tokenizer_hash)
 

@@ -7,35 +7,43 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
 from phalanx.compat.chuk_lazarus.data.batching.core.metrics import BatchMetrics, convert_metrics
-from phalanx.compat.chuk_lazarus.data.batching.planning.packing import PackingConfig
+from phalanx.compat.chuk_lazarus.data.batching.planning.predictability import BatchingConfig
 from phalanx.compat.renamed import alias
 from phalanx.config import FrozenModel
-from phalanx.data.lengths import Lengths, LengthTable, SkippedSample
+from phalanx.data.lengths import LengthTable
 from phalanx.data.plans import batch_plan as _plans, plan_files as _files
 from phalanx.data.plans.batch_plan import MissingEpochError
-from phalanx.data.plans.batching_config import BatchingConfig, BatchingMode, PadPolicy
+from phalanx.data.plans.batching_config import BatchingMode, PadPolicy
 from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets
 
-_BATCHING_FIELDS = ("bucket_edges", "overflow_max", "token_budget", "pad_policy")
+# Fields of the batching settings by their names in the metadata of chuk-lazarus.
+_BATCHING_FIELDS = {
+    "bucket_edges": "bucket_edges",
+    "overflow_max": "max_sample_length",
+    "token_budget": "token_budget",
+    "pad_policy": "pad_policy",
+    "base_seed": "seed",
+}
 
 
 class MicrobatchSpec(FrozenModel):
-    """One batch: its samples, and how long its rows are."""
+    """The samples of one batch, and the length of its rows."""
 
     samples: tuple[str, ...]
-    """Sample ids, row after row."""
+    """Sample ids, row by row."""
     packs: tuple[tuple[str, ...], ...] | None = None
-    """Sample ids of each row, which together are `samples`; None for one sample per row."""
+    """Sample ids of each row, which together are `samples`. None if every row has one sample."""
     bucket_id: int
+    """Index of the bucket that the longest row belongs to."""
     max_len: int = Field(ge=1)
-    """Row length after padding."""
+    """Row length after padding, in tokens."""
     index: int = Field(ge=0)
-    """Number of the batch in its epoch."""
+    """Index of the batch within its epoch."""
     lengths: tuple[int, ...] = ()
-    """Length of each sample; empty if they are unknown."""
+    """Number of tokens of each sample. Empty if the lengths are unknown."""
 
     @model_validator(mode="after")
     def _check_parts(self) -> "MicrobatchSpec":
@@ -57,12 +65,12 @@ class MicrobatchSpec(FrozenModel):
 
     @property
     def token_count(self) -> int:
-        """Tokens without padding."""
+        """Number of tokens without padding. 0 if the lengths are unknown."""
         return sum(self.lengths)
 
     @property
     def padded_token_count(self) -> int:
-        """Tokens including padding."""
+        """Number of tokens including padding."""
         return self.num_packs * self.max_len
 
     @classmethod
@@ -80,24 +88,21 @@ class MicrobatchSpec(FrozenModel):
         )
 
 
-class EpochPlan(BaseModel):
+class EpochPlan(BaseModel, extra="forbid"):
     """The batches of one epoch."""
 
-    model_config = ConfigDict(extra="forbid")
-
     epoch: int = Field(ge=0)
+    """Number of the epoch, from 0."""
     microbatches: tuple[MicrobatchSpec, ...]
+    """The batches in training order."""
     seed: int = 0
+    """Seed of the epoch's shuffle."""
     total_samples: int = 0
+    """Number of samples in all batches. It is counted if it is 0."""
     total_tokens: int = 0
+    """Number of tokens in all batches. If it is 0, it is counted, provided that all lengths are known."""
 
-    def __init__(
-        self,
-        epoch: int,
-        microbatches: Iterable[MicrobatchSpec | Mapping[str, Any]] = (),
-        seed: int = 0,
-        **fields: Any,
-    ) -> None:
+    def __init__(self, epoch: int, microbatches: Iterable[Any] = (), seed: int = 0, **fields: Any) -> None:
         super().__init__(epoch=epoch, microbatches=tuple(microbatches), seed=seed, **fields)
 
     @model_validator(mode="after")
@@ -108,19 +113,14 @@ class EpochPlan(BaseModel):
         packed = [spec.packs is not None for spec in self.microbatches]
         if any(packed) != all(packed):
             raise ValueError("some microbatches have packs and some do not; a plan packs all or none")
-        samples = sum(len(spec.samples) for spec in self.microbatches)
-        if self.total_samples not in (0, samples):
-            raise ValueError(
-                f"epoch {self.epoch} has {samples} samples, not total_samples={self.total_samples}"
-            )
-        self.total_samples = samples
+        totals = {"samples": sum(len(spec.samples) for spec in self.microbatches)}
         if all(spec.lengths for spec in self.microbatches):
-            tokens = sum(spec.token_count for spec in self.microbatches)
-            if self.total_tokens not in (0, tokens):
-                raise ValueError(
-                    f"epoch {self.epoch} has {tokens} tokens, not total_tokens={self.total_tokens}"
-                )
-            self.total_tokens = tokens
+            totals["tokens"] = sum(spec.token_count for spec in self.microbatches)
+        for name, total in totals.items():
+            given = getattr(self, f"total_{name}")
+            if given not in (0, total):
+                raise ValueError(f"epoch {self.epoch} has {total} {name}, not total_{name}={given}")
+            setattr(self, f"total_{name}", total)
         return self
 
     @classmethod
@@ -150,7 +150,7 @@ class EpochPlan(BaseModel):
 
 
 class BatchPlanMeta(_plans.BatchPlanMeta):
-    """What a plan was built from. The batching settings can be given one by one."""
+    """Settings and inputs of a plan. The batching settings can be given one by one."""
 
     @model_validator(mode="before")
     @classmethod
@@ -160,14 +160,12 @@ class BatchPlanMeta(_plans.BatchPlanMeta):
         values = dict(values)
         if "pack_config" in values:
             values["packing"] = values.pop("pack_config")
-        if "batching" in values:
-            return values
-        found = {name: values.pop(name) for name in _BATCHING_FIELDS if name in values}
-        if "base_seed" in values:
-            found["seed"] = values.pop("base_seed")
-        if PadPolicy(found.get("pad_policy", PadPolicy.PAD_TO_MAX_IN_BATCH)) is PadPolicy.PAD_TO_BUCKET:
-            found["mode"] = BatchingMode.PREDICTABLE
-        return {**values, "batching": BatchingConfig(**found)}
+        if "batching" not in values:
+            found = {name: values.pop(old) for old, name in _BATCHING_FIELDS.items() if old in values}
+            if found.get("pad_policy") == PadPolicy.PAD_TO_BUCKET:
+                found["mode"] = BatchingMode.PREDICTABLE
+            values["batching"] = BatchingConfig(**found)
+        return values
 
     @classmethod
     def create(
@@ -176,7 +174,7 @@ class BatchPlanMeta(_plans.BatchPlanMeta):
         tokenizer_hash: str,
         batching_config: BatchingConfig,
         num_epochs: int,
-        pack_config: PackingConfig | None = None,
+        pack_config: Any = None,
     ) -> "BatchPlanMeta":
         """Create the metadata of a plan that is built by hand."""
         return cls(
@@ -189,18 +187,17 @@ class BatchPlanMeta(_plans.BatchPlanMeta):
 
     pack_config: ClassVar = alias("packing")
     bucket_edges: ClassVar = alias("batching.bucket_edges")
-    overflow_max: ClassVar = alias("batching.overflow_max")
+    overflow_max: ClassVar = alias("batching.max_sample_length")
     token_budget: ClassVar = alias("batching.token_budget")
     pad_policy: ClassVar = alias("batching.pad_policy")
     base_seed: ClassVar = alias("batching.seed")
 
 
-class BatchPlan(BaseModel):
+class BatchPlan(BaseModel, extra="forbid"):
     """Epochs of batches, from a builder, a file, or built by hand with `add_epoch`."""
 
-    model_config = ConfigDict(extra="forbid")
-
     meta: BatchPlanMeta
+    """Settings and inputs that the plan was built from."""
     epochs: dict[int, EpochPlan] = Field(default_factory=dict)
     """Epochs by number."""
     _arrays: _plans.BatchPlan | None = PrivateAttr(None)
@@ -211,8 +208,9 @@ class BatchPlan(BaseModel):
     @classmethod
     def from_arrays(cls, plan: _plans.BatchPlan) -> "BatchPlan":
         """Convert a plan of `phalanx.data`."""
+        batching = BatchingConfig.model_construct(**dict(plan.meta.batching))
         converted = cls.model_construct(
-            meta=BatchPlanMeta.model_construct(**dict(plan.meta)),
+            meta=BatchPlanMeta.model_construct(**{**dict(plan.meta), "batching": batching}),
             epochs={epoch.epoch: EpochPlan.from_epoch(epoch) for epoch in plan.epochs},
         )
         converted._arrays = plan
@@ -222,7 +220,8 @@ class BatchPlan(BaseModel):
         """Convert to a plan of `phalanx.data`.
 
         Args:
-            lengths: Lengths of samples that the batches do not contain; otherwise they are 0.
+            lengths: Lengths by sample id, for samples whose lengths the batches do not contain. Samples
+                without a length get the length 0.
         """
         if self._arrays is not None and lengths is None:
             return self._arrays
@@ -252,53 +251,26 @@ class BatchPlan(BaseModel):
         self._arrays = None
 
     @property
-    def table(self) -> LengthTable:
-        """Ids and lengths of all samples."""
-        return self.to_arrays().table
+    def arrays(self) -> _plans.BatchPlan:
+        """The same plan as a plan of `phalanx.data`."""
+        return self.to_arrays()
 
-    @property
-    def num_epochs(self) -> int:
-        """Number of epochs."""
-        return len(self.epochs)
-
-    @property
-    def total_microbatches(self) -> int:
-        """Number of batches in all epochs."""
-        return sum(len(epoch) for epoch in self.epochs.values())
-
-    @property
-    def num_skipped(self) -> int:
-        """Number of samples that fit in no batch; 0 for a plan that was built by hand."""
-        arrays = self.to_arrays()
-        return arrays.num_skipped if arrays.table.lengths.all() else 0
-
-    @property
-    def skipped(self) -> tuple[SkippedSample, ...]:
-        """Every sample that fits in no batch, with the reason."""
-        return self.to_arrays().skipped if self.num_skipped else ()
-
-    @property
-    def full_hash(self) -> str:
-        """SHA-256 of the settings and of every batch."""
-        return self.to_arrays().full_hash
-
-    @property
-    def fingerprint(self) -> str:
-        """First 16 characters of `full_hash`."""
-        return self.full_hash[:16]
+    table: ClassVar = alias("arrays.table")
+    full_hash: ClassVar = alias("arrays.full_hash")
+    fingerprint: ClassVar = alias("arrays.fingerprint")
+    num_epochs: ClassVar = alias("arrays.num_epochs")
+    total_microbatches: ClassVar = alias("arrays.num_batches")
 
     def get_epoch(self, epoch: int) -> EpochPlan:
-        """Return one epoch."""
-        if epoch not in self.epochs:
-            self.to_arrays().get_epoch(epoch)
-        return self.epochs[epoch]
+        """Return an epoch by its number. Raises `MissingEpochError` if it is not in the plan."""
+        return self.epochs[self.arrays.get_epoch(epoch).epoch]
 
     def iter_epoch(self, epoch: int) -> Iterator[MicrobatchSpec]:
         """Iterate over the batches of one epoch."""
         return iter(self.get_epoch(epoch))
 
     def iter_from(self, epoch: int, microbatch_idx: int = 0) -> Iterator[tuple[int, int, MicrobatchSpec]]:
-        """Iterate over (epoch, index, batch) from one batch to the end of the plan."""
+        """Iterate over all batches from `microbatch_idx` of `epoch` on, as (epoch, index, batch)."""
         first = self.get_epoch(epoch)
         if not 0 <= microbatch_idx <= len(first):
             raise ValueError(
@@ -312,29 +284,25 @@ class BatchPlan(BaseModel):
         )
 
     def shard(self, rank: int, world_size: int, **settings: Any) -> "BatchPlan":
-        """Return the plan of one rank; the settings are those of `phalanx.data.BatchPlan.shard`."""
-        return BatchPlan.from_arrays(self.to_arrays().shard(rank, world_size, **settings))
+        """Return the plan of one rank. The settings are those of `phalanx.data.BatchPlan.shard`."""
+        return BatchPlan.from_arrays(self.arrays.shard(rank, world_size, **settings))
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
-        """Compute token counts and padding of an epoch's batches."""
-        return convert_metrics(self.to_arrays().compute_metrics(epoch))
+        """Compute statistics of an epoch's batches, such as token counts and padding."""
+        return convert_metrics(self.arrays.compute_metrics(epoch))
 
 
 def _collect_lengths(epochs: Iterable[EpochPlan], given: Mapping[str, int]) -> LengthTable:
-    """Return the ids and lengths of all samples; an unknown length is 0."""
+    """Return the ids and lengths of all samples. A length that is neither known nor given is 0."""
     lengths: dict[str, int] = {}
-    for epoch in epochs:
-        for spec in epoch.microbatches:
-            for name, length in itertools.zip_longest(spec.samples, spec.lengths, fillvalue=0):
-                known = lengths.setdefault(str(name), int(length))
-                if known and length and known != length:
-                    raise ValueError(
-                        f"sample {name!r} has {known} tokens in one epoch and {length} in another"
-                    )
-                lengths[str(name)] = known or int(length)
-    for name, length in lengths.items():
-        lengths[name] = length or given.get(name, 0)
-    return LengthTable(list(lengths), np.array(list(lengths.values()), np.int32)).trust()
+    for spec in itertools.chain.from_iterable(epochs):
+        for name, length in zip(spec.samples, spec.lengths or itertools.repeat(0), strict=False):
+            known = lengths.get(name, 0)
+            if known and length and known != length:
+                raise ValueError(f"sample {name!r} has {known} tokens in one epoch and {length} in another")
+            lengths[name] = known or length
+    counts = [length or given.get(name, 0) for name, length in lengths.items()]
+    return LengthTable(list(lengths), np.array(counts, np.int32)).trust()
 
 
 def _add_lengths(epoch: EpochPlan, known: Mapping[str, int]) -> EpochPlan:
@@ -358,44 +326,35 @@ def _to_batches(specs: Sequence[MicrobatchSpec], rows: Mapping[str, int]) -> Epo
 
 
 class BatchPlanBuilder(_plans.BatchPlanBuilder):
-    """`phalanx.data.BatchPlanBuilder` with an asynchronous `build`."""
+    """`phalanx.data.BatchPlanBuilder` with an asynchronous `build` and the argument `pack_config`."""
 
-    def __init__(
-        self,
-        lengths: Lengths,
-        batching_config: BatchingConfig,
-        dataset_hash: str = "",
-        tokenizer_hash: str = "",
-        pack_config: Any = None,
-        *,
-        packing: Any = None,
-    ) -> None:
-        super().__init__(lengths, batching_config, dataset_hash, tokenizer_hash, packing or pack_config)
+    def __init__(self, *args: Any, pack_config: Any = None, **settings: Any) -> None:
+        if pack_config is not None:
+            settings["packing"] = pack_config
+        super().__init__(*args, **settings)
 
     async def build(self, num_epochs: int = 1) -> BatchPlan:  # type: ignore[override]
         """Build a plan without blocking the event loop."""
         return await asyncio.to_thread(self.build_sync, num_epochs)
 
     def build_sync(self, num_epochs: int = 1) -> BatchPlan:
-        """Build a plan."""
+        """Build a plan with epochs 0 to `num_epochs - 1`."""
         return BatchPlan.from_arrays(super().build(num_epochs))
 
 
 def save_batch_plan(plan: BatchPlan, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a plan to a folder."""
-    _files.save_batch_plan(plan.to_arrays(), path, overwrite=overwrite)
+    """Write a plan to a folder, or to a file that ends in `.plan`."""
+    _files.save_batch_plan(plan.arrays, path, overwrite=overwrite)
 
 
 def load_batch_plan(path: str | os.PathLike[str], **options: Any) -> BatchPlan:
-    """Load a plan; the options are those of `phalanx.data.load_batch_plan`."""
+    """Load a plan. The options are those of `phalanx.data.load_batch_plan`."""
     return BatchPlan.from_arrays(_files.load_batch_plan(path, **options))
 
 
-async def save_batch_plan_async(
-    plan: BatchPlan, path: str | os.PathLike[str], *, overwrite: bool = False
-) -> None:
+async def save_batch_plan_async(plan: BatchPlan, path: str | os.PathLike[str], **options: Any) -> None:
     """Write a plan without blocking the event loop."""
-    await asyncio.to_thread(save_batch_plan, plan, path, overwrite=overwrite)
+    await asyncio.to_thread(save_batch_plan, plan, path, **options)
 
 
 async def load_batch_plan_async(path: str | os.PathLike[str], **options: Any) -> BatchPlan:

@@ -6,45 +6,61 @@ import itertools
 import json
 import os
 from collections.abc import AsyncIterable, Iterable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import MicrobatchSpec
+from phalanx.compat.chuk_lazarus.data.batching.core.buckets import BucketId, OverflowMax
 from phalanx.config import FrozenModel, load_model, save_model
 from phalanx.data.plans.batch_plan import BatchSpec
-from phalanx.data.plans.batching_config import BatchingConfig, BatchingMode, PadPolicy
+from phalanx.data.plans.batching_config import BatchingConfig as _BatchingConfig, BatchingMode, PadPolicy
+
+if TYPE_CHECKING:
+    from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import MicrobatchSpec
 
 FINGERPRINT_VERSION = 1
-_SHORT = 16
-_AnyBatch: TypeAlias = BatchSpec | MicrobatchSpec
+_AnyBatch: TypeAlias = "BatchSpec | MicrobatchSpec"
+
+
+class BatchingConfig(OverflowMax, _BatchingConfig):
+    """`phalanx.data.BatchingConfig` with the names `overflow_max` and `get_pad_length`."""
+
+    def get_pad_length(self, bucket_id: BucketId, max_in_batch: int | None = None) -> int:
+        """Return the row length of a batch from a bucket, whose longest sample has `max_in_batch` tokens."""
+        if self.pad_policy is PadPolicy.PAD_TO_BUCKET:
+            return self.bucket_widths[bucket_id]
+        if max_in_batch is None:
+            raise ValueError("pad_policy 'pad_to_max_in_batch' needs max_in_batch")
+        return max_in_batch
 
 
 class BatchFingerprint(FrozenModel):
-    """Hashes of a sequence of batches, for checking whether a later run has the same ones."""
+    """Hashes of a sequence of batches, which show whether a later run has the same batches."""
 
     fingerprint: str
     """First 16 characters of `full_hash`."""
     full_hash: str
-    """SHA-256 of the other fields."""
+    """SHA-256 of the four hashes below."""
     num_batches: int
+    """Number of batches."""
     total_samples: int
+    """Number of samples in all batches. A sample that is in two batches counts twice."""
     total_tokens: int
-    """Tokens without padding."""
+    """Number of tokens without padding."""
     config_hash: str
-    """Hash of the batching settings; empty if none were given."""
+    """Hash of the batching settings. Empty if none were given."""
     membership_hash: str
     """Hash of the set of samples."""
     order_hash: str
-    """Hash of the arrangement of the samples."""
+    """Hash of the order of the samples and their division into batches and rows."""
     lengths_hash: str
     """Hash of the lengths of samples and rows."""
     version: int = FINGERPRINT_VERSION
-    """Version of the hashes."""
+    """Version of the algorithm that computes the hashes."""
 
     def matches(self, other: "BatchFingerprint") -> bool:
         """Return whether settings and batches are the same."""
         return self.full_hash == other.full_hash
 
-    def matches_config(self, other: "BatchingConfig | BatchFingerprint") -> bool:
+    def matches_config(self, other: "_BatchingConfig | BatchFingerprint") -> bool:
         """Return whether the batching settings are the same."""
         config_hash = other.config_hash if isinstance(other, BatchFingerprint) else other.digest()
         return self.config_hash == config_hash
@@ -60,47 +76,40 @@ class BatchFingerprint(FrozenModel):
 
 
 def compute_batch_fingerprint(
-    batches: Iterable[_AnyBatch],
-    config: BatchingConfig | None = None,
-    n_batches: int | None = None,
+    batches: Iterable[_AnyBatch], config: _BatchingConfig | None = None, n_batches: int | None = None
 ) -> BatchFingerprint:
-    """Compute the fingerprint of batches, or of the first `n_batches` of them."""
+    """Compute the fingerprint of the first `n_batches` batches, or of all batches if it is None."""
     found = itertools.islice(batches, n_batches)
-    return _fingerprint(found, "" if config is None else config.digest())
+    return _compute_fingerprint(found, "" if config is None else config.digest())
 
 
 async def compute_batch_fingerprint_async(
-    batches: AsyncIterable[_AnyBatch],
-    config: BatchingConfig | None = None,
-    n_batches: int | None = None,
+    batches: AsyncIterable[_AnyBatch], config: _BatchingConfig | None = None, n_batches: int | None = None
 ) -> BatchFingerprint:
-    """Compute the fingerprint of an asynchronous iterator of batches."""
-    found: list[_AnyBatch] = []
-    if n_batches != 0:
-        async for batch in batches:
-            found.append(batch)
-            if len(found) == n_batches:
-                break
-    return compute_batch_fingerprint(found, config)
+    """Compute the fingerprint of an asynchronous iterable of batches."""
+    return compute_batch_fingerprint(await _collect(batches, n_batches), config)
 
 
 def verify_batch_fingerprint(
     batches: Iterable[_AnyBatch],
     expected: BatchFingerprint | str,
-    config: BatchingConfig | None = None,
+    config: _BatchingConfig | None = None,
     n_batches: int | None = None,
 ) -> tuple[bool, str | None]:
-    """Return (True, None), or (False, reason) if the batches differ.
+    """Compare batches with a fingerprint.
 
-    Checks the config, the set of samples, their order and their lengths, in this order. If the expected
-    fingerprint is a string, only its equality is checked, and the config must be given if it was given then.
+    The config, the set of samples, their order and their lengths are compared, in this order. If the expected
+    fingerprint is a string, it is only compared with the new fingerprint, and `config` must be given if it
+    was given when the expected fingerprint was computed.
+
+    Returns:
+        (True, None) if the batches have the expected fingerprint; otherwise False and the first difference.
     """
     if isinstance(expected, str):
         short = compute_batch_fingerprint(batches, config, n_batches)
         if expected in (short.fingerprint, short.full_hash):
             return True, None
         return False, f"the fingerprint is {short.fingerprint}, not {expected}"
-    batches = itertools.islice(batches, n_batches)
     if expected.version != FINGERPRINT_VERSION:
         return False, (
             f"the fingerprint has version {expected.version}, this is version {FINGERPRINT_VERSION}; "
@@ -108,36 +117,40 @@ def verify_batch_fingerprint(
         )
     if config is not None and not expected.matches_config(config):
         return False, "config changed: the batches were built with other settings"
-    found = _fingerprint(batches, expected.config_hash)
-    if found.membership_hash != expected.membership_hash:
-        return False, (
-            f"membership changed: expected {expected.total_samples} samples, found {found.total_samples}"
-            + ("; the ids differ" if found.total_samples == expected.total_samples else "")
-        )
-    if found.order_hash != expected.order_hash:
-        return False, (
-            f"order changed: the same {found.total_samples} samples in a different order "
-            f"(expected {expected.num_batches} batches, found {found.num_batches})"
-        )
-    if found.lengths_hash != expected.lengths_hash:
-        return False, (
-            f"lengths changed: the same samples in the same batches, but expected {expected.total_tokens} "
-            f"tokens and found {found.total_tokens}, or other row lengths"
-        )
-    if found.full_hash != expected.full_hash:
-        return False, "the expected fingerprint is inconsistent: it was edited or damaged"
-    return True, None
+    found = _compute_fingerprint(itertools.islice(batches, n_batches), expected.config_hash)
+    same_count = found.total_samples == expected.total_samples
+    messages = {
+        "membership_hash": f"membership changed: expected {expected.total_samples} samples, found "
+        f"{found.total_samples}{'; the ids differ' if same_count else ''}",
+        "order_hash": f"order changed: the same {found.total_samples} samples in a different order "
+        f"(expected {expected.num_batches} batches, found {found.num_batches})",
+        "lengths_hash": "lengths changed: the same samples in the same batches, but expected "
+        f"{expected.total_tokens} tokens and found {found.total_tokens}, or other row lengths",
+        "full_hash": "the expected fingerprint is inconsistent: it was edited or damaged",
+    }
+    differences = (text for name, text in messages.items() if getattr(found, name) != getattr(expected, name))
+    difference = next(differences, None)
+    return difference is None, difference
 
 
 async def verify_batch_fingerprint_async(
     batches: AsyncIterable[_AnyBatch],
     expected: BatchFingerprint | str,
-    config: BatchingConfig | None = None,
+    config: _BatchingConfig | None = None,
     n_batches: int | None = None,
 ) -> tuple[bool, str | None]:
     """Compare batches of an asynchronous iterable with a fingerprint."""
-    collected = [batch async for batch in batches]
-    return verify_batch_fingerprint(collected, expected, config, n_batches)
+    return verify_batch_fingerprint(await _collect(batches, n_batches), expected, config)
+
+
+async def _collect(batches: AsyncIterable[_AnyBatch], n_batches: int | None) -> list[_AnyBatch]:
+    found: list[_AnyBatch] = []
+    if n_batches != 0:
+        async for batch in batches:
+            found.append(batch)
+            if len(found) == n_batches:
+                break
+    return found
 
 
 save_fingerprint = BatchFingerprint.save
@@ -154,7 +167,7 @@ async def load_fingerprint_async(path: str | os.PathLike[str]) -> BatchFingerpri
     return await asyncio.to_thread(load_fingerprint, path)
 
 
-def _fingerprint(batches: Iterable[_AnyBatch], config_hash: str) -> BatchFingerprint:
+def _compute_fingerprint(batches: Iterable[_AnyBatch], config_hash: str) -> BatchFingerprint:
     order, lengths = hashlib.sha256(), hashlib.sha256()
     members: list[str] = []
     num_batches = total_tokens = 0
@@ -178,7 +191,7 @@ def _fingerprint(batches: Iterable[_AnyBatch], config_hash: str) -> BatchFingerp
     }
     full = hashlib.sha256(_line([FINGERPRINT_VERSION, hashes])).hexdigest()
     return BatchFingerprint(
-        fingerprint=full[:_SHORT],
+        fingerprint=full[:16],
         full_hash=full,
         num_batches=num_batches,
         total_samples=len(members),

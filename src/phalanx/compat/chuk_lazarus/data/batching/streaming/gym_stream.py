@@ -1,4 +1,4 @@
-"""Drop-in replacement for `chuk_lazarus.data.batching.streaming.gym_stream`."""
+"""Streams of puzzle episodes, from a server or generated."""
 
 import random
 from collections.abc import AsyncIterator, Mapping
@@ -123,30 +123,25 @@ class MockGymStream(EpisodeStream):
         difficulty = low + (high - low) * rng.random()
         solved = rng.random() < self._success_rate
         numbers, rows = rng.sample(range(1, 5), 4), rng.sample(range(4), 4)
-        answer = [[numbers[(row + column) % 4] for column in range(4)] for row in rows]
+        answer = [numbers[(row + column) % 4] for row in rows for column in range(4)]
         empty = sorted(rng.sample(range(16), self._steps))
-        shown = [
-            [0 if 4 * row + column in empty else answer[row][column] for column in range(4)]
-            for row in range(4)
-        ]
+        shown = [0 if cell in empty else number for cell, number in enumerate(answer)]
         steps = []
-        for index_in_episode, cell in enumerate(empty):
-            row, column = divmod(cell, 4)
-            last = index_in_episode == len(empty) - 1
-            number = answer[row][column]
-            if last and not solved:
-                number = number % 4 + 1
-            board = "\n".join(" ".join(str(value or ".") for value in line) for line in shown)
-            reward = 0.0 if not last else 1.0 if solved else -0.1
+        for cell in empty:
+            last = cell == empty[-1]
+            number = answer[cell] % 4 + 1 if last and not solved else answer[cell]
+            texts = [str(value or ".") for value in shown]
+            board = "\n".join(" ".join(texts[start : start + 4]) for start in range(0, 16, 4))
+            end_reward = 1.0 if solved else -0.1
             steps.append(
                 EpisodeStep(
                     prompt=f"Puzzle: latin\n{board}\nMove: ",
-                    command=f"place {row + 1} {column + 1} {number}",
+                    command=f"place {cell // 4 + 1} {cell % 4 + 1} {number}",
                     accepted=solved or not last,
-                    reward=reward,
+                    reward=end_reward if last else 0.0,
                 )
             )
-            shown[row][column] = number
+            shown[cell] = number
         status = EpisodeStatus.SUCCESS if solved else EpisodeStatus.FAILURE
         return PuzzleEpisode(f"latin_{self._seed}_{index}", "latin", difficulty, tuple(steps), status)
 

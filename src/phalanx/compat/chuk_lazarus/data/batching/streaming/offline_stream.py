@@ -21,8 +21,6 @@ from phalanx.compat.renamed import alias
 from phalanx.config import format_validation_error
 from phalanx.data.readers import iter_rows
 from phalanx.data.samples import read_samples
-from phalanx.data.tokenization import TokenizeConfig, tokenize_rows
-from phalanx.data.tokenizers import Tokenizer
 from phalanx.puzzles.server.client import ClosedOnExit
 
 _READ_AHEAD = 64
@@ -33,8 +31,8 @@ class OfflineDatasetStream:
     """Streams the samples of a file, a folder or a list.
 
     A `.jsonl` row has `input_ids` and optionally `loss_mask`, `segment_ids` and the fields of a
-    `StreamSample`, in the row itself or in its `meta`. Other files are those that `phalanx.data` reads:
-    `.npz` sample files, and datasets of texts with a `tokenizer`.
+    `StreamSample`, in the row itself or in its `meta`. Sample files of `phalanx.data` (`.npz`) can be read as
+    well.
     """
 
     def __init__(
@@ -47,48 +45,48 @@ class OfflineDatasetStream:
         seed: int = 42,
         *,
         filter_failures: bool = False,
-        tokenizer: Tokenizer | None = None,
-        text_field: str = "text",
         path: str | os.PathLike[str] | None = None,
     ) -> None:
+        """Create a stream.
+
+        Args:
+            source: File, folder or list of samples.
+            dataset_id: Name of the dataset. By default, the name of the file without its suffix.
+            min_length: Minimum number of tokens. Shorter samples are left out.
+            max_length: Maximum number of tokens. Longer samples are left out. None keeps all.
+            shuffle: Shuffle the samples, differently after each `reset`.
+            seed: Seed of the shuffles.
+            filter_failures: Leave out samples of failed episodes.
+            path: Another name of `source`.
+        """
         source = path if source is None else source
         if source is None:
             raise TypeError("OfflineDatasetStream needs a source: a file, a folder or a list of samples")
         if max_length is not None and max_length < min_length:
             raise ValueError(f"max_length ({max_length}) must be at least min_length ({min_length})")
-        self._list: Sequence[StreamSample] | None = None
-        self._path = Path()
-        if isinstance(source, str | os.PathLike):
-            self._path = Path(source)
-            if not self._path.exists():
-                raise FileNotFoundError(f"{self._path}: no such file or folder")
-        else:
-            self._list = source
-        self.dataset_id = dataset_id or self._path.stem or "list"
+        self._source = Path(source) if isinstance(source, str | os.PathLike) else source
+        if isinstance(self._source, Path) and not self._source.exists():
+            raise FileNotFoundError(f"{self._source}: no such file or folder")
+        self.dataset_id = dataset_id or (self._source.stem if isinstance(self._source, Path) else "list")
         self.min_length, self.max_length = min_length, max_length
         self.filter_failures = filter_failures
         self.shuffle, self.seed = shuffle, seed
-        self._tokenizer, self._text_field = tokenizer, text_field
-        self.epoch = 0
+        self.epoch = -1
         """Number of resets."""
-        self.state = StreamState.IDLE
-        self.metrics = StreamMetrics()
-        self._running: Iterator[StreamSample] | None = None
+        self.reset()
 
     def __iter__(self) -> Iterator[StreamSample]:
-        if self._running is None:
-            self._running = self._samples()
         return self._running
 
     def reset(self) -> None:
-        """Restart the stream and its counters; a shuffled stream uses the order of the next epoch."""
-        self.close()
+        """Restart the stream and its counters. A shuffled stream uses the order of the next epoch."""
         self.state, self.metrics = StreamState.IDLE, StreamMetrics()
         self.epoch += 1
+        self.close()
 
     def close(self) -> None:
-        """Release resources."""
-        self._running = None
+        """Discard the position, so that the next iteration starts from the beginning."""
+        self._running = self._samples()
 
     def count_samples(self) -> int:
         """Return the number of samples, without filters."""
@@ -105,7 +103,13 @@ class OfflineDatasetStream:
     def _samples(self) -> Iterator[StreamSample]:
         self.state = StreamState.STREAMING
         try:
-            for sample in self._ordered():
+            samples = self._read()
+            if self.shuffle:
+                listed = list(samples)
+                seed = np.random.SeedSequence(self.seed, spawn_key=(self.epoch,))
+                order = np.random.Generator(np.random.PCG64(seed)).permutation(len(listed))
+                samples = (listed[index] for index in order.tolist())
+            for sample in samples:
                 if self._is_wanted(sample):
                     self.metrics.record_sample(sample)
                     yield sample
@@ -116,34 +120,20 @@ class OfflineDatasetStream:
             raise
         self.state = StreamState.EXHAUSTED
 
-    def _ordered(self) -> Iterator[StreamSample]:
-        if not self.shuffle:
-            yield from self._read()
-            return
-        samples = list(self._read())
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(self.epoch,))))
-        for index in rng.permutation(len(samples)).tolist():
-            yield samples[index]
-
     def _is_wanted(self, sample: StreamSample) -> bool:
-        if self.filter_failures and sample.success is False:
-            return False
-        return self.min_length <= sample.length and (
-            self.max_length is None or sample.length <= self.max_length
-        )
+        fits = self.min_length <= sample.length <= (self.max_length or sample.length)
+        return fits and not (self.filter_failures and sample.success is False)
 
     def _read(self) -> Iterator[StreamSample]:
-        if self._list is not None:
-            return iter(self._list)
-        if self._path.suffix == ".npz":
-            return map(StreamSample.from_sample, read_samples(self._path))
-        first = next(iter_rows(self._path), None)
-        if first is None:
-            return iter(())
-        return self._read_tokens() if "input_ids" in first[1] else self._read_texts()
+        path = self._source
+        if not isinstance(path, Path):
+            return iter(path)
+        if path.suffix == ".npz":
+            return map(StreamSample.from_sample, read_samples(path))
+        return self._read_rows(path)
 
-    def _read_tokens(self) -> Iterator[StreamSample]:
-        for number, (where, row) in enumerate(iter_rows(self._path)):
+    def _read_rows(self, path: Path) -> Iterator[StreamSample]:
+        for number, (where, row) in enumerate(iter_rows(path)):
             try:
                 yield self._create_sample(dict(row), number)
             except ValidationError as error:
@@ -152,34 +142,24 @@ class OfflineDatasetStream:
                 raise ValueError(f"{where}: {error}") from error
 
     def _create_sample(self, row: dict[str, Any], number: int) -> StreamSample:
-        meta = row["meta"] if isinstance(row.get("meta"), dict) else {}
-        fields = {**row, **meta}
-        info = {name: fields[name] for name in INFO_FIELDS if fields.get(name) is not None}
+        if "input_ids" not in row:
+            raise ValueError(f"the row has no input_ids; it has {', '.join(row)}")
+        fields = row | (row["meta"] if isinstance(row.get("meta"), dict) else {})
         level = fields.get("difficulty_score", fields.get("difficulty"))
         if isinstance(level, str):
             if level.lower() not in _LEVELS:
                 raise ValueError(f"difficulty must be a number or one of {', '.join(_LEVELS)}, got {level!r}")
             level = _LEVELS[level.lower()]
-        if "input_ids" not in row:
-            raise ValueError(f"the row has no input_ids; it has {', '.join(row)}")
-        ids = row["input_ids"]
-        name = fields.get("sample_id", fields.get("id", f"{self.dataset_id}_{number}"))
-        source = fields.get("source", fields.get("origin", SampleSource.OFFLINE.value))
+        info = {name: fields[name] for name in INFO_FIELDS if fields.get(name) is not None}
+        info |= {"dataset_id": str(fields.get("dataset_id", self.dataset_id)), "difficulty": level}
         return StreamSample(
-            input_ids=ids,
-            loss_mask=row.get("loss_mask", [1] * len(ids)),
+            input_ids=row["input_ids"],
+            loss_mask=row.get("loss_mask", [1] * len(row["input_ids"])),
             segment_ids=row.get("segment_ids", (row.get("columns") or {}).get("segment_ids")),
-            sample_id=str(name),
-            source=source,
-            **{**info, "dataset_id": str(fields.get("dataset_id", self.dataset_id)), "difficulty": level},
+            sample_id=str(fields.get("sample_id", fields.get("id", f"{self.dataset_id}_{number}"))),
+            source=fields.get("source", fields.get("origin", SampleSource.OFFLINE.value)),
+            **info,
         )
-
-    def _read_texts(self) -> Iterator[StreamSample]:
-        if self._tokenizer is None:
-            raise ValueError(f"{self._path} has rows with text; pass a tokenizer to read them")
-        config = TokenizeConfig(add_eos=False, format="text", text_field=self._text_field)
-        for sample in tokenize_rows(self._path, self._tokenizer, config):
-            yield StreamSample.from_sample(sample.replace_info(dataset_id=self.dataset_id))
 
 
 class AsyncOfflineDatasetStream(ClosedOnExit):

@@ -17,9 +17,9 @@ class ReplayBufferConfig(_replay.ReplayBufferConfig):
     """`phalanx.data.ReplayBufferConfig` with settings for the statistics."""
 
     track_difficulty: bool = True
-    """Whether `mean_difficulty` is available."""
+    """Allow access to `mean_difficulty`, which raises `ValueError` otherwise."""
     track_success: bool = True
-    """Whether `success_rate` is available."""
+    """Allow access to `success_rate`, which raises `ValueError` otherwise."""
 
     @model_validator(mode="before")
     @classmethod
@@ -39,14 +39,14 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
 
     @property
     def mean_difficulty(self) -> float:
-        """Mean over the samples with a known difficulty; 0 without any."""
+        """Mean difficulty of the samples whose difficulty is known. 0 if there are none."""
         if not getattr(self.config, "track_difficulty", True):
             raise ValueError("difficulty is not tracked; set track_difficulty=True")
         return super().mean_difficulty
 
     @property
     def success_rate(self) -> float:
-        """Fraction of successes among the samples with a known outcome; 0 without any."""
+        """Fraction of successes among the samples whose outcome is known. 0 if there are none."""
         if not getattr(self.config, "track_success", True):
             raise ValueError("success is not tracked; set track_success=True")
         return super().success_rate

@@ -102,11 +102,11 @@ class RollingBatchPlanWindow(RenamedAttributes):
             yield MicrobatchSpec.from_spec(spec), [StreamSample.from_sample(sample) for sample in samples]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as plain values."""
+        """Return the position as JSON-compatible values."""
         return self.planner.state_dict()
 
     async def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called."""
+        """Resume from a state that `state_dict` returned."""
         await asyncio.to_thread(self.planner.load_state_dict, state)
 
 

@@ -17,7 +17,7 @@ INFO_FIELDS = tuple(field.name for field in dataclasses.fields(SampleInfo) if fi
 
 
 class SampleSource(StrEnum):
-    """Where a sample comes from."""
+    """Origin of a sample."""
 
     OFFLINE = "offline"
     GYM = "gym"
@@ -30,7 +30,7 @@ class SampleSource(StrEnum):
 
     @property
     def origin(self) -> SampleOrigin:
-        """Origin in `phalanx.data`."""
+        """The same origin in `phalanx.data`."""
         return SampleOrigin.ENVIRONMENT if self is SampleSource.GYM else SampleOrigin(self.value)
 
 
@@ -110,12 +110,12 @@ class StreamSample(BaseModel):
 
     @property
     def is_gym_sample(self) -> bool:
-        """Whether the sample comes directly from an episode."""
+        """True if the sample comes directly from an episode."""
         return self.source is SampleSource.GYM
 
     @property
     def is_replay(self) -> bool:
-        """Whether the sample comes from a replay buffer."""
+        """True if the sample comes from a replay buffer."""
         return self.source is SampleSource.REPLAY or self.replay_count > 0
 
     def with_replay(self) -> "StreamSample":
@@ -132,7 +132,7 @@ class StreamMetrics(_StreamMetrics):
     """Counters of a stream."""
 
     def record_sample(self, sample: "StreamSample | Sample") -> None:
-        """Count a sample that was produced."""
+        """Count a sample that the stream returned."""
         super().record_sample(*to_samples([sample]))
 
 
