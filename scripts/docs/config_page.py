@@ -7,7 +7,7 @@ import enum
 import importlib
 import types
 from collections.abc import Iterator
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -177,6 +177,8 @@ def _type(annotation: Any, known: set[type[BaseModel]]) -> str:
 def _type_names(annotation: Any) -> list[str]:
     """The choices of a type, each by its name or value."""
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type_names(arguments[0])
     if origin is Literal:
         return [repr(argument) for argument in arguments]
     if origin in (Union, types.UnionType):

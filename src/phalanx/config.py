@@ -9,7 +9,7 @@ import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -382,6 +382,8 @@ def _type_name(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return " | ".join(repr(argument) for argument in arguments)
+    if origin is Annotated:
+        return _type_name(arguments[0])
     if origin in (Union, types.UnionType):
         return " | ".join(_type_name(argument) for argument in arguments)
     if origin is not None:
