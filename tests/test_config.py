@@ -1,4 +1,4 @@
-"""Configs come from defaults, presets and overrides, and complain in words."""
+"""Loading configs from defaults, presets and overrides, and error messages."""
 
 from typing import ClassVar
 
@@ -68,7 +68,7 @@ def test_a_preset_and_overrides_build_on_a_base(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    ("override", "message"),
     [
         ("engine.pwer=3", "unknown key 'engine.pwer'; did you mean 'engine.power'?"),
         ("power=3", "unknown key 'power'; did you mean 'engine.power'?"),
@@ -91,8 +91,8 @@ def test_a_preset_and_overrides_build_on_a_base(tmp_path):
         ("engine.fuel=${missing}", "cannot read override .*'missing' not found"),
     ],
 )
-def test_invalid_override_is_rejected(override, words):
-    with pytest.raises(ValueError, match=words):
+def test_invalid_override_is_rejected(override, message):
+    with pytest.raises(ValueError, match=message):
         load_config(Cart, overrides=[override])
 
 
@@ -107,8 +107,8 @@ def test_error_contains_the_dotted_name_of_the_setting():
 
 
 def test_misspelled_choice_gets_a_suggestion():
-    words = "backend must be 'auto', 'native' or 'xla', got 'natve'; did you mean 'native'?"
-    with pytest.raises(ValueError, match=words):
+    message = "backend must be 'auto', 'native' or 'xla', got 'natve'; did you mean 'native'?"
+    with pytest.raises(ValueError, match=message):
         load_config(ArcConfig, overrides=["backend=natve"])
 
 
@@ -219,7 +219,7 @@ def test_constructor_rejects_renamed_settings():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("engine:\n  pwer: 3\n", r"cart\.yaml: unknown key 'engine\.pwer'; did you mean 'engine\.power'"),
         ("- 1\n- 2\n", r"cart\.yaml: expected settings as `key: value`, got \[1, 2\]"),
@@ -227,9 +227,9 @@ def test_constructor_rejects_renamed_settings():
         ("wheels: 0\n", "wheels must be at least 1, got 0"),
     ],
 )
-def test_error_contains_the_path_of_an_invalid_preset_file(tmp_path, text, words):
+def test_error_contains_the_path_of_an_invalid_preset_file(tmp_path, text, message):
     (tmp_path / "cart.yaml").write_text(text)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         load_config(Cart, str(tmp_path / "cart.yaml"))
 
 
@@ -244,7 +244,7 @@ def test_empty_preset_equals_the_defaults(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("wheels: ${oc.env:CART_SECRET}\n", r"cart\.yaml: wheels contains a reference"),
         ("engine: {fuel: 'hay ${oc.env:CART_SECRET}'}\n", "engine.fuel contains a reference"),
@@ -257,11 +257,11 @@ def test_empty_preset_equals_the_defaults(tmp_path):
     ],
     ids=["environment", "within", "itself", "deep", "deep mappings", "anchors", "objects", "large"],
 )
-def test_untrusted_file_is_not_executed(tmp_path, monkeypatch, text, words):
+def test_untrusted_file_is_not_executed(tmp_path, monkeypatch, text, message):
     """As `config.yaml` of a run, and a preset given by its path, may be."""
     monkeypatch.setenv("CART_SECRET", "42")
     (tmp_path / "cart.yaml").write_text(text)
-    with pytest.raises(ValueError, match=words) as refused:
+    with pytest.raises(ValueError, match=message) as refused:
         load_config(Cart, tmp_path / "cart.yaml")
     assert "42" not in str(refused.value)
 

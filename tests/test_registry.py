@@ -1,4 +1,4 @@
-"""Environments by id: made with settings, registered by anyone, with versions that are kept."""
+"""Registering, finding and creating environments."""
 
 import importlib.metadata
 import subprocess
@@ -87,15 +87,15 @@ def test_unknown_version_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("id", "words"),
+    ("id", "message"),
     [
         ("arc-v3", "this release has version 2 of 'arc', not 3; use 'arc-v2'"),
         ("ark-v1", "unknown environment 'ark-v1'; did you mean 'arc-v2'"),
         ("chess", "unknown environment 'chess'; choose from arc-v2, proofs-v1"),
     ],
 )
-def test_unknown_id_lists_the_known_ones(id: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_unknown_id_lists_the_known_ones(id: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         phalanx.make(id)
 
 

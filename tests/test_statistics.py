@@ -1,4 +1,4 @@
-"""Interquartile means and bootstrap intervals, against the obvious way to compute them."""
+"""Interquartile means and bootstrap intervals, compared with simple implementations."""
 
 import itertools
 from typing import Any

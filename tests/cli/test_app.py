@@ -1,4 +1,4 @@
-"""The `phalanx` command as a whole: speed, help, exit codes. Each command has a test file of its own."""
+"""The main `phalanx` command: startup time, help and exit codes."""
 
 import pathlib
 import subprocess
@@ -58,7 +58,7 @@ def test_help_and_version_import_nothing_heavy(arguments: list[str], heavy: tupl
     assert result.stdout.splitlines()[-1] == "heavy: []"
 
 
-def test_help_lists_every_command_with_its_line() -> None:
+def test_help_lists_all_commands_with_descriptions() -> None:
     result = runner.invoke(cli.app, ["--help"])
     assert result.exit_code == 0
     for name in ("demo", "info", "data", "train"):
@@ -67,13 +67,13 @@ def test_help_lists_every_command_with_its_line() -> None:
 
 
 @pytest.mark.parametrize("name", list(cli.COMMANDS))
-def test_every_command_that_is_listed_loads_and_has_help(name: str) -> None:
+def test_every_listed_command_has_help(name: str) -> None:
     result = runner.invoke(cli.app, [name, "--help"])
     assert result.exit_code == 0, result.output or result.exception
     assert "Usage:" in result.output
 
 
-def test_the_arc_data_commands_are_mounted_under_data() -> None:
+def test_groups_contain_their_commands() -> None:
     result = runner.invoke(cli.app, ["arc", "--help"])
     assert result.exit_code == 0, result.output or result.exception
     for name in ("list", "show", "download"):
@@ -84,7 +84,7 @@ def test_version_is_the_package_version() -> None:
     assert runner.invoke(cli.app, ["--version"]).output == f"phalanx {phalanx.__version__}\n"
 
 
-def test_a_misspelt_command_exits_with_2_and_suggests_the_right_one() -> None:
+def test_misspelled_command_exits_with_2_and_a_suggestion() -> None:
     result = run("inof")
     assert result.returncode == 2
     assert "No such command 'inof'" in result.stderr
@@ -92,7 +92,7 @@ def test_a_misspelt_command_exits_with_2_and_suggests_the_right_one() -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_a_users_mistake_is_one_line_and_exit_code_2(
+def test_user_error_is_one_line_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = typer.Typer()
@@ -110,7 +110,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(
     assert capsys.readouterr().err == "phalanx: max_grid_height must be between 1 and 30, got 40\n"
 
 
-def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = typer.Typer(pretty_exceptions_enable=False)
 
     @broken.command()
@@ -123,7 +123,7 @@ def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPa
         cli.main()
 
 
-def test_a_refused_setting_names_the_field_and_the_reason() -> None:
+def test_invalid_setting_is_reported_with_field_and_reason() -> None:
     class Settings(pydantic.BaseModel):
         steps: int = pydantic.Field(ge=1)
 
@@ -134,13 +134,13 @@ def test_a_refused_setting_names_the_field_and_the_reason() -> None:
         Settings(steps=0)
 
 
-def test_a_missing_file_is_named() -> None:
+def test_missing_file_is_reported_by_name() -> None:
     with pytest.raises(UserError) as refusal, user_errors():
         pathlib.Path("/no/such/file").read_text()
     assert str(refusal.value) == "/no/such/file: No such file or directory"
 
 
-def test_a_mounted_module_is_imported_only_when_its_command_runs() -> None:
+def test_command_module_is_imported_only_when_the_command_runs() -> None:
     app = typer.Typer(cls=lazy_group({"absent": LazyCommand("phalanx.cli.no_such_module", "Not there.")}))
 
     @app.callback()

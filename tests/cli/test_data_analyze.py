@@ -1,4 +1,4 @@
-"""`phalanx data batching`: figures in text, JSON and SVG."""
+"""`phalanx data analyze` as text, JSON and SVG."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def is_svg(path: str) -> bool:
     return ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_analyze_compares_the_buckets_with_better_ones_and_with_packing(phalanx):
+def test_analyze_compares_buckets_with_suggested_buckets_and_packing(phalanx):
     options = [
         "--bucket-edges",
         "16,32",
@@ -48,7 +48,7 @@ def test_analyze_compares_the_buckets_with_better_ones_and_with_packing(phalanx)
     assert is_svg("a.svg")
 
 
-def test_histogram_has_exactly_as_many_bars_as_asked_for(phalanx):
+def test_histogram_has_the_requested_number_of_bars(phalanx):
     result = run(phalanx, "histogram", "--bins", 3, "--width", 10, "--svg", "h.svg")
     bars = [line for line in result.out.splitlines() if "|" in line]
     assert [bar.split("|")[1] for bar in bars] == ["##########", "          ", "#         "]
@@ -57,7 +57,7 @@ def test_histogram_has_exactly_as_many_bars_as_asked_for(phalanx):
     assert is_svg("h.svg")
 
 
-def test_suggest_finds_the_edges_that_waste_nothing(phalanx):
+def test_suggest_finds_edges_without_waste(phalanx):
     result = run(phalanx, "suggest", "--num-buckets", 3, "--goal", "waste", "--svg", "s.svg")
     assert result.out.splitlines() == [
         "edges              8,16",
@@ -70,7 +70,7 @@ def test_suggest_finds_the_edges_that_waste_nothing(phalanx):
 
 
 @pytest.mark.parametrize("goal", ["waste", "balance", "memory"])
-def test_suggest_takes_every_goal_and_says_it_in_json(phalanx, goal: str):
+def test_suggest_supports_all_goals_and_json(phalanx, goal: str):
     found = json.loads(run(phalanx, "suggest", "--num-buckets", 2, "--goal", goal, "--json").out)
     assert found["optimization_goal"] == goal
     assert len(found["edges"]) == 1
@@ -86,12 +86,12 @@ def test_suggest_takes_every_goal_and_says_it_in_json(phalanx, goal: str):
         (["histogram", "--bins", "0"], "greater than or equal to 1"),
     ],
 )
-def test_bad_input_exits_with_2(phalanx, arguments: list[str], message: str):
+def test_invalid_input_exits_with_2(phalanx, arguments: list[str], message: str):
     result = run(phalanx, *arguments)
     assert (result.code, result.out) == (2, "")
     assert message in " ".join(result.err.replace("│", "").split())
 
 
-def test_every_line_fits_eighty_columns(phalanx):
+def test_output_fits_80_columns(phalanx):
     texts = [run(phalanx, *arguments).out for arguments in (["analyze"], ["histogram"], ["suggest"])]
     assert max(len(line) for text in texts for line in text.splitlines()) <= 80

@@ -37,7 +37,7 @@ def generate(phalanx, *more: object):
     )
 
 
-def test_every_batch_of_every_epoch_is_written_with_its_tokens(phalanx):
+def test_all_batches_of_all_epochs_are_written(phalanx):
     result = generate(phalanx)
     plan = load_batch_plan("plan")
     count = plan.num_batches
@@ -54,7 +54,7 @@ def test_every_batch_of_every_epoch_is_written_with_its_tokens(phalanx):
     assert len(tokens) == 12
 
 
-def test_json_says_what_was_written_and_a_second_run_changes_nothing(phalanx):
+def test_json_lists_the_written_files_and_a_second_run_changes_nothing(phalanx):
     first = generate(phalanx, "--json")
     files = {path: path.stat().st_mtime_ns for path in Path("batches").rglob("*.npz")}
     second = generate(phalanx, "--json")
@@ -63,7 +63,7 @@ def test_json_says_what_was_written_and_a_second_run_changes_nothing(phalanx):
     assert {path: path.stat().st_mtime_ns for path in Path("batches").rglob("*.npz")} == files
 
 
-def test_a_file_that_is_missing_is_written_again(phalanx):
+def test_missing_batch_file_is_written_again(phalanx):
     generate(phalanx)
     lost = next(Path("batches/epoch_1").glob("*.npz"))
     lost.unlink()
@@ -73,7 +73,7 @@ def test_a_file_that_is_missing_is_written_again(phalanx):
     assert BatchReader("batches").verify() > 0
 
 
-def test_a_plan_from_another_tokenizer_is_refused(phalanx):
+def test_plan_of_another_tokenizer_is_rejected(phalanx):
     result = generate(phalanx, "--tokenizer", "characters")
     assert (result.code, result.out) == (2, "")
     expected = load_batch_plan("plan").meta.tokenizer_hash
@@ -81,21 +81,21 @@ def test_a_plan_from_another_tokenizer_is_refused(phalanx):
     assert not Path("batches").exists()
 
 
-def test_a_dataset_that_has_changed_is_refused(phalanx):
+def test_changed_dataset_is_rejected(phalanx):
     write_dataset([f"{'abcdefghijkl'[:size]}" for size in range(2, 14)])
     result = generate(phalanx)
     assert result.code == 2
     assert "were planned: the dataset or the tokenizer has changed" in result.err
 
 
-def test_a_sample_that_the_dataset_lost_is_named(phalanx):
+def test_sample_missing_from_the_dataset_is_reported(phalanx):
     write_dataset(["a", "ab"])
     result = generate(phalanx)
     assert result.code == 2
     assert "but the dataset does not" in result.err
 
 
-def test_texts_end_in_batches_as_they_did_when_they_were_counted(phalanx):
+def test_exported_texts_have_the_counted_lengths(phalanx):
     more = ["--add-eos"]
     phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "ended.jsonl", *more)
     options = ["--token-budget", 24, "--bucket-edges", "4,8", "--max-sample-length", 16, "--overwrite"]

@@ -1,4 +1,4 @@
-"""The token commands as a group: mounted under `data`, with help that imports nothing heavy."""
+"""The group `phalanx data`: its commands, and help without heavy imports."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.stdout.splitlines()[-1] == "heavy: []"
 
 
-def test_tables_line_up_numbers_on_the_right_and_words_on_the_left() -> None:
+def test_table_aligns_numbers_right_and_text_left() -> None:
     assert format_table(["NAME", "SAMPLES", "FULL"], [["a", 12000, 0.5], ["bb", 7, 1.0]]).splitlines() == [
         "NAME  SAMPLES    FULL",
         "a      12,000  0.5000",
@@ -55,7 +55,7 @@ def test_tables_line_up_numbers_on_the_right_and_words_on_the_left() -> None:
     ]
 
 
-def test_long_facts_go_on_below_and_stay_within_eighty_columns() -> None:
+def test_long_values_are_wrapped_at_80_columns() -> None:
     lines = format_fields([("because", "word " * 30), ("n", 1000)]).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[1].startswith("         word")

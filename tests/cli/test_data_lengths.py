@@ -1,4 +1,4 @@
-"""`phalanx data lengths`: what is counted, what is printed, what is refused."""
+"""`phalanx data lengths`: counts, output and error messages."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def build(phalanx, *more: object):
     return phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "lengths.jsonl", *more)
 
 
-def test_every_sample_is_counted_and_the_tokenizer_named(phalanx):
+def test_all_samples_are_counted_and_the_tokenizer_is_shown(phalanx):
     result = build(phalanx)
     assert (result.code, result.err) == (0, "")
     assert result.out == "lengths.jsonl: 4 samples, 16 tokens (bytes)\n"
@@ -35,7 +35,7 @@ def test_every_sample_is_counted_and_the_tokenizer_named(phalanx):
     assert {line["tokenizer_hash"] for line in lines} == {ByteTokenizer().tokenizer_hash}
 
 
-def test_several_files_of_any_kind_are_counted_one_after_another(phalanx):
+def test_files_of_different_formats_are_counted_in_order(phalanx):
     Path("more.txt").write_text("four\n\nfives\n")
     result = phalanx("data", "lengths", "build", "train.jsonl", "more.txt", "-o", "lengths.jsonl")
     assert (result.code, result.err) == (0, "")
@@ -46,7 +46,7 @@ def test_several_files_of_any_kind_are_counted_one_after_another(phalanx):
     assert result.code == 2 and result.err.startswith("phalanx: no files to read")
 
 
-def test_json_tells_the_same_to_machines(phalanx):
+def test_json_contains_the_same_values(phalanx):
     assert json.loads(build(phalanx, "--json").out) == {
         "output": "lengths.jsonl",
         "samples": 4,
@@ -56,7 +56,7 @@ def test_json_tells_the_same_to_machines(phalanx):
     }
 
 
-def test_building_again_changes_nothing_and_new_samples_are_added(phalanx):
+def test_second_build_only_adds_new_samples(phalanx):
     build(phalanx)
     before = Path("lengths.jsonl").read_bytes()
     assert build(phalanx).code == 0
@@ -67,13 +67,13 @@ def test_building_again_changes_nothing_and_new_samples_are_added(phalanx):
     assert Path("lengths.jsonl").read_bytes().startswith(before)
 
 
-def test_a_binary_cache_is_chosen_by_its_suffix(phalanx):
+def test_suffix_selects_the_binary_format(phalanx):
     phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "lengths.npz")
     result = phalanx("data", "lengths", "stats", "--cache", "lengths.npz", "--json")
     assert json.loads(result.out)["total_tokens"] == 16
 
 
-def test_stats_show_how_long_samples_are(phalanx):
+def test_stats_show_sample_lengths(phalanx):
     build(phalanx)
     assert phalanx("data", "lengths", "stats", "--cache", "lengths.jsonl").out.splitlines() == [
         "cache      lengths.jsonl",
@@ -95,7 +95,7 @@ def test_stats_show_how_long_samples_are(phalanx):
     assert (figures["min_length"], figures["p75"], figures["max_length"]) == (1, 3, 10)
 
 
-def test_a_bad_row_is_named_with_file_and_line_and_code_2(phalanx):
+def test_invalid_row_is_reported_with_file_and_line(phalanx):
     with Path("train.jsonl").open("a") as file:
         file.write('{"id": "a", "text": "again"}\n')
     result = build(phalanx)
@@ -103,7 +103,7 @@ def test_a_bad_row_is_named_with_file_and_line_and_code_2(phalanx):
     assert result.err == "phalanx: train.jsonl:5: sample id 'a' is already used at train.jsonl:1\n"
 
 
-def test_a_negative_length_in_a_cache_is_named_with_its_line(phalanx):
+def test_negative_length_in_a_cache_is_reported_with_its_line(phalanx):
     build(phalanx)
     text = Path("lengths.jsonl").read_text().replace('"length":3', '"length":-3')
     Path("lengths.jsonl").write_text(text)
@@ -112,7 +112,7 @@ def test_a_negative_length_in_a_cache_is_named_with_its_line(phalanx):
     assert result.err == "phalanx: lengths.jsonl:3: length must be a positive integer, got -3\n"
 
 
-def test_a_truncated_cache_is_named_with_its_line(phalanx):
+def test_truncated_cache_is_reported_with_its_line(phalanx):
     build(phalanx)
     Path("lengths.jsonl").write_bytes(Path("lengths.jsonl").read_bytes()[:-10])
     result = phalanx("data", "lengths", "stats", "--cache", "lengths.jsonl")
@@ -120,7 +120,7 @@ def test_a_truncated_cache_is_named_with_its_line(phalanx):
     assert result.err.startswith("phalanx: lengths.jsonl:4: the last line is incomplete")
 
 
-def test_missing_files_and_an_empty_cache_are_refused(phalanx):
+def test_missing_files_and_empty_cache_are_rejected(phalanx):
     result = phalanx("data", "lengths", "build", "--dataset", "none.jsonl", "--output", "lengths.jsonl")
     assert (result.code, result.err) == (2, "phalanx: there is no dataset none.jsonl\n")
     Path("empty.jsonl").touch()
@@ -129,7 +129,7 @@ def test_missing_files_and_an_empty_cache_are_refused(phalanx):
     assert "the length cache is empty" in result.err
 
 
-def test_a_cache_of_another_tokenizer_is_not_continued(phalanx):
+def test_cache_of_another_tokenizer_is_rejected(phalanx):
     Path("lengths.jsonl").write_text('{"sample_id":"a","tokenizer_hash":"other","length":7}\n')
     result = build(phalanx)
     assert result.code == 2

@@ -1,4 +1,4 @@
-"""`phalanx data lengths build --ray`: the same cache, by a cluster of its own; refusals."""
+"""`phalanx data lengths build --ray`: the same cache as without Ray, and error messages."""
 
 import json
 from pathlib import Path
@@ -40,13 +40,13 @@ def test_ray_builds_the_same_cache_and_leaves_nothing_running(phalanx):
         (("--ray", "--split", "a"), "train.jsonl has no splits"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(phalanx, options, complaint):
+def test_conflicting_options_are_rejected(phalanx, options, complaint):
     result = build(phalanx, "lengths.jsonl", *options)
     assert (result.code, result.out) == (2, "")
     assert complaint in result.err
     assert not Path("lengths.jsonl").exists()
 
 
-def test_a_dataset_that_is_not_there_is_refused_before_ray_is_started(phalanx, tmp_path):
+def test_missing_dataset_is_rejected_before_ray_starts(phalanx, tmp_path):
     result = phalanx("data", "lengths", "build", "-d", "none.jsonl", "-o", "lengths.jsonl", "--ray")
     assert (result.code, result.err) == (2, f"phalanx: there is no dataset {tmp_path}/none.jsonl\n")

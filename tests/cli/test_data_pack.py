@@ -1,4 +1,4 @@
-"""`phalanx data pack`: packs from lengths alone, and with tokens."""
+"""`phalanx data pack` with lengths and with tokens."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def pack(phalanx, *arguments: object):
     return phalanx("data", "pack", *arguments)
 
 
-def test_lengths_alone_decide_who_shares_a_pack(phalanx):
+def test_packs_depend_only_on_lengths(phalanx):
     result = pack(phalanx, "--lengths", "lengths.jsonl", "--max-length", 7, "--output", "packs.jsonl")
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines() == [
@@ -39,7 +39,7 @@ def test_lengths_alone_decide_who_shares_a_pack(phalanx):
     ]
 
 
-def test_a_dataset_is_packed_with_its_tokens_segments_and_positions(phalanx):
+def test_packed_dataset_has_tokens_segments_and_positions(phalanx):
     options = ["--max-length", 8, "--output", "packs.npz", "--no-add-eos", "--separator", 1, "--json"]
     figures = json.loads(pack(phalanx, "--dataset", "train.jsonl", *options).out)
     assert (figures["num_rows"], figures["separator_tokens"], figures["padding_tokens"]) == (2, 2, 0)
@@ -52,7 +52,7 @@ def test_a_dataset_is_packed_with_its_tokens_segments_and_positions(phalanx):
         assert packs["loss_mask"][row].tolist() == [1] * 8
 
 
-def test_every_text_ends_when_asked_and_the_end_carries_loss(phalanx):
+def test_add_eos_appends_a_token_that_counts_in_the_loss(phalanx):
     options = ["--max-length", 8, "--output", "packs.npz", "--add-eos"]
     assert pack(phalanx, "--dataset", "train.jsonl", *options).code == 0
     with np.load("packs.npz") as packs:
@@ -64,7 +64,7 @@ def test_every_text_ends_when_asked_and_the_end_carries_loss(phalanx):
 
 
 @pytest.mark.parametrize("mode", ["best_fit_decreasing", "subset_sum", "best_fit", "first_fit", "next_fit"])
-def test_every_mode_packs_every_sample_once(phalanx, mode: str):
+def test_each_packing_mode_packs_each_sample_once(phalanx, mode: str):
     options = ["--lengths", "lengths.jsonl", "--max-length", 6, "--mode", mode, "--output", "packs.npz"]
     assert pack(phalanx, *options).code == 0
     with np.load("packs.npz") as packs:
@@ -73,14 +73,14 @@ def test_every_mode_packs_every_sample_once(phalanx, mode: str):
         assert sums.max() <= 6
 
 
-def test_overlong_samples_are_an_error_that_names_the_first(phalanx):
+def test_overlong_sample_is_reported_by_id(phalanx):
     result = pack(phalanx, "--lengths", "lengths.jsonl", "--max-length", 5, "--output", "packs.jsonl")
     assert (result.code, result.out) == (2, "")
     assert "sample 3 ('d') has 6 tokens, more than max_length 5" in result.err
     assert not Path("packs.jsonl").exists()
 
 
-def test_overlong_samples_can_be_skipped_and_are_then_listed(phalanx):
+def test_skipped_overlong_samples_are_listed(phalanx):
     options = ["--lengths", "lengths.jsonl", "--max-length", 5, "--overlong", "skip", "--output", "p.jsonl"]
     assert pack(phalanx, *options).out.splitlines()[-1] == "skipped: 1 samples longer than 5: d"
     assert json.loads(pack(phalanx, *options, "--json").out)["skipped"] == ["d"]
@@ -108,7 +108,7 @@ def test_overlong_samples_can_be_split(phalanx):
         (["--lengths", "lengths.jsonl", "--output", "no/p.npz"], "the folder"),
     ],
 )
-def test_bad_input_is_one_line_and_code_2(phalanx, arguments: list[str], message: str):
+def test_invalid_input_exits_with_one_line_and_code_2(phalanx, arguments: list[str], message: str):
     result = pack(phalanx, *arguments)
     assert (result.code, result.out) == (2, "")
     assert message in result.err
@@ -121,7 +121,7 @@ CHAT = [
 ]
 
 
-def test_fine_tuning_data_becomes_a_folder_of_batches(phalanx):
+def test_chat_data_is_packed_into_batch_files(phalanx):
     from phalanx.data import BatchReader, load_batch_plan
 
     Path("chat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in CHAT))
@@ -159,7 +159,7 @@ def test_fine_tuning_data_becomes_a_folder_of_batches(phalanx):
         assert result.code == 2 and message in result.err
 
 
-def test_every_choice_of_fine_tuning_data_is_a_flag(phalanx):
+def test_tokenization_settings_are_flags(phalanx):
     Path("p.jsonl").write_text('{"prompt": "abc", "completion": "de"}\n{"prompt": "a", "completion": "b"}\n')
     flags = (
         "--loss",
@@ -180,7 +180,7 @@ def test_every_choice_of_fine_tuning_data_is_a_flag(phalanx):
     assert (found["skipped"], found["samples"], found["loss_tokens"], found["batches"]) == (["0"], 1, 2, 2)
 
 
-def test_several_files_are_packed_together_and_workers_are_for_files(phalanx):
+def test_several_files_are_packed_together_with_workers(phalanx):
     Path("more.jsonl").write_text('{"id": "e", "text": "ab"}\n')
     options = ["--max-length", 16, "--out", "packed", "--workers", 2, "--json"]
     assert json.loads(pack(phalanx, "train.jsonl", "more.jsonl", *options).out)["samples"] == 5

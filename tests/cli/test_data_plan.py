@@ -1,4 +1,4 @@
-"""`phalanx data plan`: plans on disk, what is printed about them, and what fails verification."""
+"""`phalanx data plan`: saved plans, output and verification."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write_lengths(lengths: dict[str, int], tokenizer: str = "words") -> None:
+def write_lengths(lengths: dict[str, int], tokenizer: str = "message") -> None:
     rows = [{"sample_id": name, "tokenizer_hash": tokenizer, "length": n} for name, n in lengths.items()]
     Path("lengths.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -26,7 +26,7 @@ def build(phalanx, *more: object):
     return phalanx("data", "plan", "build", "--lengths", "lengths.jsonl", "--output", "plan", *options, *more)
 
 
-def test_a_predictable_plan_pads_to_the_buckets(phalanx):
+def test_predictable_plan_pads_to_bucket_edges(phalanx):
     result = build(phalanx, "--predictable", "--seed", 7)
     assert (result.code, result.err) == (0, "")
     plan = load_batch_plan("plan")
@@ -43,7 +43,7 @@ def test_a_predictable_plan_pads_to_the_buckets(phalanx):
     ]
 
 
-def test_the_seed_counts_in_both_modes(phalanx):
+def test_seed_changes_the_plan_in_both_modes(phalanx):
     prints = set()
     for number, options in enumerate(
         (["--seed", 1], ["--seed", 2], ["--seed", 1, "--predictable"], ["--seed", 2, "--predictable"])
@@ -53,11 +53,11 @@ def test_the_seed_counts_in_both_modes(phalanx):
         assert len(prints) == number + 1
 
 
-def test_every_setting_reaches_the_plan(phalanx):
+def test_all_settings_are_passed_to_the_plan(phalanx):
     options = ["--epochs", 2, "--drop-last", "--pool-batches", 3, "--dataset-hash", "corpus"]
     packing = ["--pack", "--max-length", 100, "--pack-mode", "first_fit", "--overlong", "skip"]
     meta = json.loads(build(phalanx, "--json", *options, *packing).out)["meta"]
-    assert (meta["num_epochs"], meta["dataset_hash"], meta["tokenizer_hash"]) == (2, "corpus", "words")
+    assert (meta["num_epochs"], meta["dataset_hash"], meta["tokenizer_hash"]) == (2, "corpus", "message")
     batching = meta["batching"]
     assert batching["mode"] == "throughput"
     assert (batching["drop_last"], batching["pool_batches"]) == (True, 3)
@@ -78,7 +78,7 @@ def test_skipped_samples_are_reported_with_the_reason(phalanx):
     ]
 
 
-def test_a_plan_that_is_there_is_replaced_only_when_asked(phalanx):
+def test_existing_plan_is_replaced_only_with_the_flag(phalanx):
     build(phalanx)
     before = load_batch_plan("plan").fingerprint
     result = build(phalanx, "--seed", 5)
@@ -102,7 +102,7 @@ def test_a_plan_that_is_there_is_replaced_only_when_asked(phalanx):
         (["--pack", "--max-length", 60], "more than the packing max_length 60"),
     ],
 )
-def test_bad_settings_are_one_line_and_code_2(phalanx, options: list[object], message: str):
+def test_invalid_settings_exit_with_one_line_and_code_2(phalanx, options: list[object], message: str):
     result = build(phalanx, *options)
     assert (result.code, result.out) == (2, "")
     assert message in result.err
@@ -110,7 +110,7 @@ def test_bad_settings_are_one_line_and_code_2(phalanx, options: list[object], me
     assert not Path("plan").exists()
 
 
-def test_info_shows_a_ranks_part_and_its_first_batches(phalanx):
+def test_info_shows_the_share_and_first_batches_of_a_rank(phalanx):
     build(phalanx, "--predictable")
     out = phalanx("data", "plan", "info", "--plan", "plan", "--rank", 1, "--world-size", 4, "-n", 2).out
     assert "rank 1 of 4, split" in out
@@ -131,14 +131,14 @@ def test_info_shows_a_ranks_part_and_its_first_batches(phalanx):
         (["--rank", 4, "--world-size", 4], "rank must be between 0 and 3, got 4"),
     ],
 )
-def test_info_refuses_ranks_that_do_not_exist(phalanx, options: list[object], message: str):
+def test_info_rejects_unknown_ranks(phalanx, options: list[object], message: str):
     build(phalanx)
     result = phalanx("data", "plan", "info", "--plan", "plan", *options)
     assert result.code == 2
     assert message in result.err
 
 
-def test_a_folder_that_is_no_plan_is_refused(phalanx):
+def test_folder_without_a_plan_is_rejected(phalanx):
     Path("empty").mkdir()
     result = phalanx("data", "plan", "info", "--plan", "empty")
     assert result.code == 2
@@ -149,7 +149,7 @@ def verify(phalanx, *more: object):
     return phalanx("data", "plan", "verify", "--plan", "plan", "--lengths", "lengths.jsonl", *more)
 
 
-def test_a_plan_that_comes_out_the_same_is_verified(phalanx):
+def test_reproducible_plan_passes_verification(phalanx):
     build(phalanx, "--epochs", 2)
     result = verify(phalanx)
     plan = load_batch_plan("plan")
@@ -159,7 +159,7 @@ def test_a_plan_that_comes_out_the_same_is_verified(phalanx):
     assert json.loads(verify(phalanx, "--json").out) == {"verified": True, "fingerprint": plan.fingerprint}
 
 
-def test_a_changed_length_fails_verification_with_code_1_and_the_first_batch_that_differs(phalanx):
+def test_changed_length_fails_verification_with_the_first_different_batch(phalanx):
     build(phalanx, "--predictable")
     write_lengths({f"s{row}": 10 * (1 + row % 10) + (row == 3) for row in range(40)})
     result = verify(phalanx)
@@ -172,7 +172,7 @@ def test_a_changed_length_fails_verification_with_code_1_and_the_first_batch_tha
     assert (found["verified"], found["cause"], found["batch"]) == (False, "lengths", place)
 
 
-def test_a_plan_changed_on_disk_is_rejected(phalanx):
+def test_plan_changed_on_disk_is_rejected(phalanx):
     build(phalanx, "--predictable")
     path = Path("plan/batch.plan")
     data = bytearray(path.read_bytes())
@@ -209,7 +209,7 @@ def test_shards_are_disjoint_complete_and_equal(phalanx, balance: tuple[str, ...
 
 
 @pytest.mark.parametrize("width", [(), ("--d-model", 512)])
-def test_a_shard_is_verified_however_it_was_balanced(phalanx, width: tuple[object, ...]):
+def test_shards_are_verified_with_any_balancing(phalanx, width: tuple[object, ...]):
     build(phalanx)
     options = ["--world-size", 3, "--balance", *width]
     assert phalanx("data", "plan", "shard", "--plan", "plan", "--output", "shards", *options).code == 0
@@ -221,7 +221,7 @@ def test_a_shard_is_verified_however_it_was_balanced(phalanx, width: tuple[objec
         assert json.loads(shown.out)["fingerprint"] == load_batch_plan(f"shards/rank_{rank}").fingerprint
 
 
-def test_shards_say_in_json_what_each_rank_has(phalanx):
+def test_json_lists_the_shards_of_all_ranks(phalanx):
     build(phalanx)
     options = ["--world-size", 2, "--output", "shards", "--policy", "drop", "--json"]
     found = json.loads(phalanx("data", "plan", "shard", "--plan", "plan", *options).out)
@@ -230,7 +230,7 @@ def test_shards_say_in_json_what_each_rank_has(phalanx):
     assert found["slowest_over_ideal"][0] >= 1
 
 
-def test_shards_that_cannot_be_dealt_leave_nothing_behind(phalanx):
+def test_failed_sharding_leaves_no_files(phalanx):
     write_lengths({"only": 10})
     build(phalanx)
     options = ["--world-size", 2, "--output", "shards", "--policy", "drop"]
@@ -240,7 +240,7 @@ def test_shards_that_cannot_be_dealt_leave_nothing_behind(phalanx):
     assert sorted(path.name for path in Path().iterdir()) == ["lengths.jsonl", "plan"]
 
 
-def test_every_line_fits_eighty_columns(phalanx):
+def test_output_fits_80_columns(phalanx):
     write_lengths({f"s{row}": 10 * (1 + row % 10) for row in range(40)} | {"long": 5000})
     outputs = [build(phalanx, "--epochs", 2).out]
     outputs.append(phalanx("data", "plan", "info", "--plan", "plan", "-n", 5).out)

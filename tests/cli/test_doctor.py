@@ -27,7 +27,7 @@ def doctor(*paths: Path) -> tuple[int, list[str]]:
     return outcome.exit_code, outcome.output.splitlines()
 
 
-def test_every_part_of_an_intact_run_is_ok(run: Path) -> None:
+def test_all_parts_of_an_intact_run_are_ok(run: Path) -> None:
     code, lines = doctor(run)
     assert code == 0
     assert lines[0] == f"{run}: OK, run: descent, finished, 6 updates"
@@ -51,15 +51,15 @@ def test_pipes_are_reported_without_reading_them(run: Path) -> None:
     lines = run / "batch_metrics.jsonl"
     lines.rename(run / "kept")
     os.mkfifo(lines)
-    code, said = doctor(run)
+    code, printed = doctor(run)
     with pytest.raises(ValueError, match=r"batch_metrics\.jsonl is not a regular file"):
         list(read_records(lines))
     (run / "kept").replace(lines)
     assert code == 1
-    assert f"{lines}: CORRUPT JSON Lines: it is neither a file nor a folder" in said
+    assert f"{lines}: CORRUPT JSON Lines: it is neither a file nor a folder" in printed
 
 
-def test_an_unknown_folder_is_checked_as_arc_tasks(tmp_path: Path) -> None:
+def test_unknown_folder_is_checked_as_arc_tasks(tmp_path: Path) -> None:
     code, lines = doctor(tmp_path)
     assert (code, lines) == (1, [f"{tmp_path}: CORRUPT ARC tasks: {tmp_path}: no JSON files in it"])
 

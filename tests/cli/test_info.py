@@ -57,9 +57,9 @@ def test_environments_are_listed_with_version_and_description() -> None:
     listed = CliRunner().invoke(app, ["info", "--environments"]).output
     assert re.search(r"^arc-v2 +2  ARC grid puzzles", listed, re.MULTILINE)
     assert re.search(r"^proofs-v1 +1  proof search", listed, re.MULTILINE)
-    told = json.loads(CliRunner().invoke(app, ["info", "--environments", "--json"]).output)
-    assert {"arc-v2", "proofs-v1"} <= {one["id"] for one in told}
-    assert all(set(one) == {"id", "version", "description"} for one in told)
+    found = json.loads(CliRunner().invoke(app, ["info", "--environments", "--json"]).output)
+    assert {"arc-v2", "proofs-v1"} <= {one["id"] for one in found}
+    assert all(set(one) == {"id", "version", "description"} for one in found)
 
 
 def test_either_instruction_set_or_reason_is_given() -> None:

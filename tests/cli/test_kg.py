@@ -1,4 +1,4 @@
-"""`phalanx kg`: what it prints, what it writes, and how it refuses."""
+"""`phalanx kg`: output, written files and error messages."""
 
 import json
 
@@ -15,7 +15,7 @@ def no_path(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two neighbours of a neighbour, a leak, and a depth file with two wrong lines of four."""
+    """Write a small knowledge base with a leaked query and a depth file with two wrong lines of four."""
     files = {
         "train.txt": "near(a,b).\nnear(b,c).\nin(c,east).\nin(d,east).\n",
         "test.txt": "in(b,east).\nin(a,east).\nin(d,east).\nnear(d,a).\n",
@@ -28,14 +28,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_the_built_in_knowledge_base_is_listed(phalanx):
+def test_builtin_knowledge_base_is_listed(phalanx):
     result = phalanx("kg", "list")
     assert (result.code, result.err) == (0, "")
     assert " ".join(result.out.splitlines()[0].split()) == "NAME ENTITIES PREDICATES RULES FACTS VALID TEST"
     assert result.out.splitlines()[1].split()[0] == "generated"
 
 
-def test_the_knowledge_bases_of_a_folder_are_listed(phalanx, folder):
+def test_knowledge_bases_in_a_folder_are_listed(phalanx, folder):
     assert phalanx("kg", "list", folder).out.splitlines()[1:] == [
         "places         5           2      1      4      0     4"
     ]
@@ -55,7 +55,7 @@ def test_show_counts_and_reports_leaks(phalanx, folder):
     assert found["rule_lines"] == ["r1:1.0:near(X,Y), in(Y,Z) -> in(X,Z)"]
 
 
-def test_depths_are_counted_and_the_wrong_ones_of_the_file_named(phalanx, folder):
+def test_depths_are_counted_and_wrong_ones_reported(phalanx, folder):
     result = phalanx("kg", "depths", folder / "places")
     assert result.code == 0
     assert result.out.splitlines() == [
@@ -71,7 +71,7 @@ def test_depths_are_counted_and_the_wrong_ones_of_the_file_named(phalanx, folder
     ]
 
 
-def test_a_check_fails_where_a_depth_is_wrong_and_passes_once_it_is_mended(phalanx, folder):
+def test_check_fails_until_wrong_depths_are_corrected(phalanx, folder):
     command = ("kg", "depths", folder / "places", "--check")
     assert phalanx(*command).code == 1
     file = folder / "places/test_depths.txt"
@@ -83,18 +83,18 @@ def test_a_check_fails_where_a_depth_is_wrong_and_passes_once_it_is_mended(phala
     assert phalanx(*command, "--max-depth", 3).code == 0
 
 
-def test_depths_as_json(phalanx, folder):
+def test_depths_are_printed_as_json(phalanx, folder):
     found = json.loads(phalanx("kg", "depths", folder / "places", "--max-depth", 5, "--json").out)
     assert found["depths"] == {"-1": 2, "2": 1, "4": 1}
     assert found["wrong"][0] == {"atom": "in(a,east)", "given": -1, "exact": 4}
 
 
-def test_training_queries_are_proved_without_themselves(phalanx, folder):
+def test_training_queries_are_not_proved_by_themselves(phalanx, folder):
     out = phalanx("kg", "depths", folder / "places", "--split", "train").out
     assert out.splitlines() == ["DEPTH      QUERIES", "none to 6        4"]
 
 
-def test_a_generated_knowledge_base_is_written_whole_and_reads_back(phalanx, tmp_path):
+def test_generated_knowledge_base_round_trips(phalanx, tmp_path):
     out = tmp_path / "families"
     options = ("--families", 2, "--generations", 3, "--seed", 7)
     result = phalanx("kg", "generate", "--out", out, *options)
@@ -120,21 +120,21 @@ def test_a_generated_knowledge_base_is_written_whole_and_reads_back(phalanx, tmp
         ),
     ],
 )
-def test_mistakes_are_told_in_one_line(phalanx, folder, arguments, complaint):
+def test_errors_are_one_line(phalanx, folder, arguments, complaint):
     result = phalanx("kg", *(argument.replace("{}", str(folder)) for argument in arguments))
     assert result.code == 2
     assert complaint in result.err
     assert result.err.count("\n") == 1
 
 
-def test_a_malformed_line_is_named(phalanx, folder):
+def test_malformed_line_is_reported_by_number(phalanx, folder):
     (folder / "places/rules.txt").write_text("near(X,Y)\n")
     result = phalanx("kg", "show", folder / "places")
     assert result.code == 2
     assert "rules.txt:1: 'near(X,Y)' is not a rule" in result.err
 
 
-def test_depths_that_are_not_settled_in_time_are_told_and_not_written(phalanx, tmp_path):
+def test_depths_unknown_at_the_time_limit_are_reported_and_not_written(phalanx, tmp_path):
     out = tmp_path / "depths.txt"
     result = phalanx("kg", "depths", "--max-seconds", 0, "--out", out)
     assert result.code == 0 and "undecided       40" in result.out

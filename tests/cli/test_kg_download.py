@@ -1,4 +1,4 @@
-"""Public knowledge bases: fetched from a server, made alike, checked by digest, and refused in words."""
+"""`phalanx kg download`: conversion, digests and error messages."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ SHARED = Path(__file__).parents[2].parent / "shared/data"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files, and says nothing of it."""
+    """Serves files without logging."""
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -38,7 +38,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 @pytest.fixture
 def kinship(served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """Three published files with the relation first, line ends of Windows, and no last one; the mirror."""
+    """Serve three files with the relation first, Windows line ends and no final line end."""
     host, folder = served
     place = folder / DATASETS["kinship"].path
     place.mkdir(parents=True)
@@ -54,7 +54,7 @@ def kinship(served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path:
     return host
 
 
-def test_a_knowledge_base_is_fetched_and_made_alike(
+def test_downloaded_knowledge_base_is_converted(
     kinship: str, tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     done = phalanx("kg", "download", "kinship", "--to", tmp_path / "data", "--host", kinship)
@@ -66,7 +66,7 @@ def test_a_knowledge_base_is_fetched_and_made_alike(
     assert (again.code, "already exists; remove it" in again.err) == (2, True)
 
 
-def test_another_version_is_refused_unless_it_is_asked_for(
+def test_other_version_is_rejected_without_the_flag(
     kinship: str, served: tuple[str, Path], tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     (served[1] / DATASETS["kinship"].path / "test.txt").write_text("uncle\tcid\tann\n")
@@ -79,7 +79,7 @@ def test_another_version_is_refused_unless_it_is_asked_for(
     assert (tmp_path / "kg-standard/kinship/test.txt").read_text() == "cid\tuncle\tann\n"
 
 
-def test_what_is_not_there_leaves_nothing(
+def test_failed_download_leaves_no_files(
     served: tuple[str, Path], tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     missing = phalanx("kg", "download", "umls", "--to", tmp_path, "--host", served[0])
@@ -89,7 +89,7 @@ def test_what_is_not_there_leaves_nothing(
     assert (unknown.code, "unknown dataset 'atlantis'" in unknown.err) == (2, True)
 
 
-def test_all_are_listed_with_their_folders(phalanx: Callable[..., Any]) -> None:
+def test_datasets_are_listed_with_their_folders(phalanx: Callable[..., Any]) -> None:
     lines = phalanx("kg", "download").out.splitlines()
     assert len(lines) == 1 + len(DATASETS)
     assert any(line.split()[:2] == ["deepprooflog/family", "data/kg/family"] for line in lines)
@@ -98,5 +98,5 @@ def test_all_are_listed_with_their_folders(phalanx: Callable[..., Any]) -> None:
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the published files themselves")
 @pytest.mark.parametrize("name", [name for name in DATASETS if name != "fb15k-237"])
-def test_the_digests_are_those_of_the_published_files(name: str) -> None:
+def test_digests_match_the_published_files(name: str) -> None:
     assert folder_digest(dataset_folder(name, SHARED)) == DATASETS[name].digest

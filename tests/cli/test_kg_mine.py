@@ -20,7 +20,7 @@ def folder(tmp_path):
     return base
 
 
-def test_rules_are_mined_written_and_ranked_by(phalanx, folder):
+def test_rules_are_mined_saved_and_evaluated(phalanx, folder):
     out = folder / "rules.txt"
     result = phalanx("kg", "mine", folder, "max_length=2", "--out", out, "--threads", 1, "--evaluate", "test")
     assert result.code == 0
@@ -39,7 +39,7 @@ def test_rules_are_mined_written_and_ranked_by(phalanx, folder):
     assert record["mode"] == "2 rules, noisyor"
 
 
-def test_without_a_file_the_best_rules_are_shown(phalanx, folder):
+def test_best_rules_are_printed_without_an_output_file(phalanx, folder):
     result = phalanx(
         "kg", "mine", folder, "constant_rules=false", "confidence_smoothing=0", "--max-seconds", 20
     )
@@ -47,7 +47,7 @@ def test_without_a_file_the_best_rules_are_shown(phalanx, folder):
 
 
 @pytest.mark.slow
-def test_an_embedding_ranks_too(phalanx, folder, tmp_path):
+def test_embedding_is_evaluated(phalanx, folder, tmp_path):
     run = tmp_path / "kge"
     trained = phalanx(
         "train", "kge", f"dataset={folder}", "model.embedding_dim=4", "num_epochs=1", "--out", run
@@ -60,7 +60,7 @@ def test_an_embedding_ranks_too(phalanx, folder, tmp_path):
     assert set(json.loads(result.out)["selected"]) == {"valid_mrr", "learning", "kge_weight"}
 
 
-def test_a_network_is_learned_written_and_read_again(phalanx, folder, tmp_path):
+def test_path_network_is_trained_saved_and_loaded(phalanx, folder, tmp_path):
     file = tmp_path / "network.npz"
     settings = ("num_layers=1", "num_epochs=20", "batch_size=4")
     options = ("--evaluate", "test", "--threads", 1)
@@ -74,34 +74,34 @@ def test_a_network_is_learned_written_and_read_again(phalanx, folder, tmp_path):
     assert refused.code == 2 and "already exists, so settings have no effect" in refused.err
 
 
-def test_a_higher_power_is_nearer_to_the_maximum(phalanx, folder):
+def test_higher_power_is_closer_to_the_maximum(phalanx, folder):
     result = phalanx(
         "kg", "mine", folder, "--evaluate", "test", "--aggregation", "power", "--power", 6, "--json"
     )
     assert result.code == 0 and json.loads(result.out)["mrr"] == 1.0, result.err
 
 
-def test_mistakes_are_told(phalanx, folder, tmp_path):
+def test_errors_are_reported(phalanx, folder, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "train.txt").write_text("")
-    for arguments, said in (
+    for arguments, output in (
         ((empty,), "has no triples to mine rules from"),
         ((tmp_path / "nowhere",), "nowhere"),
         ((folder, "max_lenght=3"), "max_lenght"),
         ((folder, "length=3"), "length was renamed to max_length"),
     ):
         result = phalanx("kg", "mine", *arguments)
-        assert result.code == 2 and said in result.err, result.err
+        assert result.code == 2 and output in result.err, result.err
 
 
-def test_one_fact_gives_no_rules(phalanx, tmp_path):
+def test_single_fact_has_no_rules(phalanx, tmp_path):
     (tmp_path / "one.txt").write_text("p(a,b).\n")
     result = phalanx("kg", "mine", tmp_path / "one.txt")
     assert (result.code, result.out) == (0, "0 rules from 1 fact: 0 paths and 0 with constants\n")
 
 
-def test_a_question_is_answered_with_proofs_and_pictures(phalanx, folder, tmp_path):
+def test_query_is_answered_with_proofs_and_images(phalanx, folder, tmp_path):
     result = phalanx(
         "kg",
         "query",
@@ -124,21 +124,21 @@ def test_a_question_is_answered_with_proofs_and_pictures(phalanx, folder, tmp_pa
     )
 
 
-def test_given_rules_answer_and_facts_can_be_left_out(phalanx, folder, tmp_path):
+def test_query_with_given_rules_and_excluded_facts(phalanx, folder, tmp_path):
     (tmp_path / "r.txt").write_text("r:0.25:has(Y,X) -> in(X,Y)\n")
-    told = phalanx("kg", "query", folder, "in(b1,X)", "--rules", tmp_path / "r.txt", "--json")
-    (answer,) = json.loads(told.out)["answers"]
+    found = phalanx("kg", "query", folder, "in(b1,X)", "--rules", tmp_path / "r.txt", "--json")
+    (answer,) = json.loads(found.out)["answers"]
     assert (answer["atom"], answer["fact"], answer["confidence"]) == ("in(b1,a1)", True, 0.25)
     none = phalanx("kg", "query", folder, "in(b1,X)", "--rules", tmp_path / "r.txt", "--exclude-facts")
     assert (none.code, none.out) == (1, "in(b1,X): no answer\n")
 
 
-def test_an_unknown_relation_is_told(phalanx, folder):
+def test_unknown_relation_is_reported(phalanx, folder):
     result = phalanx("kg", "query", folder, "inn(b1,X)")
     assert result.code == 2 and "no predicate 'inn'" in result.err and "'in'" in result.err
 
 
-def test_ties_are_ranked_as_asked(phalanx, folder):
+def test_tie_rule_can_be_chosen(phalanx, folder):
     rules = folder / "rules.txt"
     rules.write_text("r1:1.0:in(Y,X) -> has(X,Y)\n")  # scores all answers to in(b7,?) and in(?,a7) alike
     found = {}

@@ -1,4 +1,4 @@
-"""`phalanx prove`: trees, pictures, answers, and what it says where there is no proof."""
+"""`phalanx prove`: proof trees, images, answers and failures."""
 
 import json
 
@@ -23,7 +23,7 @@ def folder(tmp_path):
     return base
 
 
-def test_a_proof_is_printed_as_a_tree(phalanx, folder):
+def test_proof_is_printed_as_a_tree(phalanx, folder):
     result = phalanx("prove", "aunt(eve,cat)", "--data", folder)
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines() == [
@@ -40,7 +40,7 @@ def test_a_proof_is_printed_as_a_tree(phalanx, folder):
     ]
 
 
-def test_a_proof_is_drawn(phalanx, folder, tmp_path):
+def test_proof_is_drawn_as_svg(phalanx, folder, tmp_path):
     out = tmp_path / "proof.svg"
     result = phalanx("prove", "aunt(eve,cat)", "--data", folder, "--out", out)
     assert result.out.splitlines()[-1] == str(out)
@@ -49,12 +49,12 @@ def test_a_proof_is_drawn(phalanx, folder, tmp_path):
     assert "brother(dan,bob)" in picture and "proved in 4 steps" in picture
 
 
-def test_a_fact_is_proved_without_itself(phalanx, folder):
+def test_fact_is_not_proved_by_itself(phalanx, folder):
     lines = phalanx("prove", "aunt(ann,kim).", "--data", folder).out.splitlines()
     assert lines[:2] == ["aunt(ann,kim) is a fact; proved without it.", "aunt(ann,kim)  2 steps"]
 
 
-def test_a_query_with_variables_lists_its_answers(phalanx, folder, tmp_path):
+def test_query_with_variables_lists_its_answers(phalanx, folder, tmp_path):
     result = phalanx("prove", "aunt(X,kim)", "--data", folder, "--out", tmp_path / "a.svg")
     assert result.code == 0
     heads = [line for line in result.out.splitlines() if line.startswith("aunt(")]
@@ -66,7 +66,7 @@ def test_a_query_with_variables_lists_its_answers(phalanx, folder, tmp_path):
     assert one.splitlines()[-1] == "There are more answers; show them with --limit 2."
 
 
-def test_several_proofs_of_one_query_are_shown_when_asked_for(phalanx, folder):
+def test_several_proofs_can_be_shown(phalanx, folder):
     with (folder / "train.txt").open("a") as file:
         file.write("sister(ann,tom).\nparent(tom,cat).\n")
     out = phalanx("prove", "aunt(ann,cat)", "--data", folder, "--limit", 5).out
@@ -74,7 +74,7 @@ def test_several_proofs_of_one_query_are_shown_when_asked_for(phalanx, folder):
     assert "Z = bob" in out and "Z = tom" in out
 
 
-def test_without_a_proof_the_exit_code_is_1_and_the_reason_is_given(phalanx, folder):
+def test_unprovable_query_exits_with_1_and_the_reason(phalanx, folder):
     result = phalanx("prove", "aunt(eve,bob)", "--data", folder)
     assert result.code == 1
     assert result.out.splitlines() == [
@@ -90,7 +90,7 @@ def test_without_a_proof_the_exit_code_is_1_and_the_reason_is_given(phalanx, fol
     ]  # fmt: skip
 
 
-def test_a_fact_can_be_left_out(phalanx, folder):
+def test_fact_can_be_excluded(phalanx, folder):
     command = ("prove", "aunt(ann,cat)", "--data", folder)
     assert phalanx(*command).code == 0
     assert phalanx(*command, "--without-fact", "sister(ann,bob)").code == 1
@@ -100,7 +100,7 @@ def test_a_fact_can_be_left_out(phalanx, folder):
     )  # fmt: skip
 
 
-def test_proofs_as_json(phalanx, folder):
+def test_proofs_are_printed_as_json(phalanx, folder):
     found = json.loads(phalanx("prove", "aunt(ann,cat)", "--data", folder, "--json").out)
     assert found["proofs"] == [
         {
@@ -132,20 +132,20 @@ def test_proofs_as_json(phalanx, folder):
         (("aunt(ann,cat)", "--out", "/no/such/folder/a.svg"), "/no/such/folder"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(phalanx, folder, arguments, complaint):
+def test_errors_are_one_line_and_exit_code_2(phalanx, folder, arguments, complaint):
     result = phalanx("prove", *arguments, "--data", folder)
     assert result.code == 2
     assert complaint in result.err and result.err.count("\n") == 1
 
 
-def test_without_data_the_generated_knowledge_base_is_used(phalanx):
+def test_generated_knowledge_base_is_the_default(phalanx):
     result = phalanx("prove", "aunt(X,Y)", "--limit", 1)
     assert result.code == 0
     assert result.out.startswith("aunt(")
     assert phalanx("prove", "aunt(5,76)").code == 2
 
 
-def test_a_search_that_runs_out_of_time_says_so(phalanx, folder):
+def test_search_reports_its_time_limit(phalanx, folder):
     result = phalanx("prove", "aunt(eve,cat)", "--data", folder, "--max-seconds", 0)
     assert result.code == 1
     assert result.out == "aunt(eve,cat): no proof within 0 s\n"
@@ -155,13 +155,13 @@ def test_a_search_that_runs_out_of_time_says_so(phalanx, folder):
     assert json.loads(phalanx("prove", "aunt(eve,cat)", "--data", folder, "--json").out)["complete"]
 
 
-def test_a_mistyped_constant_is_an_error_and_no_variable(phalanx, folder):
+def test_misspelled_constant_is_not_a_variable(phalanx, folder):
     result = phalanx("prove", "aunt(Eve,X)", "--data", folder)
     assert result.code == 2
     assert "no constant 'Eve' in this knowledge base (in aunt(Eve,X)); did you mean 'eve'?" in result.err
 
 
-def test_names_of_any_kind_can_be_asked_for(phalanx, tmp_path):
+def test_names_with_special_characters_can_be_queried(phalanx, tmp_path):
     (tmp_path / "train.txt").write_text("New York\tis in\tU.S. (mainland)\n")
     (tmp_path / "rules.txt").write_text("has(Y,X) :- 'is in'(X,Y).\n")
     result = phalanx("prove", "has('U.S. (mainland)',X)", "--data", tmp_path)

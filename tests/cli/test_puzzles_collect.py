@@ -53,7 +53,7 @@ def samples(path: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in sample.items() if name != "timestamp"} for sample in read]
 
 
-def test_a_collection_holds_every_move_of_every_episode_in_order(collected: Path) -> None:
+def test_collection_contains_all_moves_in_order(collected: Path) -> None:
     found = samples(collected)
     indices = [int(sample["episode_id"].rpartition("_")[2]) for sample in found]
     assert indices == sorted(indices) and set(indices) == set(range(8))
@@ -68,7 +68,7 @@ def test_a_collection_holds_every_move_of_every_episode_in_order(collected: Path
 @pytest.mark.parametrize(
     "where", ["in a line", "between the moves of an episode", "between episodes", "nothing"]
 )
-def test_a_killed_collection_is_resumed_to_the_same_samples(
+def test_killed_collection_resumes_to_the_same_samples(
     where: str, collected: Path, port: int, tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     lines = collected.read_bytes().splitlines(keepends=True)
@@ -84,7 +84,7 @@ def test_a_killed_collection_is_resumed_to_the_same_samples(
     assert samples(out) == samples(collected)
 
 
-def test_a_finished_collection_is_left_as_it_is(
+def test_finished_collection_is_not_changed(
     collected: Path, phalanx: Callable[..., Any], tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy.jsonl"
@@ -96,16 +96,16 @@ def test_a_finished_collection_is_left_as_it_is(
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("changed", "message"),
     [
         (("--seed", "5"), "which these games, difficulties and seed do not give"),
         (("--games", "lights"), "which these games, difficulties and seed do not give"),
         (("--max-steps", "2"), "now gives other samples; the tokenizer, --max-steps or the server differ"),
     ],
 )
-def test_other_settings_do_not_resume_a_collection(
+def test_collection_does_not_resume_with_other_settings(
     changed: tuple[str, ...],
-    words: str,
+    message: str,
     collected: Path,
     port: int,
     tmp_path: Path,
@@ -114,16 +114,18 @@ def test_other_settings_do_not_resume_a_collection(
     out = tmp_path / "samples.jsonl"
     out.write_bytes(collected.read_bytes())
     result = phalanx(*COLLECT, "--port", port, "--out", out, "--resume", "--episodes", 9, *changed)
-    assert result.code == 2 and words in " ".join(result.err.split())
+    assert result.code == 2 and message in " ".join(result.err.split())
     assert out.read_bytes() == collected.read_bytes()
 
 
-def test_a_file_is_not_overwritten_without_being_asked(collected: Path, phalanx: Callable[..., Any]) -> None:
+def test_existing_file_is_overwritten_only_with_the_flag(
+    collected: Path, phalanx: Callable[..., Any]
+) -> None:
     result = phalanx(*COLLECT, "--out", collected)
     assert result.code == 2 and "exists; continue it with --resume" in result.err
 
 
-def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(port: int, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_complete_episodes_and_prints_how_to_resume(port: int, tmp_path: Path) -> None:
     out = tmp_path / "samples.jsonl"
     command = [sys.executable, "-m", "phalanx", *COLLECT, "--port", str(port), "--out", str(out)]
     running = subprocess.Popen([*command, "--episodes", "100000"], stderr=subprocess.PIPE, text=True)
@@ -143,7 +145,7 @@ def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(port: int, tmp_path:
     assert found[-1]["step_index"] == found[-1]["total_steps"] - 1
 
 
-def test_a_game_is_watched_to_its_end(port: int, phalanx: Callable[..., Any]) -> None:
+def test_game_is_shown_until_it_ends(port: int, phalanx: Callable[..., Any]) -> None:
     result = phalanx(
         "play", "puzzle_server:lights", "--seed", 42, "--pause", 0, "--host", "127.0.0.1", "--port", port
     )
@@ -152,7 +154,7 @@ def test_a_game_is_watched_to_its_end(port: int, phalanx: Callable[..., Any]) ->
     assert "solved in 3 moves by 3 hints" in result.out
 
 
-def test_logic_grid_is_watched_until_the_server_refuses(port: int, phalanx: Callable[..., Any]) -> None:
+def test_logic_grid_is_shown_until_the_server_rejects_a_move(port: int, phalanx: Callable[..., Any]) -> None:
     result = phalanx("play", "puzzle_server:logic", "--pause", 0, "--host", "127.0.0.1", "--port", port)
     assert result.code == 1
     assert "refuses every move of Logic Grid" in " ".join(result.out.split())
@@ -162,7 +164,7 @@ def test_logic_grid_is_watched_until_the_server_refuses(port: int, phalanx: Call
     "command",
     [("play", "puzzle_server:sudko"), ("puzzles", "collect", "--games", "sudko", "--out", "x.jsonl")],
 )
-def test_an_unknown_game_is_named_with_the_nearest_one(
+def test_unknown_game_gets_a_suggestion(
     command: tuple[str, ...],
     port: int,
     tmp_path: Path,
@@ -176,7 +178,7 @@ def test_an_unknown_game_is_named_with_the_nearest_one(
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (("--games", "sudoku,,binary"), "expected names separated by commas, such as sudoku,binary"),
         (("--difficulty", "insane"), "--difficulty must be easy, medium or hard, got 'insane'"),
@@ -184,15 +186,15 @@ def test_an_unknown_game_is_named_with_the_nearest_one(
         (("--out", "nowhere/samples.jsonl"), "the folder nowhere does not exist"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused_before_anything_is_played(
-    options: tuple[str, ...], words: str, tmp_path: Path, phalanx: Callable[..., Any]
+def test_invalid_settings_are_rejected_before_the_first_episode(
+    options: tuple[str, ...], message: str, tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     result = phalanx("puzzles", "collect", "--out", tmp_path / "x.jsonl", *options)
-    assert result.code == 2 and words in result.err
+    assert result.code == 2 and message in result.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_that_is_not_there_is_said_so(phalanx: Callable[..., Any]) -> None:
+def test_unreachable_server_is_reported(phalanx: Callable[..., Any]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         result = phalanx(

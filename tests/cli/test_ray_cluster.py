@@ -1,4 +1,4 @@
-"""Trials and token counts on a cluster that `ray start --head` made on this machine."""
+"""Sweeps and token counts on a local Ray cluster."""
 
 import json
 import signal
@@ -67,13 +67,13 @@ def test_a_signal_saves_and_stops_trials_on_the_cluster(address: str, tmp_path: 
     while not metrics.exists() and time.monotonic() < began + 180:
         time.sleep(0.1)
     child.send_signal(signal.SIGTERM)
-    said, _ = child.communicate(timeout=120)
-    assert child.returncode == 143, said
-    assert "trial_000: exit code 143" in said
+    printed, _ = child.communicate(timeout=120)
+    assert child.returncode == 143, printed
+    assert "trial_000: exit code 143" in printed
     assert "Interrupted after" in (out / "trial_000.log").read_text()
 
 
-def test_the_cluster_builds_the_same_cache_of_lengths_and_goes_on_running(
+def test_ray_cluster_builds_the_same_cache_and_keeps_running(
     address: str, phalanx: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -82,7 +82,7 @@ def test_the_cluster_builds_the_same_cache_of_lengths_and_goes_on_running(
     build = ("data", "lengths", "build", "--dataset", "train.jsonl")
     assert phalanx(*build, "--output", "without.jsonl").code == 0
     options = ["-o", "with.jsonl", "--ray", "--ray-address", address]
-    said = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-m", "phalanx", *build, *options],
         env=VARIABLES,
         capture_output=True,
@@ -92,8 +92,8 @@ def test_the_cluster_builds_the_same_cache_of_lengths_and_goes_on_running(
     )
     with socket.create_connection(address.split(":"), timeout=10):
         pass
-    assert said.returncode == 0, said.stderr
-    assert said.stdout == "with.jsonl: 50 samples, 1,275 tokens (bytes)\n"
+    assert printed.returncode == 0, printed.stderr
+    assert printed.stdout == "with.jsonl: 50 samples, 1,275 tokens (bytes)\n"
     assert Path("with.jsonl").read_bytes() == Path("without.jsonl").read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""`phalanx report`: where the page goes, and what is said when there is nothing to report."""
+"""`phalanx report`: path of the page and error messages."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name, "run.json").write_text(json.dumps({"name": name, "status": "running"}))
 
 
-def test_the_page_of_a_run_is_in_it(phalanx) -> None:
+def test_report_is_written_to_the_run_folder(phalanx) -> None:
     result = phalanx("report", "a")
     page = Path("a/report.html").resolve()
     assert result.code == 0
@@ -28,19 +28,19 @@ def test_the_page_of_a_run_is_in_it(phalanx) -> None:
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_what_the_run_does_not_have_yet_is_said(phalanx) -> None:
+def test_missing_parts_of_a_run_are_listed(phalanx) -> None:
     assert phalanx("report", "a").err.splitlines() == [
         "a: No evaluations yet (evaluations.jsonl).",
         "a: No sampled episodes yet (episodes.jsonl, episodes/).",
     ]
 
 
-def test_runs_are_compared_in_the_folder_of_the_first(phalanx) -> None:
+def test_comparison_is_written_to_the_first_run_folder(phalanx) -> None:
     assert phalanx("report", "a", "b").code == 0
     assert "a and b compared" in Path("a/compare-b.html").read_text()
 
 
-def test_the_page_goes_where_it_is_told(phalanx) -> None:
+def test_out_sets_the_path_of_the_page(phalanx) -> None:
     assert phalanx("report", "a", "b", "--out", "both.html").code == 0
     assert Path("both.html").exists() and not Path("a/compare-b.html").exists()
 
@@ -53,7 +53,9 @@ def test_the_page_goes_where_it_is_told(phalanx) -> None:
         (["a", "--out", "nowhere/page.html"], "the folder"),
     ],
 )
-def test_a_mistake_is_one_line_and_code_2(phalanx, arguments: list[str], complaint: str) -> None:
+def test_invalid_arguments_exit_with_one_line_and_code_2(
+    phalanx, arguments: list[str], complaint: str
+) -> None:
     Path("empty").mkdir()
     result = phalanx("report", *arguments)
     assert (result.code, result.out) == (2, "")
@@ -61,7 +63,7 @@ def test_a_mistake_is_one_line_and_code_2(phalanx, arguments: list[str], complai
     assert line.startswith("phalanx: ") and complaint in line
 
 
-def test_help_names_the_runs_and_the_page(phalanx) -> None:
+def test_help_describes_runs_and_page(phalanx) -> None:
     result = phalanx("report", "--help")
     assert result.code == 0 and "RUN_DIR" in result.out and "--out" in result.out
 

@@ -1,4 +1,4 @@
-"""`phalanx serve`: what its settings make, and what it says of mistakes."""
+"""`phalanx serve`: settings and error messages."""
 
 import socket
 
@@ -12,19 +12,19 @@ from phalanx.puzzles import PuzzleEnvironment
 from phalanx.text import TextWrapper
 
 
-def test_settings_of_puzzles_are_words_and_numbers() -> None:
+def test_puzzle_settings_are_parsed_from_the_command_line() -> None:
     made = _factory("sudoku", ["difficulty=hard", "turns=single", "max_steps=3"])()
     assert isinstance(made, PuzzleEnvironment)
     assert (made.difficulty, made.turns, made.max_steps) == ("hard", "single", 3)
 
 
-def test_settings_of_ids_are_a_preset_and_overrides() -> None:
+def test_environment_settings_are_a_preset_and_overrides() -> None:
     made = _factory("arc-v2", ["config=mini", "episode.max_episode_steps=7"])()
     assert isinstance(made, TextWrapper)
     assert "Step 0 of at most 7." in made.reset(1)
 
 
-def test_a_game_of_a_puzzle_server_is_named_with_its_address() -> None:
+def test_puzzle_server_game_includes_its_address() -> None:
     made = _factory("puzzle_server:sudoku", ["host=127.0.0.1", "port=1", "difficulty=hard"])()
     made.close()
     with pytest.raises(ValueError, match="hrad"):
@@ -32,7 +32,7 @@ def test_a_game_of_a_puzzle_server_is_named_with_its_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["sudko"], "unknown text environment 'sudko'; did you mean 'sudoku'?"),
         (["sudoku", "hard"], "settings must be KEY=VALUE, got 'hard'"),
@@ -41,13 +41,13 @@ def test_a_game_of_a_puzzle_server_is_named_with_its_address() -> None:
         (["sudoku", "--idle-timeout", "0"], "idle_timeout must be positive"),
     ],
 )
-def test_a_mistake_is_told_in_words(arguments: list[str], words: str) -> None:
-    told = CliRunner().invoke(app, ["serve", *arguments]).exception
-    assert isinstance(told, UserError) and words in str(told)
+def test_invalid_arguments_are_reported(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["serve", *arguments]).exception
+    assert isinstance(result, UserError) and message in str(result)
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_used_port_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        told = CliRunner().invoke(app, ["serve", "sudoku", "--port", port]).exception
-    assert isinstance(told, UserError) and f"cannot listen on 127.0.0.1:{port}" in str(told)
+        result = CliRunner().invoke(app, ["serve", "sudoku", "--port", port]).exception
+    assert isinstance(result, UserError) and f"cannot listen on 127.0.0.1:{port}" in str(result)

@@ -16,9 +16,7 @@ pytestmark = pytest.mark.slow
 DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 
 
-def test_trials_are_ranked_and_a_finished_sweep_is_only_ranked_again(
-    tmp_path: Path, phalanx: Callable[..., Any]
-) -> None:
+def test_finished_sweep_is_only_ranked_again(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     out = tmp_path / "sweep"
     command = ("sweep", DESCENT, "rate=0.9,0.5", "num_updates=3", "--out", out)
     ranked = ("--jobs", "2", "--metric", "distance", "--goal", "min")
@@ -89,8 +87,8 @@ def test_a_signal_saves_and_stops_the_trials(tmp_path: Path) -> None:
     while not metrics.exists() and time.monotonic() < began + 120:
         time.sleep(0.1)
     child.send_signal(signal.SIGTERM)
-    said, _ = child.communicate(timeout=120)
+    output, _ = child.communicate(timeout=120)
     assert child.returncode == 143
-    assert "trial_000: exit code 143: Run " in said
-    assert f"the same command continues the sweep in {out}" in said
+    assert "trial_000: exit code 143: Run " in output
+    assert f"the same command continues the sweep in {out}" in output
     assert "Interrupted after" in (out / "trial_000.log").read_text()

@@ -17,7 +17,7 @@ from tests.helpers import small_training
 
 pytestmark = pytest.mark.slow
 
-# The same as the tests of the training have, so that what those compiled is found again.
+# The same settings as in tests/training, so that compiled programs are reused.
 SMALL = (*small_training.SMALL, "evaluation.num_samples=2", "logging.sample_frequency=1")
 DESCENT = str(Path(__file__).parents[1] / "helpers" / "descent.py")
 """The smallest algorithm; it compiles at once."""
@@ -43,18 +43,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return out, done.stdout
 
 
-def test_the_last_line_says_where_everything_is(run: tuple[Path, str]) -> None:
-    out, said = run
+def test_last_line_contains_the_paths_of_the_outputs(run: tuple[Path, str]) -> None:
+    out, printed = run
     assert (
-        said.strip().splitlines()[-1] == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
+        printed.strip().splitlines()[-1]
+        == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
     )
     assert (out / "report.html").exists()
-    assert "Success rate (evaluation): " in said
-    assert "Baselines: copy input 0.0%, do nothing 0.0%" in said
-    assert "left" in said
+    assert "Success rate (evaluation): " in printed
+    assert "Baselines: copy input 0.0%, do nothing 0.0%" in printed
+    assert "left" in printed
 
 
-def test_a_run_that_exists_is_left_alone(run: tuple[Path, str], phalanx: Callable[..., Any]) -> None:
+def test_existing_run_is_not_changed(run: tuple[Path, str], phalanx: Callable[..., Any]) -> None:
     out, _ = run
     before = (out / "run.json").read_bytes()
     again = phalanx("train", "ppo", "--env", "arc", *SMALL, "--out", out)
@@ -63,9 +64,7 @@ def test_a_run_that_exists_is_left_alone(run: tuple[Path, str], phalanx: Callabl
     assert (out / "run.json").read_bytes() == before
 
 
-def test_an_evaluation_tells_greedy_and_sampled_scores(
-    run: tuple[Path, str], phalanx: Callable[..., Any]
-) -> None:
+def test_eval_prints_greedy_and_sampled_scores(run: tuple[Path, str], phalanx: Callable[..., Any]) -> None:
     out, _ = run
     done = phalanx("eval", out, "--json", "num_samples=8")
     assert done.code == 0, done.err
@@ -75,7 +74,7 @@ def test_an_evaluation_tells_greedy_and_sampled_scores(
     assert greedy["baselines"] == {"copy_input": 0.0, "do_nothing": 0.0}
 
 
-def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
+def test_eval_of_a_dataset_writes_a_submission(
     run: tuple[Path, str], tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     out, _ = run
@@ -86,16 +85,21 @@ def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
     (file / "large.json").write_text(json.dumps(large))
     done = phalanx("eval", out, f"dataset={file}", "attempts=2", "--per-task", "--json", "--untrained")
     assert done.code == 0, done.err
-    told, *rows = (json.loads(line) for line in done.out.splitlines())
-    assert (told["num_tasks"], told["num_fitting"], told["attempts"], told["untrained"]) == (2, 1, 2, True)
+    result, *rows = (json.loads(line) for line in done.out.splitlines())
+    assert (result["num_tasks"], result["num_fitting"], result["attempts"], result["untrained"]) == (
+        2,
+        1,
+        2,
+        True,
+    )
     assert {row["task"]: row["fits_canvas"] for row in rows} == {"small": True, "large": False}
-    submission = json.loads((Path(told["folder"]) / "submission.json").read_text())
+    submission = json.loads((Path(result["folder"]) / "submission.json").read_text())
     assert [sorted(answer) for answer in submission["small"]] == [["attempt_1", "attempt_2"]] * 2
-    assert Path(told["folder"]).name.endswith("my-tasks-untrained"), "what a trained policy hands in stays"
+    assert Path(result["folder"]).name.endswith("my-tasks-untrained"), "what a trained policy hands in stays"
     assert "Submission: " in (out / "report.html").read_text()
 
 
-def test_every_seed_is_reported_and_evaluated(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
+def test_all_seeds_are_reported_and_evaluated(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     out = tmp_path / "run"
     done = phalanx("train", "ppo", "--env=arc", *SMALL, "num_updates=2", "--seeds", "2", "--out", out)
     assert done.code == 0, done.err
@@ -103,15 +107,15 @@ def test_every_seed_is_reported_and_evaluated(tmp_path: Path, phalanx: Callable[
     page = (out / "report.html").read_bytes()
     assert phalanx("report", out).code == 0
     assert (out / "report.html").read_bytes() == page
-    told = phalanx("eval", out, "--json", "num_samples=0")
-    assert told.code == 0, told.err
-    assert [json.loads(line)["seed"] for line in told.out.splitlines()] == [0, 1]
+    result = phalanx("eval", out, "--json", "num_samples=0")
+    assert result.code == 0, result.err
+    assert [json.loads(line)["seed"] for line in result.out.splitlines()] == [0, 1]
     one = phalanx("eval", out / "seed_1", "num_samples=0")
     assert one.out.startswith("seed 1\n")
     assert one.out.splitlines()[-1] == "Baselines: submitting the input solves 0.0%, submitting nothing 0%"
 
 
-def test_the_config_and_the_settings_are_printed_without_training(
+def test_print_config_and_list_settings_do_not_train(
     phalanx: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -131,7 +135,7 @@ def test_the_config_and_the_settings_are_printed_without_training(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.yaml"]
 
 
-def test_a_file_with_an_environment_and_a_file_with_an_algorithm_are_trained_and_evaluated(
+def test_environment_and_algorithm_files_can_be_trained_and_evaluated(
     tmp_path: Path, phalanx: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -139,9 +143,9 @@ def test_a_file_with_an_environment_and_a_file_with_an_algorithm_are_trained_and
     small = ("num_envs=4", "num_steps=4", "num_updates=2", "num_minibatches=1", "evaluation.num_episodes=3")
     done = phalanx("train", "ppo", "--env=walks.py:NamedWalk", "env.max_steps=5", *small, "--out=run")
     assert done.code == 0, done.err
-    told = phalanx("eval", "run", "--json", "num_episodes=4")
-    assert told.code == 0, told.err
-    assert json.loads(told.out)["num_episodes"] == 4
+    result = phalanx("eval", "run", "--json", "num_episodes=4")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["num_episodes"] == 4
     assert phalanx("train", "ppo", "--out=run", "--extend=3").code == 0
     done = phalanx("train", "walks.py", "--env=walks.py:NamedWalk", *small, "--out=own")
     assert done.code == 0, done.err
@@ -176,7 +180,7 @@ class OwnPPO(PPO):
         (signal.SIGTERM, [DESCENT], ["num_updates=1000000"]),
     ],
 )
-def test_a_signal_saves_and_stops_with_its_exit_code(
+def test_signal_saves_a_checkpoint_and_sets_the_exit_code(
     tmp_path: Path, asked: signal.Signals, what: list[str], long: list[str], phalanx: Callable[..., Any]
 ) -> None:
     out = tmp_path / "run"
@@ -189,10 +193,10 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
     assert again.code == 2
     assert f"{out} is in use by process {child.pid} on" in again.err
     child.send_signal(asked)
-    said, complaint = child.communicate(timeout=120)
+    printed, complaint = child.communicate(timeout=120)
     assert child.returncode == 128 + asked, complaint
-    assert "Interrupted after" in said
-    assert f"--out {out} --resume" in said
+    assert "Interrupted after" in printed
+    assert f"--out {out} --resume" in printed
     facts = json.loads((out / "run.json").read_text())
     assert facts["status"] == "interrupted"
     assert (out / "checkpoints" / str(facts["updates"])).is_dir()
@@ -200,7 +204,7 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["train", "ppo", "--env=arc", "num_env=3"], "did you mean 'num_envs'?"),
         (["train", "ppo", "num_envs=3"], "no environment was chosen: set env.id (--env)"),
@@ -233,18 +237,16 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
         (["eval", "{run}", "--env", "arc"], "can only be evaluated in its own environment"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(
-    arguments: list[str], words: str, phalanx: Callable[..., Any], run: tuple[Path, str]
+def test_invalid_arguments_exit_with_one_line_and_code_2(
+    arguments: list[str], message: str, phalanx: Callable[..., Any], run: tuple[Path, str]
 ) -> None:
     done = phalanx(*(argument.format(run=run[0]) for argument in arguments))
     assert done.code == 2
-    assert words in done.err
+    assert message in done.err
     assert "Traceback" not in done.err
 
 
-def test_the_demo_trains_and_takes_a_new_folder_each_time(
-    tmp_path: Path, phalanx: Callable[..., Any]
-) -> None:
+def test_demo_trains_in_a_new_folder_each_time(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     (tmp_path / "demo").mkdir()
     own = ("num_minibatches", "num_env_shards")
     small = [setting for setting in SMALL if not setting.startswith(own)]

@@ -19,7 +19,7 @@ def facts(run: Path) -> dict[str, Any]:
     return json.loads((run / "run.json").read_text())
 
 
-def test_one_command_starts_a_run_and_says_that_it_is_finished(
+def test_auto_resume_starts_a_run_and_reports_a_finished_one(
     tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     out = tmp_path / "run"
@@ -37,15 +37,15 @@ def test_one_command_starts_a_run_and_says_that_it_is_finished(
     assert "was started with another config: rate: 0.5 (now rate: 0.25)" in other.err
 
 
-def test_a_finished_run_is_extended_by_a_command_that_may_be_given_twice(
+def test_extend_continues_a_finished_run_and_can_be_repeated(
     tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     out = tmp_path / "run"
     assert phalanx("train", DESCENT, "num_updates=2", "--out", out).code == 0
-    for said in ("Finished after 4 updates", "is finished after 4 updates"):
+    for output in ("Finished after 4 updates", "is finished after 4 updates"):
         done = phalanx("train", DESCENT, "--out", out, "--extend", "4")
         assert done.code == 0, done.err
-        assert said in done.out
+        assert output in done.out
     again = phalanx("train", DESCENT, "--out", out, "--extend", "5", "--auto-resume")
     assert "Finished after 5 updates" in again.out
     assert [one["update"] for one in facts(out)["extended"]] == [2, 4]
@@ -54,19 +54,19 @@ def test_a_finished_run_is_extended_by_a_command_that_may_be_given_twice(
     assert "num_updates is 5: a run can be extended, but not shortened to 3" in shorter.err
 
 
-def test_resume_alone_goes_on_meaning_what_it_means(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
+def test_resume_requires_an_existing_run(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     out = tmp_path / "run"
     nothing = phalanx("train", DESCENT, "--out", out, "--resume")
     assert nothing.code == 2
     assert "is not a run" in nothing.err
     assert phalanx("train", DESCENT, "num_updates=2", "--out", out).code == 0
-    # What follows is a setting, and not its value.
+    # The argument after --resume is a setting, not a value of the flag.
     assert phalanx("train", DESCENT, "--out", out, "--resume", "num_updates=2").code == 0
     assert phalanx("train", DESCENT, "--out", out, "--resume", "num_updates=3").code == 2
 
 
 @pytest.mark.parametrize("name", ["a[1]", "a\\b"])
-def test_a_run_in_a_folder_with_special_characters_is_trained_extended_copied_and_evaluated(
+def test_run_folder_with_special_characters_works(
     tmp_path: Path, phalanx: Callable[..., Any], name: str
 ) -> None:
     out = tmp_path / name / "run"
@@ -81,7 +81,9 @@ def test_a_run_in_a_folder_with_special_characters_is_trained_extended_copied_an
     assert scores[0]["success_rate"] == scores[1]["success_rate"]
 
 
-def test_a_run_begins_with_the_weights_of_another(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
+def test_init_from_starts_with_the_parameters_of_another_run(
+    tmp_path: Path, phalanx: Callable[..., Any]
+) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     assert phalanx("train", DESCENT, "checkpoint.best_metric=distance", "--out", first).code == 0
     done = phalanx("train", DESCENT, "seed=3", "--out", second, "--init-from", f"{first}@best")
@@ -90,7 +92,7 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path: Path, phalanx: Calla
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--auto-resume"], "--auto-resume requires --out"),
         (["--extend", "9"], "--extend requires --out"),
@@ -102,9 +104,9 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path: Path, phalanx: Calla
         (["--init-from", "/nowhere"], "/nowhere is not a run"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
-    arguments: list[str], words: str, phalanx: Callable[..., Any]
+def test_conflicting_flags_are_rejected(
+    arguments: list[str], message: str, phalanx: Callable[..., Any]
 ) -> None:
     done = phalanx("train", DESCENT, *arguments)
     assert done.code == 2
-    assert words in done.err
+    assert message in done.err

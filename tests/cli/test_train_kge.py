@@ -34,9 +34,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return out, train(*SMALL, "--out", out)
 
 
-def test_the_last_lines_say_how_good_the_best_is_and_where_everything_is(run: tuple[Path, str]) -> None:
-    out, said = run
-    lines = said.strip().splitlines()
+def test_last_lines_show_the_best_result_and_the_paths(run: tuple[Path, str]) -> None:
+    out, output = run
+    lines = output.strip().splitlines()
     facts = json.loads((out / "run.json").read_text())
     assert lines[-1] == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
     best = json.loads((out / "kge" / "config.json").read_text())
@@ -50,15 +50,15 @@ def test_the_last_lines_say_how_good_the_best_is_and_where_everything_is(run: tu
 
 
 def test_resuming_a_finished_run_changes_nothing(run: tuple[Path, str]) -> None:
-    out, said = run
+    out, output = run
     before = (out / "kge" / "config.json").read_text()
     again = train("--out", out, "--resume")
-    assert again.strip().splitlines()[-3] == said.strip().splitlines()[-3]
+    assert again.strip().splitlines()[-3] == output.strip().splitlines()[-3]
     assert json.loads(before)["arrays"] == json.loads((out / "kge" / "config.json").read_text())["arrays"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["num_negative=3"], "did you mean 'num_negatives'?"),
         (["model.name=rotate", "model.embedding_dim=5"], "embedding_dim must be even for rotate"),
@@ -69,13 +69,13 @@ def test_resuming_a_finished_run_changes_nothing(run: tuple[Path, str]) -> None:
         (["num_negatives=100000"], "num_negatives must be at most"),
     ],
 )
-def test_a_mistake_is_told_in_words(arguments: list[str], words: str, tmp_path: Path) -> None:
+def test_invalid_arguments_are_reported(arguments: list[str], message: str, tmp_path: Path) -> None:
     elsewhere = [] if "--resume" in arguments else ["--out", tmp_path / "run"]
-    with pytest.raises(UserError, match=re.escape(words)):
+    with pytest.raises(UserError, match=re.escape(message)):
         train(*arguments, *elsewhere)
 
 
-def test_a_run_that_exists_is_left_alone(run: tuple[Path, str]) -> None:
+def test_existing_run_is_not_changed(run: tuple[Path, str]) -> None:
     out, _ = run
     before = (out / "run.json").read_bytes()
     with pytest.raises(UserError, match="add --resume to continue the run in it, or choose another --out"):
@@ -90,9 +90,7 @@ def test_help_needs_no_jax() -> None:
 
 # MLflow's own use of its database warns.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_every_tracker_that_is_asked_for_is_told_of_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_requested_trackers_receive_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for library in ("wandb", "tensorboardX", "mlflow"):
         pytest.importorskip(library)
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -109,13 +107,13 @@ def test_every_tracker_that_is_asked_for_is_told_of_the_run(
     assert list(out.glob("**/mlflow*")) or list(out.parent.glob("mlflow*"))
 
 
-def test_a_tracker_that_there_is_not_is_named_with_those_there_are(tmp_path: Path) -> None:
+def test_unknown_tracker_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unknown tracker 'aim'; choose from wandb, tensorboard, mlflow"):
         train(*SMALL, "--out", tmp_path / "run", "--tracker", "aim")
     assert not (tmp_path / "run").exists()
 
 
-def test_an_embedding_is_evaluated_by_itself_with_proofs_and_on_another_folder(
+def test_embedding_is_evaluated_alone_with_proofs_and_on_another_folder(
     run: tuple[Path, str], tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     few = ("max_queries=4", "--json")

@@ -1,4 +1,4 @@
-"""What is said where there is no terminal: how far, how fast, how long; nothing is silent for long."""
+"""Progress messages without a terminal."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-def test_counted_work_says_how_far_how_fast_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_shows_count_rate_and_remaining_time(capsys: pytest.CaptureFixture[str]) -> None:
     with printing.progress("writing", "batches", 4) as advance:
         for _ in range(2):
             time.sleep(0.05)
@@ -33,7 +33,7 @@ def test_counted_work_says_how_far_how_fast_and_how_long(capsys: pytest.CaptureF
     assert "reading: 7 samples, " in capsys.readouterr().err
 
 
-def test_what_is_short_or_quiet_says_nothing(
+def test_short_or_quiet_work_prints_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with printing.progress("writing", "batches", 4) as advance, printing.show_activity("compiling"):
@@ -45,15 +45,15 @@ def test_what_is_short_or_quiet_says_nothing(
 
 
 @pytest.mark.usefixtures("soon")
-def test_what_cannot_tell_how_far_it_is_says_that_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_activity_of_unknown_length_prints_elapsed_time(capsys: pytest.CaptureFixture[str]) -> None:
     with printing.show_activity("compiling"):
         time.sleep(0.1)
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) >= 2
-    assert set(said) == {"compiling: 0:00:00"}
+    printed = capsys.readouterr().err.splitlines()
+    assert len(printed) >= 2
+    assert set(printed) == {"compiling: 0:00:00"}
 
 
-def test_a_training_writes_its_first_update_and_its_last(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
+def test_first_and_last_update_are_printed(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     done = phalanx("train", DESCENT, "num_updates=5", "--out", tmp_path / "run")
     lines = [line for line in done.out.splitlines() if line.startswith("update ")]
     assert [line.split(":")[0] for line in lines] == ["update 1/5", "update 5/5"]
@@ -63,7 +63,7 @@ def test_a_training_writes_its_first_update_and_its_last(tmp_path: Path, phalanx
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_training_that_takes_long_writes_in_between(
+def test_long_training_prints_updates_in_between(
     tmp_path: Path, phalanx: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(printing.ProgressTimer, "is_due", lambda pace: True)

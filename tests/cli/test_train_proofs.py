@@ -50,7 +50,7 @@ def kin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
+def test_run_on_files_is_trained_rendered_reported_resumed_and_loaded(
     phalanx: Callable[..., Any], tmp_path: Path, kin: Path
 ) -> None:
     out = tmp_path / "run"
@@ -84,9 +84,9 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     assert policy.network.embed_states(jnp.zeros((2, 3, 3), jnp.int32)).tolist() == [[0.0] * 4] * 2
 
     few = ("max_queries=2", "beam.beam_width=2")
-    told = phalanx("eval", out, "--untrained", "--split", "validation", *few, "--json")
-    assert told.code == 0, told.err
-    record = json.loads(told.out)
+    result = phalanx("eval", out, "--untrained", "--split", "validation", *few, "--json")
+    assert result.code == 0, result.err
+    record = json.loads(result.out)
     assert (record["untrained"], record["split"], record["mode"]) == (True, "valid", "policy")
     # The same knowledge base with its queries exchanged, and one of other people.
     base = generate_family(2, 3)
@@ -105,7 +105,7 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["env.dataset=/nowhere"], "/nowhere"),
         (["--config=proofs_famly"], "did you mean 'proofs_family'?"),
@@ -115,12 +115,12 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
         (["env.queries.min_depth=9"], "no query matches min_depth=9"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(
-    phalanx: Callable[..., Any], arguments: list[str], words: str, kin: Path
+def test_invalid_arguments_exit_with_one_line_and_code_2(
+    phalanx: Callable[..., Any], arguments: list[str], message: str, kin: Path
 ) -> None:
     done = phalanx("train", "ppo", "--env=proofs", f"env.dataset={kin}", *arguments)
     assert done.code == 2
     # On a slow machine, lines about the progress of long work come first.
     lines = done.err.strip().splitlines()
-    assert words in lines[-1]
+    assert message in lines[-1]
     assert [line for line in lines if not re.fullmatch(r".* \(\d+ s\)", line)] == lines[-1:]

@@ -1,4 +1,4 @@
-"""Strangers' text on the terminal: of servers, tasks, files and runs. Nothing in it is obeyed."""
+"""Text of servers, tasks, files and runs is escaped in the terminal."""
 
 import asyncio
 import contextlib
@@ -26,13 +26,13 @@ HOSTILE = {
 
 
 def is_harmless(text: str) -> bool:
-    """Whether a terminal would only write it; Rich itself uses no color where the output is no terminal."""
+    """Return whether a text contains no control characters."""
     return all(letter.isprintable() or letter == "\n" for letter in text)
 
 
 @contextlib.contextmanager
 def serving(server: ScriptedServer) -> Iterator[ScriptedServer]:
-    """The server in a thread of its own, for commands that have a loop of theirs."""
+    """Run the server in its own thread, because the commands run their own event loop."""
     ready, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
@@ -51,7 +51,7 @@ def serving(server: ScriptedServer) -> Iterator[ScriptedServer]:
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_servers_board_hint_and_name_are_only_written(text: str, phalanx: Callable[..., Any]) -> None:
+def test_text_of_a_server_is_escaped(text: str, phalanx: Callable[..., Any]) -> None:
     async def name(session: Session) -> None:
         session.game = "toy"
         session.json = True
@@ -72,7 +72,7 @@ def test_a_servers_board_hint_and_name_are_only_written(text: str, phalanx: Call
         assert text in result.out.replace("\n", "")
 
 
-def test_a_greeting_that_refuses_is_only_written(phalanx: Callable[..., Any]) -> None:
+def test_greeting_of_a_server_is_escaped(phalanx: Callable[..., Any]) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
         writer.write(f"maximum capacity {HOSTILE['clipboard']}\r\n".encode())
@@ -97,9 +97,7 @@ def test_a_greeting_that_refuses_is_only_written(phalanx: Callable[..., Any]) ->
     ],
     ids=["seed", "difficulty", "huge number", "deep grid"],
 )
-def test_a_reply_of_any_shape_gives_words_or_a_game_and_no_traceback(
-    record: dict[str, Any], phalanx: Callable[..., Any]
-) -> None:
+def test_no_reply_of_a_server_causes_a_traceback(record: dict[str, Any], phalanx: Callable[..., Any]) -> None:
     async def strange(session: Session) -> None:
         session.game, session.json = "toy", True
         await session.say(session.observation() | record)
@@ -113,9 +111,7 @@ def test_a_reply_of_any_shape_gives_words_or_a_game_and_no_traceback(
     assert is_harmless(result.out) and is_harmless(result.err)
 
 
-def test_a_silent_server_is_told_try_by_try_and_given_up_at_the_deadline(
-    tmp_path: Path, phalanx: Callable[..., Any]
-) -> None:
+def test_silent_server_is_retried_until_the_deadline(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     async def hang_up(session: Session) -> None:
         session.writer.transport.abort()
 
@@ -127,15 +123,13 @@ def test_a_silent_server_is_told_try_by_try_and_given_up_at_the_deadline(
     with serving(server):
         where = ("--host", "127.0.0.1", "--port", server.port, "--deadline", 0.5)
         result = phalanx("puzzles", "collect", "--episodes", 1, "--out", tmp_path / "s.jsonl", *where)
-    told, gave_up = result.err.splitlines()
-    assert result.code == 2 and "attempt 2 in" in told
+    found, gave_up = result.err.splitlines()
+    assert result.code == 2 and "attempt 2 in" in found
     assert f"did not answer '{first}'" in gave_up and "after 2 attempt(s) in 0.5 s" in gave_up
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_names_of_tasks_and_files_are_only_written(
-    text: str, tmp_path: Path, phalanx: Callable[..., Any]
-) -> None:
+def test_names_of_tasks_and_files_are_escaped(text: str, tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     name = text.replace("/", "∕")
     pair = {"input": [[1, 2]], "output": [[2, 1]]}
     (tmp_path / f"{name}.json").write_text(json.dumps({"train": [pair], "test": [pair]}))

@@ -1,4 +1,4 @@
-"""What users of chuk-lazarus rely on: Pydantic models, saved plans, masks, rows of offline files."""
+"""Pydantic models, saved plans, masks and offline rows of chuk-lazarus."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_a_plan_can_be_dumped_and_validated() -> None:
     assert EpochPlan.model_validate(epoch.model_dump()) == epoch
 
 
-def test_a_writer_saves_the_plan_with_the_batches(tmp_path: Path) -> None:
+def test_writer_saves_the_plan_with_the_batches(tmp_path: Path) -> None:
     plan = BatchPlanBuilder({"a": 3, "b": 5}, BatchingConfig.predictable(64)).build_sync()
     samples = {"a": {"input_ids": [1, 2, 3]}, "b": {"input_ids": [1] * 5}}
     BatchWriter(plan, samples, tmp_path / "batches").write_all()

@@ -1,4 +1,4 @@
-"""Batch metrics: numbers that add up."""
+"""Batch metrics of chuk-lazarus."""
 
 import json
 
@@ -17,7 +17,7 @@ from phalanx.compat.chuk_lazarus.data.batching.core import BatchShapeHistogram
 SPEC = BucketSpec(edges=(4, 8), overflow_max=16)
 
 
-def test_a_small_epoch_is_counted_by_hand():
+def test_metrics_of_a_small_epoch():
     # Bucket 0 (rows of 4): two batches of 5 and 1; bucket 1 (rows of 8): one batch of 2.
     lengths = {**{f"a{i}": 3 for i in range(6)}, "b": 5, "c": 8, "d": 99}
     metrics = TokenBudgetBatchSampler(lengths, SPEC, 20).compute_metrics()
@@ -36,7 +36,7 @@ def test_a_small_epoch_is_counted_by_hand():
     ]
 
 
-def test_the_summary_holds_numbers_not_words():
+def test_summary_contains_numbers():
     summary = TokenBudgetBatchSampler({"a": 3, "b": 2}, SPEC, 20).compute_metrics().summary()
     assert summary["efficiency"] == 0.625 and summary["padding_waste"] == 0.375
     assert all(isinstance(value, int | float) for value in summary.values())
@@ -91,7 +91,7 @@ def test_metrics_can_be_recorded_one_by_one():
     assert metrics.bucket_stats[0].efficiency == 0.875
 
 
-def test_impossible_records_are_refused():
+def test_inconsistent_records_are_rejected():
     with pytest.raises(ValueError, match="loss_tokens must be between 0 and 3, got 4"):
         BatchMetrics().record_sample(0, 3, 4, 4)
     with pytest.raises(ValueError, match="time must not be negative"):
@@ -100,5 +100,5 @@ def test_impossible_records_are_refused():
         BatchShapeHistogram().record_batch(0, 0, 4)
 
 
-def test_a_histogram_of_nothing_has_no_fractions():
+def test_empty_histogram_has_no_fractions():
     assert BatchShapeHistogram().bucket_fraction(0) == 0.0

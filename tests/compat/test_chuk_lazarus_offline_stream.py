@@ -1,4 +1,4 @@
-"""Streams from files and lists, and the files that samples are written to."""
+"""Offline streams of chuk-lazarus, and sample files."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def names(stream: OfflineDatasetStream) -> list[str]:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(samples(), max_size=5), st.sampled_from([".npz", ".jsonl"]))
-def test_what_is_written_is_read_again(made: list[StreamSample], suffix: str) -> None:
+def test_written_samples_are_read_back(made: list[StreamSample], suffix: str) -> None:
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
@@ -38,7 +38,7 @@ def test_what_is_written_is_read_again(made: list[StreamSample], suffix: str) ->
     assert [one.timestamp for one in read] == [one.info.timestamp for one in made]
 
 
-def test_a_stream_counts_what_it_gives_and_leaves_out() -> None:
+def test_stream_counts_returned_and_skipped_samples() -> None:
     stream = OfflineDatasetStream(
         [
             stream_sample("short", length=1),
@@ -61,14 +61,14 @@ def test_a_stream_counts_what_it_gives_and_leaves_out() -> None:
     stream.close()
 
 
-def test_a_stream_goes_on_where_it_stands() -> None:
+def test_stream_continues_from_its_position() -> None:
     stream = OfflineDatasetStream([stream_sample(name) for name in "abc"])
     assert next(iter(stream)).sample_id == "a"
     assert stream.state is StreamState.STREAMING
     assert names(stream) == ["b", "c"]
 
 
-def test_a_shuffled_stream_has_another_order_in_each_epoch_and_the_same_in_each_run() -> None:
+def test_shuffled_order_depends_on_the_epoch_but_not_on_the_run() -> None:
     def epochs(seed: int) -> list[list[str]]:
         stream = OfflineDatasetStream([stream_sample(str(n)) for n in range(30)], shuffle=True, seed=seed)
         first = names(stream)
@@ -81,7 +81,7 @@ def test_a_shuffled_stream_has_another_order_in_each_epoch_and_the_same_in_each_
     assert sorted(epochs(1)[0]) == sorted(map(str, range(30)))
 
 
-def test_a_buffers_file_is_a_dataset_too_oldest_first(tmp_path: Path) -> None:
+def test_saved_buffer_is_read_as_a_dataset_oldest_first(tmp_path: Path) -> None:
     from phalanx.data import ReplayBufferConfig
 
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=3))
@@ -100,7 +100,7 @@ def test_rows_of_tokens_become_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ('{"sample_id": "b", "source": "gym"}', "the row has no input_ids"),
         ("{", "Expecting property name"),
@@ -110,18 +110,18 @@ def test_rows_of_tokens_become_samples(tmp_path: Path) -> None:
         (json.dumps({**sample().to_dict(), "timestamp": "late"}), "late"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: str, words: str) -> None:
+def test_invalid_line_is_reported_by_number(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "samples.jsonl"
     write_samples(path, [sample()])
     with path.open("a") as file:
         file.write(line + "\n")
     stream = OfflineDatasetStream(path)
-    with pytest.raises(ValueError, match=rf"samples\.jsonl:2: .*{words}"):
+    with pytest.raises(ValueError, match=rf"samples\.jsonl:2: .*{message}"):
         list(stream)
     assert stream.state is StreamState.ERROR
 
 
-def test_what_cannot_be_read_or_written_is_refused_in_words(tmp_path: Path) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         OfflineDatasetStream(tmp_path / "nothing.jsonl")
     with pytest.raises(ValueError, match=r"max_length \(1\) must be at least min_length \(2\)"):

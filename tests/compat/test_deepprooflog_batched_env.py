@@ -1,4 +1,4 @@
-"""Proofs under TorchRL: specs and shapes, resets of some, ends, seeds, and copies at the border."""
+"""`BatchedVecEnv` under TorchRL: specs, shapes, partial resets, seeds and copies."""
 
 import copy
 import pickle
@@ -30,11 +30,11 @@ def host(env: BatchedVecEnv) -> list[np.ndarray]:
     return [np.array(leaf) for leaf in jax.tree.leaves(env.state)]
 
 
-def test_the_specs_hold_for_what_the_environment_gives() -> None:
+def test_data_matches_the_specs() -> None:
     check_env_specs(ancestors(), break_when_any_done="both", seed=1)
 
 
-def test_a_reset_and_a_step_have_the_shapes_of_the_seed() -> None:
+def test_reset_and_step_have_the_documented_shapes() -> None:
     env = ancestors()
     first, after = env.reset(), act(env, 0, 0, 0)
     assert env.batch_size == first.batch_size == (3,)
@@ -49,7 +49,7 @@ def test_a_reset_and_a_step_have_the_shapes_of_the_seed() -> None:
     assert after["episode_step"].tolist() == [1, 1, 1]
 
 
-def test_an_episode_ends_with_its_last_observation_and_stays_there_until_it_is_reset() -> None:
+def test_finished_episode_keeps_its_last_observation_until_reset() -> None:
     env = ancestors()
     assert goals(env.reset()["sub_index"][0]) == ["grandparent(a,c)"]
     middle = act(env, 0, 0, 0)
@@ -72,7 +72,7 @@ def test_an_episode_ends_with_its_last_observation_and_stays_there_until_it_is_r
 
 
 @pytest.mark.parametrize("column", [True, False], ids=["[B, 1]", "[B]"])
-def test_a_partial_reset_starts_those_it_names_and_no_others(column: bool) -> None:
+def test_partial_reset_resets_only_the_selected_environments(column: bool) -> None:
     env = ancestors()
     env.reset()
     before, state = act(env, 0, 0, 0), host(env)
@@ -89,7 +89,7 @@ def test_a_partial_reset_starts_those_it_names_and_no_others(column: bool) -> No
     assert all((new[[0, 2]] == old[[0, 2]]).all() for new, old in zip(host(env), state, strict=True))
 
 
-def test_a_partial_reset_keeps_the_flags_of_those_that_have_ended() -> None:
+def test_partial_reset_keeps_the_flags_of_other_finished_environments() -> None:
     env = ancestors()
     env.reset()
     act(env, 0, 0, 0)
@@ -102,7 +102,7 @@ def test_a_partial_reset_keeps_the_flags_of_those_that_have_ended() -> None:
     ]
 
 
-def test_a_reset_of_none_changes_nothing() -> None:
+def test_reset_of_no_environment_changes_nothing() -> None:
     env = ancestors()
     data = env.reset()
     before = host(env)
@@ -110,19 +110,19 @@ def test_a_reset_of_none_changes_nothing() -> None:
     assert all((new == old).all() for new, old in zip(host(env), before, strict=True))
 
 
-def test_the_first_reset_must_be_of_all() -> None:
+def test_first_reset_must_include_all_environments() -> None:
     env = ancestors()
     some = TensorDict({"_reset": torch.tensor([[True], [False], [True]])}, batch_size=[3])
     with pytest.raises(RuntimeError, match="first reset must reset all environments"):
         env.reset(some)
 
 
-def test_a_step_before_the_first_reset_is_refused_in_words() -> None:
+def test_step_before_the_first_reset_is_rejected() -> None:
     with pytest.raises(RuntimeError, match="have not been reset: call reset"):
         act(ancestors(), 0, 0, 0)
 
 
-def test_environments_that_a_step_leaves_out_wait() -> None:
+def test_environments_excluded_from_a_step_do_not_change() -> None:
     env = ancestors()
     data = env.reset().set("action", torch.tensor([0, 0, 0])).set("_step", torch.tensor([True, False, True]))
     after = env.step(data)["next"]
@@ -131,7 +131,7 @@ def test_environments_that_a_step_leaves_out_wait() -> None:
     assert after["reward"].squeeze(-1).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_rollouts_go_on_over_ends_with_the_terminal_observation_in_next() -> None:
+def test_rollout_across_episodes_has_the_terminal_observation_in_next() -> None:
     env = TransformedEnv(ancestors(), ActionMask())
     torch.manual_seed(0)
     data = env.rollout(12, break_when_any_done=False)
@@ -146,7 +146,7 @@ def test_rollouts_go_on_over_ends_with_the_terminal_observation_in_next() -> Non
     assert data["action_mask"].gather(-1, data["action"].unsqueeze(-1)).all()
 
 
-def test_a_rollout_until_all_have_ended_leaves_the_early_ones_alone() -> None:
+def test_rollout_until_all_are_done_does_not_change_finished_environments() -> None:
     env = ancestors()
     env.reset()
     give_up_first = iter([[1, 0, 0], [0, 0, 0]])
@@ -165,7 +165,7 @@ def drawn(env: BatchedVecEnv, steps: int = 6) -> TensorDict:
     return TransformedEnv(env, ActionMask()).rollout(steps, break_when_any_done=False)
 
 
-def test_the_same_seed_gives_the_same_episodes_and_another_gives_others() -> None:
+def test_episodes_depend_on_the_seed() -> None:
     env = ancestors(64, mode="train", queries=TRUE, labels=None)
     env.set_seed(5)
     first = drawn(env)
@@ -177,7 +177,7 @@ def test_the_same_seed_gives_the_same_episodes_and_another_gives_others() -> Non
     assert not (drawn(env) == first).all()
 
 
-def test_seeding_does_not_cut_running_episodes_short() -> None:
+def test_seeding_does_not_end_running_episodes() -> None:
     env = ancestors()
     env.reset()
     act(env, 0, 0, 0)
@@ -185,7 +185,7 @@ def test_seeding_does_not_cut_running_episodes_short() -> None:
     assert act(env, 0, 0, 0)["episode_step"].tolist() == [2, 2, 2]
 
 
-def test_writing_into_a_tensordict_reaches_neither_the_state_nor_later_observations() -> None:
+def test_changing_a_tensordict_does_not_change_the_environment() -> None:
     env = ancestors()
     first = env.reset()
     before, seen = host(env), first.clone()
@@ -195,20 +195,20 @@ def test_writing_into_a_tensordict_reaches_neither_the_state_nor_later_observati
     assert (env._entries(env.state) == seen).all()
 
 
-def test_writing_into_an_action_after_the_step_does_not_reach_the_state() -> None:
+def test_changing_an_action_after_the_step_does_not_change_the_state() -> None:
     env = ancestors()
     env.reset()
     for kind in (torch.int64, torch.int32):
         env.reset()
         actions = torch.zeros(3, dtype=kind)
         env.step(TensorDict({"action": actions}, batch_size=[3]))
-        told = np.array(env._info.action)
+        result = np.array(env._info.action)
         actions.fill_(2)
-        assert (np.array(env._info.action) == told).all()
-        assert told.tolist() == [0, 0, 0]
+        assert (np.array(env._info.action) == result).all()
+        assert result.tolist() == [0, 0, 0]
 
 
-def test_actions_that_no_successor_has_are_invalid_and_change_nothing() -> None:
+def test_actions_without_successor_are_invalid_and_change_nothing() -> None:
     env = ancestors()
     first = env.reset()
     # The last would be a legal 0 if it were cut to 32 bits.
@@ -218,20 +218,20 @@ def test_actions_that_no_successor_has_are_invalid_and_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "words"),
+    ("action", "message"),
     [
         (torch.zeros(3, 1, dtype=torch.int64), r"shape \(3,\), got \(3, 1\)"),
         (torch.zeros(3), "integers"),
     ],
 )
-def test_a_malformed_action_is_refused_in_words(action: torch.Tensor, words: str) -> None:
+def test_malformed_action_is_rejected(action: torch.Tensor, message: str) -> None:
     env = ancestors()
     env.reset()
-    with pytest.raises((ValueError, TypeError), match=words):
+    with pytest.raises((ValueError, TypeError), match=message):
         env.step(TensorDict({"action": action}, batch_size=[3]))
 
 
-def test_copies_by_pickle_and_deepcopy_go_on_from_the_same_state() -> None:
+def test_copies_continue_from_the_same_state() -> None:
     env = ancestors()
     env.reset()
     act(env, 0, 0, 0)
@@ -241,7 +241,7 @@ def test_copies_by_pickle_and_deepcopy_go_on_from_the_same_state() -> None:
     assert (drawn(copies[0]) == drawn(copies[1])).all()
 
 
-def test_the_number_of_environments_is_told_for_every_kind_of_batch() -> None:
+def test_num_envs_is_known_for_all_kinds_of_batches() -> None:
     env = ancestors()
     assert num_envs(env) == num_envs(TransformedEnv(env, ActionMask())) == 3
     serial = SerialEnv(2, [lambda: ancestors(1), lambda: ancestors(1)])
@@ -257,7 +257,7 @@ def test_the_number_of_environments_is_told_for_every_kind_of_batch() -> None:
     assert num_envs(Single()) == num_envs(object()) == 1
 
 
-def test_a_serial_environment_of_batches_steps_them_all() -> None:
+def test_serial_env_steps_all_batches() -> None:
     env = SerialEnv(2, [lambda: ancestors(), lambda: ancestors()])
     data = env.rollout(2, lambda td: td.set("action", torch.zeros(2, 3, dtype=torch.int64)))
     assert data.batch_size == (2, 3, 2)
@@ -265,7 +265,7 @@ def test_a_serial_environment_of_batches_steps_them_all() -> None:
     env.close()
 
 
-def test_the_environment_moves_to_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_can_be_moved_to_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
     # The only other device that every machine has is "meta", whose tensors hold nothing to check specs by.
     monkeypatch.setattr("torchrl.data.tensor_specs.torch.allclose", lambda *_, **__: True)
     env = ancestors().to("meta")
@@ -277,14 +277,14 @@ def test_the_environment_moves_to_another_device(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [(0, "at least 1, got 0"), (2.5, "integer"), ([2, 3], "size with one axis")]
+    ("size", "message"), [(0, "at least 1, got 0"), (2.5, "integer"), ([2, 3], "size with one axis")]
 )
-def test_a_batch_size_that_is_none_is_refused_in_words(size: object, words: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=words):
+def test_invalid_batch_size_is_rejected(size: object, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
         ancestors(size)  # type: ignore[arg-type]
 
 
-def test_settings_of_the_config_are_taken_by_name_and_unknown_ones_refused() -> None:
+def test_config_settings_are_keyword_arguments_and_unknown_ones_are_rejected() -> None:
     assert ancestors(max_depth=7).environment.config.max_episode_steps == 7
     assert repr(ancestors()) == "BatchedVecEnv(ProofEnvironment, batch_size=3, device='cpu')"
     with pytest.raises(TypeError, match="no argument 'max_dept' here; did you mean max_depth"):

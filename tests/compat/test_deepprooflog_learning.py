@@ -1,4 +1,4 @@
-"""TorchRL's own machinery on a batch of proofs: collectors, advantages, and PPO that learns."""
+"""TorchRL collectors, advantages and PPO on a batch of proofs."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +20,7 @@ from tests.helpers.torch_policies import actor_and_critic, ppo_update  # noqa: E
 
 
 @pytest.mark.filterwarnings("ignore:Creating .* which inherits from WeightUpdaterBase:DeprecationWarning")
-def test_a_collector_gathers_whole_batches_over_the_ends_of_episodes() -> None:
+def test_collector_gathers_complete_batches_across_episodes() -> None:
     from torchrl.collectors import Collector
 
     torch.manual_seed(0)
@@ -42,7 +42,7 @@ def test_a_collector_gathers_whole_batches_over_the_ends_of_episodes() -> None:
         assert (ids[:, 1:] - ids[:, :-1] > 0).equal(done[:, :-1])
 
 
-def test_torchrls_advantages_over_a_rollout_are_those_of_the_library() -> None:
+def test_advantages_equal_those_of_torchrl() -> None:
     torch.manual_seed(1)
     actor, critic = actor_and_critic(index_manager)
     with torch.no_grad():
@@ -71,7 +71,7 @@ def test_torchrls_advantages_over_a_rollout_are_those_of_the_library() -> None:
     np.testing.assert_allclose(steps_first(data["value_target"]), targets, rtol=1e-4, atol=1e-5)
 
 
-def test_ppo_of_torchrl_learns_to_prove() -> None:
+def test_torchrl_ppo_learns_to_prove() -> None:
     """An untrained policy proves a third of the queries; ten small updates make it two of three at least."""
     torch.manual_seed(0)
     data_handler = DataHandler(num_families=1, generations=3)

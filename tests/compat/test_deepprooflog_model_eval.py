@@ -1,4 +1,4 @@
-"""Torch policies ranked on a batch, KGE actions, and the names that training scripts use."""
+"""Evaluation of Torch policies, KGE actions and names of training scripts."""
 
 import argparse
 import functools
@@ -40,13 +40,13 @@ def actor():
     return actor_and_critic(index_manager)[0]
 
 
-def test_a_step_counter_counts_beside_the_environment_s_own_steps(env):
+def test_step_counter_transform_works(env):
     counted = TransformedEnv(env, StepCounter())
     data = counted.rollout(2, break_when_any_done=False)
     assert data["next", "step_count"].squeeze(-1).tolist() == data["next", "episode_step"].tolist()
 
 
-def test_each_query_is_tried_once_and_the_environment_keeps_its_own(env, actor):
+def test_each_query_is_evaluated_once_and_the_environment_is_unchanged(env, actor):
     attempts = evaluate_policy_torchrl(actor, env, [*TRUE, FALSE, *TRUE])
     assert attempts.proved.tolist() == [True, True, False, True, True]
     assert attempts.length.tolist() == [2, 2, 2, 2, 2]
@@ -57,7 +57,7 @@ def test_each_query_is_tried_once_and_the_environment_keeps_its_own(env, actor):
     assert env.reset()["proved"].tolist() == [False] * 3
 
 
-def test_a_policy_ranks_by_its_proofs_an_embedding_by_its_scores_and_both_together(env, actor):
+def test_ranking_by_policy_by_embedding_and_by_both(env, actor):
     ranked = evaluate_policy(actor, env, TRUE, n_corruptions=None)
     assert ranked.total.mrr == 1.0 and ranked.total.proved_rate == 1.0
     believed = evaluate_policy(None, env, TRUE, mode="kge", kge_engine=MODEL, n_corruptions=None)
@@ -67,7 +67,7 @@ def test_a_policy_ranks_by_its_proofs_an_embedding_by_its_scores_and_both_togeth
         evaluate_policy(actor, env, TRUE, mode="hybrid")
 
 
-def test_an_embedding_closes_goals_in_a_batch_and_counts_in_the_score(actor):
+def test_embedding_action_closes_goals_and_adds_to_the_score(actor):
     env = ancestors(kge_engine=MODEL, end_proof_action=False, max_depth=3)
     _configure_env_batch(env, [FALSE] * 3)
     step = env.reset()
@@ -81,7 +81,7 @@ def test_an_embedding_closes_goals_in_a_batch_and_counts_in_the_score(actor):
         assert attempts.log_prob[0] < float(belief)
 
 
-def test_a_script_s_arguments_make_three_environments():
+def test_create_environments_returns_three_environments():
     args = argparse.Namespace(
         n_envs=2, n_eval_envs=3, padding_states=4, reward_type=2, train_neg_ratio=0.0, lr=1e-4, seed=1
     )
@@ -98,12 +98,12 @@ def test_a_script_s_arguments_make_three_environments():
     ("name", "answer"),
     [("reward_type", "reward="), ("n_envs", "batch_size"), ("padding_state", "padding_states")],
 )
-def test_an_argument_by_another_name_is_answered_with_the_name_here(name, answer):
+def test_renamed_argument_is_rejected_with_the_new_name(name, answer):
     with pytest.raises(TypeError, match=f"no argument '{name}' here; .*{answer}"):
         ancestors(**{name: 2})
 
 
-def test_as_many_environments_as_memory_allows(monkeypatch):
+def test_number_of_environments_is_limited_by_memory(monkeypatch):
     monkeypatch.setattr("phalanx.core.device_memory.available_memory", lambda: 40_000)
     env = ancestors("auto")
     assert 1 <= num_envs(env) < 16
@@ -111,7 +111,7 @@ def test_as_many_environments_as_memory_allows(monkeypatch):
         evaluate_policy_torchrl(torch.nn.Identity(), TorchRLVecEnv(env.environment, 1))
 
 
-def test_a_policy_is_evaluated_on_the_environments_of_serial_and_parallel_envs(actor):
+def test_policy_is_evaluated_on_serial_and_parallel_envs(actor):
     expected = evaluate_policy_torchrl(actor, ancestors(2), TRUE)
     for kind in (SerialEnv, ParallelEnv):
         env = kind(2, functools.partial(ancestors, 2))

@@ -1,4 +1,4 @@
-"""Which queries a batch starts from: assignment, order in evaluation, labels, depths, other lengths."""
+"""Queries of a batch: assignment, order in evaluation, labels and depths."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def starts(data: TensorDict) -> list[str]:
     return [goals(row)[0] for row in data["sub_index"]]
 
 
-def test_evaluation_takes_the_queries_in_order_and_begins_again_after_the_last() -> None:
+def test_evaluation_cycles_through_the_queries_in_order() -> None:
     env = ancestors(2)
     first = env.reset()
     assert starts(first) == [AC, BD] and env.query_indices.tolist() == [0, 1]
@@ -28,14 +28,14 @@ def test_evaluation_takes_the_queries_in_order_and_begins_again_after_the_last()
     assert second["label"].tolist() == [False, True]
 
 
-def test_a_partial_reset_in_evaluation_takes_the_next_queries_for_those_that_start() -> None:
+def test_partial_reset_in_evaluation_takes_the_next_queries() -> None:
     env = ancestors(2)
     data = env.reset().set("_reset", torch.tensor([[False], [True]]))
     assert starts(env.reset(data)) == [AC, AD]
     assert env.query_indices.tolist() == [0, 2]
 
 
-def test_an_assigned_batch_counts_from_the_next_reset() -> None:
+def test_assigned_batch_is_used_from_the_next_reset_on() -> None:
     env = ancestors(3)
     env.reset()
     env.queries, env.labels, env.query_depths = [FALSE, AC, BD], [0, 1, 1], [-1, 2, 2]
@@ -47,7 +47,7 @@ def test_an_assigned_batch_counts_from_the_next_reset() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_a_batch_of_another_length_than_the_environments_is_gone_through_in_order(count: int) -> None:
+def test_batch_of_another_length_is_processed_in_order(count: int) -> None:
     env = ancestors(3)
     given = [AC, BD, AD, *map(str, FACTS), AC][:count]
     env.queries, env.labels = given, None
@@ -55,14 +55,14 @@ def test_a_batch_of_another_length_than_the_environments_is_gone_through_in_orde
     assert taken == (given * 9)[:9]
 
 
-def test_assigned_queries_start_again_from_the_first() -> None:
+def test_assigned_queries_start_with_the_first() -> None:
     env = ancestors(2)
     env.reset()
     env.queries = [BD, AC, AD]
     assert starts(env.reset()) == [BD, AC]
 
 
-def test_a_shorter_batch_leaves_running_episodes_of_the_longer_one_alone() -> None:
+def test_shorter_batch_does_not_change_running_episodes() -> None:
     env = ancestors(3)
     data = env.reset().set("_reset", torch.tensor([[True], [False], [False]]))
     env.queries, env.labels = [BD], None
@@ -71,11 +71,11 @@ def test_a_shorter_batch_leaves_running_episodes_of_the_longer_one_alone() -> No
     assert env.query_indices.tolist() == [0, 1, 2]
 
 
-def test_depths_come_from_the_data_handler_where_none_are_given() -> None:
+def test_depths_default_to_those_of_the_data_handler() -> None:
     assert ancestors(3).reset()["depth"].tolist() == [2, -1, -1]
 
 
-def test_labels_of_another_length_are_refused_in_words_at_the_reset() -> None:
+def test_labels_of_another_length_are_rejected_at_reset() -> None:
     env = ancestors(3)
     env.queries = [AC]
     with pytest.raises(
@@ -90,7 +90,7 @@ def test_labels_of_another_length_are_refused_in_words_at_the_reset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value", "message"),
     [
         ("queries", [], "at least one query"),
         ("queries", ["grandparant(a,c)"], "did you mean 'grandparent'"),
@@ -98,21 +98,21 @@ def test_labels_of_another_length_are_refused_in_words_at_the_reset() -> None:
         ("labels", [0, 1, 2], r"labels must be 0 or 1, got \[0, 1, 2\]"),
     ],
 )
-def test_what_cannot_be_a_batch_is_refused_in_words(name: str, value: object, words: str) -> None:
+def test_invalid_batches_are_rejected(name: str, value: object, message: str) -> None:
     env = ancestors(3)
     setattr(env, name, value)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         env.reset()
 
 
-def test_an_unknown_mode_is_refused_when_it_is_assigned() -> None:
+def test_unknown_mode_is_rejected_on_assignment() -> None:
     env = ancestors(3)
     with pytest.raises(ValueError, match="'train' or 'eval', got 'test'"):
         env.mode = "test"
     assert env.mode == "eval"
 
 
-def test_training_draws_queries_and_makes_negatives_that_are_not_known() -> None:
+def test_training_samples_queries_and_unknown_negatives() -> None:
     env = ancestors(64, mode="train", queries=TRUE, labels=None)
     data = env.reset()
     assert set(env.query_indices.tolist()) == {-1}
@@ -124,7 +124,7 @@ def test_training_draws_queries_and_makes_negatives_that_are_not_known() -> None
     assert data["depth"][~data["label"]].unique().tolist() == [-1]
 
 
-def test_assigned_training_queries_are_drawn_from_the_next_reset_on() -> None:
+def test_assigned_training_queries_are_sampled_from_the_next_reset_on() -> None:
     env = ancestors(64, mode="train", queries=TRUE, labels=None)
     env.reset()
     env.queries = [BD]
@@ -132,7 +132,7 @@ def test_assigned_training_queries_are_drawn_from_the_next_reset_on() -> None:
     assert {goal for goal, label in zip(starts(data), data["label"], strict=True) if label} == {BD}
 
 
-def test_training_on_labelled_queries_draws_those_and_makes_no_negatives() -> None:
+def test_training_on_labeled_queries_samples_no_negatives() -> None:
     env = ancestors(64, mode="train")
     data = env.reset()
     assert set(zip(starts(data), data["label"].tolist(), strict=True)) == {
@@ -146,7 +146,7 @@ def test_training_on_labelled_queries_draws_those_and_makes_no_negatives() -> No
     assert (env.query_indices == drawn).all()
 
 
-def test_one_environment_trains_and_evaluates_in_turns() -> None:
+def test_environment_can_alternate_between_training_and_evaluation() -> None:
     env = ancestors(64, mode="train", queries=TRUE, labels=None)
     env.reset()
     env.mode, env.queries, env.labels = "eval", [AC, AD], [1, 0]
@@ -155,7 +155,7 @@ def test_one_environment_trains_and_evaluates_in_turns() -> None:
     assert set(env.reset()["label"].tolist()) == {True, False} and set(env.query_indices) == {-1}
 
 
-def test_queries_of_an_environment_that_was_made_elsewhere_are_assigned_as_indices() -> None:
+def test_queries_can_be_assigned_as_indices() -> None:
     env = BatchedVecEnv.from_environment(ancestors(3).environment, 3)
     env.mode, env.queries = "eval", index_manager.encode_atoms([FALSE, *TRUE])
     assert starts(env.reset()) == [AD, AC, BD]
@@ -165,7 +165,7 @@ def test_queries_of_an_environment_that_was_made_elsewhere_are_assigned_as_indic
         env.reset()
 
 
-def test_every_environment_and_episode_has_a_key_of_its_own() -> None:
+def test_each_environment_and_episode_has_its_own_key() -> None:
     episodes = np.zeros(100, np.uint64)
     keys = [episode_keys(seed, episodes + np.uint64(n)) for seed in (0, 1) for n in range(20)]
     assert len(np.unique(np.concatenate(keys), axis=0)) == 2 * 20 * 100

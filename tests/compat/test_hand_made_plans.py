@@ -1,4 +1,4 @@
-"""Plans that are made by hand, from specs, as users of chuk-lazarus make them."""
+"""Plans that are built manually from batch specs, as in chuk-lazarus."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def made() -> BatchPlan:
     return plan
 
 
-def test_a_plan_holds_the_epochs_that_were_added_to_it():
+def test_plan_contains_the_added_epochs():
     plan = made()
     assert (plan.num_epochs, plan.total_microbatches, plan.meta.num_epochs) == (2, 5, 2)
     assert [batch.samples for batch in plan.iter_epoch(1)] == [("c", "e", "f"), ("b",)]
@@ -51,14 +51,14 @@ def test_a_plan_holds_the_epochs_that_were_added_to_it():
     assert set(plan.table.ids) == set("abcdef")
 
 
-def test_an_epoch_that_is_not_there_is_a_missing_key_in_words():
+def test_missing_epoch_raises_key_error():
     with pytest.raises(KeyError) as caught:
         made().get_epoch(9)
     assert isinstance(caught.value, MissingEpochError)
     assert str(caught.value) == "the plan has epochs 0 to 1, not epoch 9"
 
 
-def test_an_epoch_of_the_same_number_is_replaced_and_the_fingerprint_follows():
+def test_replacing_an_epoch_changes_the_fingerprint():
     plan = made()
     before = plan.fingerprint
     assert len(before) == 16 and plan.fingerprint == before == made().fingerprint
@@ -67,7 +67,7 @@ def test_an_epoch_of_the_same_number_is_replaced_and_the_fingerprint_follows():
     assert plan.fingerprint != before and plan.num_epochs == 2
 
 
-def test_it_is_sharded_saved_and_loaded_as_any_plan(tmp_path: Path):
+def test_manual_plan_is_sharded_saved_and_loaded(tmp_path: Path):
     plan = made()
     parts = [plan.shard(rank=rank, world_size=2) for rank in range(2)]
     first = [sample for part in parts for batch in part.iter_epoch(0) for sample in batch.samples]
@@ -79,7 +79,7 @@ def test_it_is_sharded_saved_and_loaded_as_any_plan(tmp_path: Path):
 
 
 @pytest.mark.parametrize("packing", [None, PackingConfig(max_length=8)])
-def test_batches_are_made_whatever_the_lengths_are(tmp_path: Path, packing: PackingConfig | None):
+def test_batches_with_unknown_lengths_are_allowed(tmp_path: Path, packing: PackingConfig | None):
     packs = None if packing is None else (("a", "b"), ("c",))
     plan = BatchPlan(meta(pack_config=packing))
     plan.add_epoch(EpochPlan(0, [spec(0, "a", "b", "c", packs=packs)]))
@@ -91,7 +91,7 @@ def test_batches_are_made_whatever_the_lengths_are(tmp_path: Path, packing: Pack
     assert np.count_nonzero(batch.input_ids) == 6
 
 
-def test_lengths_that_are_told_are_kept_and_must_agree():
+def test_given_lengths_are_kept_and_must_be_consistent():
     plan = BatchPlan(meta())
     plan.add_epoch(EpochPlan(0, [spec(0, "a", "b", lengths=(3, 5))], total_samples=2, total_tokens=8))
     plan.add_epoch(EpochPlan(1, [spec(0, "b"), spec(1, "a")], total_tokens=8))
@@ -102,7 +102,7 @@ def test_lengths_that_are_told_are_kept_and_must_agree():
         plan.add_epoch(EpochPlan(2, [spec(0, "a", lengths=(4,))]))
 
 
-def test_tokens_that_are_told_count_where_lengths_are_not_known():
+def test_given_token_counts_are_used_without_lengths():
     epoch = EpochPlan(epoch=0, microbatches=(spec(0, "a", "b"),), seed=42, total_samples=2, total_tokens=11)
     assert epoch.total_tokens == 11 and epoch[0].lengths == ()
     plan = BatchPlan(meta())
@@ -135,22 +135,22 @@ def test_tokens_that_are_told_count_where_lengths_are_not_known():
         ),
     ],
 )
-def test_what_cannot_be_is_refused(make, message: str):
+def test_inconsistent_batches_are_rejected(make, message: str):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_the_meta_of_a_plan_can_name_its_parts_or_its_config():
-    said = meta()
-    assert (said.bucket_edges, said.overflow_max, said.token_budget) == ((8, 16), 32, 64)
-    assert (said.pad_policy, said.base_seed, said.batching.mode) == ("pad_to_bucket", 7, "predictable")
+def test_plan_metadata_accepts_fields_or_a_config():
+    output = meta()
+    assert (output.bucket_edges, output.overflow_max, output.token_budget) == ((8, 16), 32, 64)
+    assert (output.pad_policy, output.base_seed, output.batching.mode) == ("pad_to_bucket", 7, "predictable")
     config = BatchingConfig.predictable(token_budget=64, bucket_edges=(8, 16), overflow_max=32, seed=7)
     created = BatchPlanMeta.create("d", "t", batching_config=config, num_epochs=2)
-    assert created.batching == config == said.batching and created.num_epochs == 2
+    assert created.batching == config == output.batching and created.num_epochs == 2
     assert BatchPlanMeta(num_epochs=1, token_budget=64).batching.mode is BatchingMode.THROUGHPUT
 
 
-def test_a_config_is_for_throughput_unless_told_and_knows_the_other_name_of_its_policy():
+def test_default_mode_is_throughput_and_pad_policy_has_an_alias():
     config = BatchingConfig()
     assert (config.mode, config.pad_policy) == ("throughput", "pad_to_max_in_batch")
     assert (config.token_budget, config.bucket_edges, config.overflow_max) == (

@@ -77,7 +77,7 @@ def test_settings_select_the_metrics(setting: str, omitted: set[str]) -> None:
     assert metrics[0] - metrics[1] == omitted
 
 
-def test_starts_and_ends_of_episodes_can_be_switched_off() -> None:
+def test_starts_and_ends_of_episodes_can_be_disabled() -> None:
     handler = RecordingHandler()
     settings = LoggingConfig(log_episode_start=False, log_episode_end=False)
     with ExperimentLogger(JaxArcConfig(logging=settings), {"memory": handler}) as logger:

@@ -1,4 +1,4 @@
-"""The batch processing guide's policy rollout and value features, as the library has them."""
+"""Policy rollout and value features of the batch-processing guide."""
 
 import functools
 from typing import Any
@@ -40,7 +40,7 @@ def started(config: ArcConfig, task: ArcTask, batch: int) -> ArcState:
 
 
 def on_host(tree: Any) -> Any:
-    """Its arrays where they are compared without a program for each shape; keys as their words."""
+    """Convert all leaves to NumPy arrays, which can be compared without compiling."""
     return jax.tree.map(
         lambda leaf: np.asarray(
             jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
@@ -55,7 +55,7 @@ def paints_along_the_top(states: ArcState) -> dict[str, Any]:
     return {"actions": PointAction(ones, 0 * ones, states.step_count % 2), "log_probs": -1.0 * ones}
 
 
-def test_the_guides_blocks_run_with_the_librarys_functions() -> None:
+def test_code_blocks_of_the_guide_run() -> None:
     config = ArcConfig(
         episode=EpisodeConfig(max_episode_steps=100),
         dataset=DatasetConfig(max_grid_height=30, max_grid_width=30),
@@ -110,7 +110,7 @@ def test_the_guides_blocks_run_with_the_librarys_functions() -> None:
     assert np.allclose(batch_values, np.asarray(batch_states.similarity_score) * 10)
 
 
-def test_a_rollout_is_what_a_loop_of_single_steps_gives() -> None:
+def test_rollout_equals_loop_of_single_steps() -> None:
     states, policy = started(SMALL, TASK, 2), jax.jit(paints_along_the_top)
     trajectory = on_host(batch_policy_rollout(paints_along_the_top, states, SMALL, num_steps=3))
     for step in range(3):
@@ -123,7 +123,7 @@ def test_a_rollout_is_what_a_loop_of_single_steps_gives() -> None:
         assert np.array_equal(at["dones"], dones)
 
 
-def test_a_finished_environment_stays_finished_and_earns_nothing_more() -> None:
+def test_finished_environments_get_no_further_reward() -> None:
     trajectory = batch_policy_rollout(paints_along_the_top, started(SMALL, TASK, 2), SMALL, num_steps=3)
     assert trajectory["dones"].tolist() == [[False, False], [True, True], [True, True]]
     assert np.asarray(trajectory["rewards"])[2].tolist() == [0.0, 0.0]
@@ -131,7 +131,7 @@ def test_a_finished_environment_stays_finished_and_earns_nothing_more() -> None:
     assert trajectory["states"].step_count.tolist() == [[0, 0], [1, 1], [2, 2]]
 
 
-def test_an_environment_may_stand_for_its_config() -> None:
+def test_environment_is_accepted_instead_of_its_config() -> None:
     environment = ArcEnvironment.create(SMALL, TASK)
     states = started(SMALL, TASK, 2)
     by_config = batch_policy_rollout(paints_along_the_top, states, SMALL, num_steps=3)
@@ -139,7 +139,7 @@ def test_an_environment_may_stand_for_its_config() -> None:
     assert jax.tree.all(jax.tree.map(np.array_equal, *map(on_host, (by_config, by_environment))))
 
 
-def test_a_partials_key_may_change_without_a_new_compilation() -> None:
+def test_new_key_in_a_partial_does_not_compile_again() -> None:
     traces = []
 
     def draws(scale: float, states: ArcState, *, key: jax.Array) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def test_a_partials_key_may_change_without_a_new_compilation() -> None:
     assert np.array_equal(first["actions"].operation, again["actions"].operation)
 
 
-def test_a_policy_that_returns_something_else_is_told_what_is_wanted() -> None:
+def test_invalid_policy_output_is_reported() -> None:
     states = started(SMALL, TASK, 2)
     with pytest.raises(TypeError, match=r"a dict with 'actions' and 'log_probs', got \['actions'\]"):
         batch_policy_rollout(lambda states: {"actions": 1}, states, SMALL)
@@ -166,7 +166,7 @@ def test_a_policy_that_returns_something_else_is_told_what_is_wanted() -> None:
         batch_policy_rollout(paints_along_the_top, states, SMALL, num_steps=0)
 
 
-def test_features_are_the_four_that_the_guide_names() -> None:
+def test_state_features_match_the_guide() -> None:
     features = extract_state_features(started(SMALL, TASK, 2))
     assert features["working_grid"].tolist() == [[[0, 0], [0, 0]]] * 2
     assert features["target_grid"].tolist() == [[[1, 1], [0, 0]]] * 2
@@ -174,7 +174,7 @@ def test_features_are_the_four_that_the_guide_names() -> None:
     assert features["step_count"].tolist() == [0, 0]
 
 
-def test_a_network_plays_greedily_without_a_key() -> None:
+def test_network_acts_greedily_without_a_key() -> None:
     environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
     policy = NetworkPolicy(only(2), environment)
     states = started(CELL, cell_task("red", [2]), 3)
@@ -185,7 +185,7 @@ def test_a_network_plays_greedily_without_a_key() -> None:
     assert jax.jit(lambda states: policy(states))(states)["values"].tolist() == [0.5, 0.5, 0.5]
 
 
-def test_a_network_with_a_key_draws_anew_for_every_environment_and_step() -> None:
+def test_network_with_a_key_samples_for_each_environment_and_step() -> None:
     config = CELL.model_copy(update={"episode": EpisodeConfig(max_episode_steps=20, require_submit=True)})
     task = cell_task("red", [2])
     environment = ArcEnvironment.create(config, task)

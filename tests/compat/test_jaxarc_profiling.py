@@ -1,4 +1,4 @@
-"""Quick looks at speed, memory and states print what they return."""
+"""Functions of the guide that measure speed and memory."""
 
 import math
 
@@ -20,7 +20,7 @@ from phalanx.core.vector import _reset, _step
 from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig
 
 
-def test_the_search_tries_powers_of_two_and_picks_the_fastest(capsys, monkeypatch):
+def test_batch_size_search_tries_powers_of_two_and_selects_the_fastest(capsys, monkeypatch):
     seconds = iter([1.0, 0.4, 2.0])  # steps of sizes 1, 2 and 4
 
     def timed(call):
@@ -41,13 +41,13 @@ def test_the_search_tries_powers_of_two_and_picks_the_fastest(capsys, monkeypatc
     assert printed.endswith("\nOptimal batch size: 2\n")
 
 
-def test_the_search_measures_real_time():
+def test_batch_size_search_measures_wall_clock_time():
     _, results = find_optimal_batch_size(Corridor(), max_batch_size=1, repeats=2)
     assert 0 < results[1]["total_time"] < 10
     assert math.isclose(results[1]["throughput"] * results[1]["per_env_time"], 1)
 
 
-def test_the_search_ends_where_memory_does(capsys, monkeypatch):
+def test_batch_size_search_stops_when_memory_is_exhausted(capsys, monkeypatch):
     def measure(environment, batch_size, repeats):
         if batch_size == 4:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
@@ -59,7 +59,7 @@ def test_the_search_ends_where_memory_does(capsys, monkeypatch):
     assert "Batch   4: out of memory, stopping here" in capsys.readouterr().out
 
 
-def test_other_failures_of_the_search_are_not_swallowed(monkeypatch):
+def test_batch_size_search_raises_other_errors(monkeypatch):
     def measure(environment, batch_size, repeats):
         raise jax.errors.JaxRuntimeError("INTERNAL: broken kernel")
 
@@ -70,7 +70,7 @@ def test_other_failures_of_the_search_are_not_swallowed(monkeypatch):
         find_optimal_batch_size(Corridor(), max_batch_size=0)
 
 
-def test_memory_counts_every_leaf(capsys):
+def test_memory_analysis_includes_all_leaves(capsys):
     results = analyze_memory_usage(CorridorConfig(), None, batch_sizes=[1, 4])
     # A walker: position and clock (4 bytes each), a key (8), two flags (1 each); 8 cells of one byte seen.
     assert math.isclose(results[4]["state_mb"], 4 * 18 / 2**20)
@@ -82,7 +82,7 @@ def test_memory_counts_every_leaf(capsys):
         analyze_memory_usage(Corridor(), batch_sizes=())
 
 
-def test_after_a_warm_up_the_first_calls_do_not_compile(capsys):
+def test_warm_up_compiles_the_functions(capsys):
     config = CorridorConfig(max_steps=99)
     seconds = warm_up_batch_functions(2, config)
     assert set(seconds) == {"reset", "step"}
@@ -93,7 +93,7 @@ def test_after_a_warm_up_the_first_calls_do_not_compile(capsys):
     assert (_reset._cache_size(), _step._cache_size()) == compiled
 
 
-def test_the_monitor_times_both_operations_and_hands_on_their_results():
+def test_monitor_times_operations_and_returns_their_results():
     monitor = BatchPerformanceMonitor()
     keys = jax.random.split(jax.random.PRNGKey(0), 2)
     states, observations = monitor.time_batch_reset(keys, CorridorConfig())
@@ -108,7 +108,7 @@ def test_the_monitor_times_both_operations_and_hands_on_their_results():
     assert stats["reset_time_std"] == 0
 
 
-def test_a_monitor_without_data_says_so_with_nan():
+def test_monitor_without_data_reports_nan():
     stats = BatchPerformanceMonitor().get_stats()
     assert stats["total_operations"] == 0
     assert math.isnan(stats["step_time_mean"])

@@ -1,4 +1,4 @@
-"""Lists become batches and batches become lists, padded to one shape."""
+"""Stacking, padding and splitting of batches."""
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ from phalanx.core.vector import _step, select_rows
 from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
 
 
-def test_rows_are_selected_by_a_mask_in_every_leaf() -> None:
+def test_mask_selects_rows_in_all_leaves() -> None:
     mask = jnp.array([True, False])
     new = {"a": jnp.array([[1, 2], [3, 4]]), "b": jnp.array([5.0, 6.0]), "none": None}
     old = {"a": jnp.zeros((2, 2), jnp.int32), "b": jnp.zeros(2), "none": None}
@@ -32,27 +32,27 @@ def test_rows_are_selected_by_a_mask_in_every_leaf() -> None:
     assert float(select_rows(jnp.array(True), jnp.float32(1), jnp.float32(2))) == 1.0
 
 
-def test_stacking_puts_a_batch_axis_in_front():
+def test_stacking_adds_a_leading_batch_axis():
     states = stack_states([walker(1), walker(4)])
     assert states.position.tolist() == [1, 4]
     assert states.key.shape == (2, 2)
     assert stack_actions([jnp.int32(LEFT), jnp.int32(RIGHT)]).tolist() == [LEFT, RIGHT]
 
 
-def test_padding_repeats_the_last():
+def test_padding_repeats_the_last_row():
     assert pad_states([walker(1), walker(4)], 4).position.tolist() == [1, 4, 4, 4]
     assert pad_actions([jnp.int32(2)], 3).tolist() == [2, 2, 2]
     assert pad_states([walker(1), walker(4)], 2).position.tolist() == [1, 4]
 
 
-def test_unpadding_takes_the_first_of_every_leaf():
+def test_unpadding_keeps_the_first_rows_of_all_leaves():
     padded = {"a": jnp.arange(4), "b": (jnp.zeros((4, 2)),)}
     kept = unpad_results(padded, 3)
     assert kept["a"].tolist() == [0, 1, 2]
     assert kept["b"][0].shape == (3, 2)
 
 
-def test_results_of_batches_are_joined_in_order():
+def test_batch_results_are_concatenated_in_order():
     combined = combine_batch_results(
         [(jnp.array([1, 2]), jnp.zeros((2, 3))), (jnp.array([3]), jnp.ones((1, 3)))]
     )
@@ -62,7 +62,7 @@ def test_results_of_batches_are_joined_in_order():
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2)), min_size=1, max_size=9))
-def test_a_dynamic_batch_is_each_of_its_states_stepped_alone(cases):
+def test_dynamic_batch_equals_single_steps(cases):
     states = [walker(position) for position, _ in cases]
     actions = [jnp.int32(action) for _, action in cases]
     results = process_dynamic_batch(states, actions, Corridor(), max_batch_size=4)
@@ -74,7 +74,7 @@ def test_a_dynamic_batch_is_each_of_its_states_stepped_alone(cases):
     assert eqx.tree_equal(jax.tree.map(np.asarray, results), expected)
 
 
-def test_every_size_of_batch_uses_one_compiled_shape():
+def test_all_batch_sizes_use_one_compiled_shape():
     environment = Corridor(max_steps=77)
     process_dynamic_batch([walker(1)], [jnp.int32(RIGHT)], environment, max_batch_size=4)
     compiled = _step._cache_size()
@@ -84,7 +84,7 @@ def test_every_size_of_batch_uses_one_compiled_shape():
     assert _step._cache_size() == compiled
 
 
-def test_what_cannot_form_a_batch_is_refused_in_words():
+def test_incompatible_states_are_rejected():
     with pytest.raises(ValueError, match="need at least one state, got an empty list"):
         stack_states([])
     with pytest.raises(ValueError, match="need at least one action, got an empty list"):

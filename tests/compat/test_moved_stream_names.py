@@ -1,4 +1,4 @@
-"""Names that users of chuk-lazarus bring along: those that are called otherwise say what to use."""
+"""Renamed functions and arguments of chuk-lazarus are reported with their new names."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import GymCo
         (lambda: streams.nonsense, "nonsense"),
     ],
 )
-def test_a_name_that_moved_says_where(ask, sentence: str):
+def test_moved_name_is_reported_with_its_new_module(ask, sentence: str):
     with pytest.raises(AttributeError, match=sentence):
         ask()
 
@@ -48,7 +48,7 @@ def test_a_name_that_moved_says_where(ask, sentence: str):
         (lambda: ReplayBufferConfig(default_priority=2.0), "the priority of each StreamSample"),
     ],
 )
-def test_an_argument_that_moved_says_where(make, sentence: str):
+def test_moved_argument_is_reported_with_its_new_name(make, sentence: str):
     with pytest.raises(ValueError, match=sentence):
         make()
 
@@ -63,7 +63,7 @@ def rows(path: Path) -> Path:
     return path
 
 
-def test_the_meta_of_a_row_says_what_the_sample_is(tmp_path: Path):
+def test_row_metadata_becomes_fields_of_the_sample(tmp_path: Path):
     stream = OfflineDatasetStream(path=rows(tmp_path / "train.jsonl"), min_length=2)
     assert stream.count_samples() == 3
     assert stream.get_length_distribution() == {"a": 3, "train_1": 1, "c": 2}
@@ -79,7 +79,7 @@ def test_the_meta_of_a_row_says_what_the_sample_is(tmp_path: Path):
         OfflineDatasetStream()
 
 
-def test_the_asynchronous_stream_gives_the_same_samples(tmp_path: Path):
+def test_async_stream_returns_the_same_samples(tmp_path: Path):
     path = rows(tmp_path / "train.jsonl")
 
     async def ids() -> list[str]:
@@ -93,7 +93,7 @@ def test_the_asynchronous_stream_gives_the_same_samples(tmp_path: Path):
     assert asyncio.run(ids()) == ["d_1", "c"]
 
 
-def test_arguments_have_the_names_and_places_that_they_have_there(tmp_path: Path):
+def test_signature_matches_the_original(tmp_path: Path):
     path = tmp_path / "data.jsonl"
     rows = [{"id": f"s{n}", "input_ids": [1] * n} for n in range(1, 6)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,4 +1,4 @@
-"""Small names of chuk-lazarus's batching that are here with their arguments."""
+"""Small functions of chuk-lazarus accept the original arguments."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from phalanx.compat.chuk_lazarus.data.batching import (
 )
 
 
-def test_a_length_entry_is_a_line():
+def test_length_entry_is_one_line():
     entry = LengthEntry(sample_id="a", tokenizer_hash="t", length=3)
     assert entry.to_json() == '{"sample_id":"a","tokenizer_hash":"t","length":3}'
     assert LengthEntry.from_json(entry.to_json()) == entry
@@ -32,7 +32,7 @@ def test_goals_have_two_names():
         OptimizationGoal("speed")
 
 
-def test_a_plan_takes_its_packing_under_either_name():
+def test_plan_accepts_both_names_of_packing():
     plans = [
         BatchPlanBuilder({"a": 3, "b": 4}, BatchingConfig(), **{name: PackingConfig.default(8)}).build_sync()
         for name in ("packing", "pack_config")
@@ -48,17 +48,17 @@ def test_skipped_samples_are_counted():
     assert compute_packing_metrics(packs).summary()["num_skipped"] == 0
 
 
-def test_every_token_counts_where_no_mask_is_given():
+def test_all_tokens_count_without_a_loss_mask():
     arrays = default_collate([{"input_ids": [5, 6]}, {"input_ids": [7], "loss_mask": [0]}], 3)
     assert arrays["loss_mask"].tolist() == [[1, 1, 0], [0, 0, 0]]
 
 
-def test_bucket_sizes_may_be_called():
+def test_bucket_sizes_is_callable():
     sampler = TokenBudgetBatchSampler({"a": 3, "b": 9}, BucketSpec(edges=(4,), overflow_max=16), 64)
     assert sampler.bucket_sizes() == sampler.bucket_sizes == {0: 1, 1: 1}
 
 
-def test_a_mask_of_numpy_is_asked_for_as_there():
+def test_segment_mask_accepts_the_original_arguments():
     for mask in (
         create_segment_attention_mask([1, 1], False),
         create_segment_attention_mask([1, 1], use_mlx=False),
@@ -68,7 +68,7 @@ def test_a_mask_of_numpy_is_asked_for_as_there():
         create_segment_attention_mask([1, 1], use_mlx=True)
 
 
-def test_figures_of_packing_that_are_called_otherwise_say_how():
+def test_renamed_packing_metrics_are_reported():
     metrics = compute_packing_metrics(packed_sequences=[])
     for name, ours in (("total_loss_tokens", "loss_tokens"), ("record_skip", "compute_packing_metrics")):
         with pytest.raises(AttributeError, match=f"PackingMetrics has no {name}: use {ours}"):

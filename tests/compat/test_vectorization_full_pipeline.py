@@ -1,4 +1,4 @@
-"""The pipeline that the vectorization update lists, in its seven points, on the generated knowledge base."""
+"""The seven-step pipeline of the vectorization document on the generated knowledge base."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ BATCH, STEPS, ATOMS, STATES = 4, 16, 6, 64
 
 
 class States(torch.nn.Module):
-    """The mean over atoms of what their places embed to."""
+    """Embeds each index of an atom and averages over atoms."""
 
     def __init__(self, index_manager: IndexManager, width: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class States(torch.nn.Module):
 
 @pytest.fixture
 def one_torch_thread() -> Iterator[None]:
-    """Several wait for one another in loops, which is dear where other processes run."""
+    """Use one thread: several threads busy-wait, which is slow while other processes run."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

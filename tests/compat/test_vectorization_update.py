@@ -1,4 +1,4 @@
-"""`BatchedVecEnv` next to TorchRL's own vectorized environments, and its configuration by attributes."""
+"""`BatchedVecEnv` compared with vectorized environments of TorchRL, and its configuration by attributes."""
 
 import dataclasses
 from typing import Any
