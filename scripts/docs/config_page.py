@@ -69,9 +69,9 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.proofs.link_prediction": ("LinkPredictionConfig",),
         "phalanx.proofs.search.beam": ("BeamSearchConfig",),
         "phalanx.proofs.search.best_first": ("BestFirstConfig",),
+        "phalanx.proofs.search.heuristics": ("HeuristicNetworkConfig",),
         "phalanx.training.search_heuristic": (
             "HeuristicConfig",
-            "HeuristicNetworkConfig",
             "HeuristicEvaluationConfig",
         ),
     },

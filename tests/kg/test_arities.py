@@ -224,7 +224,7 @@ def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(s
     config = ProofConfig(max_actions=256, max_goals=12)
     vocabulary = ProofVocabulary(data, 12)
     program = Program.from_knowledge_base(data, vocabulary)
-    search = BestFirstConfig(max_expansions=400, max_depth=5, batch_size=8)
+    search = BestFirstConfig(max_expansions=400, max_depth=5, num_parallel_queries=8)
     tried = best_first_search(config, program, BreadthFirstHeuristic(), vocabulary.encode(queries), search)
     for query, depth, length, cut in zip(
         queries, depths.tolist(), tried.length, tried.expansions, strict=True

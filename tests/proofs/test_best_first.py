@@ -19,7 +19,7 @@ from phalanx.proofs.vocabulary import ProofVocabulary
 pytestmark = pytest.mark.slow
 
 CONFIG = ProofConfig(max_actions=32, max_goals=6)
-SEARCH = BestFirstConfig(max_expansions=60, max_depth=14, batch_size=64)
+SEARCH = BestFirstConfig(max_expansions=60, max_depth=14, num_parallel_queries=64)
 
 
 @pytest.fixture(scope="module")

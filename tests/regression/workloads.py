@@ -599,7 +599,7 @@ def best_first_search() -> Digests:
     from phalanx.proofs.search.heuristics import BreadthFirstHeuristic, RandomHeuristic
 
     (_, program, queries), found = _encoded_family(), {}
-    search = BestFirstConfig(max_expansions=30, max_depth=8, batch_size=32)
+    search = BestFirstConfig(max_expansions=30, max_depth=8, num_parallel_queries=32)
     for name, heuristic in (("breadth first", BreadthFirstHeuristic()), ("random order", RandomHeuristic(1))):
         result = best_first_search(_proof_config(), program, heuristic, queries, search)
         found[name] = digest_arrays(result.proved, result.expansions, result.length, result.overflow)
@@ -924,7 +924,7 @@ def search_heuristic() -> Digests:
             update_epochs=2,
             max_expansions=30,
             max_depth=8,
-            search_batch_size=32,
+            num_parallel_queries=32,
         )
         return _train(HeuristicTrainer(config), 2, ("proved_rate", "proofs_per_expansion"))
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from phalanx.io.atomic import _machine_id
 from phalanx.logging import read_records
-from phalanx.logging.report.tables import metrics_table
+from phalanx.logging.report.metric_tables import metrics_table
 from phalanx.training import CheckpointConfig, Progress, read_metadata, train
 from phalanx.training.run_dir import run_status
 from tests.faults.simulator import World

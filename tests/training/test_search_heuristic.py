@@ -39,7 +39,7 @@ def config_of(folder) -> HeuristicConfig:
         update_epochs=6,
         max_expansions=60,
         max_depth=14,
-        search_batch_size=64,
+        num_parallel_queries=64,
         evaluation=HeuristicEvaluationConfig(num_queries=20, max_expansions=40),
     )
 

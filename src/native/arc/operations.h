@@ -2,7 +2,7 @@
 // standard library templates here: the linker keeps one copy of each, and it might be the wrong one.
 #pragma once
 
-#include "arc/bitplanes.h"
+#include "arc/bitplane_ops.h"
 #include "arc/step.h"
 
 namespace phalanx::arc {

@@ -17,6 +17,7 @@ from phalanx.formatting import escape_untrusted, format_count, format_percent
 from phalanx.io.atomic import atomic_directory
 from phalanx.kg import (
     DATASETS,
+    DEFAULT_TIES,
     Ensemble,
     KnowledgeBase,
     LinkPredictor,
@@ -266,7 +267,7 @@ def mine(
     aggregation: AggregationOption = "maxplus",
     power: Power = 2.0,
     kge: KGERun = None,
-    ties: Ties = "random",
+    ties: Ties = DEFAULT_TIES,
     as_json: AsJson = False,
 ) -> None:
     """Mine rules from the training triples of a knowledge base."""
@@ -314,7 +315,7 @@ def evaluate(
     aggregation: AggregationOption = "maxplus",
     power: Power = 2.0,
     kge: KGERun = None,
-    ties: Ties = "random",
+    ties: Ties = DEFAULT_TIES,
     num_threads: NumThreads = 2,
     as_json: AsJson = False,
 ) -> None:
@@ -342,7 +343,7 @@ def path_network(
     ] = None,
     evaluate: Evaluate = None,
     kge: KGERun = None,
-    ties: Ties = "random",
+    ties: Ties = DEFAULT_TIES,
     num_threads: NumThreads = 2,
     as_json: AsJson = False,
 ) -> None:

@@ -143,12 +143,12 @@ def collect(
 @contextlib.contextmanager
 def server_errors() -> Iterator[None]:
     """Convert errors of the puzzle server and the network in the block to `UserError`."""
-    from phalanx.puzzles.server.collect import EpisodeMismatchError
-    from phalanx.puzzles.server.protocol import StartError, UnknownGameError
+    from phalanx.puzzles.server.collect import ResumeMismatchError
+    from phalanx.puzzles.server.protocol import StartError, UnknownGameNameError
 
     try:
         yield
-    except (OSError, StartError, UnknownGameError, EpisodeMismatchError) as error:
+    except (OSError, StartError, UnknownGameNameError, ResumeMismatchError) as error:
         raise UserError(" ".join(str(error).split())) from error
 
 

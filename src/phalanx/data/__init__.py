@@ -5,7 +5,7 @@ from phalanx.data.attention_masks import (
     cu_seqlens as cu_seqlens,
 )
 from phalanx.data.batch_files import BatchReader as BatchReader, BatchWriter as BatchWriter
-from phalanx.data.bucket_edges import (
+from phalanx.data.bucket_search import (
     OptimizationGoal as OptimizationGoal,
     analyze_bucket_efficiency as analyze_bucket_efficiency,
     suggest_bucket_edges as suggest_bucket_edges,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from phalanx.config import FrozenModel, check_type
-from phalanx.data.bucket_edges import (
+from phalanx.data.bucket_search import (
     BucketAnalysis,
     BucketSuggestion,
     OptimizationGoal,

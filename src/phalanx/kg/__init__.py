@@ -7,6 +7,7 @@ from phalanx.kg.atoms import Atom as Atom, Rule as Rule, parse_atom as parse_ato
 from phalanx.kg.chaining import chaining_rounds as chaining_rounds, entail as entail
 from phalanx.kg.datasets import DATASETS as DATASETS, download_dataset as download_dataset
 from phalanx.kg.evaluation import (
+    DEFAULT_TIES as DEFAULT_TIES,
     LinkPredictionResult as LinkPredictionResult,
     LinkPredictor as LinkPredictor,
     RankMetrics as RankMetrics,

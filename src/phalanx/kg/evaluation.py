@@ -33,6 +33,8 @@ TieRule = Literal["random", "realistic", "expected", "pessimistic"]
 - `pessimistic`: the worst rank, as in NBFNet.
 """
 TIE_RULES: tuple[TieRule, ...] = ("random", "realistic", "expected", "pessimistic")
+DEFAULT_TIES: TieRule = "random"
+"""Tie rule of all evaluations that do not choose another one."""
 HITS = (1, 3, 10)
 """Values of k for which Hits@k is computed."""
 Sides = Literal["head", "tail", "both"]

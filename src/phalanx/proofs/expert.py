@@ -16,7 +16,7 @@ from phalanx.proofs.search.heuristics import BreadthFirstHeuristic
 from phalanx.proofs.state import ProofState
 
 _CACHE_SIZE = 10_000
-_SEARCH_BATCH_SIZE = 64
+_NUM_PARALLEL_QUERIES = 64
 
 Path = Sequence[np.ndarray]
 """Goals of each state on the path from the query to the end of a proof."""
@@ -66,7 +66,9 @@ class ShortestProofExpert:
         missing = {query.tobytes(): query for query in queries if query.tobytes() not in self._paths}
         if missing:
             config, program = self._environment.config, self._environment.program
-            search = BestFirstConfig(max_depth=config.max_episode_steps, batch_size=_SEARCH_BATCH_SIZE)
+            search = BestFirstConfig(
+                max_depth=config.max_episode_steps, num_parallel_queries=_NUM_PARALLEL_QUERIES
+            )
             searched = np.stack(list(missing.values()))
             result = best_first_search(config, program, BreadthFirstHeuristic(), searched, search)
             assert result.trace is not None

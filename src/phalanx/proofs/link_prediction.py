@@ -13,6 +13,7 @@ from pydantic import Field
 from phalanx.config import Config
 from phalanx.kg.chaining import can_chain, chaining_rounds
 from phalanx.kg.evaluation import (
+    DEFAULT_TIES,
     CandidateLists,
     LinkPredictionResult,
     Sides,
@@ -81,7 +82,7 @@ class LinkPredictionConfig(Config):
     sides: Sides | None = None
     """Arguments that corruptions replace: `head`, `tail` or `both`. None uses `tail` if the knowledge base
     has several domains, and `both` otherwise."""
-    ties: TieRule = "random"
+    ties: TieRule = DEFAULT_TIES
     """How to rank triples with equal scores: `random`, `realistic`, `expected` or `pessimistic`."""
     seed: int = 0
     """Seed of the selected queries, of the corruptions and of the random positions among ties."""

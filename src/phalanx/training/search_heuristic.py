@@ -45,6 +45,7 @@ from phalanx.proofs.search.heuristics import (
     ROWS_PER_BATCH,
     ConfidenceHeuristic,
     HeuristicNetwork,
+    HeuristicNetworkConfig,
     LearnedHeuristic,
     UniformHeuristic,
     pad_features,
@@ -60,13 +61,6 @@ from phalanx.training.trained_policy import restore_state
 _EXAMPLES_FILE = "examples-{update}.npz"
 _MAX_DEAD_ENDS = 32
 """Maximum number of dead ends per search that are used as examples. The last expanded ones are used."""
-
-
-class HeuristicNetworkConfig(Config):
-    """Settings of the heuristic network."""
-
-    hidden_dim: int = Field(default=32, ge=1)
-    """Size of the predicate embeddings and of the hidden layers."""
 
 
 class HeuristicEvaluationConfig(EvaluationConfig):
@@ -101,7 +95,8 @@ class HeuristicConfig(RunConfig):
         "guide.search.expansions": "max_expansions",
         "guide.search.max_expansions": "max_expansions",
         "guide.search.max_depth": "max_depth",
-        "guide.search.batch_size": "search_batch_size",
+        "guide.search.batch_size": "num_parallel_queries",
+        "search_batch_size": "num_parallel_queries",
         "guide.width": "network.hidden_dim",
         "guide.learning_rate": "optimizer.learning_rate",
     }
@@ -128,7 +123,7 @@ class HeuristicConfig(RunConfig):
     """Maximum number of nodes that a search expands per training query."""
     max_depth: int = Field(default=20, ge=1)
     """Maximum number of steps of a proof."""
-    search_batch_size: int = Field(default=128, ge=1)
+    num_parallel_queries: int = Field(default=128, ge=1)
     """Number of queries that are searched in parallel."""
     network: HeuristicNetworkConfig = HeuristicNetworkConfig()
     """Settings of the network."""
@@ -151,7 +146,9 @@ class HeuristicConfig(RunConfig):
     def search(self) -> BestFirstConfig:
         """Settings of the searches for proofs of training queries."""
         return BestFirstConfig(
-            max_expansions=self.max_expansions, max_depth=self.max_depth, batch_size=self.search_batch_size
+            max_expansions=self.max_expansions,
+            max_depth=self.max_depth,
+            num_parallel_queries=self.num_parallel_queries,
         )
 
 
@@ -431,7 +428,7 @@ class HeuristicTrainer(Algorithm[TrainState]):
         program, features = self.data.program, self.data.features
         path, query = proof.path, np.repeat(proof.query[None], len(proof.path), axis=0)
         successors, num_successors, _ = compute_successors(
-            expansion_config(self.config.env), program, path, query, self.config.search_batch_size
+            expansion_config(self.config.env), program, path, query, self.config.num_parallel_queries
         )
         for step in range(len(path) - 1):
             rows = successors[step, : num_successors[step]]

@@ -19,7 +19,7 @@ from phalanx.formatting import escape_untrusted
 from phalanx.logging import FileHandler, LoggingConfig
 from phalanx.logging.report import read_run, write_report
 from phalanx.logging.report.charts import MAX_POINTS
-from phalanx.logging.report.tables import downsample_rows
+from phalanx.logging.report.metric_tables import downsample_rows
 from tests.helpers.run_folders import make_run, metrics_at, write_facts, write_lines
 
 MODULES = ("report.charts", "report.page", "report.tables", "records")

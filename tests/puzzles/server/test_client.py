@@ -19,7 +19,7 @@ from phalanx.puzzles.server.protocol import (
     PuzzleServerConnectionError,
     PuzzleServerUnavailableError,
     StartError,
-    UnknownGameError,
+    UnknownGameNameError,
 )
 from tests.helpers.scripted_puzzle_server import FULL, ScriptedServer, Session, scripted_server
 
@@ -291,7 +291,7 @@ def test_pauses_double_up_to_the_limit_and_are_the_same_for_the_same_seed() -> N
 def test_unknown_game_is_reported_with_a_suggestion() -> None:
     async def run() -> int:
         async with playing(ScriptedServer()) as (client, _):
-            with pytest.raises(UnknownGameError, match=r"has no game 'sudko'; did you mean 'sudoku'\?"):
+            with pytest.raises(UnknownGameNameError, match=r"has no game 'sudko'; did you mean 'sudoku'\?"):
                 await client.start_puzzle("sudko")
             return (await client.start_puzzle("toy", "easy", 3)).seed
 

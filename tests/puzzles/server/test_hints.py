@@ -5,7 +5,7 @@ import pytest
 from phalanx.puzzles.server.protocol import (
     PuzzleDifficulty,
     PuzzleGame,
-    UnknownGameError,
+    UnknownGameNameError,
     command_for_hint,
     game_id,
     nearest_game,
@@ -84,7 +84,7 @@ def test_games_are_found_under_common_names() -> None:
 
 @pytest.mark.parametrize("name", ["", "sudoku\nquit", "sudoku;", "a" * 41])
 def test_name_of_another_command_is_rejected(name: str) -> None:
-    with pytest.raises(UnknownGameError, match="is not a valid name of a game"):
+    with pytest.raises(UnknownGameNameError, match="is not a valid name of a game"):
         game_id(name)
 
 

@@ -17,7 +17,11 @@ from phalanx.puzzles.server.pool import (
     episode_seed,
     episode_specs,
 )
-from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleServerUnavailableError, UnknownGameError
+from phalanx.puzzles.server.protocol import (
+    PuzzleDifficulty,
+    PuzzleServerUnavailableError,
+    UnknownGameNameError,
+)
 from tests.helpers.puzzle_server import running_server
 from tests.helpers.scripted_puzzle_server import ScriptedServer, Session, scripted_server
 
@@ -187,7 +191,7 @@ def test_an_error_of_the_play_itself_is_raised_and_not_tried_again() -> None:
             await connected.start_puzzle("nonsense")
 
         async with scripted_server(server), PuzzlePool(client(server.port)) as pool:
-            with pytest.raises(UnknownGameError, match="has no game 'nonsense'"):
+            with pytest.raises(UnknownGameNameError, match="has no game 'nonsense'"):
                 async for _ in pool.episodes(specs(2), play):
                     pass
             return pool.episodes_replayed

@@ -8,7 +8,7 @@ import pytest
 from arcade_server import HANDLERS, RealServer
 
 from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
-from phalanx.puzzles.server.protocol import PuzzleServerUnavailableError, UnknownGameError
+from phalanx.puzzles.server.protocol import PuzzleServerUnavailableError, UnknownGameNameError
 from tests.helpers.puzzle_server import running_server
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def test_the_real_server_plays_the_seeds_example(server: RealServer) -> None:
             assert (await client.reset_puzzle()).grid == observation.grid
             await client.quit_puzzle()
             assert (await client.start_puzzle("einstein", "easy", 1)).game.startswith("Einstein")
-            with pytest.raises(UnknownGameError, match="did you mean 'kakuro'"):
+            with pytest.raises(UnknownGameNameError, match="did you mean 'kakuro'"):
                 await client.start_puzzle("kakuru")
 
     asyncio.run(run())

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from phalanx.config import format_validation_error
 from phalanx.formatting import escape_untrusted
+from phalanx.logging.report.metric_tables import read_object
 from phalanx.logging.report.panels import Panel
-from phalanx.logging.report.tables import read_object
 
 FILE_NAME = "browser_policy.json"
 """Name of the exported policy in the run folder."""

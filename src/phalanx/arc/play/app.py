@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.app import App, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widget import Widget
@@ -20,11 +20,11 @@ from phalanx.arc.play.keys import (
     MOVE,
     MOVES,
     MOVING_OPERATIONS,
-    OPERATION_KEYS,
     RESIZE,
     TOOLS,
     Cursor,
     Tool,
+    key_bindings,
     tool_for,
 )
 from phalanx.arc.play.panes import (
@@ -42,38 +42,6 @@ from phalanx.arc.rendering.palette import PaletteName, palette_named
 from phalanx.arc.state import ArcState
 from phalanx.formatting import format_count, format_percent
 
-_LETTERS = {"k": "up", "j": "down", "h": "left", "l": "right"}
-
-
-def _bindings() -> Iterable[Binding]:
-    yield Binding("space,enter", "apply", "Apply", key_display="space")
-    for color in range(10):
-        yield Binding(str(color), f"color({color})", "Color", show=color == 0, key_display="0-9")
-    yield Binding("u", "undo", "Undo")
-    yield Binding("U", "redo", "Redo", show=False)
-    yield Binding("r", "restart", "Restart", show=False)
-    yield Binding("s", "submit", "Submit")
-    yield Binding("w", "save", "Save")
-    yield Binding("n", "next", "Next")
-    yield Binding("a", "operations", "List")
-    yield Binding("?", "help", "Help")
-    yield Binding("q", "quit", "Quit")
-    yield Binding("escape", "drop", "Clear the selection", show=False)
-    yield Binding("i", "keep", "Select the box as single cells", show=False)
-    yield Binding("delete,backspace", f"operate({int(Operation.CLEAR)})", "Clear", show=False)
-    yield Binding("pageup", "scroll(-1)", "Scroll up", show=False)
-    yield Binding("pagedown", "scroll(1)", "Scroll down", show=False)
-    for key, direction in [*_LETTERS.items(), *((name, name) for name in DIRECTIONS)]:
-        extended = key.upper() if len(key) == 1 else f"shift+{key}"
-        yield Binding(key, f"go('{direction}')", show=False)
-        yield Binding(extended, f"go('{direction}', True)", show=False)
-    for tool in TOOLS:
-        if tool.first not in OPERATION_KEYS:
-            yield Binding(tool.key, f"tool('{tool.key}')", tool.name, show=False)
-    for operation, key in OPERATION_KEYS.items():
-        if operation != Operation.SUBMIT:
-            yield Binding(key, f"operate({int(operation)})", operation_name(operation), show=False)
-
 
 class PlayApp(App[None]):
     """Textual application in which a player solves ARC tasks one after another. Complete episodes can be
@@ -89,7 +57,7 @@ class PlayApp(App[None]):
 
     TITLE = "phalanx play"
     CSS = CSS
-    BINDINGS: ClassVar[list[BindingType]] = list(_bindings())
+    BINDINGS: ClassVar[list[BindingType]] = list(key_bindings())
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - as Textual declares it
 
     def __init__(

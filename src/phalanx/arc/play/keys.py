@@ -1,11 +1,13 @@
-"""Tools, keys of the operations, and the cursor with its selection."""
+"""Key bindings and their help text, tools, and the cursor with its selection."""
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 from jaxtyping import Bool
+from textual.binding import Binding
 
-from phalanx.arc.operations import NUM_COLORS, OPERATIONS, Operation
+from phalanx.arc.operations import NUM_COLORS, OPERATIONS, Operation, operation_name
 from phalanx.formatting import format_count
 
 
@@ -102,6 +104,74 @@ def panel_entries() -> list[tuple[str, str, str]]:
             action = "submit" if info.id == Operation.SUBMIT else f"choose({info.id})"
             entries.append((OPERATION_KEYS[info.id], info.name, action))
     return entries
+
+
+_LETTERS = {"k": "up", "j": "down", "h": "left", "l": "right"}
+
+
+def key_bindings() -> Iterable[Binding]:
+    """Yield all key bindings of the application."""
+    yield Binding("space,enter", "apply", "Apply", key_display="space")
+    for color in range(10):
+        yield Binding(str(color), f"color({color})", "Color", show=color == 0, key_display="0-9")
+    yield Binding("u", "undo", "Undo")
+    yield Binding("U", "redo", "Redo", show=False)
+    yield Binding("r", "restart", "Restart", show=False)
+    yield Binding("s", "submit", "Submit")
+    yield Binding("w", "save", "Save")
+    yield Binding("n", "next", "Next")
+    yield Binding("a", "operations", "List")
+    yield Binding("?", "help", "Help")
+    yield Binding("q", "quit", "Quit")
+    yield Binding("escape", "drop", "Clear the selection", show=False)
+    yield Binding("i", "keep", "Select the box as single cells", show=False)
+    yield Binding("delete,backspace", f"operate({int(Operation.CLEAR)})", "Clear", show=False)
+    yield Binding("pageup", "scroll(-1)", "Scroll up", show=False)
+    yield Binding("pagedown", "scroll(1)", "Scroll down", show=False)
+    for key, direction in [*_LETTERS.items(), *((name, name) for name in DIRECTIONS)]:
+        extended = key.upper() if len(key) == 1 else f"shift+{key}"
+        yield Binding(key, f"go('{direction}')", show=False)
+        yield Binding(extended, f"go('{direction}', True)", show=False)
+    for tool in TOOLS:
+        if tool.first not in OPERATION_KEYS:
+            yield Binding(tool.key, f"tool('{tool.key}')", tool.name, show=False)
+    for operation, key in OPERATION_KEYS.items():
+        if operation != Operation.SUBMIT:
+            yield Binding(key, f"operate({int(operation)})", operation_name(operation), show=False)
+
+
+KEY_HELP = (
+    ("Mouse", ""),
+    ("click a cell", "apply the selected tool (fill, flood fill, paste, resize) there"),
+    ("drag", "select a box; click in it to apply the tool to all of it"),
+    ("ctrl+click", "add a cell to the selection, or remove it (--format mask)"),
+    ("click a color, an operation", "select it; operations that need no cell are applied immediately"),
+    ("Keys", ""),
+    ("arrows, h j k l", "move the cursor"),
+    ("shift+arrows, H J K L", "select a box"),
+    ("i", "select the box as single cells, for --format mask; esc clears the selection"),
+    ("0 to 9", "select a color"),
+    ("space, enter", "apply the tool to the selection"),
+    ("f  g", "select fill, flood fill"),
+    ("m", "move the selected cells with the arrow keys; esc stops"),
+    ("ctrl+arrows", "move them one step"),
+    ("t T  y Y", "rotate clockwise, counterclockwise; flip horizontally, vertically"),
+    ("c x v d", "copy, cut, paste at the cursor, clear"),
+    ("z", "resize: select the new bottom-right cell, then press space or click"),
+    ("o  =", "copy the input, reset the pair: the grid becomes the input again"),
+    ("[ ]  }", "previous, next, first unsolved test pair"),
+    ("< >  {", "the same for demonstration pairs; they have no effect on a test pair"),
+    ("a, ctrl+p", "all 42 operations, as a list and by name"),
+    ("Episode", ""),
+    ("u  U", "undo, redo; undone steps are not recorded"),
+    ("r", "restart: undo everything"),
+    ("s", "submit; u undoes a submission"),
+    ("w", "save the episode after it has ended"),
+    ("n", "next task"),
+    ("page up, page down", "scroll the demonstrations"),
+    ("q", "quit"),
+)
+"""Keys and mouse actions with their descriptions, for the help screen. Headings have no description."""
 
 
 @dataclasses.dataclass(frozen=True)

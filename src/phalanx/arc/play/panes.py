@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 
 from phalanx.arc.operations import OPERATIONS
 from phalanx.arc.play.grids import Board, GridView, size_at
-from phalanx.arc.play.keys import Cursor, Tool, key_text, panel_entries
+from phalanx.arc.play.keys import KEY_HELP, Cursor, Tool, key_text, panel_entries
 from phalanx.arc.rendering.palette import Palette
 from phalanx.arc.rendering.snapshot import StateSnapshot
 from phalanx.arc.tasks import ArcTask, GridPair
@@ -184,39 +184,6 @@ def _size(shape: tuple[int, ...]) -> str:
     return f"{shape[0]}×{shape[1]}"
 
 
-_KEYS = (
-    ("Mouse", ""),
-    ("click a cell", "apply the selected tool (fill, flood fill, paste, resize) there"),
-    ("drag", "select a box; click in it to apply the tool to all of it"),
-    ("ctrl+click", "add a cell to the selection, or remove it (--format mask)"),
-    ("click a color, an operation", "select it; operations that need no cell are applied immediately"),
-    ("Keys", ""),
-    ("arrows, h j k l", "move the cursor"),
-    ("shift+arrows, H J K L", "select a box"),
-    ("i", "select the box as single cells, for --format mask; esc clears the selection"),
-    ("0 to 9", "select a color"),
-    ("space, enter", "apply the tool to the selection"),
-    ("f  g", "select fill, flood fill"),
-    ("m", "move the selected cells with the arrow keys; esc stops"),
-    ("ctrl+arrows", "move them one step"),
-    ("t T  y Y", "rotate clockwise, counterclockwise; flip horizontally, vertically"),
-    ("c x v d", "copy, cut, paste at the cursor, clear"),
-    ("z", "resize: select the new bottom-right cell, then press space or click"),
-    ("o  =", "copy the input, reset the pair: the grid becomes the input again"),
-    ("[ ]  }", "previous, next, first unsolved test pair"),
-    ("< >  {", "the same for demonstration pairs; they have no effect on a test pair"),
-    ("a, ctrl+p", "all 42 operations, as a list and by name"),
-    ("Episode", ""),
-    ("u  U", "undo, redo; undone steps are not recorded"),
-    ("r", "restart: undo everything"),
-    ("s", "submit; u undoes a submission"),
-    ("w", "save the episode after it has ended"),
-    ("n", "next task"),
-    ("page up, page down", "scroll the demonstrations"),
-    ("q", "quit"),
-)
-
-
 class HelpScreen(ModalScreen[None]):
     """Dialog that explains the keys and mouse actions."""
 
@@ -224,7 +191,7 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> Iterator[Widget]:
         table = Table.grid(padding=(0, 2))
-        for key, text in _KEYS:
+        for key, text in KEY_HELP:
             table.add_row(Text(key, "bold" if text else "bold underline"), text)
         with VerticalScroll(classes="dialog") as dialog:
             dialog.border_title = "ARC editor"

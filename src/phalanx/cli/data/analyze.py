@@ -17,7 +17,7 @@ from phalanx.cli.errors import user_errors
 from phalanx.cli.output import format_fields, print_json
 
 if TYPE_CHECKING:
-    from phalanx.data.bucket_edges import BucketAnalysis
+    from phalanx.data.bucket_search import BucketAnalysis
     from phalanx.data.efficiency_report import BatchingEfficiencyReport
     from phalanx.data.length_histogram import LengthHistogram
 
@@ -97,7 +97,7 @@ def suggest(
     as_json: AsJson = False,
 ) -> None:
     """Find the optimal bucket edges for the lengths of a dataset."""
-    from phalanx.data.bucket_edges import OptimizationGoal, analyze_bucket_efficiency, suggest_bucket_edges
+    from phalanx.data.bucket_search import OptimizationGoal, analyze_bucket_efficiency, suggest_bucket_edges
 
     lengths = read_lengths(cache).table()
     with user_errors():

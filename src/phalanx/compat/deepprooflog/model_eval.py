@@ -15,6 +15,7 @@ from torchrl.envs import ParallelEnv, SerialEnv
 
 from phalanx.compat.deepprooflog.batched_env import KGE_SCORE_KEY, STEP_COUNT_KEY, BatchedVecEnv
 from phalanx.kg.evaluation import (
+    DEFAULT_TIES,
     LinkPredictionResult,
     Sides,
     TieRule,
@@ -88,7 +89,7 @@ def evaluate_policy(
     kge_engine: KGE | None = None,
     n_corruptions: int | None = 100,
     sides: Sides | None = None,
-    ties: TieRule = "random",
+    ties: TieRule = DEFAULT_TIES,
     hybrid: HybridConfig | None = None,
     deterministic: bool = True,
     seed: int = 0,

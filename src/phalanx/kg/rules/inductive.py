@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from phalanx.kg.evaluation import (
+    DEFAULT_TIES,
     CandidateLists,
     LinkPredictionResult,
     TieRule,
@@ -153,7 +154,7 @@ def evaluate_inductive(
     split: str = "test",
     aggregation: Aggregation = "power",
     *,
-    ties: TieRule = "random",
+    ties: TieRule = DEFAULT_TIES,
     num_negatives: int = 50,
     role_weights: Sequence[float] = ROLE_WEIGHTS,
     seed: int = 0,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.logging.report.tables import Table, downsample_rows
+from phalanx.logging.report.metric_tables import MetricTable, downsample_rows
 
 MAX_POINTS = 2000
 """Maximum number of points of a curve."""
@@ -32,7 +32,7 @@ _TITLES = {"reward": "Episode return", "reward_mean": "Episode return, mean"}
 _ABBREVIATIONS = ("kl", "lr", "mrr", "mfu")
 
 
-def metric_charts(tables: Sequence[Table]) -> list[dict[str, Any]]:
+def metric_charts(tables: Sequence[MetricTable]) -> list[dict[str, Any]]:
     """Create one chart per metric, with one curve per run.
 
     The mean, std, min and max of a metric share one chart, in which the mean has a band.
@@ -60,7 +60,7 @@ def metric_charts(tables: Sequence[Table]) -> list[dict[str, Any]]:
     return sorted(charts, key=lambda chart: (GROUPS.index(chart["group"]), rank.get(chart["key"], 99)))
 
 
-def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], Table]]) -> list[dict[str, Any]]:
+def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], MetricTable]]) -> list[dict[str, Any]]:
     """Create the charts of the evaluations, with one curve for each run, split and mode.
 
     For a single run, there is also a chart with the success rates of the groups of tasks.
@@ -91,7 +91,9 @@ def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], Table]]) -> list[d
     return charts
 
 
-def _group_charts(tables: Mapping[tuple[str, str], Table], key: tuple[str, str]) -> list[dict[str, Any]]:
+def _group_charts(
+    tables: Mapping[tuple[str, str], MetricTable], key: tuple[str, str]
+) -> list[dict[str, Any]]:
     table = tables[key]
     names = [name for name in table.columns if name.startswith("group:") and not _is_bound(name)]
     if not 2 <= len(names) <= _MAX_GROUP_CURVES or len(table) < 2:
@@ -124,7 +126,7 @@ def _is_bound(column: str) -> bool:
     return column.endswith((":low", ":high"))
 
 
-def _with_interval(table: Table, columns: Mapping[str, str]) -> Mapping[str, str]:
+def _with_interval(table: MetricTable, columns: Mapping[str, str]) -> Mapping[str, str]:
     """Replace the band of a curve with the confidence interval across seeds, if the table has one."""
     interval = {part: f"{columns['value']}:{part}" for part in ("low", "high")}
     if not table.columns.keys() >= set(interval.values()):
@@ -140,7 +142,7 @@ def primary_evaluation(keys: Iterable[tuple[str, str]]) -> tuple[str, str]:
     return min(keys, key=lambda key: (key[1] != "greedy", key[0] != "held-out"))
 
 
-def downsample_series(table: Table, columns: Mapping[str, str]) -> dict[str, Any]:
+def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[str, Any]:
     """Return the curve of a metric, downsampled to at most `MAX_POINTS` points.
 
     Args:
@@ -244,7 +246,7 @@ def _group_statistics(names: Sequence[str]) -> dict[str, dict[str, str]]:
     return charts
 
 
-def _unit(key: str, tables: Sequence[Table], column: str) -> str:
+def _unit(key: str, tables: Sequence[MetricTable], column: str) -> str:
     """Return the unit of a metric: `fraction`, which the page shows as a percentage, or an empty string.
 
     A metric is a fraction if its name says so (for example `success_rate`) and all values are in [0, 1].

@@ -24,6 +24,12 @@ from phalanx.logging.report.charts import (
     primary_evaluation,
     share_axes,
 )
+from phalanx.logging.report.metric_tables import (
+    drop_repeated_updates,
+    evaluation_key,
+    group_scores,
+    parse_finite,
+)
 from phalanx.logging.report.panels import panel_scripts
 from phalanx.logging.report.run_data import (
     MAX_EPISODES,
@@ -33,7 +39,6 @@ from phalanx.logging.report.run_data import (
     read_run,
 )
 from phalanx.logging.report.seed_statistics import success_interval
-from phalanx.logging.report.tables import drop_repeated_updates, evaluation_key, group_scores, parse_finite
 
 SCRIPTS = ("dom.js", "charts.js", "episodes.js", "config_table.js")
 """Scripts of the page in loading order. The scripts of panels and then `page.js` follow."""

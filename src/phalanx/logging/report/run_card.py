@@ -1,9 +1,9 @@
 """Compact view of a run for notebooks, with its name, key figures and most important curve as static SVG."""
 
 from phalanx.logging.report.charts import format_title, primary_evaluation
+from phalanx.logging.report.metric_tables import MetricTable
 from phalanx.logging.report.page import run_status, tiles
 from phalanx.logging.report.run_data import RunData
-from phalanx.logging.report.tables import Table
 from phalanx.svg import MUTED, card, hstack, line_chart, text_block, to_drawing, to_html, vstack
 
 _HEADLINE_METRICS = (
@@ -51,7 +51,7 @@ def render_run_card(run: RunData) -> str:
     return to_html(to_drawing(vstack(blocks, gap=10), run.name))
 
 
-def _headline_curve(run: RunData) -> tuple[str, Table, str] | None:
+def _headline_curve(run: RunData) -> tuple[str, MetricTable, str] | None:
     """Return the title suffix, table and name of the metric to show; None if the run has no metrics.
 
     Metrics of evaluations take precedence over training metrics.

@@ -17,9 +17,8 @@ from typing import Any
 from phalanx.formatting import escape_untrusted, format_count
 from phalanx.io.untrusted import MAX_BYTES as MAX_FILE_BYTES, is_regular_file, read_limited, read_yaml
 from phalanx.logging.records import flatten_settings
-from phalanx.logging.report.panels import Panel, read_panels
-from phalanx.logging.report.tables import (
-    Table,
+from phalanx.logging.report.metric_tables import (
+    MetricTable,
     evaluation_tables,
     has_metrics,
     has_step,
@@ -28,6 +27,7 @@ from phalanx.logging.report.tables import (
     read_object,
     read_valid_records,
 )
+from phalanx.logging.report.panels import Panel, read_panels
 
 RUN_FILES = ("run.json", "batch_metrics.jsonl", "evaluations.jsonl", "episodes.jsonl", "config.yaml")
 """Files of a run. A folder that contains any of them is a run folder."""
@@ -86,9 +86,9 @@ class RunData:
     """Contents of `run.json`."""
     config: dict[str, str]
     """Settings as strings, by dotted key such as `optimizer.lr`."""
-    metrics: Table
+    metrics: MetricTable
     """Training metrics, with one row per logged update."""
-    evaluations: dict[tuple[str, str], Table]
+    evaluations: dict[tuple[str, str], MetricTable]
     """Metrics of the evaluations, with one table for each pair of split and mode."""
     evaluation_records: list[dict[str, Any]]
     """Records of `evaluations.jsonl`."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from phalanx.logging.report.metric_tables import MetricTable, drop_repeated_updates, parse_finite
 from phalanx.logging.report.run_data import RunData
-from phalanx.logging.report.tables import Table, drop_repeated_updates, parse_finite
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 
 LOW, HIGH = ":low", ":high"
@@ -49,7 +49,7 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
     )
 
 
-def success_interval(run: RunData, table: Table) -> str:
+def success_interval(run: RunData, table: MetricTable) -> str:
     """Format the confidence interval of the last success rate in a table.
 
     Returns an empty string if the run was not summarized over several seeds.
@@ -60,7 +60,7 @@ def success_interval(run: RunData, table: Table) -> str:
     return f"{run.metadata['num_seeds']} seeds, {bounds[0]:.1%} to {bounds[1]:.1%}"
 
 
-def _merge_tables(tables: Sequence[Table]) -> Table:
+def _merge_tables(tables: Sequence[MetricTable]) -> MetricTable:
     """Summarize the updates that all tables contain. Keep at most `_MAX_ROWS` evenly spaced updates."""
     updates = functools.reduce(np.intersect1d, [table.axes["update"] for table in tables])
     if len(updates) > _MAX_ROWS:
@@ -79,7 +79,7 @@ def _merge_tables(tables: Sequence[Table]) -> Table:
         for key, merged in ((name, interquartile_mean(values)), (name + LOW, low), (name + HIGH, high)):
             columns[key] = np.where(np.isfinite(values).all(axis=0), merged, np.nan)
             present[key] = in_all
-    return Table({name: values[rows[0]] for name, values in tables[0].axes.items()}, columns, present)
+    return MetricTable({name: values[rows[0]] for name, values in tables[0].axes.items()}, columns, present)
 
 
 def _merge_evaluations(seeds: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -25,14 +25,17 @@ Numbers = Array | np.ndarray
 class BestFirstConfig(Config):
     """Settings of best-first search."""
 
-    renamed_settings: ClassVar[dict[str, str]] = {"expansions": "max_expansions"}
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "expansions": "max_expansions",
+        "batch_size": "num_parallel_queries",
+    }
 
     max_expansions: int = Field(default=100, ge=1)
     """Maximum number of nodes that are expanded for a query."""
     max_depth: int = Field(default=20, ge=1)
     """Maximum number of steps of a proof."""
-    batch_size: int = Field(default=128, ge=1)
-    """Number of queries that are searched at a time."""
+    num_parallel_queries: int = Field(default=128, ge=1)
+    """Number of queries that are searched in parallel. Each search expands one node at a time."""
 
 
 class SuccessorBatch(NamedTuple):
@@ -124,7 +127,7 @@ def best_first_search(
     waiting = (_SearchTree(number, query, config.max_goals) for number, query in enumerate(queries))
     active: list[_SearchTree] = []
     finished: list[_SearchTree] = []
-    while active := active + list(itertools.islice(waiting, search.batch_size - len(active))):
+    while active := active + list(itertools.islice(waiting, search.num_parallel_queries - len(active))):
         _expand_best_nodes(config, program, heuristic, active, search)
         remaining: list[_SearchTree] = []
         for tree in active:
@@ -156,7 +159,9 @@ def _expand_best_nodes(
     goals = np.stack([tree.goals[node] for tree, node in pairs])
     depth = np.array([tree.depth[node] for tree, node in pairs], np.int64)
     queries = np.stack([tree.query for tree in trees])
-    successors, count, overflow = compute_successors(config, program, goals, queries, search.batch_size)
+    successors, count, overflow = compute_successors(
+        config, program, goals, queries, search.num_parallel_queries
+    )
     is_real = np.arange(successors.shape[1]) < count[:, None]
     predicates = successors[:, :, 0, 0]
     is_proof = np.any(is_real & (predicates == program.true_index), axis=1)

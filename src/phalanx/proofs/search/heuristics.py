@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float32
+from pydantic import Field
 
+from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.nn.layers import Dense
 from phalanx.proofs.search.best_first import Heuristic as Heuristic, SuccessorBatch
@@ -25,6 +27,13 @@ _SMALL_BATCH = 512
 """Size to which batches with at most this number of states are padded. Most batches are this small."""
 _NUM_GOAL_POSITIONS = 3
 """Number of goal positions with their own one-hot feature. Later positions share the last one."""
+
+
+class HeuristicNetworkConfig(Config):
+    """Settings of the heuristic network."""
+
+    hidden_dim: int = Field(default=32, ge=1)
+    """Size of the predicate embeddings and of the hidden layers."""
 
 
 class BreadthFirstHeuristic:

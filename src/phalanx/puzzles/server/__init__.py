@@ -40,6 +40,6 @@ from phalanx.puzzles.server.protocol import (
     PuzzleServerUnavailableError as PuzzleServerUnavailableError,
     PuzzleStats as PuzzleStats,
     StartError as StartError,
-    UnknownGameError as UnknownGameError,
+    UnknownGameNameError as UnknownGameNameError,
     command_for_hint as command_for_hint,
 )

@@ -30,7 +30,7 @@ from phalanx.puzzles.server.protocol import (
     PuzzleStats,
     Reply,
     StartError,
-    UnknownGameError,
+    UnknownGameNameError,
     command_for_hint,
     game_id,
     nearest_game,
@@ -247,7 +247,7 @@ class PuzzleClient(ClosedOnExit):
             seed: Seed of the puzzle. If it is None, the server draws one.
 
         Raises:
-            UnknownGameError: If the server has no such game.
+            UnknownGameNameError: If the server has no such game.
             StartError: If the server did not start a game that is in `PuzzleGame`.
         """
         name, level = game_id(game), PuzzleDifficulty(difficulty)
@@ -410,7 +410,7 @@ class PuzzleClient(ClosedOnExit):
                 raise StartError(
                     f"{where} did not start {command!r}: it lacks the game or failed to create it"
                 )
-            raise UnknownGameError(f"{where} has no game {name!r}{nearest_game(name)}")
+            raise UnknownGameNameError(f"{where} has no game {name!r}{nearest_game(name)}")
         self._in_game = True
         # The server shows the first puzzle of a connection before JSON mode is on.
         return reply.message(*_OBSERVATION) if reply.has("observation") else await self._show()

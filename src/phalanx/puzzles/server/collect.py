@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from phalanx.data.samples import Sample
 
 
-class EpisodeMismatchError(ValueError):
+class ResumeMismatchError(ValueError):
     """Raised if an episode that is run again gives other samples than those in the file."""
 
 
@@ -105,7 +105,7 @@ async def collect(
         on_episode: Function that is called after each new episode.
 
     Raises:
-        EpisodeMismatchError: If the last existing episode, which is run again as a check, gives other
+        ResumeMismatchError: If the last existing episode, which is run again as a check, gives other
             samples.
     """
     # The last existing episode is run again, to detect different settings or a different server.
@@ -141,7 +141,7 @@ def _check_same_episode(path: Path, existing: list[dict[str, Any]], samples: Seq
     if [sample | {"timestamp": None} for sample in existing] != [
         sample | {"timestamp": None} for sample in new
     ]:
-        raise EpisodeMismatchError(
+        raise ResumeMismatchError(
             f"{path}: episode {existing[0]['episode_id']!r} now gives other samples; the tokenizer, "
             "--max-steps or the server differ from the first run"
         )

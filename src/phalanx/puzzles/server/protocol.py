@@ -38,7 +38,7 @@ class ProtocolError(ConnectionError):
     """Raised if a reply of the server has an unknown format, so that retrying would not help."""
 
 
-class UnknownGameError(ValueError):
+class UnknownGameNameError(ValueError):
     """Raised if the server has no game with this name."""
 
 
@@ -119,7 +119,7 @@ def game_id(game: PuzzleGame | str) -> str:
         pass
     # A newline would start a second command, and a space would separate the difficulty.
     if not re.fullmatch(r"[a-z0-9_]{1,40}", name := _normalize(game)):
-        raise UnknownGameError(f"{game!r} is not a valid name of a game{nearest_game(game)}")
+        raise UnknownGameNameError(f"{game!r} is not a valid name of a game{nearest_game(game)}")
     return name
 
 

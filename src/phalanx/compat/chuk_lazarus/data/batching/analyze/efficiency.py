@@ -3,8 +3,8 @@
 from typing import Any, ClassVar
 
 from phalanx.compat.renamed import alias
-from phalanx.data import bucket_edges as _edges
-from phalanx.data.bucket_edges import (
+from phalanx.data import bucket_search as _edges
+from phalanx.data.bucket_search import (
     BucketAnalysis,
     BucketEfficiency,
     OptimizationGoal,
@@ -24,7 +24,7 @@ from phalanx.formatting import format_percent
 
 
 class BucketSuggestion(_edges.BucketSuggestion):
-    """`phalanx.data.bucket_edges.BucketSuggestion` with the name `overflow_max`."""
+    """`phalanx.data.bucket_search.BucketSuggestion` with the name `overflow_max`."""
 
     overflow_max: ClassVar = alias("max_sample_length")
 

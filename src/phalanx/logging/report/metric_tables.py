@@ -140,7 +140,7 @@ def _parse_object(line: str) -> dict[str, Any] | None:
 
 
 Column = Float64[np.ndarray, " rows"]
-"""Column of a `Table`: one value per row, with NaN where there is no finite value."""
+"""Column of a `MetricTable`: one value per row, with NaN where there is no finite value."""
 
 AXES = ("update", "steps", "seconds")
 _STEPS, _SECONDS = "env_steps", "seconds"
@@ -148,7 +148,7 @@ _EVALUATION_METRICS = ("success_rate", "similarity", "steps_to_solve", "mean_pro
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class MetricTable:
     """Table of metrics with one row per update."""
 
     axes: dict[str, np.ndarray]
@@ -177,7 +177,7 @@ class Table:
         return float(values[index]) if len(values) else None
 
 
-def metrics_table(records: Iterable[dict[str, Any]]) -> Table:
+def metrics_table(records: Iterable[dict[str, Any]]) -> MetricTable:
     """Convert the records of `batch_metrics.jsonl` to a table. Records of the same update are merged."""
     rows: list[dict[str, Any]] = []
     for record in drop_repeated_updates(records):
@@ -194,10 +194,12 @@ def metrics_table(records: Iterable[dict[str, Any]]) -> Table:
         seconds = _seconds_since_first([row.get("timestamp") for row in rows])
     if seconds is not None:
         axes["seconds"] = seconds
-    return Table(axes, columns, present)
+    return MetricTable(axes, columns, present)
 
 
-def evaluation_tables(records: Iterable[dict[str, Any]], metrics: Table) -> dict[tuple[str, str], Table]:
+def evaluation_tables(
+    records: Iterable[dict[str, Any]], metrics: MetricTable
+) -> dict[tuple[str, str], MetricTable]:
     """Convert the records of `evaluations.jsonl` to one table for each pair of split and mode.
 
     The success rate of a group of tasks is the column `group:NAME`. Axes that the records do not contain are
@@ -215,7 +217,7 @@ def evaluation_key(record: Mapping[str, Any]) -> tuple[str, str]:
     return str(record.get("split", "held-out")), str(record.get("mode", "greedy"))
 
 
-def _evaluation_table(rows: list[dict[str, Any]], metrics: Table) -> Table:
+def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricTable) -> MetricTable:
     # If an update was evaluated again, the last evaluation counts.
     rows = list({row["step"]: row for row in rows}.values())
     values = []
@@ -234,7 +236,7 @@ def _evaluation_table(rows: list[dict[str, Any]], metrics: Table) -> Table:
             axes[name] = known
         elif name in metrics.axes and len(metrics):
             axes[name] = _interpolate(update, metrics.axes["update"], metrics.axes[name])
-    return Table(axes, columns, present)
+    return MetricTable(axes, columns, present)
 
 
 def group_scores(evaluation: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
