@@ -55,10 +55,12 @@ def test_text_of_a_server_is_escaped(text: str, phalanx: Callable[..., Any]) -> 
     async def name(session: Session) -> None:
         session.game = "toy"
         session.json = True
-        await session.say(session.observation() | {"game": f"Toy {text}", "grid_display": f"board {text}"})
+        await session.send_json(
+            session.observation() | {"game": f"Toy {text}", "grid_display": f"board {text}"}
+        )
 
     async def hint(session: Session) -> None:
-        await session.line(f"Hint: {text} do nothing")
+        await session.send_line(f"Hint: {text} do nothing")
 
     server = ScriptedServer()
     server.scripts |= {"toy easy 1": name, "hint": hint}
@@ -100,7 +102,7 @@ def test_greeting_of_a_server_is_escaped(phalanx: Callable[..., Any]) -> None:
 def test_no_reply_of_a_server_causes_a_traceback(record: dict[str, Any], phalanx: Callable[..., Any]) -> None:
     async def strange(session: Session) -> None:
         session.game, session.json = "toy", True
-        await session.say(session.observation() | record)
+        await session.send_json(session.observation() | record)
 
     server = ScriptedServer()
     server.scripts["toy easy 1"] = strange

@@ -47,7 +47,10 @@ def collecting(world: World) -> None:
 
                 start = functools.partial(collect, COLLECTION, _bytes, out, _EPISODES, there, acknowledge)
                 network.run(
-                    world, ScriptedServer(longest=300.0).serve, lambda _, go=start: go(), faults=faults
+                    world,
+                    ScriptedServer(max_connection_age=300.0).serve,
+                    lambda _, go=start: go(),
+                    faults=faults,
                 )
                 break
             except ProtocolError:
@@ -81,7 +84,7 @@ def pool_of_connections(world: World) -> None:
                 except PuzzleServerUnavailableError as error:
                     world.told.append(f"the pool gives up: {error}")
 
-    network.run(world, ScriptedServer(longest=300.0).serve, play, faults=30)
+    network.run(world, ScriptedServer(max_connection_age=300.0).serve, play, faults=30)
     assert taken == sorted(taken) if ordered else sorted(taken) == list(range(len(calm)))
 
 
@@ -102,7 +105,7 @@ def one_client(world: World) -> None:
             assert found == answer, f"request {number} is answered otherwise: {found}, not {answer}"
         await client.close()
 
-    serve = ScriptedServer(goal=4, longest=300.0).serve
+    serve = ScriptedServer(goal=4, max_connection_age=300.0).serve
     wanted = network.run(world, serve, calm, faults=0)
     network.run(world, serve, lambda loop: rough(loop, wanted), faults=30)
 

@@ -36,7 +36,7 @@ from phalanx.kg.kge.embedding import KGE, load_kge, read_kge_metadata, save_kge
 from phalanx.kg.kge.models import KGEModelConfig
 from phalanx.kg.vocabulary import Vocabulary
 from phalanx.training.checkpoints import Checkpointer
-from tests.helpers.file_damage import Format, Patient, archive, read_archive
+from tests.helpers.file_damage import DamageableFiles, Format, archive, read_archive
 
 pytestmark = pytest.mark.slow
 
@@ -138,7 +138,7 @@ FORMATS = {
 def test_damaged_files_are_reported_and_never_read_as_data(tmp_path: Path, name: str) -> None:
     path, (make, read, _) = tmp_path / name, FORMATS[name]
     make(path)
-    whole, patient, chance = read(path), Patient(path), random.Random(name)
+    whole, patient, chance = read(path), DamageableFiles(path), random.Random(name)
     named = 0
     for _ in range(DAMAGES):
         file = patient.damage(chance)
@@ -154,7 +154,7 @@ def test_damaged_files_are_reported_and_never_read_as_data(tmp_path: Path, name:
             # What no reader looks at, as the date in an archive's header, may change.
             assert found == whole, f"{file} was damaged, and other data was read"
         assert path.name in words, f"{words} does not say where"
-        patient.heal(file)
+        patient.repair(file)
     assert read(path) == whole
     assert named > 0.8 * DAMAGES
 
@@ -164,9 +164,9 @@ def test_doctor_distinguishes_intact_and_damaged_files(tmp_path: Path, name: str
     path = tmp_path / name
     FORMATS[name].make(path)
     assert [wrong for *_, wrong in check_path(path)] == [""]
-    patient = Patient(path)
-    file = max(patient.whole, key=lambda one: len(patient.whole[one]))
-    data = bytearray(patient.whole[file])
+    patient = DamageableFiles(path)
+    file = max(patient.contents, key=lambda one: len(patient.contents[one]))
+    data = bytearray(patient.contents[file])
     data[len(data) // 2] ^= 4
     file.write_bytes(data)
     ((_, _, wrong),) = check_path(path)

@@ -9,9 +9,9 @@ MORE_DEMOS = (("5", FAR), ("66", FAR))
 MORE_TESTS = (("7", FAR), ("88", FAR))
 """Value of `more` in the table: three demonstrations (pairs 0 to 2) and two tests (pairs 3 and 4)."""
 
-# name | first demonstration's input | steps | grid after the last step | what else must hold then
+# name | input of the first demonstration | steps | grid after the last step | further expectations
 # A step is operation@cells: a point row,col, a box r1,c1,r2,c2, a mask #./.#, or - for an empty mask.
-# A mask's or grid's rows are told apart by /; pair is 0 and the target far away where nothing else is said.
+# Rows of masks and grids are separated by /. By default, the pair is 0 and the target is FAR.
 TABLE = """
 fill takes corners in any order | 111/111/111 | 2@1,2,0,1 | 122/122/111 | selected=.##/.##
 fill paints one point | 000/000 | 7@1,2 | 000/007 | selected=/..#
@@ -30,10 +30,10 @@ move up | 000/120/000 | 20@1,0,1,1 | 120/000/000 | selected=##
 move down | 120/000/000 | 21@0,0,0,1 | 000/120/000 | selected=/##
 move left | 012/034 | 22@0,1,1,2 | 120/340 | selected=##/##
 move right | 120/340 | 23@0,0,1,1 | 012/034 | selected=.##/.##
-move up loses what leaves | 12/34 | 20@0,0 | 02/34 | selected=-
+move up drops cells that leave the area | 12/34 | 20@0,0 | 02/34 | selected=-
 move right loses the last column | 12/34 | 23@0,0,1,1 | 01/03 | selected=.#/.#
-move writes over what lies in the way | 129 | 23@0,0,0,1 | 012 | selected=.##
-move carries cells of colour 0 | 109 | 23@0,0,0,1 | 010 | selected=.##
+move overwrites other cells | 129 | 23@0,0,0,1 | 012 | selected=.##
+move carries cells of color 0 | 109 | 23@0,0,0,1 | 010 | selected=.##
 move of a ragged object leaves its holes alone | 1900/0100 | 23@#./.# | 0100/0010 | selected=.#/..#
 move with nothing selected moves the area | 12/34 | 21@- | 00/12 | selected=/##
 move of a point outside the area moves the area | 12/34 | 22@4,4 | 20/40 | selected=#/#
@@ -44,7 +44,7 @@ rotate a row clockwise into a column | 1230/0000/0000 | 24@0,0,0,2 | 1000/2000/3
 rotate a row back into a column | 1230/0000/0000 | 25@0,0,0,2 | 3000/2000/1000 | selected=#/#/#
 rotate a wide box clockwise | 1230/4560/0000 | 24@0,0,1,2 | 4100/5200/6300 | selected=##/##/##
 rotate a wide box back | 1230/4560/0000 | 25@0,0,1,2 | 3600/2500/1400 | selected=##/##/##
-rotate keeps the top left in its place | 9999/9123/9999 | 24@1,1,1,3 | 9999/9100/9299 | selected=/.#/.#
+rotate keeps the top left corner | 9999/9123/9999 | 24@1,1,1,3 | 9999/9100/9299 | selected=/.#/.#
 rotate a ragged object | 1200/0300/0000 | 24@##/.# | 0100/3200/0000 | selected=.#/##
 rotate with nothing selected turns the area | 123/456 | 24@- | 410/520 | selected=##/##
 
@@ -58,7 +58,7 @@ copy remembers the object | 123/456 | 28@0,1,1,2 | 123/456 | selected=.##/.## cl
 copy keeps holes and zeros | 103/456 | 28@.##/..# | 103/456 | clipboard=03/.6
 copy with nothing selected takes the area | 12/34 | 28@- | 12/34 | selected=- clipboard=12/34
 
-paste a whole object at a point | 120/340/000 | 28@0,0,1,1 29@1,1,1,1 | 120/312/034 | selected=/.#
+paste an object at a point | 120/340/000 | 28@0,0,1,1 29@1,1,1,1 | 120/312/034 | selected=/.#
 paste at the top left of the selection | 100/000 | 28@0,0,0,0 29@1,2,0,1 | 110/000
 paste is clipped to the area | 12/34 | 28@0,0,1,1 29@1,1,1,1 | 12/31 | clipboard=12/34
 paste writes zeros but not holes | 100/999 | 28@#.# 29@/# | 100/190
@@ -79,7 +79,7 @@ copy input restores the size | 12/34 | 33@2,2,2,2 32@2,2,2,2 | 12/34 | selected=
 resize grows | 12/34 | 33@2,3 | 1200/3400/0000 | selected=//...#
 resize shrinks | 123/456/789 | 33@1,0,1,1 | 12/45 | selected=/##
 resize grows one side and shrinks the other | 123/456 | 33@2,1 | 12/45/00
-resize takes its width from the whole mask | 1 | 33@..#/#.. | 100/000 | selected=..#/#
+resize takes its width from all rows of the mask | 1 | 33@..#/#.. | 100/000 | selected=..#/#
 resize with nothing selected does nothing | 12/34 | 33@- | 12/34
 resize forgets what it cut off | 12/34 | 33@0,0 33@1,1 | 10/00
 

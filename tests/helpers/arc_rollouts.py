@@ -86,12 +86,12 @@ class Starts:
 
     def __init__(self, config: ArcConfig, tasks: TaskBuffer) -> None:
         self.states, _ = batch_reset(jax.random.split(jax.random.PRNGKey(0), 4096), config, tasks)
-        drawn = zip(
+        starts = zip(
             np.asarray(self.states.task_index).tolist(),
             np.asarray(self.states.pair_index).tolist(),
             strict=True,
         )
-        self.rows = {start: row for row, start in enumerate(drawn)}
+        self.rows = {start: row for row, start in enumerate(starts)}
 
     def at(self, starts: Sequence[tuple[int, int]]) -> Any:
         """Return a batch of states; state i has the task and pair `starts[i]`."""
@@ -131,26 +131,27 @@ def working(state: Any) -> str:
     return text(read(state, "working_grid")[0])
 
 
-_two_words = jax.jit(jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32)))
+_draw_bits = jax.jit(jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32)))
 
 
 def oracle_starts(
     keys: jax.Array, tasks: Sequence[ArcTask], config: ArcConfig, weights: Sequence[int] | None = None
 ) -> list[OracleState]:
     """Return the expected initial states of keys. Weights are integers, so that nothing is rounded."""
-    bits = np.asarray(_two_words(keys))
+    bits = np.asarray(_draw_bits(keys))
     states = []
     for for_task, for_pair in bits.tolist():
         if weights is None:
-            drawn = tasks[for_task % len(tasks)]
+            task = tasks[for_task % len(tasks)]
         else:
-            place = (for_task >> 8) * sum(weights) / 2**24
-            drawn = next(task for task, end in zip(tasks, np.cumsum(weights), strict=True) if place < end)
-        candidates = start_candidates(drawn, config)
+            position = (for_task >> 8) * sum(weights) / 2**24
+            ends = np.cumsum(weights)
+            task = next(task for task, end in zip(tasks, ends, strict=True) if position < end)
+        candidates = start_candidates(task, config)
         noise = (for_task * 0x85EBCA6B % 2**32) ^ for_pair
-        # A whole task begins with its first test pair.
+        # In evaluation mode, a task starts with its first test pair.
         chosen = 0 if config.episode.mode == "evaluation" else for_pair % len(candidates)
-        states.append(reset_oracle(drawn, candidates[chosen], config, noise))
+        states.append(reset_oracle(task, candidates[chosen], config, noise))
     return states
 
 

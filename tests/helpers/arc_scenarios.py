@@ -244,7 +244,7 @@ def random_box(
         box = random_point(rng, area, canvas) * 2
     else:
         box = random_point(rng, area, canvas) + random_point(rng, area, canvas)
-    # Any two opposite corners, in either order.
+    # Opposite corners in any order.
     r1, c1, r2, c2 = box
     if rng.random() < 0.5:
         r1, r2 = r2, r1
@@ -311,7 +311,7 @@ class Turn:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Run a scenario with the reference implementation."""
+    """The results of a scenario with the reference implementation."""
 
     first: list[OracleState]
     first_view: dict[str, np.ndarray]
@@ -320,6 +320,7 @@ class Run:
 
 @functools.cache
 def oracle_run(scenario: Scenario) -> Run:
+    """Run a scenario with the reference implementation."""
     rng = np.random.default_rng(scenario.seed)
     config = scenario.config
     states = first = oracle_starts(keys_of(scenario), tasks_of(scenario), config)

@@ -38,12 +38,12 @@ def opened_tab() -> Iterator[Any]:
 @contextlib.contextmanager
 def no_complaints(tab: Any) -> Iterator[None]:
     """Fail if a page reports an error or requests anything but itself."""
-    complaints: list[str] = []
+    errors: list[str] = []
     requests: list[str] = []
     listeners = {
-        "console": lambda message: complaints.append(message.text),
-        "pageerror": lambda error: complaints.append(str(error)),
-        "requestfailed": lambda request: complaints.append(request.url[:80]),
+        "console": lambda message: errors.append(message.text),
+        "pageerror": lambda error: errors.append(str(error)),
+        "requestfailed": lambda request: errors.append(request.url[:80]),
         "request": lambda request: requests.append(request.url[:80]),
     }
     for event, listener in listeners.items():
@@ -51,6 +51,6 @@ def no_complaints(tab: Any) -> Iterator[None]:
     yield
     for event, listener in listeners.items():
         tab.remove_listener(event, listener)
-    assert complaints == []
-    assert requests, "the page itself was asked for"
+    assert errors == []
+    assert requests, "the page itself was not requested"
     assert [url for url in requests if not url.startswith(("file:", "data:"))] == []

@@ -14,14 +14,14 @@ Script = Callable[[list[dict[str, Any]]], str]
 @contextlib.contextmanager
 def stub_model(script: Script) -> Iterator[tuple[str, list[list[dict[str, Any]]]]]:
     """Run the server; yield its base URL and the conversations that it received."""
-    asked: list[list[dict[str, Any]]] = []
+    conversations: list[list[dict[str, Any]]] = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             messages = json.loads(self.rfile.read(int(self.headers["content-length"])))["messages"]
-            asked.append(messages)
+            conversations.append(messages)
             choice = {
                 "index": 0,
                 "finish_reason": "stop",
@@ -43,7 +43,7 @@ def stub_model(script: Script) -> Iterator[tuple[str, list[list[dict[str, Any]]]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", asked
+        yield f"http://127.0.0.1:{server.server_port}/v1", conversations
     finally:
         server.shutdown()
         thread.join(20)

@@ -107,12 +107,12 @@ class Corridor(Environment[Walker, Array, Array]):
         return ("svg", "ansi", "rgb_array")
 
     def render(self, state: Walker, mode: str = "svg") -> Any:
-        place = int(state.position)
+        position = int(state.position)
         if mode == "ansi":
-            return "." * place + "@" + "." * (CELLS - 1 - place)
+            return "." * position + "@" + "." * (CELLS - 1 - position)
         if mode == "svg":
-            return f'<svg xmlns="http://www.w3.org/2000/svg"><circle cx="{place}" cy="0" r="1"/></svg>'
-        return np.where(np.arange(CELLS)[None, :, None] == place, np.uint8(255), np.zeros(3, np.uint8))
+            return f'<svg xmlns="http://www.w3.org/2000/svg"><circle cx="{position}" cy="0" r="1"/></svg>'
+        return np.where(np.arange(CELLS)[None, :, None] == position, np.uint8(255), np.zeros(3, np.uint8))
 
     def task_name(self, state: Walker) -> str:
         return "corridor"

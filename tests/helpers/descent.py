@@ -1,4 +1,4 @@
-"""The smallest algorithm: a number that walks toward zero, and compiles at once."""
+"""A minimal algorithm whose parameter decays to zero; it compiles quickly."""
 
 import jax
 import jax.numpy as jnp
@@ -20,22 +20,22 @@ from phalanx.training import (
 
 
 class DescentConfig(RunConfig):
-    """Settings of the walk."""
+    """Config of the `Descent` algorithm."""
 
     num_updates: int = 6
-    """Steps."""
+    """Number of updates."""
     rate: float = 0.5
-    """How much of the way is left after a step."""
+    """Factor by which each update multiplies the parameter."""
     evaluation: EvaluationConfig = EvaluationConfig(every=0)
-    """When it is measured."""
+    """Evaluation settings; disabled by default."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=100, minutes=None)
-    """When it is saved."""
+    """Checkpoint settings."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1)
-    """What is written."""
+    """Logging settings."""
 
 
 class Descent(Algorithm[TrainState]):
-    """Each update halves the number, and ends an episode that returns it."""
+    """Multiplies its parameter by `rate` in each update and reports one episode with it as return."""
 
     name = "descent"
     config_type = DescentConfig

@@ -18,8 +18,8 @@ def run_example(name: str, *arguments: object) -> None:
         runpy.run_path(script, run_name="__main__")
 
 
-def first_and_last_return(said: str) -> tuple[float, float]:
-    """Pattern of the line that summarizes a training."""
-    told = re.search(r"first update (\S+), of the last (\S+)$", said, re.MULTILINE)
-    assert told is not None, said
-    return float(told[1]), float(told[2])
+def first_and_last_return(output: str) -> tuple[float, float]:
+    """Parse the returns of the first and last update from the summary of a training run."""
+    match = re.search(r"first update (\S+), of the last (\S+)$", output, re.MULTILINE)
+    assert match is not None, output
+    return float(match[1]), float(match[2])

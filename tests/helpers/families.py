@@ -9,7 +9,7 @@ from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
 from phalanx.proofs.state import ProofState
-from tests.helpers.proof_cases import padded
+from tests.helpers.proof_cases import pad_states
 
 PARENT, ANCESTOR, SIBLING = 1, 2, 3
 ANN, BOB, CAT, DAN, EVE = 1, 2, 3, 4, 5
@@ -59,4 +59,4 @@ def take(env: ProofEnvironment, state: ProofState, *successors: Any) -> tuple:
 
 
 def goals_of(env: ProofEnvironment, *atoms: Any) -> jnp.ndarray:
-    return jnp.asarray(padded([atoms], 1, env.config.max_goals)[0])
+    return jnp.asarray(pad_states([atoms], 1, env.config.max_goals)[0])

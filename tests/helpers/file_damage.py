@@ -38,48 +38,48 @@ class Format(NamedTuple):
     suffix: str = ""
 
 
-def damaged(data: bytes, chance: random.Random) -> bytes:
+def damage_bytes(data: bytes, chance: random.Random) -> bytes:
     """Damage bytes: flip a bit, truncate, clear a page, or replace some bytes."""
     kind = chance.choice(["bit", "bit", "cut", "page", "bytes"])
     if not data:
         return b"\0"
-    place = chance.randrange(len(data))
+    position = chance.randrange(len(data))
     changed = bytearray(data)
     if kind == "bit":
-        changed[place] ^= 1 << chance.randrange(8)
+        changed[position] ^= 1 << chance.randrange(8)
     elif kind == "cut":
-        del changed[place:]
+        del changed[position:]
     elif kind == "page":
         size = chance.choice([64, 512, 4096])
-        start = place // size * size
+        start = position // size * size
         changed[start : start + size] = bytes(len(changed[start : start + size]))
     else:
-        size = min(chance.randrange(1, 16), len(changed) - place)
-        changed[place : place + size] = chance.randbytes(size)
+        size = min(chance.randrange(1, 16), len(changed) - position)
+        changed[position : position + size] = chance.randbytes(size)
     return bytes(changed)
 
 
-class Patient:
+class DamageableFiles:
     """A file or folder whose files are damaged one at a time and then repaired."""
 
     def __init__(self, path: Path) -> None:
-        files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
-        self.path, self.whole = path, {file: file.read_bytes() for file in files}
+        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+        self.path, self.contents = path, {file: file.read_bytes() for file in files}
 
     def damage(self, chance: random.Random) -> Path | None:
         """Damage a file, larger ones more often. Return None if this changed nothing."""
-        files = list(self.whole)
-        weights = [len(self.whole[file]) + 200 for file in files]
+        files = list(self.contents)
+        weights = [len(self.contents[file]) + 200 for file in files]
         file = chance.choices(files, weights)[0]
-        changed = damaged(self.whole[file], chance)
-        if changed == self.whole[file]:
+        changed = damage_bytes(self.contents[file], chance)
+        if changed == self.contents[file]:
             return None
         file.write_bytes(changed)
         return file
 
-    def heal(self, file: Path) -> None:
+    def repair(self, file: Path) -> None:
         """Repair the damaged file."""
-        file.write_bytes(self.whole[file])
+        file.write_bytes(self.contents[file])
 
 
 def tasks(folder: Path) -> None:

@@ -15,7 +15,7 @@ _ATOM = re.compile(r"\s*([^\s(,]+)\(([^,]+),([^)]+)\)")
 
 
 class SharedSet(NamedTuple):
-    """Return a program, and the training and test queries."""
+    """A program, and its training and test queries."""
 
     program: Program
     rules: list

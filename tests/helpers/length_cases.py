@@ -1,7 +1,4 @@
-"""Random lengths and configs for the laws of planning, and plans made from them.
-
-Tests live in the `test_` files.
-"""
+"""Random lengths and configs for property tests of batch plans."""
 
 import dataclasses
 from typing import Any
@@ -23,22 +20,25 @@ from phalanx.data import (
 
 
 def lognormal_lengths(count: int) -> LengthTable:
-    """The lengths that published comparisons use, fewer of them."""
+    """Draw lengths from the log-normal distribution that published comparisons use."""
     draws = np.random.default_rng(0).lognormal(np.log(300) - 0.5, 1.0, count)
     return LengthTable.from_arrays(None, np.clip(np.rint(draws), 1, 2048).astype(np.int32))
 
 
 @st.composite
 def length_maps(draw: st.DrawFn, min_size: int = 0, max_size: int = 60) -> dict[str, int]:
-    """{id: length}, with lengths on both sides of every edge and budget below."""
+    """Draw lengths by id. They lie on both sides of the bucket edges and token budgets below."""
     lengths = draw(st.lists(st.integers(1, 40), min_size=min_size, max_size=max_size))
     return {f"s{row}": length for row, length in enumerate(lengths)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What a plan is made from. Strategies draw recipes and tests build the plans: checking annotations
-    uses `random`, which Hypothesis does not allow inside a strategy."""
+    """Arguments of a plan.
+
+    Strategies draw recipes and tests build the plans, because type checking uses `random`, which Hypothesis
+    does not allow in a strategy.
+    """
 
     lengths: dict[str, int]
     batching: dict[str, Any]
@@ -55,7 +55,7 @@ class Recipe:
 
 @st.composite
 def settings_of_batching(draw: st.DrawFn, drop_last: bool | None = None) -> dict[str, Any]:
-    """Small buckets and budgets; some budgets lie below an edge, and some samples fit none."""
+    """Draw small buckets and budgets. Some budgets are below an edge, and some samples fit no bucket."""
     return {
         "mode": draw(st.sampled_from(BatchingMode)),
         "pad_policy": draw(st.sampled_from(PadPolicy)),
@@ -71,7 +71,7 @@ def settings_of_batching(draw: st.DrawFn, drop_last: bool | None = None) -> dict
 
 @st.composite
 def settings_of_packing(draw: st.DrawFn, token_budget: int) -> dict[str, Any] | None:
-    """None, or a packing that fits the budget."""
+    """Draw None or a packing config that fits the budget."""
     if draw(st.booleans()):
         return None
     separate = draw(st.booleans())
@@ -86,14 +86,14 @@ def settings_of_packing(draw: st.DrawFn, token_budget: int) -> dict[str, Any] | 
 
 @st.composite
 def recipes(draw: st.DrawFn, min_size: int = 0, drop_last: bool | None = None, packed: bool = True) -> Recipe:
-    """Of any mode; packed or not unless packing is ruled out."""
+    """Draw recipes of any mode. Some of them use packing unless `packed` is false."""
     batching = draw(settings_of_batching(drop_last))
     packing = draw(settings_of_packing(batching["token_budget"])) if packed else None
     return Recipe(draw(length_maps(min_size)), batching, packing)
 
 
 def small_plan(num_epochs: int = 1, samples: int = 50, packing: PackingConfig | None = None) -> BatchPlan:
-    """The seed's lengths: 100, 110, 120, ..."""
+    """Build a plan of samples with the lengths 100, 110, 120, ..."""
     lengths = {f"s{i}": 100 + i * 10 for i in range(samples)}
     config = BatchingConfig.predictable(
         token_budget=2048, bucket_edges=(128, 256, 512), max_sample_length=1024
@@ -102,5 +102,5 @@ def small_plan(num_epochs: int = 1, samples: int = 50, packing: PackingConfig | 
 
 
 def sample_lists(plan: BatchPlan, epoch: int = 0) -> list[tuple[str, ...]]:
-    """The ids of every batch."""
+    """Return the sample ids of each batch of an epoch."""
     return [batch.sample_ids for batch in plan.iter_epoch(epoch)]

@@ -1,7 +1,4 @@
-"""The shell commands of the documents: which there are, how they parse, and why some are not run.
-
-Running the others is in `test_commands`.
-"""
+"""Shell commands in the documentation: extraction, validation, and reasons for not running some of them."""
 
 import dataclasses
 import re
@@ -27,23 +24,26 @@ _SETTING = re.compile(r"(?:[A-Z_]+=\S* +)*")
 """Variables before a command, as in `PHALANX_NATIVE=0 phalanx info`."""
 
 NOT_RUN: dict[str, str] = {
-    r"phalanx (train|demo|sweep) ": "trains for minutes; tests/cli trains small ones with the same options",
-    r"phalanx play ": "needs a terminal and a person; tests/arc/test_play_app.py plays",
-    r"make ": "installs, trains, tests or measures as a whole; continuous integration does it",
+    r"phalanx (train|demo|sweep) ": "trains for minutes; tests/cli trains small models with the same options",
+    r"phalanx play ": "needs a terminal and a person; tests/arc/test_play_app.py runs it",
+    r"make ": "installs, trains, tests or measures everything; continuous integration runs it",
     r"(pip|python3? -m venv|\S*/bin/pip) ": "installs packages from the network",
-    r"(python benchmarks|\S*/bin/python scripts)/": "measures for minutes; tests/benchmarks does it in small",
+    r"(python benchmarks|\S*/bin/python scripts)/": "measures for minutes; tests/benchmarks uses small sizes",
     r"server-launcher |phalanx puzzles collect|phalanx play puzzle_server": "needs a puzzle server",
     r"phalanx serve ": "serves until it is stopped; tests/cli/test_serve.py starts and stops it",
     r"phalanx kg download .*\w": "needs the network; tests/cli/test_kg_download.py serves it",
     r"phalanx kg \S+ data/kg-standard/": "needs published triples; tests/cli/test_kg_mine.py mines others",
     r".* --ray": "starts Ray, or needs a cluster; tests/cli/test_data_lengths_ray.py starts one",
-    r"phalanx data pack \S+ --tokenizer": "needs a tokenizer of yours; tests/cli/test_data_pack.py makes one",
+    r"phalanx data pack \S+ --tokenizer": "needs a tokenizer; tests/cli/test_data_pack.py creates one",
     r"phalanx eval runs/(family|umls-kge|wn18rr-kge)": "needs a trained prover; see tests/cli/test_train_*",
     r"phalanx (eval|export) runs/lm": "needs a trained language model; tests/training/test_sft.py trains one",
     r"phalanx eval RUN ": "RUN stands for a run; runs/mine is evaluated",
     r"for ": "trains for minutes; each command of the loop is parsed",
 }
-"""What begins a command, and why it is not run; nor is a block with `<!-- not run: why -->` above it."""
+"""Patterns of commands that are not run, with the reason.
+
+Blocks below `<!-- not run: reason -->` are not run either.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Shell:
 
 
 def commands() -> Iterator[Shell]:
-    """Every command of every page's shell blocks, in order."""
+    """Yield the commands in the shell blocks of all pages, in order."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for block in _BLOCK.finditer(text):
@@ -79,11 +79,11 @@ def commands() -> Iterator[Shell]:
 
 
 def _reason(text: str) -> str:
-    return next((why for begin, why in NOT_RUN.items() if re.match(begin, text)), "")
+    return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, text)), "")
 
 
-def parsed(words: list[str]) -> Any:
-    """The context of the command that words name, parsed to the last flag and not run."""
+def parse_command(words: list[str]) -> Any:
+    """Parse a command without running it and return its context."""
     command: Any = typer.main.get_command(app)
     context = command.make_context("phalanx", words[1:])
     while hasattr(context.command, "commands"):
@@ -95,9 +95,9 @@ def parsed(words: list[str]) -> Any:
 
 
 def check(words: list[str]) -> None:
-    """Raise where a flag, a setting, a preset, a file, a target or an extra does not exist."""
+    """Raise an error if a flag, setting, preset, file, target or extra does not exist."""
     if words[0] == "phalanx":
-        context = parsed(words)
+        context = parse_command(words)
         if context.info_name == "train":
             _check_settings(context.params)
         elif context.info_name == "sweep":
@@ -115,7 +115,7 @@ def check(words: list[str]) -> None:
         unknown = [
             word for word in words if word.startswith("--") and f'"{word.partition("=")[0]}"' not in source
         ]
-        # Options that benchmarks share are in a module beside them.
+        # Options that benchmarks share are defined in a module in the same folder.
         shared = "".join(path.read_text(encoding="utf-8") for path in (ROOT / words[1]).parent.glob("*.py"))
         assert [word for word in unknown if f'"{word}"' not in shared] == [], words
 
@@ -128,7 +128,7 @@ def _check_extras(words: list[str]) -> None:
 
 
 def _check_settings(params: dict[str, Any]) -> None:
-    """Load the config of a training, unless it is that of another run."""
+    """Load the config of a training command, unless it comes from another run."""
     from phalanx.training import load_algorithm
 
     name = params["algorithm"]
@@ -152,16 +152,16 @@ _SPAN = re.compile(r"(?<!`)`(phalanx [a-z][^`\n]*)`(?!`)")
 
 
 def spans() -> Iterator[tuple[str, list[str]]]:
-    """(page, words) of commands that stand within sentences and tables; `...` stands for more."""
+    """Yield the page and the words of commands in sentences and tables. `...` and later words are removed."""
     for page in PAGES:
-        if page.name == "file_formats.md":  # `phalanx batch plan` is what such a file begins with
+        if page.name == "file_formats.md":  # `phalanx batch plan` is the header of a file
             continue
         for text in _SPAN.findall(page.read_text(encoding="utf-8")):
             yield page.name, shlex.split(re.sub(r"\s*\.\.\..*|[\[\]]", "", text))
 
 
 def unknown_flags(words: list[str]) -> list[str]:
-    """Flags in a command that the command which the words begin with does not have."""
+    """Return the flags that the command does not have, or the name of an unknown command."""
     command: Any = typer.main.get_command(app)
     context = command.make_context("phalanx", [], resilient_parsing=True)
     for word in words[1:]:
@@ -169,11 +169,11 @@ def unknown_flags(words: list[str]) -> list[str]:
             break
         # `play` accepts `puzzle_server:GAME` as well as `puzzle_server GAME`.
         word = word.partition(":")[0]
-        below = context.command.get_command(context, word)
-        if below is None:
+        subcommand = context.command.get_command(context, word)
+        if subcommand is None:
             return [word]
-        context = below.make_context(word, [], parent=context, resilient_parsing=True)
-    there = {
+        context = subcommand.make_context(word, [], parent=context, resilient_parsing=True)
+    known = {
         name for param in context.command.get_params(context) for name in (*param.opts, *param.secondary_opts)
     }
-    return [w for w in words if w.startswith("--") and w.rstrip(",").partition("=")[0] not in there]
+    return [w for w in words if w.startswith("--") and w.rstrip(",").partition("=")[0] not in known]

@@ -19,8 +19,8 @@ def episode(case: dict[str, Any]) -> dict[str, Any]:
         try:
             client.step({"move": 1})
             error = ""
-        except RuntimeError as refused:
-            error = str(refused)
+        except RuntimeError as rejected:
+            error = str(rejected)
         return {
             "text": first.observation["text"],
             "seed": first.metadata["seed"],
@@ -31,7 +31,7 @@ def episode(case: dict[str, Any]) -> dict[str, Any]:
         }
 
 
-def fetched(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
+def fetch(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=20) as response:
@@ -40,11 +40,11 @@ def fetched(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
 
 cases = json.load(sys.stdin)
 url = cases[0]["url"]
-# OpenEnv's models forbid what they do not know: they are the judge of the routes.
-HealthResponse.model_validate(fetched(url, "/health"))
-EnvironmentMetadata.model_validate(fetched(url, "/metadata"))
-SchemaResponse.model_validate(fetched(url, "/schema"))
+# OpenEnv's models forbid unknown fields, so they validate the routes.
+HealthResponse.model_validate(fetch(url, "/health"))
+EnvironmentMetadata.model_validate(fetch(url, "/metadata"))
+SchemaResponse.model_validate(fetch(url, "/schema"))
 StepResponse.model_validate(
-    fetched(url, "/step", {"action": {"answer": cases[0]["answers"][0]}, "seed": cases[0]["seed"]})
+    fetch(url, "/step", {"action": {"answer": cases[0]["answers"][0]}, "seed": cases[0]["seed"]})
 )
 print(json.dumps([episode(case) for case in cases]))

@@ -42,7 +42,7 @@ def running(factory: TextFactory, name: str = "test", **limits: Any) -> Iterator
 def wait_until(condition: Any, seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
+        assert time.monotonic() < end, "the condition was not met in time"
         time.sleep(0.02)
 
 
@@ -52,7 +52,7 @@ def play_by_openenv(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         pytest.skip(f"OpenEnv's client is not in {CLIENT_PYTHON.parents[1]}; `make openenv` installs it")
     script = Path(__file__).with_name("openenv_client.py")
     done = subprocess.run(
-        # -P: the script's folder has a module named openenv too.
+        # -P excludes the folder of the script from the module path, because it has modules for OpenEnv too.
         [CLIENT_PYTHON, "-P", script],
         input=json.dumps(cases),
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Policy networks with known scores, and the tasks that they are evaluated on."""
+"""Policies with known success rates, and tasks to evaluate them on."""
 
 from pathlib import Path
 from typing import Any
@@ -21,21 +21,21 @@ from phalanx.training.trained_policy import restore_state
 
 SUBMIT = 34
 NOTHING = 99
-"""An operation that does not exist: it changes nothing."""
+"""An operation that does not exist and changes nothing."""
 
 
 def initial_policy(algorithm: Algorithm) -> Any:
-    """The policy that a run of this algorithm starts from."""
+    """Return the policy that a run of this algorithm starts from."""
     return algorithm.policy(algorithm.init(jax.random.key(algorithm.seed)))
 
 
 def restore_policy(algorithm: Algorithm, run: str | Path, which: Which = "newest") -> Any:
-    """The policy of a checkpoint."""
+    """Restore the policy of a checkpoint."""
     return algorithm.policy(restore_state(algorithm, CheckpointRef(Path(run), which)))
 
 
-class Certain(eqx.Module):
-    """One action with probability 1."""
+class Deterministic(eqx.Module):
+    """A distribution that has one action with probability 1."""
 
     action: BboxAction
 
@@ -52,22 +52,25 @@ class Certain(eqx.Module):
         return jnp.float32(0)
 
 
-class Knows(eqx.Module):
-    """Looks its input up and carries out the known solution, one step after the other."""
+class SolutionPolicy(eqx.Module):
+    """A policy that looks up its input and executes the known solution."""
 
     inputs: Int8[Array, "pairs rows columns"]
     steps: Int32[Array, "pairs longest 5"]
 
-    def __call__(self, observation: ArcObservation) -> tuple[Certain, Float[Array, ""]]:
+    def __call__(self, observation: ArcObservation) -> tuple[Deterministic, Float[Array, ""]]:
         pair = jnp.argmax(jnp.all(self.inputs == observation.input_grid, axis=(1, 2)))
         fields = self.steps[pair, jnp.minimum(observation.step_count, self.steps.shape[1] - 1)]
-        return Certain(BboxAction(*fields)), jnp.float32(0)
+        return Deterministic(BboxAction(*fields)), jnp.float32(0)
 
 
 def knows(
     tasks: list[ArcTask], canvas: tuple[int, int], ignorant_of: tuple[str, ...] = (), submits: bool = False
-) -> Knows:
-    """The solutions of all pairs, handed in if it `submits`; nothing for families it is `ignorant_of`."""
+) -> SolutionPolicy:
+    """Create a policy that knows the solutions of all pairs except those of the families `ignorant_of`.
+
+    It submits its solutions if `submits` is true.
+    """
     pairs = [
         (pair.input, () if task.family in ignorant_of else solution)
         for task in tasks
@@ -82,7 +85,7 @@ def knows(
             steps[row, at] = step.operation, step.r1, step.c1, step.r2, step.c2
         if submits and solution:
             steps[row, len(solution)] = SUBMIT, 0, 0, 0, 0
-    return Knows(jax.device_put(inputs), jax.device_put(steps))
+    return SolutionPolicy(jax.device_put(inputs), jax.device_put(steps))
 
 
 def box_config(side: int, mode: str = "training", max_steps: int = 8) -> ArcConfig:
@@ -95,7 +98,7 @@ def box_config(side: int, mode: str = "training", max_steps: int = 8) -> ArcConf
 
 
 class Paints(eqx.Module):
-    """Prefers the colours by fixed logits, whatever it sees."""
+    """A policy with fixed logits for the colors."""
 
     logits: Float[Array, "10"]
 
@@ -104,7 +107,7 @@ class Paints(eqx.Module):
 
 
 class PaintCell(eqx.Module):
-    """Paints the cell (0, 0) in one of ten colours."""
+    """A distribution over the ten colors of the cell (0, 0)."""
 
     colors: MaskedCategorical
 
@@ -122,11 +125,11 @@ class PaintCell(eqx.Module):
 
 
 EVERY_COLOR = Paints(jnp.zeros(10))
-"""Paints each colour with probability 1/10."""
+"""Paints each color with probability 1/10."""
 
 
 def only(color: int) -> Paints:
-    """Paints one colour and no other."""
+    """Create a policy that always paints one color."""
     return Paints(jnp.where(jnp.arange(10) == color, 0.0, -jnp.inf))
 
 
@@ -134,15 +137,15 @@ CELL = ArcConfig(
     episode=EpisodeConfig(max_episode_steps=1),
     dataset=DatasetConfig(max_grid_height=1, max_grid_width=1),
 )
-"""One cell, one step."""
+"""Episodes with one cell and one step."""
 
 
 def cell_task(id: str, colors: list[int], tests: tuple[int, ...] = (), family: str = "") -> ArcTask:
-    """A black cell that is to have each of these colours, a demonstration for each, and a test for each."""
-    demos, asked = (
+    """Create a task with a black cell as input; each color is the output of a demonstration or test pair."""
+    demo_pairs, test_pairs = (
         tuple(GridPair(np.array([[0]]), np.array([[color]])) for color in group) for group in (colors, tests)
     )
-    return ArcTask(id, demos, asked, family)
+    return ArcTask(id, demo_pairs, test_pairs, family)
 
 
 def keys_of(numbers: list[int]) -> jax.Array:

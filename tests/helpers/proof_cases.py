@@ -1,7 +1,4 @@
-"""Random knowledge bases and goal lists, and how the engines are asked about them.
-
-What the answers must be is in `oracle`.
-"""
+"""Random knowledge bases and goal lists, and functions that expand them and check the results."""
 
 import functools
 from typing import Any, NamedTuple
@@ -33,7 +30,7 @@ class Case(NamedTuple):
 
 
 def random_rule(rng: np.random.Generator, arity: int = 2) -> oracle.Rule:
-    """Up to three body atoms over few variables, so that heads and bodies repeat them; some constants."""
+    """Draw a rule with up to three body atoms, few variables, so that they repeat, and some constants."""
 
     def term() -> int:
         return int(rng.integers(1, CONSTANTS + 1)) if rng.random() < 0.08 else -int(rng.integers(1, 5))
@@ -45,7 +42,7 @@ def random_rule(rng: np.random.Generator, arity: int = 2) -> oracle.Rule:
 
 
 def random_program(seed: int, arity: int = 2) -> tuple[Program, oracle.KnowledgeBase]:
-    """All of an arity have arrays of the same shapes, so that they share one compilation."""
+    """Draw a program. Programs of the same arity have arrays of the same shapes and share one compilation."""
     rng = np.random.default_rng(seed)
     facts = 1 + np.stack(
         np.unravel_index(
@@ -56,7 +53,7 @@ def random_program(seed: int, arity: int = 2) -> tuple[Program, oracle.Knowledge
     )
     rules = [random_rule(rng, arity) for _ in range(RULES - 1)]
     longest = [(2, -1, -3), (3, -3, -4), (4, -4, -2)]
-    # As atoms of two arguments are held among those of three: the last one repeated.
+    # Atoms with two arguments are padded to three by repeating the last one.
     wide = [(p, a, *[b] * (arity - 1)) for p, a, b in longest]
     rules.append(((1, -1, *[-2] * (arity - 1)), wide))
     program = Program.create(facts.astype(np.int32), rules, PREDICATES, CONSTANTS)
@@ -64,7 +61,7 @@ def random_program(seed: int, arity: int = 2) -> tuple[Program, oracle.Knowledge
 
 
 def random_case(kb: oracle.KnowledgeBase, rng: np.random.Generator, max_atoms: int, memory: int) -> Case:
-    """Goals that share variables; a query that is often a fact and often among the goals; some memories."""
+    """Draw goals that share variables, a query that is often a fact or a goal, and some visited states."""
 
     def term() -> int:
         top = 6 if rng.random() < 0.6 else 0
@@ -87,7 +84,7 @@ def random_case(kb: oracle.KnowledgeBase, rng: np.random.Generator, max_atoms: i
     return Case(state, query, positive, tuple(visited[: memory - 1]))
 
 
-def padded(states: Any, count: int, atoms: int, arity: int = 2) -> np.ndarray:
+def pad_states(states: Any, count: int, atoms: int, arity: int = 2) -> np.ndarray:
     table = np.zeros((count, atoms, 1 + arity), np.int32)
     for row, state in enumerate(states):
         table[row, : len(state)] = state
@@ -102,12 +99,14 @@ _empty_nodes = jax.jit(SearchNode.empty, static_argnums=(0, 1, 2))
 
 
 def expand_cases(program: Program, config: ProofConfig, cases: list[Case]) -> SearchNode:
-    """A batch of cases on the engine that the rules name, without the layer that fits any batch shape."""
+    """Expand a batch of cases with the backend of the config."""
     node = _empty_nodes(config, program, (len(cases),))
     atoms = config.max_goals, program.arity
     node = node._replace(
-        goals=jnp.asarray(padded([case.goals for case in cases], len(cases), *atoms)),
-        visited=jnp.asarray(np.stack([padded(case.visited, config.memory_size, *atoms) for case in cases])),
+        goals=jnp.asarray(pad_states([case.goals for case in cases], len(cases), *atoms)),
+        visited=jnp.asarray(
+            np.stack([pad_states(case.visited, config.memory_size, *atoms) for case in cases])
+        ),
         num_visited=jnp.asarray([len(case.visited) for case in cases], jnp.int32),
     )
     return expand_nodes(program, config, cases, node, np.ones(len(cases), bool))
@@ -116,20 +115,20 @@ def expand_cases(program: Program, config: ProofConfig, cases: list[Case]) -> Se
 def expand_nodes(
     program: Program, config: ProofConfig, cases: list[Case], node: SearchNode, where: np.ndarray
 ) -> SearchNode:
-    """The same for nodes that are there already, in some rows."""
-    asked = ExpandRequest(
+    """Expand existing nodes in the rows selected by `where`."""
+    request = ExpandRequest(
         jnp.asarray(where),
         jnp.asarray([case.query for case in cases], jnp.int32),
         jnp.asarray([case.positive for case in cases]),
     )
     if config.backend == "native":
         register_ffi_targets()
-        return jax.tree.map(np.asarray, _native(config, program, asked, node))
-    return jax.tree.map(np.asarray, _xla(_Shape(config, program), program.arrays, asked, node))
+        return jax.tree.map(np.asarray, _native(config, program, request, node))
+    return jax.tree.map(np.asarray, _xla(_Shape(config, program), program.arrays, request, node))
 
 
 class _Shape:
-    """Settings that compare equal if they compile to the same code: facts and rules are arguments."""
+    """Static arguments that compare equal if they compile to the same code. Facts and rules are arrays."""
 
     def __init__(self, config: ProofConfig, program: Program) -> None:
         self.config, self.program = config, program
@@ -148,23 +147,23 @@ def _settings(config: ProofConfig) -> ExpandSettings:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _native(config: ProofConfig, program: Program, asked: ExpandRequest, node: SearchNode) -> SearchNode:
-    return native.expand(program, _settings(config), (), asked, node)
+def _native(config: ProofConfig, program: Program, request: ExpandRequest, node: SearchNode) -> SearchNode:
+    return native.expand(program, _settings(config), (), request, node)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _xla(shape: _Shape, arrays: Any, asked: ExpandRequest, node: SearchNode) -> SearchNode:
-    return xla.expand(shape.program, _settings(shape.config), arrays, asked, node)
+def _xla(shape: _Shape, arrays: Any, request: ExpandRequest, node: SearchNode) -> SearchNode:
+    return xla.expand(shape.program, _settings(shape.config), arrays, request, node)
 
 
-# Both engines are asked about the same cases, and what the oracle says of them is the same.
+# All backends expand the same cases, so the expected results are cached.
 _expected = functools.cache(oracle.expand)
 
 
 def check_against_oracle(
     kb: oracle.KnowledgeBase, config: ProofConfig, cases: list[Case], node: SearchNode
 ) -> None:
-    """Successors as sequences, counts and flags of a batch, and the padding behind the successors."""
+    """Compare the successors, counts, flags and padding of a batch with the reference implementation."""
     for index, case in enumerate(cases):
         expected = _expected(
             kb,

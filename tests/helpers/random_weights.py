@@ -16,10 +16,10 @@ def random_weights(make: Callable[..., Any], *settings: Any, seed: int = 0) -> A
     shapes = eqx.filter_eval_shape(make, *settings, jax.random.key(0))
     generator = np.random.default_rng(seed)
 
-    def drawn(leaf: Any) -> Any:
+    def draw(leaf: Any) -> Any:
         if not isinstance(leaf, jax.ShapeDtypeStruct):
             return leaf
-        drawn = generator.normal(size=leaf.shape) / np.sqrt(np.prod(leaf.shape[:-1]))
-        return jax.device_put(drawn.astype(leaf.dtype))
+        values = generator.normal(size=leaf.shape) / np.sqrt(np.prod(leaf.shape[:-1]))
+        return jax.device_put(values.astype(leaf.dtype))
 
-    return jax.tree.map(drawn, shapes)
+    return jax.tree.map(draw, shapes)

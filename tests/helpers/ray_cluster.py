@@ -24,12 +24,12 @@ def running(log: Path, num_cpus: int) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # Sockets have short names, and those of pytest's folders are long.
+    # Paths of sockets are limited in length, and pytest's folders have long paths.
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
     command = [Path(sys.executable).parent / "ray", "start", "--head", "--block", f"--port={port}"]
     options = ["--node-ip-address=127.0.0.1", f"--num-cpus={num_cpus}", "--object-store-memory=100000000"]
     options += ["--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={folder}"]
-    # Its words go into a file: Ray's other processes hold a pipe half a minute longer.
+    # The output goes to a file, because Ray's other processes keep a pipe open for half a minute.
     with log.open("wb") as file:
         head = subprocess.Popen([*command, *options], env=VARIABLES, stdout=file, stderr=file)
         try:
@@ -39,9 +39,9 @@ def running(log: Path, num_cpus: int) -> Iterator[str]:
                 time.sleep(0.1)
             yield f"127.0.0.1:{port}"
         finally:
-            # Asked to stop, Ray waits half a minute for workers that are still there.
-            family = [head, *psutil.Process(head.pid).children(recursive=True)]
-            for process in family:
+            # `ray stop` waits half a minute for running workers, so all processes are killed.
+            processes = [head, *psutil.Process(head.pid).children(recursive=True)]
+            for process in processes:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             head.wait(timeout=120)

@@ -80,7 +80,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
 
 def own_environments() -> list[EnvSpec]:
     """List the environments that Phalanx itself registers."""
-    return [one for one in registered_environments() if str(one.entry_point).startswith("phalanx.")]
+    return [spec for spec in registered_environments() if str(spec.entry_point).startswith("phalanx.")]
 
 
 def cases_of(found: EnvSpec) -> dict[str, dict[str, Any]]:
@@ -93,7 +93,7 @@ def digest(environment: Environment) -> str:
     seen = jax.device_get(_play(environment, key, *_draws(environment.action_space, key)))
     hashed = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(seen):
-        # Engines may round differently; a reward that differs by less is the same reward.
+        # Backends may round differently, so floats are rounded to four digits.
         array = np.round(leaf, 4) + 0.0 if np.issubdtype(leaf.dtype, np.floating) else leaf
         name = jax.tree_util.keystr(path)
         if isinstance(environment, ProofEnvironment):
@@ -117,29 +117,29 @@ def _draws(space: Space, key: jax.Array) -> tuple[Any, jax.Array]:
     """Draw actions for every step and environment, and preferences for the choices."""
 
     def draw(key: jax.Array) -> tuple[Any, jax.Array]:
-        wishes = jax.random.uniform(jax.random.fold_in(key, 1), (masked_size(space) or 0,))
-        return space.sample(key), wishes
+        preferences = jax.random.uniform(jax.random.fold_in(key, 1), (masked_size(space) or 0,))
+        return space.sample(key), preferences
 
     keys = jax.vmap(lambda key: jax.random.split(key, BATCH))(jax.random.split(key, STEPS))
     return jax.vmap(jax.vmap(draw))(keys)
 
 
 @jax.jit
-def _play(environment: Environment, key: jax.Array, actions: Any, wishes: jax.Array) -> Any:
+def _play(environment: Environment, key: jax.Array, actions: Any, preferences: jax.Array) -> Any:
     """Choose legal actions by space and mask, independently of `sample_action`."""
     layer = AutoReset(environment)
     state, first = layer.reset(jax.random.split(key, BATCH))
 
-    def step(state: Any, drawn: tuple[Any, jax.Array]) -> tuple[Any, Any]:
-        actions, wishes = drawn
+    def step(state: Any, inputs: tuple[Any, jax.Array]) -> tuple[Any, Any]:
+        actions, preferences = inputs
         legal = jax.vmap(environment.legal_actions)(state.states)
         if legal is not None:
-            chosen = jnp.argmax(jnp.where(legal, wishes, -1.0), axis=-1).astype(jnp.int32)
+            chosen = jnp.argmax(jnp.where(legal, preferences, -1.0), axis=-1).astype(jnp.int32)
             actions = replace_choice(environment.action_space, actions, chosen)
-        state, seen, rewards, done, told = layer.step(state, actions)
-        return state, (legal, seen, rewards, done, told.terminated, told.truncated, told.final_observation)
+        state, seen, rewards, done, info = layer.step(state, actions)
+        return state, (legal, seen, rewards, done, info.terminated, info.truncated, info.final_observation)
 
-    return first, jax.lax.scan(step, state, (actions, wishes))[1]
+    return first, jax.lax.scan(step, state, (actions, preferences))[1]
 
 
 def read() -> dict[str, dict[str, str]]:
@@ -149,17 +149,17 @@ def read() -> dict[str, dict[str, str]]:
 
 def record(found: list[EnvSpec], known: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     """Compute the digests of all environments: recorded ones, which must match, and new ones."""
-    made = {
-        one.id: {name: digest(one.make(**settings)) for name, settings in cases_of(one).items()}
-        for one in found
+    digests_by_id = {
+        spec.id: {name: digest(spec.make(**settings)) for name, settings in cases_of(spec).items()}
+        for spec in found
     }
-    for id, digests in made.items():
+    for id, digests in digests_by_id.items():
         if known.get(id, digests) != digests:
             raise SystemExit(
                 f"{id} no longer plays the episodes recorded for it: raise its environment's version "
                 "and the version in its id (phalanx/core/registry.py), then record again"
             )
-    return made
+    return digests_by_id
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""A run directory as training leaves it, made by the real handlers from real ARC states.
-
-The figures are made up; their forms are those that `phalanx train` writes.
-"""
+"""Run directories in the format of `phalanx train`, with made-up metrics and real ARC states."""
 
 import functools
 import json
@@ -32,14 +29,14 @@ MACHINE = {"load_average": 0.5, "nproc": 2, "cpu": "Example CPU", "python": "3.1
 
 @functools.cache
 def arc_episodes() -> list[list[Any]]:
-    """Three episodes of four states each: the first, and those after each of three steps."""
+    """Return three episodes of four states: the initial state and the states after each of three steps."""
     config = ArcConfig(dataset=DatasetConfig(max_grid_height=5, max_grid_width=5))
     tasks = TaskBuffer.from_tasks(generate_tasks(num_tasks=3, seed=0, max_height=5, max_width=5))
     states, _ = batch_reset(jax.random.split(jax.random.PRNGKey(0), 3), config, tasks)
     history = [states]
     for step in range(3):
         cells = np.full(3, step, np.int32)
-        # Fills one cell of the diagonal after the other.
+        # Fill the next cell of the diagonal.
         action = PointAction(operation=np.full(3, step + 1, np.int32), row=cells, col=cells)
         states, *_ = batch_step(states, action, config)
         history.append(states)
@@ -47,12 +44,12 @@ def arc_episodes() -> list[list[Any]]:
 
 
 def curve(update: int, updates: int, speed: float = 6.0) -> float:
-    """Success as it grows: from 4% towards 97%."""
+    """Return a success rate that grows from 4% to 97%."""
     return 0.04 + 0.93 / (1 + math.exp(-speed * (2 * update / updates - 1)))
 
 
 def metrics_at(update: int, updates: int, speed: float = 6.0) -> dict[str, float]:
-    """A line of metrics; the noise is the same each time."""
+    """Return the metrics of an update with deterministic noise."""
     noise = np.random.default_rng(update).normal(size=8)
     success = float(np.clip(curve(update, updates, speed) + 0.03 * noise[0], 0, 1))
     return {
@@ -82,16 +79,16 @@ def metrics_at(update: int, updates: int, speed: float = 6.0) -> dict[str, float
 
 
 def evaluation_at(update: int, updates: int, mode: str, speed: float = 6.0) -> dict[str, Any]:
-    """A line of evaluations."""
+    """Return the record of an evaluation."""
     success = curve(update, updates, speed) * (1.0 if mode == "greedy" else 0.92)
     groups = {
         name: {
             "episodes": 64,
-            "success_rate": min(1.0, success * (1.02 - 0.07 * place)),
+            "success_rate": min(1.0, success * (1.02 - 0.07 * index)),
             "similarity": 0.6 + 0.39 * success,
             "steps_to_solve": 9.0 - 5 * success,
         }
-        for place, name in enumerate(FAMILIES)
+        for index, name in enumerate(FAMILIES)
     }
     record = {
         "timestamp": 1_760_000_000.0 + update,
@@ -132,7 +129,7 @@ def write_facts(folder: Path, **facts: Any) -> None:
 
 
 def write_episodes(logger: ExperimentLogger, update: int, solved: Sequence[bool]) -> None:
-    """Sampled episodes of an update, with pictures of each step."""
+    """Log sampled episodes of an update with a picture of each step."""
     for environment, (states, success) in enumerate(zip(arc_episodes(), solved, strict=False)):
         logger.log_episode_summary(
             {
@@ -158,14 +155,14 @@ def make_run(
     speed: float = 6.0,
     config: LoggingConfig | None = None,
 ) -> Path:
-    """A finished run: metrics each `every` updates, evaluations at eleven, episodes at three."""
+    """Write a finished run: metrics every `every` updates, eleven evaluations, episodes of three updates."""
     config = config or LoggingConfig(log_frequency=every)
     handlers = {"file": FileHandler(folder, config), "svg": SVGHandler(folder / "episodes", draw_state)}
     with ExperimentLogger(config, handlers) as logger:
         for update in range(0, updates + 1, every):
             logger.log_batch_step({"update_step": update, **metrics_at(update, updates, speed)})
-        for place, update in enumerate((0, updates // 2, updates)):
-            write_episodes(logger, update, [place > 0, place > 1, False])
+        for index, update in enumerate((0, updates // 2, updates)):
+            write_episodes(logger, update, [index > 0, index > 1, False])
         assert logger.failures == {}
     evaluated = range(0, updates + 1, max(1, updates // 10))
     write_lines(

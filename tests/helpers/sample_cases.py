@@ -1,4 +1,4 @@
-"""Samples to test with: literal ones, and Hypothesis strategies."""
+"""Samples for tests, and Hypothesis strategies that draw them."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def sample(
     )
 
 
-# Few values, so that ties and repeats are common; and some that do not add up without rounding.
+# Few values, so that ties are common, and some whose sums are rounded.
 DIFFICULTIES = st.sampled_from([None, 0.0, 0.1, 0.3, 0.7, 1.0, 1 / 3, 5e-324])
 REWARDS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 PRIORITIES = st.sampled_from([0.0, 0.5, 1.0, 2.0, 10.0])

@@ -47,13 +47,13 @@ def proof_state(
 
     def rows(text: str) -> np.ndarray:
         table = np.zeros((ATOMS, 3), np.int32)
-        for place, atom in enumerate(text.split()):
-            table[place] = encoded(index, atom)
+        for row, atom in enumerate(text.split()):
+            table[row] = encoded(index, atom)
         return table
 
     successors = np.zeros((STATES, ATOMS, 3), np.int32)
-    for place, text in enumerate(offered):
-        successors[place] = rows(text)
+    for row, text in enumerate(offered):
+        successors[row] = rows(text)
     node = SearchNode(
         goals=jnp.asarray(rows(goals)),
         successors=jnp.asarray(successors),
@@ -80,10 +80,10 @@ def proved_episode(index: ProofVocabulary, update: int = 50) -> dict[str, Any]:
 
 def given_up_episode(index: ProofVocabulary, update: int = 50) -> dict[str, Any]:
     """Return an episode that gives up on the false query `aunt(cat,eve)` at once."""
-    about: dict[str, Any] = {"query": "aunt(cat,eve)", "label": False, "depth": -1}
+    settings: dict[str, Any] = {"query": "aunt(cat,eve)", "label": False, "depth": -1}
     states = [
-        proof_state(index, "aunt(cat,eve)", offered=("wife(cat,_1) uncle(_1,eve)", "End"), **about),
-        proof_state(index, "False", offered=("False",), step=1, status=1, **about),
+        proof_state(index, "aunt(cat,eve)", offered=("wife(cat,_1) uncle(_1,eve)", "End"), **settings),
+        proof_state(index, "False", offered=("False",), step=1, status=1, **settings),
     ]
     return _episode(states, update, 1, success=True)
 

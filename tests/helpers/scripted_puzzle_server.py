@@ -1,6 +1,6 @@
-"""A puzzle server that does as it is told: splits packets, prompts, refuses, falls silent, hangs up.
+"""A puzzle server whose replies are scripted by tests: it can split packets, reject clients and disconnect.
 
-It knows one game, `toy`, whose hints count up; what real servers do is for `real_server`.
+Its game is `toy`, in which the correct moves count up; `sudoku` and `binary` start the same game.
 """
 
 import asyncio
@@ -20,73 +20,73 @@ FULL = b"Server is at maximum capacity. Please try again later.\r\n"
 
 
 class Session:
-    """One connection's share of the server: what it has sent, and the state of its game."""
+    """A connection and the state of its game."""
 
     def __init__(self, server: "ScriptedServer", reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.server, self.reader, self.writer = server, reader, writer
         self.game: str | None = None
         self.seed, self.moves, self.hints, self.json = 0, 0, 0, False
-        self.began = asyncio.get_running_loop().time()
+        self.start_time = asyncio.get_running_loop().time()
         self.draws = random.Random(len(server.sessions))
 
     async def run(self) -> None:
-        """The greeting, line mode, then commands until the client hangs up."""
+        """Greet the client, negotiate line mode, and answer commands until the client disconnects."""
         first = await self.reader.readexactly(10)
         self.server.first_bytes.append(first)
         await self.send(GREETING)
-        await self.text(MENU)
+        await self.send_text(MENU)
         assert await self.reader.readexactly(3) == WILL_LINEMODE
         await self.send(DO_LINEMODE if self.server.line_mode else DONT_LINEMODE)
         while line := (await self.reader.readline()).decode():
             command = line.strip()
             self.server.commands.append(command)
-            if asyncio.get_running_loop().time() - self.began > self.server.longest:
+            if asyncio.get_running_loop().time() - self.start_time > self.server.max_connection_age:
                 self.writer.transport.abort()
                 return
             if not self.server.line_mode:
-                await self.text(f"{command}\r\n")
+                await self.send_text(f"{command}\r\n")
             scripted = self.server.scripts.pop(command, None) or self.server.always.get(command)
             if scripted is not None:
                 await scripted(self)
             else:
                 await self.answer(command.split())
             if not self.server.line_mode:
-                await self.text("> ")
+                await self.send_text("> ")
 
-    async def answer(self, words: list[str]) -> None:
-        """The usual reply."""
-        match self.game, words:
+    async def answer(self, command: list[str]) -> None:
+        """Send the reply to a command that has no script."""
+        match self.game, command:
             case None, ["toy" | "sudoku" | "binary" as name, *rest]:
                 self.game, self.seed = name, int(rest[1]) if len(rest) > 1 else 7
                 self.moves = self.hints = 0
                 if self.json:
-                    await self.say(self.observation())
+                    await self.send_json(self.observation())
                 else:
-                    await self.line("TOY - EASY MODE")
+                    await self.send_line("TOY - EASY MODE")
             case None, _:
-                await self.line(UNKNOWN)
+                await self.send_line(UNKNOWN)
             case _, ["menu"]:
                 self.game = None
-                await self.text("Returning to main menu...\n\r\n" + MENU)
+                await self.send_text("Returning to main menu...\n\r\n" + MENU)
             case _, ["mode", "json"]:
                 self.json = True
-                await self.say({"type": "mode", "mode": "json", "success": True})
+                await self.send_json({"type": "mode", "mode": "json", "success": True})
             case _, ["show"]:
-                await self.say(self.observation())
+                await self.send_json(self.observation())
             case _, ["hint"]:
                 self.hints += 1
-                await self.line(f"Hint: Try placing {self.moves + 1} at row 1, column {self.moves + 1}")
+                await self.send_line(f"Hint: Try placing {self.moves + 1} at row 1, column {self.moves + 1}")
             case _, ["stats"]:
-                await self.say(self.observation() | {"type": "stats"})
+                await self.send_json(self.observation() | {"type": "stats"})
             case _, ["place", "1", column, number] if column == number == str(self.moves + 1):
                 self.moves += 1
                 state = {name: value for name, value in self.observation().items() if name != "grid_display"}
-                await self.say(
+                await self.send_json(
                     {"type": "result", "success": True, "code": "PLACED", "message": "ok", "state": state}
                 )
-                await self.say(self.observation())
+                await self.send_json(self.observation())
                 if self.moves == self.server.goal:
-                    await self.say(
+                    await self.send_json(
                         {
                             "type": "complete",
                             "success": True,
@@ -97,18 +97,20 @@ class Session:
                     )
             case _, ["solve", *_]:
                 self.moves = self.server.goal
-                await self.say(self.observation())
-                await self.say({"type": "complete", "success": True, "game": "Toy", "moves": self.moves})
+                await self.send_json(self.observation())
+                await self.send_json(
+                    {"type": "complete", "success": True, "game": "Toy", "moves": self.moves}
+                )
             case _, ["place", *_]:
                 state = {name: value for name, value in self.observation().items() if name != "grid_display"}
-                await self.say(
+                await self.send_json(
                     {"type": "result", "success": False, "code": "INVALID", "message": "no", "state": state}
                 )
             case _:
-                await self.line(f"Unknown command '{words[0]}'. Type 'help' for available commands.")
+                await self.send_line(f"Unknown command '{command[0]}'. Type 'help' for available commands.")
 
     def observation(self) -> dict[str, object]:
-        """The game as it stands."""
+        """Return the current state of the game."""
         return {
             "type": "observation",
             "game": "Toy",
@@ -123,21 +125,21 @@ class Session:
             "grid_display": f"[{self.moves}/{self.server.goal}] ■ seed {self.seed}",
         }
 
-    async def say(self, record: dict[str, object]) -> None:
-        await self.line(json.dumps(record, separators=(",", ":"), ensure_ascii=False))
+    async def send_json(self, record: dict[str, object]) -> None:
+        await self.send_line(json.dumps(record, separators=(",", ":"), ensure_ascii=False))
 
-    async def line(self, text: str) -> None:
-        await self.text(f"{text}\r\n")
+    async def send_line(self, text: str) -> None:
+        await self.send_text(f"{text}\r\n")
 
-    async def text(self, text: str) -> None:
-        # As telnet has it, the byte 255 in a text is sent twice; here none is, because the text is UTF-8.
+    async def send_text(self, text: str) -> None:
+        # Telnet doubles the byte 255 in text, but UTF-8 text does not contain it.
         await self.send(text.encode())
 
     async def send(self, data: bytes) -> None:
-        """In one packet, or in many, with a `no operation` between them."""
+        """Send data in one packet, or in packets of three bytes if `split` is set."""
         pieces = [data]
         if self.server.split:
-            pieces = [data[place : place + 3] for place in range(0, len(data), 3)]
+            pieces = [data[start : start + 3] for start in range(0, len(data), 3)]
         for piece in pieces:
             self.writer.write(piece)
             await self.writer.drain()
@@ -146,7 +148,7 @@ class Session:
 
 
 class ScriptedServer:
-    """Serves on a free port; `scripts` says what happens once, and `always` each time, at a command."""
+    """A server on a free port. `scripts` replaces the next reply to a command, and `always` all replies."""
 
     def __init__(
         self,
@@ -155,25 +157,25 @@ class ScriptedServer:
         split: bool = False,
         goal: int = 3,
         full: int = 0,
-        longest: float = math.inf,
+        max_connection_age: float = math.inf,
     ) -> None:
-        """`longest` is how many seconds a connection lasts before the server ends it."""
+        """Create a server that closes connections after `max_connection_age` seconds."""
         self.line_mode, self.split, self.goal, self.full = line_mode, split, goal, full
-        self.longest = longest
+        self.max_connection_age = max_connection_age
         self.scripts: dict[str, Callable[[Session], Awaitable[None]]] = {}
         self.always: dict[str, Callable[[Session], Awaitable[None]]] = {}
         self.commands: list[str] = []
         self.first_bytes: list[bytes] = []
         self.sessions: list[Session] = []
-        self.refused = 0
+        self.num_rejected = 0
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection."""
         try:
             if self.full:
                 self.full -= 1
-                self.refused += 1
+                self.num_rejected += 1
                 await reader.read(10)
                 writer.write(FULL)
                 await writer.drain()
@@ -189,7 +191,7 @@ class ScriptedServer:
 
 @contextlib.asynccontextmanager
 async def scripted_server(server: ScriptedServer) -> AsyncIterator[ScriptedServer]:
-    """The server while the block runs; its connections are cut at the end."""
+    """Run the server; its connections are aborted at the end."""
     tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -203,9 +205,9 @@ async def scripted_server(server: ScriptedServer) -> AsyncIterator[ScriptedServe
         yield server
     finally:
         listening.close()
-        ending = tuple(tasks)
+        pending = tuple(tasks)
         for task, writer in tasks.items():
             writer.transport.abort()
             task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*pending, return_exceptions=True)
         await listening.wait_closed()

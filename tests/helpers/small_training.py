@@ -1,4 +1,4 @@
-"""A training on ARC that is over in a second, for the tests of everything around the learning."""
+"""A training run on ARC that takes one second, for tests that do not depend on learning."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def small_handlers(folder: Path, config: Any) -> dict[str, Any]:
 
 
 def metrics_of(run: Path) -> dict[int, dict[str, Any]]:
-    """What a run logged at each update, but for what the clock decides."""
+    """Return the logged metrics of a run by update, without those that depend on time."""
     import json
 
     lines = [json.loads(line) for line in read_lines(run / "batch_metrics.jsonl")]

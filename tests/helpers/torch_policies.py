@@ -24,37 +24,37 @@ class StateEmbedding(nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         first, second = (table(states[..., i + 1]) for i, table in enumerate(self.terms))
-        # Small, so that an untrained policy tries everything.
+        # Small embeddings give an untrained policy nearly uniform probabilities.
         return 0.1 * (self.predicates(states[..., 0]) + first + second).mean(-2)
 
 
-class Scores(nn.Module):
+class SuccessorScores(nn.Module):
     def __init__(self, embed: StateEmbedding, width: int) -> None:
         super().__init__()
         self.embed = embed
-        self.turn = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
+        self.project = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
         self.prior = nn.Linear(width, 1)
 
     def forward(self, sub_index: torch.Tensor, derived: torch.Tensor) -> torch.Tensor:
-        here, there = self.turn(self.embed(sub_index)), self.embed(derived)
-        return (here * there).sum(-1) + self.prior(there).squeeze(-1)
+        state, successors = self.project(self.embed(sub_index)), self.embed(derived)
+        return (state * successors).sum(-1) + self.prior(successors).squeeze(-1)
 
 
-class Worth(nn.Module):
+class ValueHead(nn.Module):
     def __init__(self, embed: StateEmbedding, width: int) -> None:
         super().__init__()
         self.embed = embed
-        self.read = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
+        self.value = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
 
     def forward(self, sub_index: torch.Tensor) -> torch.Tensor:
-        return self.read(self.embed(sub_index).squeeze(-2))
+        return self.value(self.embed(sub_index).squeeze(-2))
 
 
 def actor_and_critic(
     index_manager: IndexManager, width: int = 16
 ) -> tuple[ProbabilisticActor, ValueOperator]:
     scores = TensorDictModule(
-        Scores(StateEmbedding(index_manager, width), width),
+        SuccessorScores(StateEmbedding(index_manager, width), width),
         in_keys=["sub_index", "derived_sub_indices"],
         out_keys=["logits"],
     )
@@ -66,7 +66,7 @@ def actor_and_critic(
         return_log_prob=True,
         default_interaction_type=InteractionType.RANDOM,
     )
-    critic = ValueOperator(Worth(StateEmbedding(index_manager, width), width), in_keys=["sub_index"])
+    critic = ValueOperator(ValueHead(StateEmbedding(index_manager, width), width), in_keys=["sub_index"])
     return actor, critic
 
 

@@ -1,4 +1,4 @@
-"""A policy for searches that need no learned one."""
+"""A uniform policy for searches."""
 
 import equinox as eqx
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Predicates of one, two and three arguments: read, written, chained, proved and searched alike."""
+"""Predicates with one, two and three arguments in files, chaining, proofs and search."""
 
 import itertools
 import pickle
@@ -43,26 +43,26 @@ TRUE = {"has(bob,book)": 2, "happy(bob)": 3, "chain(ada,bob,eve)": 3, "kind(ada)
 FALSE = ("happy(ada)", "chain(bob,eve,ada)", "kind(bob)", "has(ada,book)")
 
 
-def knowledge() -> KnowledgeBase:
+def mixed_base() -> KnowledgeBase:
     atoms = tuple(parse_atom(text) for text in FACTS.split(". "))
-    rules = tuple(parse_rule(line, f"r{place}") for place, line in enumerate(RULES.splitlines()))
+    rules = tuple(parse_rule(line, f"r{number}") for number, line in enumerate(RULES.splitlines()))
     return KnowledgeBase(atoms, rules, valid=(parse_atom("happy(bob)"),), test=(parse_atom("kind(ada)"),))
 
 
 @pytest.fixture(scope="module")
 def data() -> KnowledgeBase:
-    return knowledge().replace(name="mixed")
+    return mixed_base().replace(name="mixed")
 
 
-def test_files_of_mixed_atoms_read_back_as_they_were_written(tmp_path):
-    base = knowledge()
+def test_knowledge_base_with_mixed_arities_round_trips(tmp_path):
+    base = mixed_base()
     base.save(tmp_path)
     assert KnowledgeBase.load(tmp_path) == base
     assert "gave(ada,book,bob).\n" in (tmp_path / "train.txt").read_text()
     assert pickle.loads(pickle.dumps(base.train)) == base.train
 
 
-def test_four_arguments_and_none_are_refused_in_words():
+def test_unsupported_number_of_arguments_raises_error():
     for text in ("p(a,b,c,d)", "p()"):
         with pytest.raises(ValueError, match="one to three arguments"):
             parse_atom(text)
@@ -70,7 +70,7 @@ def test_four_arguments_and_none_are_refused_in_words():
         Atom("p", *"abcd")
 
 
-def test_a_predicate_with_several_arities_is_refused(data):
+def test_predicate_with_several_arities_raises_error(data):
     facts = parse_atom("p(a)"), parse_atom("p(a,b)")
     with pytest.raises(ValueError, match=r"p with . arguments and with ., as in p"):
         KnowledgeBase(facts, name="both")
@@ -78,7 +78,7 @@ def test_a_predicate_with_several_arities_is_refused(data):
         parse_query(data, "human(ada,X)")
 
 
-def test_tables_have_two_to_four_columns(tmp_path):
+def test_tables_with_two_to_four_columns_are_read(tmp_path):
     (tmp_path / "two.csv").write_text("head,relation\nada,human\nbob,human\n")
     (tmp_path / "four.csv").write_text(
         "head,relation,tail,third\nada,gave,book,bob\nbob,likes,book,\neve,human,,\n"
@@ -93,7 +93,7 @@ def test_tables_have_two_to_four_columns(tmp_path):
         read_table(tmp_path / "hole.csv")
 
 
-def test_numbers_repeat_the_last_argument_and_names_do_not(data):
+def test_encoding_pads_with_the_last_argument(data):
     index = ProofVocabulary(data)
     human, ada = index.predicate_indices["human"], index.constant_indices["ada"]
     assert index.arity == 3 and index.encode_atom(parse_atom("human(ada)")) == (human, ada, ada, ada)
@@ -106,7 +106,7 @@ def test_numbers_repeat_the_last_argument_and_names_do_not(data):
     assert two.vocabulary.arity == 2
 
 
-def test_proofs_and_depths_are_those_of_the_rules(data):
+def test_proofs_and_depths_with_mixed_arities(data):
     for query, depth in TRUE.items():
         proof = prove(data, query)
         assert proof is not None and proof.depth == depth, query
@@ -120,7 +120,7 @@ def test_proofs_and_depths_are_those_of_the_rules(data):
     assert depths.tolist() == [*TRUE.values(), *[-1] * len(FALSE)]
 
 
-def test_asking_answers_by_exact_proofs(data):
+def test_query_answers_have_exact_proofs(data):
     (answer,) = answer_query(data, "happy(X)", explain=True)
     assert str(answer.atom) == "happy(bob)" and answer.probability == pytest.approx(0.45)
     assert [rule.name for rule in answer.rules] == ["r1", "r0"]
@@ -132,14 +132,14 @@ def test_asking_answers_by_exact_proofs(data):
         answer_query(data, "gave(X,Y,bob)")
 
 
-def test_mining_leaves_other_arities_out_and_says_so(data):
+def test_mining_skips_other_arities_with_a_warning(data):
     with pytest.warns(UserWarning, match="4 facts and 4 rules with chain, gave, happy, ... are left out"):
         assert mine_rules(data, max_length=2, num_threads=1).vocabulary.arity == 2
 
 
-@pytest.mark.parametrize("engine", pc.ENGINES)
-def test_the_environment_says_plain_atoms_and_draws_negatives_of_each_arity(data, engine):
-    env = ProofEnvironment.from_knowledge_base(data, ProofConfig(max_actions=8, backend=engine))
+@pytest.mark.parametrize("backend", pc.ENGINES)
+def test_environment_samples_negatives_of_each_arity(data, backend):
+    env = ProofEnvironment.from_knowledge_base(data, ProofConfig(max_actions=8, backend=backend))
     states, observations = jax.jit(env.batch_reset)(jax.random.split(jax.random.PRNGKey(0), 200))
     assert observations.successors.shape[-1] == 4
     index, known = env.vocabulary, {tuple(row) for row in env.known.triples.tolist()}
@@ -153,11 +153,11 @@ def test_the_environment_says_plain_atoms_and_draws_negatives_of_each_arity(data
     assert all(labels == {True, False} for labels in seen.values())
     state, _ = env.reset_to(jnp.array(index.encode_atom(parse_atom("happy(bob)"))), jnp.bool_(True))
     assert "Goals: happy(bob)" in env.observation_text(state)
-    assert "human" not in env.action_text(jnp.int32(0), state)  # a fact, which vanishes
+    assert "human" not in env.action_text(jnp.int32(0), state)  # a fact, which is resolved at once
     assert env.action_text(jnp.int32(0), state) == "has(bob,_1), likes(bob,_1)"
 
 
-def random_mixed(seed: int) -> tuple[list[Atom], list[Rule], dict[str, int]]:
+def random_program(seed: int) -> tuple[list[Atom], list[Rule], dict[str, int]]:
     rng = np.random.default_rng(seed)
     arities = {f"p{k}": int(arity) for k, arity in enumerate((1, 2, 3, *rng.integers(1, 4, 2)))}
     names, variables = [f"c{k}" for k in range(3)], [f"X{k}" for k in range(4)]
@@ -171,15 +171,15 @@ def random_mixed(seed: int) -> tuple[list[Atom], list[Rule], dict[str, int]]:
     rules = []
     while len(rules) < 6:
         body = [atom(lambda: variables[rng.integers(4)]) for _ in range(rng.integers(1, 4))]
-        there = sorted({name for one in body for name in one[1:]})
-        head = atom(lambda there=there: names[0] if rng.random() < 0.1 else there[rng.integers(len(there))])
+        bound = sorted({name for body_atom in body for name in body_atom[1:]})
+        head = atom(lambda bound=bound: names[0] if rng.random() < 0.1 else bound[rng.integers(len(bound))])
         constants = frozenset({names[0]}) if names[0] in head[1:] else frozenset()
         rules.append(Rule(f"r{len(rules)}", 1.0, tuple(body), head, constants))
     return facts, rules, arities
 
 
 def least_model(facts: set[Atom], rules: list[Rule]) -> set[Atom]:
-    """Every constant in the place of every variable, until nothing new comes: no padding, no joins."""
+    """Compute the least model by substituting all constants for all variables, without padding or joins."""
     names = sorted({name for fact in facts for name in fact[1:]} | {n for r in rules for n in r.constants})
     model = set(facts)
     while True:
@@ -196,8 +196,8 @@ def least_model(facts: set[Atom], rules: list[Rule]) -> set[Atom]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(seed):
-    facts, rules, arities = random_mixed(seed)
+def test_chaining_prover_and_search_agree_on_random_programs(seed):
+    facts, rules, arities = random_program(seed)
     model = least_model(set(facts), rules)
     names = sorted({name for atom in model for name in atom[1:]})
     domains = {"all": tuple(names)}
@@ -208,10 +208,12 @@ def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(s
     assert {index.decode_atom(row) for row in rows} == model
 
     rng = np.random.default_rng(seed)
-    everything = [Atom(p, *terms) for p, n in arities.items() for terms in itertools.product(names, repeat=n)]
-    some = [everything[place] for place in rng.permutation(len(everything))]
-    # What follows is rare among all atoms.
-    queries = [*(atom for atom in some if atom in model)][:24] + [*(a for a in some if a not in model)][:16]
+    all_atoms = [Atom(p, *terms) for p, n in arities.items() for terms in itertools.product(names, repeat=n)]
+    shuffled = [all_atoms[i] for i in rng.permutation(len(all_atoms))]
+    # Few of all atoms are in the model, so both groups are sampled separately.
+    queries = [*(atom for atom in shuffled if atom in model)][:24] + [
+        *(a for a in shuffled if a not in model)
+    ][:16]
     depths = compute_proof_depths(index.encode(queries), encoded, encoded_rules, 5)
     prover = Prover(facts, rules)
     for query, depth in zip(queries, depths.tolist(), strict=True):
@@ -225,10 +227,10 @@ def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(s
     vocabulary = ProofVocabulary(data, 12)
     program = Program.from_knowledge_base(data, vocabulary)
     search = BestFirstConfig(max_expansions=400, max_depth=5, num_parallel_queries=8)
-    tried = best_first_search(config, program, BreadthFirstHeuristic(), vocabulary.encode(queries), search)
-    for query, depth, length, cut in zip(
-        queries, depths.tolist(), tried.length, tried.expansions, strict=True
+    trace = best_first_search(config, program, BreadthFirstHeuristic(), vocabulary.encode(queries), search)
+    for query, depth, length, expansions in zip(
+        queries, depths.tolist(), trace.length, trace.expansions, strict=True
     ):
-        # Breadth-first finds the shortest, unless its nodes ran out.
-        assert length == depth or (length == -1 and cut == 400), query
-    assert (tried.length > 0).sum() >= (depths > 0).sum() // 2
+        # Breadth-first search finds a shortest proof unless it reaches the expansion limit.
+        assert length == depth or (length == -1 and expansions == 400), query
+    assert (trace.length > 0).sum() >= (depths > 0).sum() // 2

@@ -1,4 +1,4 @@
-"""Atoms and rules as text."""
+"""Parsing and formatting of atoms and rules."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -10,28 +10,28 @@ names = st.text(st.characters(exclude_characters="(),:", exclude_categories=["Z"
 )
 
 
-def test_an_atom_prints_as_it_is_written():
+def test_atom_str_matches_its_syntax():
     assert str(Atom("aunt", "5", "76")) == "aunt(5,76)"
 
 
 @pytest.mark.parametrize("text", ["aunt(5,76)", "aunt(5,76).", "  aunt ( 5 , 76 ) . "])
-def test_a_final_dot_and_blanks_do_not_matter(text):
+def test_parse_atom_ignores_final_dot_and_whitespace(text):
     assert parse_atom(text) == Atom("aunt", "5", "76")
 
 
-def test_names_may_hold_what_the_syntax_does_not_use():
+def test_names_may_contain_punctuation_outside_the_syntax():
     assert parse_atom("co-occurs_with(a/b,c.d)") == Atom("co-occurs_with", "a/b", "c.d")
 
 
 @pytest.mark.parametrize(
     "text", ["", "aunt", "aunt()", "aunt(5,76,1,2)", "aunt(5,)", "(5,76)", "a(1,2) b(1,2)"]
 )
-def test_what_is_no_atom_is_refused_with_the_form_expected(text):
+def test_malformed_atom_raises_error_with_expected_syntax(text):
     with pytest.raises(ValueError, match=r"is not an atom; expected predicate\(first,second\)"):
         parse_atom(text)
 
 
-def test_a_rule_has_a_name_a_weight_a_body_and_a_head():
+def test_parse_rule_returns_name_weight_body_and_head():
     rule = parse_rule("r0:0.747588424:brother(a,h), mother(b,h) -> son(a,b)")
     assert rule.name == "r0"
     assert rule.weight == 0.747588424
@@ -39,17 +39,17 @@ def test_a_rule_has_a_name_a_weight_a_body_and_a_head():
     assert rule.head == Atom("son", "a", "b")
 
 
-def test_blanks_before_a_comma_and_capital_variables_are_fine():
+def test_parse_rule_accepts_spaces_before_commas_and_capital_variables():
     rule = parse_rule("r1:1:near(X,Y) , in(Y,Z) -> in(X,Z)")
     assert str(rule) == "r1:1.0:near(X,Y), in(Y,Z) -> in(X,Z)"
 
 
-def test_a_body_atom_may_repeat_a_variable():
+def test_body_atom_may_repeat_a_variable():
     assert parse_rule("r:1:male(X,X), parent(X,Y) -> father(X,Y)").body[0] == Atom("male", "X", "X")
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("brother(a,h) -> son(a,b)", "expected name:weight:body -> head"),
         ("r0:1:brother(a,h), mother(b,h)", "expected name:weight:body -> head"),
@@ -62,18 +62,18 @@ def test_a_body_atom_may_repeat_a_variable():
         ("r0:1:a(x,y) -> b(x,y), c(x,y)", "is not an atom"),
     ],
 )
-def test_a_malformed_rule_is_refused_in_words(text, complaint):
-    with pytest.raises(ValueError, match=complaint):
+def test_malformed_rule_raises_error(text, message):
+    with pytest.raises(ValueError, match=message):
         parse_rule(text)
 
 
-def test_a_rule_without_a_body_cannot_be_made():
+def test_rule_without_body_raises_error():
     with pytest.raises(ValueError, match="has no body"):
         Rule("r", 1.0, (), Atom("a", "x", "y"))
 
 
 @given(st.tuples(names, names, names))
-def test_every_atom_reads_back(parts):
+def test_atom_str_round_trips(parts):
     atom = Atom(*parts)
     assert parse_atom(f"{atom}.") == atom
 
@@ -83,7 +83,7 @@ def test_every_atom_reads_back(parts):
     st.floats(allow_nan=False, allow_infinity=False),
     st.lists(st.tuples(names, names, names), min_size=2),
 )
-def test_every_rule_reads_back(name, weight, parts):
-    atoms = [Atom(*some) for some in parts]
+def test_rule_str_round_trips(name, weight, parts):
+    atoms = [Atom(*part) for part in parts]
     rule = Rule(name, weight, tuple(atoms[1:]), atoms[0])
     assert parse_rule(str(rule)) == rule

@@ -1,4 +1,4 @@
-"""Ranking: who is ranked against whom, fair ties, metrics with their errors, and the exact prover."""
+"""Link prediction: candidates, ties, metrics with standard errors, and the exact scorer."""
 
 import numpy as np
 import pytest
@@ -21,19 +21,19 @@ from phalanx.proofs.link_prediction import exact_scorer
 from tests.helpers import knowledge_bases as shared_sets
 
 LIKES, KNOWS = 1, 2
-# Ids start at 0; the tests count from 1.
+# Ids start at 0; the literals below start at 1.
 QUERIES = np.array([(LIKES, 1, 2), (KNOWS, 3, 4)], np.int32) - 1
 KNOWN = np.array([(LIKES, 1, 2), (LIKES, 1, 4), (LIKES, 5, 2), (KNOWS, 3, 4)], np.int32) - 1
 
 
-def lists(candidates: CandidateLists) -> list[list[tuple[int, ...]]]:
+def candidate_lists(candidates: CandidateLists) -> list[list[tuple[int, ...]]]:
     rows = [tuple(row) for row in (candidates.triples + 1).tolist()]
     return [rows[a:b] for a, b in zip(candidates.starts[:-1], candidates.starts[1:], strict=True)]
 
 
-def test_all_corruptions_are_those_that_are_not_known() -> None:
+def test_candidates_exclude_known_triples() -> None:
     candidates = make_candidates(QUERIES, KNOWN, 5, num_candidates=None)
-    assert lists(candidates) == [
+    assert candidate_lists(candidates) == [
         [(1, 1, 2), (1, 2, 2), (1, 3, 2), (1, 4, 2)],
         [(1, 1, 2), (1, 1, 1), (1, 1, 3), (1, 1, 5)],
         [(2, 3, 4), (2, 1, 4), (2, 2, 4), (2, 4, 4), (2, 5, 4)],
@@ -43,64 +43,68 @@ def test_all_corruptions_are_those_that_are_not_known() -> None:
     assert candidates.side.tolist() == [0, 1, 0, 1]
 
 
-def test_one_side_alone_is_ranked_where_that_is_asked_for() -> None:
-    assert [rows[1] for rows in lists(make_candidates(QUERIES, KNOWN, 5, sides="head"))] == [
+def test_sides_selects_head_or_tail_corruptions() -> None:
+    assert [rows[1] for rows in candidate_lists(make_candidates(QUERIES, KNOWN, 5, sides="head"))] == [
         (1, 2, 2),
         (2, 1, 4),
     ]
-    assert [rows[1] for rows in lists(make_candidates(QUERIES, KNOWN, 5, sides="tail"))] == [
+    assert [rows[1] for rows in candidate_lists(make_candidates(QUERIES, KNOWN, 5, sides="tail"))] == [
         (1, 1, 1),
         (2, 3, 1),
     ]
 
 
-def test_a_replacement_stays_within_the_domain() -> None:
+def test_corruptions_stay_within_the_domain() -> None:
     domains = np.array([1, 2, 1, 2, 2], np.int32)
     candidates = make_candidates(QUERIES[:1], KNOWN, 5, num_candidates=None, domains=domains)
-    assert lists(candidates) == [[(1, 1, 2), (1, 3, 2)], [(1, 1, 2), (1, 1, 5)]]
+    assert candidate_lists(candidates) == [[(1, 1, 2), (1, 3, 2)], [(1, 1, 2), (1, 1, 5)]]
 
 
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 12))
-def test_corruptions_are_drawn_without_replacement_and_each_query_has_its_own(seed: int, count: int) -> None:
+def test_corruptions_are_sampled_without_replacement_and_independent_of_query_order(
+    seed: int, count: int
+) -> None:
     queries = np.array([(1, 1, 2), (1, 3, 4), (2, 5, 6)], np.int32) - 1
     known = np.array([(1, 1, 2), (1, 7, 2), (1, 3, 4), (2, 5, 6)], np.int32) - 1
     candidates = make_candidates(queries, known, 10, num_candidates=count, seed=seed)
     true = {tuple(row) for row in (known + 1).tolist()}
-    for rows in lists(candidates):
+    for rows in candidate_lists(candidates):
         assert len(set(rows)) == len(rows)
         assert not true & set(rows[1:])
-    assert len(lists(candidates)[0]) == 1 + min(count, 8)
-    assert len(lists(candidates)[1]) == 1 + min(count, 9)
-    reversed_lists = lists(make_candidates(queries[::-1].copy(), known, 10, num_candidates=count, seed=seed))
-    assert sorted(reversed_lists) == sorted(lists(candidates))
+    assert len(candidate_lists(candidates)[0]) == 1 + min(count, 8)
+    assert len(candidate_lists(candidates)[1]) == 1 + min(count, 9)
+    reversed_lists = candidate_lists(
+        make_candidates(queries[::-1].copy(), known, 10, num_candidates=count, seed=seed)
+    )
+    assert sorted(reversed_lists) == sorted(candidate_lists(candidates))
 
 
-def test_every_corruption_is_drawn_equally_often() -> None:
-    # Eight hundred queries whose second argument is one of five constants.
+def test_corruptions_are_sampled_uniformly() -> None:
+    # 800 queries whose second argument is one of five constants.
     queries = np.array([(1, first, 2) for first in range(6, 806)], np.int32) - 1
     domains = np.repeat(np.array([1, 2], np.int32), [5, 800])
     candidates = make_candidates(queries, queries, 805, sides="tail", num_candidates=1, domains=domains)
-    values, counts = np.unique([rows[1][2] for rows in lists(candidates)], return_counts=True)
+    values, counts = np.unique([rows[1][2] for rows in candidate_lists(candidates)], return_counts=True)
     assert values.tolist() == [1, 3, 4, 5]
-    # Each is expected 200 times, with a deviation of 12.
+    # Each is expected 200 times, with a standard deviation of 12.
     assert counts.min() > 140 and counts.max() < 260
 
 
-def test_the_seed_changes_what_is_drawn_and_where_ties_fall() -> None:
+def test_seed_determines_corruptions_and_tie_draws() -> None:
     one, same, other = (
         make_candidates(QUERIES[:1], QUERIES, 50, num_candidates=5, seed=seed) for seed in (1, 1, 2)
     )
-    assert lists(one) == lists(same) != lists(other)
+    assert candidate_lists(one) == candidate_lists(same) != candidate_lists(other)
     assert one.tie_draw.tolist() == same.tie_draw.tolist() != other.tie_draw.tolist()
 
 
-def test_at_least_one_corruption_is_asked_for() -> None:
+def test_zero_candidates_raises_error() -> None:
     with pytest.raises(ValueError, match="num_candidates must be at least 1, or None for all, got 0"):
         make_candidates(QUERIES, KNOWN, 5, num_candidates=0)
 
 
-def test_ranks_count_what_is_above_and_what_is_level() -> None:
+def test_rank_counts_include_higher_and_tied_candidates() -> None:
     candidates = make_candidates(QUERIES[:1], KNOWN, 5, num_candidates=None, sides="tail")
     ranks = count_ranks_in_lists(candidates, np.array([0.5, 0.7, 0.5, 0.1]))
     assert (ranks.higher.tolist(), ranks.tied.tolist()) == ([1], [1])
@@ -108,31 +112,31 @@ def test_ranks_count_what_is_above_and_what_is_level() -> None:
     assert (ranks.higher.tolist(), ranks.tied.tolist()) == ([1], [2])
 
 
-def test_a_score_that_is_not_a_number_is_an_error() -> None:
+def test_nan_score_raises_error() -> None:
     candidates = make_candidates(QUERIES[:1], KNOWN, 5, num_candidates=None, sides="tail")
     with pytest.raises(ValueError, match=r"score of candidate \[0, 0, 2\] is not a number"):
         count_ranks_in_lists(candidates, np.array([0.5, 0.7, np.nan, 0.1]))
 
 
-def metrics_of(above: int, level: int, ties: str, draw: float = 0.0) -> list[float]:
-    ranks = RankCounts(np.array([above]), np.array([level]), np.array([above + level]))
+def tie_metrics(higher: int, tied: int, ties: str, draw: float = 0.0) -> list[float]:
+    ranks = RankCounts(np.array([higher]), np.array([tied]), np.array([higher + tied]))
     return list_metrics(ranks, ties, np.array([draw]))[0].tolist()
 
 
-def test_ties_are_fair_in_three_ways() -> None:
-    # One candidate is above and three are level: the positive is 2nd, 3rd, 4th or 5th.
-    assert metrics_of(1, 3, "realistic") == [1 / 3.5, 0, 0, 1]
-    assert metrics_of(1, 3, "random", 0.0) == [1 / 2, 0, 1, 1]
-    assert metrics_of(1, 3, "random", 0.3) == [1 / 3, 0, 1, 1]
-    assert metrics_of(1, 3, "random", 0.99) == [1 / 5, 0, 0, 1]
-    assert metrics_of(1, 3, "expected") == pytest.approx([(1 / 2 + 1 / 3 + 1 / 4 + 1 / 5) / 4, 0, 0.5, 1])
+def test_metrics_of_tied_ranks() -> None:
+    # One candidate is higher and three are tied: the positive is 2nd, 3rd, 4th or 5th.
+    assert tie_metrics(1, 3, "realistic") == [1 / 3.5, 0, 0, 1]
+    assert tie_metrics(1, 3, "random", 0.0) == [1 / 2, 0, 1, 1]
+    assert tie_metrics(1, 3, "random", 0.3) == [1 / 3, 0, 1, 1]
+    assert tie_metrics(1, 3, "random", 0.99) == [1 / 5, 0, 0, 1]
+    assert tie_metrics(1, 3, "expected") == pytest.approx([(1 / 2 + 1 / 3 + 1 / 4 + 1 / 5) / 4, 0, 0.5, 1])
 
 
 @given(st.integers(0, 20), st.integers(0, 20))
-def test_random_ties_are_on_average_what_is_expected(above: int, level: int) -> None:
-    draws = (np.arange(level + 1) + 0.5) / (level + 1)
-    mean = np.mean([metrics_of(above, level, "random", draw) for draw in draws], axis=0)
-    np.testing.assert_allclose(mean, metrics_of(above, level, "expected"), rtol=1e-9)
+def test_mean_of_random_ties_equals_expected_ties(higher: int, tied: int) -> None:
+    draws = (np.arange(tied + 1) + 0.5) / (tied + 1)
+    mean = np.mean([tie_metrics(higher, tied, "random", draw) for draw in draws], axis=0)
+    np.testing.assert_allclose(mean, tie_metrics(higher, tied, "expected"), rtol=1e-9)
 
 
 def constant_score(triples: np.ndarray) -> TripleScores:
@@ -140,7 +144,7 @@ def constant_score(triples: np.ndarray) -> TripleScores:
 
 
 @pytest.mark.parametrize("ties", ["random", "realistic", "expected"])
-def test_a_scorer_that_knows_nothing_gains_nothing(ties: str) -> None:
+def test_constant_scorer_has_chance_level_mrr(ties: str) -> None:
     queries = np.array([(1, a, b) for a in range(1, 31) for b in range(1, 31) if a != b], np.int32)[::3] - 1
     candidates = make_candidates(queries, queries, 200, num_candidates=9)
     result = evaluate_candidates(constant_score, candidates, ties=ties)
@@ -149,28 +153,28 @@ def test_a_scorer_that_knows_nothing_gains_nothing(ties: str) -> None:
     assert result.total.proved_rate is None
 
 
-def test_metrics_come_with_errors_over_queries_and_by_side_predicate_and_depth() -> None:
+def test_metrics_include_standard_errors_and_groups() -> None:
     candidates = make_candidates(QUERIES, KNOWN, 5, num_candidates=None)
     # `likes` is first on its head side and second on its tail side; `knows` is fourth and fifth.
     values = {(1, 1, 2): 5.0, (1, 1, 1): 6.0, (2, 3, 4): 2.0}
     values |= {(2, 1, 4): 3.0, (2, 2, 4): 3.0, (2, 4, 4): 3.0}
     values |= dict.fromkeys([(2, 3, 1), (2, 3, 2), (2, 3, 3), (2, 3, 5)], 9.0)
-    asked: list[tuple[int, ...]] = []
+    scored: list[tuple[int, ...]] = []
 
     def score(triples: np.ndarray) -> TripleScores:
         triples = triples + 1
-        asked.extend(tuple(row) for row in triples.tolist())
+        scored.extend(tuple(row) for row in triples.tolist())
         return TripleScores(
             score=np.array([values.get(tuple(row), 0.0) for row in triples.tolist()]),
             proved=np.array([tuple(row) in ((1, 1, 2), (1, 1, 1)) for row in triples.tolist()]),
         )
 
     result = evaluate_candidates(score, candidates, ties="random", depths=np.array([2, -1], np.int32))
-    assert len(asked) == len(set(asked)) == 16
+    assert len(scored) == len(set(scored)) == 16
     assert result.num_candidates == 18
     first, second = (1 + 1 / 2) / 2, (1 / 4 + 1 / 5) / 2
     assert result.total.mrr == pytest.approx((first + second) / 2)
-    # The standard error of the mean of two numbers is half of their distance.
+    # The standard error of the mean of two numbers is half of their difference.
     assert result.total.mrr_se == pytest.approx((first - second) / 2)
     assert result.total.hits == pytest.approx({1: 0.25, 3: 0.5, 10: 1.0})
     assert (result.total.num_queries, result.total.num_lists) == (2, 4)
@@ -188,7 +192,7 @@ def test_metrics_come_with_errors_over_queries_and_by_side_predicate_and_depth()
     assert any("no proof" in line and "MRR 0.225" in line for line in lines)
 
 
-def test_what_does_not_fit_is_said_in_words() -> None:
+def test_inconsistent_inputs_raise_error() -> None:
     candidates = make_candidates(QUERIES, KNOWN, 5)
     with pytest.raises(ValueError, match="got 1 depths for 2 queries"):
         evaluate_candidates(constant_score, candidates, ties="random", depths=np.zeros(1, np.int32))
@@ -200,10 +204,10 @@ def test_what_does_not_fit_is_said_in_words() -> None:
 
 FACTS = np.array([(1, 1, 2), (1, 2, 3), (2, 1, 2)], np.int32)
 RULES = [((2, -1, -2), ((1, -1, -2),)), ((2, -1, -2), ((1, -1, -3), (2, -3, -2)))]
-"""An ancestor is a parent, or a parent's ancestor."""
+"""The ancestors of someone are the parents and the ancestors of the parents."""
 
 
-def test_the_exact_prover_puts_fewer_rounds_first_and_no_proof_last() -> None:
+def test_exact_scorer_ranks_by_rounds_with_unproved_last() -> None:
     triples = np.array([(2, 2, 3), (2, 1, 3), (2, 3, 1)], np.int32)
     scores = exact_scorer(FACTS, RULES)(triples)
     assert scores.score.tolist() == [-1, -2, -np.inf]
@@ -211,7 +215,7 @@ def test_the_exact_prover_puts_fewer_rounds_first_and_no_proof_last() -> None:
     assert exact_scorer(FACTS, RULES, max_rounds=1)(triples).score.tolist() == [-1, -np.inf, -np.inf]
 
 
-def test_the_exact_prover_lets_no_fact_prove_itself() -> None:
+def test_exact_scorer_rejects_facts() -> None:
     fact = np.array([(2, 1, 2)], np.int32)
     with pytest.raises(ValueError, match=r"\[2, 1, 2\] is a fact, and rounds"):
         exact_scorer(FACTS, RULES)(fact)
@@ -219,12 +223,11 @@ def test_the_exact_prover_lets_no_fact_prove_itself() -> None:
 
 def countries(**domains: tuple[str, ...]) -> tuple[KnowledgeBase, Vocabulary]:
     facts = tuple(map(parse_atom, ("in(oslo,europe)", "in(quito,america)")))
-    base = KnowledgeBase(train=facts, domains=domains)
-    data = base
+    data = KnowledgeBase(train=facts, domains=domains)
     return data, data.vocabulary
 
 
-def test_domains_are_numbered_and_several_mean_that_only_tails_are_ranked() -> None:
+def test_domain_ids_and_default_sides() -> None:
     data, index = countries(towns=("oslo", "quito"), regions=("america", "europe"))
     assert index.entities == ("america", "europe", "oslo", "quito")
     assert index.entity_domains.tolist() == [2, 2, 1, 1]
@@ -234,9 +237,9 @@ def test_domains_are_numbered_and_several_mean_that_only_tails_are_ranked() -> N
         _ = countries(towns=("oslo", "quito"), regions=("oslo", "europe"))[1].entity_domains
 
 
-@pytest.mark.skipif(not shared_sets.present("countries_s3"), reason="the shared data set is not here")
+@pytest.mark.skipif(not shared_sets.present("countries_s3"), reason="the shared dataset is not available")
 @pytest.mark.filterwarnings("ignore:countries_s3")
-def test_countries_rank_five_regions_and_the_exact_prover_is_good_at_it() -> None:
+def test_exact_scorer_mrr_on_countries() -> None:
     data = KnowledgeBase.load(shared_sets.FOLDER / "countries_s3", on_leak="drop")
     index = data.vocabulary
     candidates = make_candidates(
@@ -246,7 +249,7 @@ def test_countries_rank_five_regions_and_the_exact_prover_is_good_at_it() -> Non
         sides=default_sides(data),
         domains=index.entity_domains,
     )
-    assert {len(rows) for rows in lists(candidates)} == {5}
+    assert {len(rows) for rows in candidate_lists(candidates)} == {5}
     scorer = exact_scorer(index.encode(data.facts), index.encode_rules(data.rules))
     result = evaluate_candidates(scorer, candidates, ties="expected", vocabulary=index)
     assert 0.92 < result.total.mrr < 0.97

@@ -1,4 +1,4 @@
-"""Names of any kind, rules with constants and tables of triples: what is read, refused, and read back."""
+"""File formats of knowledge bases: quoted names, rules with constants, and tables of triples."""
 
 import csv
 from pathlib import Path
@@ -10,7 +10,7 @@ from phalanx.kg.atoms import Atom, Rule, parse_atom, parse_rule
 from phalanx.kg.formats import list_knowledge_bases, read_rules
 from phalanx.kg.knowledge_base import KnowledgeBase
 
-NASTY = (
+SPECIAL_NAMES = (
     "New York",
     "U.S. (mainland)",
     "a,b",
@@ -23,14 +23,14 @@ NASTY = (
     "_",
     "?",
 )
-names = st.one_of(st.sampled_from(NASTY), st.text(min_size=1, max_size=6))
+names = st.one_of(st.sampled_from(SPECIAL_NAMES), st.text(min_size=1, max_size=6))
 
 
 def triples(*rows: tuple[str, str, str]) -> tuple[Atom, ...]:
     return tuple(Atom(relation, head, tail) for head, relation, tail in rows)
 
 
-def test_quoted_names_hold_anything():
+def test_quoted_names_may_contain_any_character():
     assert parse_atom(r"'is in'('New York', 'it\'s (a,b)').") == Atom("is in", "New York", "it's (a,b)")
     assert str(Atom("is in", "New York", "it's (a,b)")) == r"'is in'('New York','it\'s (a,b)')"
     assert str(Atom("in", "o'brien", "Oslo")) == "in(o'brien,Oslo)"
@@ -38,7 +38,7 @@ def test_quoted_names_hold_anything():
 
 
 @given(st.tuples(names, names, names))
-def test_every_atom_reads_back_whatever_its_names(parts):
+def test_atoms_with_any_names_round_trip(parts):
     atom = Atom(*parts)
     assert parse_atom(f"{atom}.") == atom
 
@@ -47,10 +47,10 @@ variables = st.sampled_from(["X", "Y", "_1", "x", "person", "?q", "Z9"])
 
 
 @given(st.lists(st.tuples(names, *[st.tuples(st.booleans(), names, variables)] * 2), min_size=2, max_size=4))
-def test_every_rule_reads_back_with_its_constants(parts):
+def test_rules_with_constants_round_trip(parts):
     terms = [term for _, *pair in parts for term in pair]
     constants = {name for constant, name, _ in terms if constant}
-    # A name is either a variable or a constant of a rule.
+    # A name in a rule is either a variable or a constant.
     atoms = [
         Atom(
             predicate,
@@ -64,7 +64,7 @@ def test_every_rule_reads_back_with_its_constants(parts):
     assert parse_rule(str(rule)) == rule
 
 
-def test_the_case_rule_of_rules():
+def test_case_distinguishes_variables_from_constants():
     rule = parse_rule("r:1:in(X,Y), in(Y,europe) -> european(X,europe)")
     assert (rule.variables, rule.constants) == (("X", "Y"), {"europe"})
     assert parse_rule("r:1:is(X,'Q5') -> human(X,'Q5')").constants == {"Q5"}
@@ -75,7 +75,7 @@ def test_the_case_rule_of_rules():
     assert parse_rule("r:1:is(X,_), is(_,X) -> was(X,X)").variables == ("X", "_1", "_2")
 
 
-def test_a_name_that_is_a_variable_and_a_constant_in_one_rule_is_refused():
+def test_name_used_as_variable_and_constant_raises_error():
     with pytest.raises(ValueError, match="rule 'r' uses 'X' as a variable and as a constant"):
         parse_rule("r:1:is(X,'X') -> was(X,X)")
     with pytest.raises(ValueError, match="lists a constant that it does not contain: 'z'"):
@@ -90,13 +90,13 @@ def test_a_name_that_is_a_variable_and_a_constant_in_one_rule_is_refused():
         ("line2:0.75:european(X,europe) :- in(X,Y), in(Y,europe)", 0.75),
     ],
 )
-def test_rules_may_be_written_as_in_prolog(tmp_path, line, weight):
+def test_prolog_rules_are_parsed(tmp_path, line, weight):
     (tmp_path / "rules.txt").write_text(f"% places\n{line}\n")
     (rule,) = read_rules(tmp_path / "rules.txt")
     assert rule == parse_rule(f"line2:{weight}:in(X,Y), in(Y,europe) -> european(X,europe)")
 
 
-def test_prolog_rules_that_are_none_are_refused():
+def test_malformed_prolog_rules_raise_error():
     with pytest.raises(ValueError, match="is not an atom"):
         parse_rule("in(X,Y), in(Y,X) :- near(X,Y).")
     with pytest.raises(ValueError, match="is not the body of a rule"):
@@ -107,7 +107,7 @@ def test_prolog_rules_that_are_none_are_refused():
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(names, names, names), min_size=1, max_size=8))
-def test_a_knowledge_base_of_any_names_reads_back(tmp_path_factory, rows):
+def test_knowledge_base_with_any_names_round_trips(tmp_path_factory, rows):
     atoms = tuple(dict.fromkeys(Atom(*row) for row in rows))
     rules = tuple(
         Rule(
@@ -132,7 +132,7 @@ def test_a_knowledge_base_of_any_names_reads_back(tmp_path_factory, rows):
     assert KnowledgeBase.load(folder, on_leak="allow") == base
 
 
-def test_rule_weights_go_through_files(tmp_path):
+def test_rule_weights_round_trip(tmp_path):
     rules = (parse_rule("r0:23498.557678762823:p(x,y) -> p(y,x)"), parse_rule("r1:1e-07:q(X,Y) -> p(X,Y)"))
     KnowledgeBase((Atom("p", "1", "2"), Atom("q", "1", "2")), rules).save(tmp_path)
     assert [rule.weight for rule in KnowledgeBase.load(tmp_path).rules] == [23498.557678762823, 1e-07]
@@ -142,7 +142,7 @@ FACTS = "in(oslo,norway).\nin(norway,europe).\nin(tokyo,japan).\nin(japan,asia).
 
 
 @pytest.mark.parametrize(
-    ("rule", "complaint"),
+    ("rule", "message"),
     [
         (
             "in(X,Y), in(Y,europa) -> in(X,europa)",
@@ -159,14 +159,14 @@ FACTS = "in(oslo,norway).\nin(norway,europe).\nin(tokyo,japan).\nin(japan,asia).
         ),
     ],
 )
-def test_rules_whose_names_are_doubtful_are_refused(tmp_path, rule, complaint):
+def test_ambiguous_names_in_rules_raise_error(tmp_path, rule, message):
     (tmp_path / "train.txt").write_text(FACTS)
     (tmp_path / "rules.txt").write_text(f"r:1:{rule}\n")
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=message):
         KnowledgeBase.load(tmp_path)
 
 
-def test_long_variables_are_fine_where_nothing_speaks_against_them(tmp_path):
+def test_long_variable_names_are_accepted(tmp_path):
     (tmp_path / "train.txt").write_text(FACTS)
     lines = ("a:1:in(Town,Land), in(Land,Part) -> in(Town,Part)", "b:1:in(Town,_Europe) -> in(Town,Town)")
     (tmp_path / "rules.txt").write_text("\n".join(lines))
@@ -176,7 +176,7 @@ def test_long_variables_are_fine_where_nothing_speaks_against_them(tmp_path):
 ROWS = (("New York", "in", "U.S. (mainland)"), ('say "hi"', "in", "a,b"), ("oslo", "in", "norway"))
 
 
-def written_table(path: Path, header: tuple[str, ...] = (), rows=ROWS) -> Path:
+def write_table(path: Path, header: tuple[str, ...] = (), rows=ROWS) -> Path:
     if path.suffix == ".parquet":
         pa = pytest.importorskip("pyarrow")
         import pyarrow.parquet as pq
@@ -194,8 +194,8 @@ def written_table(path: Path, header: tuple[str, ...] = (), rows=ROWS) -> Path:
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_tables_of_triples_are_read(tmp_path, suffix):
-    written_table(tmp_path / f"train{suffix}")
-    written_table(tmp_path / f"test{suffix}", rows=ROWS[:1])
+    write_table(tmp_path / f"train{suffix}")
+    write_table(tmp_path / f"test{suffix}", rows=ROWS[:1])
     data = KnowledgeBase.load(tmp_path, on_leak="allow")
     assert data.facts == triples(*ROWS) and data.test == triples(ROWS[0])
     assert list_knowledge_bases(tmp_path) == [tmp_path]
@@ -205,15 +205,15 @@ def test_tables_of_triples_are_read(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
-def test_a_header_says_which_column_is_which(tmp_path, suffix):
+def test_header_determines_column_order(tmp_path, suffix):
     rows = [(relation, tail, head) for head, relation, tail in ROWS]
-    path = written_table(tmp_path / f"graph{suffix}", ("Predicate", "Object", "Subject"), rows)
+    path = write_table(tmp_path / f"graph{suffix}", ("Predicate", "Object", "Subject"), rows)
     data = KnowledgeBase.load(path)
     assert data.facts == triples(*ROWS) and data.name == "graph"
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("a,in,b,c,d\n", "has 5 columns, a, in, b, c, d; name the columns head, relation, tail"),
         ("a,in,b\nc,in\n", "train.csv:2: 2 cells, but the first line has 3"),
@@ -225,20 +225,20 @@ def test_a_header_says_which_column_is_which(tmp_path, suffix):
         ('a,in,"b\n', "train.csv:"),
     ],
 )
-def test_a_table_that_cannot_be_right_is_refused_by_row(tmp_path, text, complaint):
+def test_malformed_table_raises_error_with_row(tmp_path, text, message):
     (tmp_path / "train.csv").write_text(text)
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=message):
         KnowledgeBase.load(tmp_path)
 
 
-def test_one_split_in_two_files_is_refused(tmp_path):
+def test_split_in_two_files_raises_error(tmp_path):
     (tmp_path / "train.txt").write_text("in(a,b).")
     (tmp_path / "train.csv").write_text("a,in,b\n")
     with pytest.raises(ValueError, match=r"has train\.txt and train\.csv; keep one of them"):
         KnowledgeBase.load(tmp_path)
 
 
-def test_facts_beside_the_training_file_are_training_atoms(tmp_path):
+def test_facts_file_is_added_to_the_training_file(tmp_path):
     (tmp_path / "facts.txt").write_text("a\tin\tb\n")
     (tmp_path / "train.txt").write_text("b\tin\tc\n")
     assert KnowledgeBase.load(tmp_path).facts == triples(("a", "in", "b"), ("b", "in", "c"))

@@ -1,4 +1,4 @@
-"""Reading knowledge bases: forms, refusals, splits, depths, leaks and what counts as known."""
+"""Loading knowledge bases: file formats, errors, splits, depths, leaks and known atoms."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,9 @@ from phalanx.kg.formats import list_knowledge_bases
 from phalanx.kg.knowledge_base import KnowledgeBase
 
 SHARED = Path(__file__).parents[2].parent / "shared/data/kg"
-needs_shared_data = pytest.mark.skipif(not SHARED.exists(), reason="shared knowledge bases are not here")
+needs_shared_data = pytest.mark.skipif(
+    not SHARED.exists(), reason="the shared knowledge bases are not available"
+)
 
 FILES = {
     "train.txt": "wife(eve,adam).\nfather(adam,abel)\n\nmother(eve,abel).\n",
@@ -34,7 +36,7 @@ def atoms(*texts):
     return tuple(map(parse_atom, texts))
 
 
-def test_facts_queries_rules_depths_and_domains_are_those_of_the_files(folder):
+def test_load_reads_facts_queries_rules_depths_and_domains(folder):
     data = KnowledgeBase.load(folder)
     assert data.facts == atoms("wife(eve,adam)", "father(adam,abel)", "mother(eve,abel)")
     assert data.queries("train") == data.facts
@@ -51,20 +53,20 @@ def test_facts_queries_rules_depths_and_domains_are_those_of_the_files(folder):
     assert data.predicates == ("father", "husband", "mother", "wife")
 
 
-def test_known_holds_every_split_also_what_has_no_proof(folder):
+def test_known_contains_all_splits_including_unproved_queries(folder):
     data = KnowledgeBase.load(folder)
     assert data.known == {*data.facts, *data.valid, *data.test}
     assert Atom("mother", "eve", "cain") in data.known
 
 
-def test_only_the_training_file_is_needed(tmp_path):
+def test_only_the_training_file_is_required(tmp_path):
     (tmp_path / "train.txt").write_text("a(x,y).")
     data = KnowledgeBase.load(tmp_path)
     assert data.facts == atoms("a(x,y)")
     assert (data.rules, data.valid, data.test, data.domains) == ((), (), (), {})
 
 
-def test_tab_separated_triples_read_as_atoms(tmp_path):
+def test_tab_separated_triples_are_parsed(tmp_path):
     (tmp_path / "train.txt").write_text("adam\tfather\tabel\r\nNew York \tin\tU.S. (mainland)\n")
     assert KnowledgeBase.load(tmp_path).facts == (
         Atom("father", "adam", "abel"),
@@ -72,13 +74,13 @@ def test_tab_separated_triples_read_as_atoms(tmp_path):
     )
 
 
-def test_an_atom_that_stands_twice_is_one_fact(tmp_path):
+def test_duplicate_facts_are_removed(tmp_path):
     (tmp_path / "train.txt").write_text("a(x,y).\na(x,y)\nb(x,y)\n")
     assert KnowledgeBase.load(tmp_path).facts == atoms("a(x,y)", "b(x,y)")
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "complaint"),
+    ("name", "text", "message"),
     [
         ("train.txt", "a(x,y).\na(x y).\n", r"train\.txt:2: 'a\(x y\)\.' is malformed; expected predicate"),
         ("train.txt", "a(x,y).\nx\ta\ty\n", r"train\.txt:2: 'x\\ta\\ty' is malformed; expected predicate"),
@@ -107,19 +109,19 @@ def test_an_atom_that_stands_twice_is_one_fact(tmp_path):
         ),
     ],
 )
-def test_a_malformed_line_is_named_with_its_file_and_number(folder, name, text, complaint):
+def test_malformed_line_is_reported_with_file_and_line_number(folder, name, text, message):
     (folder / name).write_text(text)
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=message):
         KnowledgeBase.load(folder)
 
 
-def test_a_file_that_is_not_text_is_refused_by_name(folder):
+def test_file_that_is_not_utf8_raises_error(folder):
     (folder / "train.txt").write_bytes(b"a(x,\xff).")
     with pytest.raises(ValueError, match=r"train\.txt: byte 4 is not UTF-8"):
         KnowledgeBase.load(folder)
 
 
-def test_what_is_not_there_is_said_in_words(folder):
+def test_missing_files_and_splits_are_reported(folder):
     with pytest.raises(FileNotFoundError, match="download it with `phalanx kg download fb15k-237`"):
         KnowledgeBase.load("fb15k-237")
     with pytest.raises(FileNotFoundError, match="is not a folder"):
@@ -131,12 +133,12 @@ def test_what_is_not_there_is_said_in_words(folder):
         KnowledgeBase(()).queries("dev")
 
 
-def test_a_test_query_in_the_training_file_is_reported(folder):
+def test_leaked_queries_are_reported(folder):
     (folder / "train.txt").write_text("wife(eve,adam).\nhusband(adam,eve).\nfather(adam,cain).\n")
-    told = r"training file contains 1 of 1 valid queries \(father.* and 1 of 2 test queries \(husband"
-    with pytest.warns(UserWarning, match=told):
+    message = r"training file contains 1 of 1 valid queries \(father.* and 1 of 2 test queries \(husband"
+    with pytest.warns(UserWarning, match=message):
         KnowledgeBase.load(folder)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         KnowledgeBase.load(folder, on_leak="error")
 
 
@@ -150,14 +152,14 @@ def test_leaked_facts_can_be_allowed_or_dropped(folder):
     assert dropped.known == allowed.known
 
 
-def test_without_leaks_nothing_is_said(folder):
+def test_knowledge_base_without_leaks_loads_with_on_leak_error(folder):
     assert KnowledgeBase.load(folder, on_leak="error").leaks() == {}
 
 
 RING = "".join(f"next({n},{(n + 1) % 20}).\nskip({n},{(n + 2) % 20}).\n" for n in range(20)) + "rare(1,2).\n"
 
 
-def test_without_validation_queries_some_facts_are_held_out_and_it_is_said(tmp_path):
+def test_facts_are_held_out_with_a_warning_if_there_are_no_validation_queries(tmp_path):
     (tmp_path / "train.txt").write_text(RING)
     data = KnowledgeBase.load(tmp_path)
     with pytest.warns(UserWarning, match="no validation queries: 4 of 41 training triples are held out"):
@@ -171,29 +173,29 @@ def test_without_validation_queries_some_facts_are_held_out_and_it_is_said(tmp_p
         assert data.with_validation().valid == split.valid
 
 
-def test_what_has_validation_queries_keeps_them(folder):
+def test_with_validation_keeps_existing_validation_queries(folder):
     data = KnowledgeBase.load(folder)
     assert data.with_validation() is data
 
 
-def test_facts_that_cannot_be_held_out_are_told(tmp_path):
+def test_too_few_facts_to_hold_out_raises_error(tmp_path):
     (tmp_path / "train.txt").write_text("a(x,y).\nb(x,y).\n")
     with pytest.raises(ValueError, match=r"no fact can be held out.* add a valid\.txt"):
         KnowledgeBase.load(tmp_path).with_validation()
 
 
-def test_numerals_sort_as_numbers_and_before_names():
+def test_entities_sort_numerals_numerically_before_names():
     base = KnowledgeBase(atoms("a(10,9)", "a(x,2)", "a(009,9)"))
     assert base.entities == ("2", "009", "9", "10", "x")
 
 
-def test_a_knowledge_base_reads_back_as_it_was_written(folder, tmp_path):
+def test_saved_knowledge_base_round_trips(folder, tmp_path):
     base = KnowledgeBase.load(folder)
     base.save(tmp_path / "copy")
     assert KnowledgeBase.load(tmp_path / "copy") == base
 
 
-def test_true_atoms_of_no_split_are_known_and_nothing_else(folder):
+def test_atoms_of_known_file_are_known_but_in_no_split(folder):
     (folder / "known.txt").write_text("father(adam,seth).\n")
     data = KnowledgeBase.load(folder)
     extra = Atom("father", "adam", "seth")
@@ -201,7 +203,7 @@ def test_true_atoms_of_no_split_are_known_and_nothing_else(folder):
     assert extra not in (*data.facts, *data.valid, *data.test)
 
 
-def test_folders_with_a_training_file_are_listed(folder):
+def test_list_knowledge_bases_finds_folders_with_a_training_file(folder):
     (folder.parent / "empty").mkdir()
     assert list_knowledge_bases(folder.parent) == [folder]
     assert list_knowledge_bases(folder) == [folder]
@@ -228,6 +230,6 @@ def test_shared_knowledge_bases_have_their_published_sizes(name, sizes):
 
 
 @needs_shared_data
-def test_the_shared_countries_leak_validation_queries_and_no_test_queries():
+def test_shared_countries_leak_only_validation_queries():
     leaks = KnowledgeBase.load(SHARED / "countries_s3", on_leak="allow").leaks()
     assert {split: len(found) for split, found in leaks.items()} == {"valid": 6}

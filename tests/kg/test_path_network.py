@@ -1,4 +1,4 @@
-"""The path network: gradients as JAX's, any number of threads, what it learns, and its files."""
+"""The path network: agreement with JAX, threads, learning and files."""
 
 import numpy as np
 import pytest
@@ -16,22 +16,22 @@ from phalanx.native import native_module
 from tests.reference import path_network as reference, rule_mining
 
 native = native_module()
-needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not in use")
+needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not available")
 
 
 def chains(families: int = 24) -> KnowledgeBase:
-    """`c` goes where `a` and then `b` go, `d` elsewhere; some `c` are left for the splits."""
-    facts, held = [], []
+    """Create chains in which `c` is the composition of `a` and `b`. Some `c` facts are held out."""
+    facts, held_out = [], []
     for n in range(families):
         facts += [Atom("a", f"x{n}", f"y{n}"), Atom("b", f"y{n}", f"z{n}"), Atom("d", f"x{n}", f"w{n}")]
         facts.append(Atom("b", f"z{n}", f"w{n}"))
-        (held if n % 4 == 0 else facts).append(Atom("c", f"x{n}", f"z{n}"))
-    splits = {"valid": tuple(held[:3]), "test": tuple(held[3:])}
+        (held_out if n % 4 == 0 else facts).append(Atom("c", f"x{n}", f"z{n}"))
+    splits = {"valid": tuple(held_out[:3]), "test": tuple(held_out[3:])}
     return KnowledgeBase(tuple(facts), **splits)
 
 
-def drawn(specific: bool, layers: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Triples of 9 entities and 2 relations, questions about some of them, and parameters."""
+def random_inputs(specific: bool, layers: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw triples of 9 entities and 2 relations, queries, and parameters."""
     draw = np.random.default_rng(3)
     triples = draw.integers(0, (2, 9, 9), (14, 3)).astype(np.int32)
     triples = triples[triples[:, 1] != triples[:, 2]]
@@ -45,41 +45,41 @@ def drawn(specific: bool, layers: int = 3) -> tuple[np.ndarray, np.ndarray, np.n
 
 @needs_native
 @pytest.mark.parametrize("specific", [False, True])
-def test_native_losses_gradients_and_scores_are_those_of_jax(specific: bool) -> None:
-    triples, rows, parameters = drawn(specific)
-    # One more entity, which no edge leads to.
-    here = native.PathNetwork(native.TripleGraph(triples, 10, 2), 3, specific, 2)
-    there = reference.PathNetwork(rule_mining.TripleGraph(triples, 10, 2), 3, specific, 1)
-    mine, other = np.empty_like(parameters), np.empty_like(parameters)
+def test_native_losses_gradients_and_scores_match_jax(specific: bool) -> None:
+    triples, rows, parameters = random_inputs(specific)
+    # Entity 9 has no edges.
+    network = native.PathNetwork(native.TripleGraph(triples, 10, 2), 3, specific, 2)
+    expected = reference.PathNetwork(rule_mining.TripleGraph(triples, 10, 2), 3, specific, 1)
+    gradient, expected_gradient = np.empty_like(parameters), np.empty_like(parameters)
     losses = (
-        here.loss_and_gradient(parameters, rows[:5], mine),
-        there.loss_and_gradient(parameters, rows[:5], other),
+        network.loss_and_gradient(parameters, rows[:5], gradient),
+        expected.loss_and_gradient(parameters, rows[:5], expected_gradient),
     )
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    assert np.abs(other).max() > 0.1
-    np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4)
+    assert np.abs(expected_gradient).max() > 0.1
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-3, atol=1e-4)
     tables = [np.empty((4, 10), np.float32) for _ in range(2)]
-    for questions, table in zip((here, there), tables, strict=True):
-        questions.score(parameters, np.ascontiguousarray(rows[:4, :2]), table)
+    for implementation, table in zip((network, expected), tables, strict=True):
+        implementation.score(parameters, np.ascontiguousarray(rows[:4, :2]), table)
     np.testing.assert_allclose(*tables, rtol=1e-4, atol=1e-5)
     assert tables[0][0, 9] == parameters[-4 + rows[0, 1]]
 
 
 @needs_native
-def test_questions_outside_the_graph_and_other_sizes_are_refused() -> None:
-    triples, rows, parameters = drawn(specific=False)
-    questions = native.PathNetwork(native.TripleGraph(triples, 10, 2), 3, False, 1)
+def test_invalid_queries_and_sizes_raise_error() -> None:
+    triples, rows, parameters = random_inputs(specific=False)
+    network = native.PathNetwork(native.TripleGraph(triples, 10, 2), 3, False, 1)
     gradient = np.empty_like(parameters)
     with pytest.raises(ValueError, match="unknown entity or relation"):
-        questions.loss_and_gradient(parameters, rows[:1] + 10, gradient)
+        network.loss_and_gradient(parameters, rows[:1] + 10, gradient)
     with pytest.raises(ValueError, match="length of parameters does not match"):
-        questions.loss_and_gradient(parameters[1:], rows[:1], gradient[1:])
+        network.loss_and_gradient(parameters[1:], rows[:1], gradient[1:])
     with pytest.raises(ValueError, match="num_layers must be 1 to 8"):
         native.PathNetwork(native.TripleGraph(triples, 10, 2), 9, False, 1)
 
 
 @needs_native
-def test_a_network_learns_to_compose_and_is_the_same_on_any_number_of_threads() -> None:
+def test_network_learns_compositions_independently_of_the_number_of_threads() -> None:
     data, settings = chains(), {"num_layers": 2, "num_epochs": 8, "batch_size": 8}
     learned = fit_path_network(data, num_threads=1, **settings)
     untrained = PathNetwork(data, learned.config)
@@ -89,7 +89,7 @@ def test_a_network_learns_to_compose_and_is_the_same_on_any_number_of_threads() 
     np.testing.assert_array_equal(learned.parameters, again.parameters)
 
 
-def test_a_network_reads_back_as_it_was_written(tmp_path) -> None:
+def test_saved_network_round_trips(tmp_path) -> None:
     data, file = chains(4), tmp_path / "network.npz"
     network = PathNetwork(data, PathNetworkConfig(num_layers=2, seed=5))
     network.save(file)
@@ -102,13 +102,13 @@ def test_a_network_reads_back_as_it_was_written(tmp_path) -> None:
         PathNetwork.load(file, other)
 
 
-def test_the_weight_of_an_embedding_is_selected_on_validation_data() -> None:
+def test_kge_weight_is_selected_on_validation() -> None:
     data = chains(4)
     network = PathNetwork(data, PathNetworkConfig(num_layers=1))
     alone = evaluate_link_prediction(network, data, "valid", ties="random")
 
-    class Knows:
-        """The answers, as an embedding that has learned them all would."""
+    class OracleKGE:
+        """Scores known triples 1 and all others 0."""
 
         def score_tails(self, relations, heads):
             return self._table(relations, heads, 0)
@@ -120,16 +120,16 @@ def test_the_weight_of_an_embedding_is_selected_on_validation_data() -> None:
             known = data.known_triples
             table = np.zeros((len(entities), network.vocabulary.num_entities), np.float32)
             for row, (relation, entity) in enumerate(zip(relations, entities, strict=True)):
-                right = (known[:, 0] == relation) & (known[:, 1 + back] == entity)
-                table[row, known[right, 2 - back]] = 1
+                is_answer = (known[:, 0] == relation) & (known[:, 1 + back] == entity)
+                table[row, known[is_answer, 2 - back]] = 1
             return table
 
-    ensemble = Ensemble.fit([network], Knows(), data)
-    beside = evaluate_link_prediction(ensemble, data, "valid", ties="random")
-    assert beside.total.mrr == 1.0 > alone.total.mrr
-    assert beside.selected["kge_weight"] > 0 and "by path network, with an embedding" in str(beside)
+    ensemble = Ensemble.fit([network], OracleKGE(), data)
+    combined = evaluate_link_prediction(ensemble, data, "valid", ties="random")
+    assert combined.total.mrr == 1.0 > alone.total.mrr
+    assert combined.selected["kge_weight"] > 0 and "by path network, with an embedding" in str(combined)
 
 
-def test_there_must_be_something_to_learn_from() -> None:
+def test_fitting_without_facts_raises_error() -> None:
     with pytest.raises(ValueError, match="no facts about two different entities"):
         fit_path_network(KnowledgeBase((Atom("p", "a", "a"),)))

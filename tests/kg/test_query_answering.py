@@ -1,4 +1,4 @@
-"""Questions answered by rules: order, likelihood, proofs, and what is said of bad questions."""
+"""Query answering by rules: order, probabilities, proofs and errors."""
 
 import numpy as np
 import pytest
@@ -17,11 +17,11 @@ RULES = (
 
 
 def family(valid: str = "") -> KnowledgeBase:
-    train, held = (tuple(map(parse_atom, text.split())) for text in (FACTS, valid))
-    return KnowledgeBase(train, tuple(map(parse_rule, RULES)), held)
+    train, held_out = (tuple(map(parse_atom, text.split())) for text in (FACTS, valid))
+    return KnowledgeBase(train, tuple(map(parse_rule, RULES)), held_out)
 
 
-def test_facts_come_first_then_the_most_certain_with_more_rules_ahead() -> None:
+def test_answers_are_sorted_by_fact_confidence_and_number_of_rules() -> None:
     answers = answer_query(family(), "aunt(X,kim)")
     assert [(str(answer.atom), answer.confidence, answer.is_fact) for answer in answers] == [
         ("aunt(zoe,kim)", 0.0, True),
@@ -34,7 +34,7 @@ def test_facts_come_first_then_the_most_certain_with_more_rules_ahead() -> None:
     ] == ["aunt(ann,kim)"]
 
 
-def test_the_other_side_and_ground_queries_are_answered_too() -> None:
+def test_tail_and_ground_queries_are_answered() -> None:
     assert [str(answer.atom) for answer in answer_query(family(), "aunt(zoe,Y)")] == [
         "aunt(zoe,kim)",
         "aunt(zoe,lea)",
@@ -44,7 +44,7 @@ def test_the_other_side_and_ground_queries_are_answered_too() -> None:
     assert answer_query(family(), "aunt(kim,eve)") == []
 
 
-def test_each_answer_has_its_proofs_and_they_hold() -> None:
+def test_answers_have_valid_proofs() -> None:
     data = family()
     ann = answer_query(data, "aunt(X,kim)", explain=True, exclude_facts=True)[0]
     assert [rule.weight for rule in ann.rules] == [0.5, 0.4, 0.1]
@@ -57,48 +57,48 @@ def test_each_answer_has_its_proofs_and_they_hold() -> None:
         proof.check(data.facts, ann.rules)
 
 
-def test_without_rules_they_are_mined() -> None:
+def test_rules_are_mined_if_there_are_none() -> None:
     data = KnowledgeBase.generate(num_families=3)
-    bare = KnowledgeBase(data.facts, valid=data.valid)
+    without_rules = KnowledgeBase(data.facts, valid=data.valid)
     query = data.test[0]
-    answers = answer_query(bare, f"{query.predicate}(X,{query.second})", explain=True)
+    answers = answer_query(without_rules, f"{query.predicate}(X,{query.second})", explain=True)
     assert answers
     for answer in answers:
         for proof in answer.proofs:
-            proof.check(bare.facts, answer.rules)
+            proof.check(without_rules.facts, answer.rules)
 
 
-def test_likelihoods_are_calibrated_on_validation() -> None:
+def test_probabilities_are_calibrated_on_validation() -> None:
     data = family("aunt(ann,kim)")
-    asker = QueryAnswerer(data)
-    # Asked for aunt(?,kim) and aunt(ann,?): ann twice, which is true, eve once, which is not known to be.
-    assert asker.calibrate(np.array([0.5, 0.9])) == pytest.approx([2 / 3, 2 / 3])
+    answerer = QueryAnswerer(data)
+    # The queries aunt(?,kim) and aunt(ann,?) have three answers, two of which are true.
+    assert answerer.calibrate(np.array([0.5, 0.9])) == pytest.approx([2 / 3, 2 / 3])
     assert QueryAnswerer(family()).calibrate(np.array([0.3])) == [0.3]
 
 
-def test_a_rising_curve_is_fitted() -> None:
+def test_isotonic_regression_fits_a_monotonic_curve() -> None:
     points, share = isotonic_regression(
         np.array([1.0, 2.0, 2.0, 3.0, 4.0]), np.array([False, True, True, False, True])
     )
     assert points.tolist() == [1, 2, 3, 4] and share.tolist() == [0, 2 / 3, 2 / 3, 1]
 
 
-def test_bad_questions_are_refused_in_words() -> None:
+def test_invalid_queries_raise_error() -> None:
     data = family()
-    for query, said in (
+    for query, message in (
         ("ant(X,kim)", "no predicate 'ant'.*'aunt'"),
         ("aunt(X,kin)", "no constant 'kin'.*'kim'"),
         ("aunt(X,Y)", "two variables"),
         ("aunt(X,X)", r"aunt\(X,X\) has a variable twice"),
         ("aunt", "not an atom"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             answer_query(data, query)
     with pytest.raises(ValueError, match="top must be at least 1"):
         answer_query(data, "aunt(X,kim)", top=0)
 
 
-def test_given_rules_are_used_in_place_of_the_knowledge_base_s_own() -> None:
+def test_given_rules_replace_those_of_the_knowledge_base() -> None:
     data = family()
     rules = RuleSet.from_rules(
         [parse_rule("r:.7:parent(A,Y), sister(X,A) -> aunt(X,Y)")], data.vocabulary
@@ -108,9 +108,9 @@ def test_given_rules_are_used_in_place_of_the_knowledge_base_s_own() -> None:
     } == {0.7}
 
 
-def test_one_fact_and_rules_of_other_shapes() -> None:
+def test_single_fact_and_unsupported_rules_are_accepted() -> None:
     data = KnowledgeBase((parse_atom("p(a,b)"),))
     assert [answer.is_fact for answer in answer_query(data, "p(a,X)")] == [True]
-    odd = parse_rule("odd:1:p(X,Z), p(Y,Z), p(X,Y) -> p(X,Y)")
-    asker = QueryAnswerer(KnowledgeBase((parse_atom("p(a,b)"),), (odd,)))
-    assert asker.unsupported_rules == (odd,) and len(asker.rules) == 0
+    unsupported = parse_rule("odd:1:p(X,Z), p(Y,Z), p(X,Y) -> p(X,Y)")
+    answerer = QueryAnswerer(KnowledgeBase((parse_atom("p(a,b)"),), (unsupported,)))
+    assert answerer.unsupported_rules == (unsupported,) and len(answerer.rules) == 0

@@ -1,4 +1,4 @@
-"""Puzzles in few characters, and the moves that are legal: read back by the same rules."""
+"""Compact prompts and answers, and legal moves."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from phalanx.puzzles.kinds import KINDS, puzzle_kind
 
 @pytest.mark.parametrize("difficulty", ["easy", "medium", "hard"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_legal_moves_are_taken_and_the_solvers_are_among_them(kind: str, difficulty: str) -> None:
+def test_legal_moves_are_accepted_and_include_expert_actions(kind: str, difficulty: str) -> None:
     environment = PuzzleEnvironment(kind, difficulty, prompt_format="compact")
     prompt = environment.reset(5)
     assert len(prompt) < 250
@@ -46,14 +46,14 @@ def test_compact_boards_and_answers_have_the_same_width() -> None:
         assert {len(row) for row in rows} == {len(row) for row in answer.split("\n")}
 
 
-def test_a_hitori_shows_shaded_numbers_as_letters() -> None:
+def test_hitori_shows_shaded_numbers_as_letters() -> None:
     environment = PuzzleEnvironment("hitori", prompt_format="compact")
     before = environment.reset(1).split("\n")[1]
     after = environment.step("1 2 #") and environment.prompt.split("\n")[1]
     assert after == before[0] + "abcd"[int(before[1]) - 1] + before[2:]
 
 
-def test_bridges_are_read_from_a_drawn_board_as_from_moves() -> None:
+def test_bridges_are_parsed_from_a_board_or_from_moves() -> None:
     kind = puzzle_kind("bridges")
     for puzzle in kind.generate_batch(range(30), "medium"):
         board = kind.compact_solution(puzzle)
@@ -72,13 +72,13 @@ def test_bridges_are_read_from_a_drawn_board_as_from_moves() -> None:
         "1...3",
     ]
     assert kind.verify(puzzle, "2....\nH....\n3---3\n....H\n1---3")
-    for board, why in (
+    for board, message in (
         ("2....\nH....\n3--.3\n....H\n1---3", "no bridges from island to island"),
         ("2-...\nH....\n3---3\n....H\n1---3", "no bridges from island to island"),
         ("2....\nH....\n3---2\n....H\n1---3", "is the island 3, got '2'"),
         ("2....\nH....\n3---3\n....H", "5 lines of 5 symbols"),
     ):
-        with pytest.raises(ValueError, match=why):
+        with pytest.raises(ValueError, match=message):
             kind.parse_answer(puzzle, board)
 
 
@@ -87,18 +87,18 @@ def test_sokoban_answers_are_words_letters_or_letters_with_cells() -> None:
     puzzle = kind.generate(3, "easy")
     words = kind.solution_text(puzzle)
     letters = "".join(word[0] for word in words.split())
-    ways = (words, letters, " ".join(letters), kind.compact_solution(puzzle), letters.upper())
-    assert len({kind.parse_answer(puzzle, way) for way in ways}) == 1
+    formats = (words, letters, " ".join(letters), kind.compact_solution(puzzle), letters.upper())
+    assert len({kind.parse_answer(puzzle, answer) for answer in formats}) == 1
     assert kind.compact_solution(puzzle)[0] == letters[0]
     wrong = kind.compact_solution(puzzle)[:1] + "11" + kind.compact_solution(puzzle)[3:]
     with pytest.raises(ValueError, match=r"move 1: \w leads to \d\d, not to 11"):
         kind.parse_answer(puzzle, wrong)
-    for odd in ("", "uq", "12", "urx"):
+    for invalid in ("", "uq", "12", "urx"):
         with pytest.raises(ValueError, match="a move is up, down, left or right"):
-            kind.parse_answer(puzzle, odd)
+            kind.parse_answer(puzzle, invalid)
 
 
-def test_people_are_named_by_their_first_letters() -> None:
+def test_compact_knights_use_first_letters() -> None:
     environment = PuzzleEnvironment("knights", prompt_format="compact")
     prompt = environment.reset(2)
     first = prompt.split("\n")[4]
@@ -109,7 +109,7 @@ def test_people_are_named_by_their_first_letters() -> None:
 
 
 @pytest.mark.parametrize("difficulty", ["easy", "medium"])
-def test_light_chasing_fits_into_an_episode(difficulty: str) -> None:
+def test_light_chasing_solves_within_max_steps(difficulty: str) -> None:
     environment = PuzzleEnvironment("lights_out", difficulty, prompt_format="compact")
     for seed in range(150):
         environment.reset(seed)
@@ -120,9 +120,9 @@ def test_light_chasing_fits_into_an_episode(difficulty: str) -> None:
         assert step.info.solved
 
 
-def test_the_press_below_the_first_light_comes_first() -> None:
+def test_lights_out_expert_starts_below_the_first_light() -> None:
     kind = puzzle_kind("lights_out")
     puzzle = kind.generate(0, "easy")
     assert (kind.solve_as_expert(puzzle, (0, 1, 0, 1, 0, 0, 0, 0, 0)) or [])[0] == "2 2"
-    # Only the last row is lit: the first row's presses bring it nearer to dark, none of the last row does.
+    # Only the last row is lit, so the solution must start with presses in the first row.
     assert (kind.solve_as_expert(puzzle, (0, 0, 0, 0, 0, 0, 1, 1, 0)) or [])[0] == "1 3"

@@ -1,4 +1,4 @@
-"""Puzzles through the text interface: answers of every sort, single and many turns, one and a batch."""
+"""Puzzles as text environments: valid and invalid answers, single and multiple turns, and batches."""
 
 import itertools
 import random
@@ -12,7 +12,7 @@ from phalanx.puzzles.kinds import KINDS
 from phalanx.text import EpisodeId, TextRewards, TextVectorEnvironment, split_of
 
 TURNS = ("multi", "single")
-GARBLED = (
+INVALID_ANSWERS = (
     "",
     "   \n\t ",
     "hello",
@@ -44,9 +44,9 @@ def test_expert_actions_solve_the_puzzle(name: str, turns: str) -> None:
         environment = PuzzleEnvironment(name, "easy", turns=turns)
         prompt = environment.reset(seed)
         assert prompt == environment.prompt and "Answer with" in prompt
-        demonstration = environment.expert_actions()
-        assert demonstration
-        steps = [environment.step(f"Let me think. <answer>{answer}</answer>") for answer in demonstration]
+        expert_actions = environment.expert_actions()
+        assert expert_actions
+        steps = [environment.step(f"Let me think. <answer>{answer}</answer>") for answer in expert_actions]
         assert [step.info.error for step in steps] == [""] * len(steps)
         assert [step.done for step in steps] == [False] * (len(steps) - 1) + [True]
         assert [step.reward for step in steps] == [0.0] * (len(steps) - 1) + [1.0]
@@ -59,11 +59,11 @@ def test_expert_actions_solve_the_puzzle(name: str, turns: str) -> None:
 @pytest.mark.parametrize("turns", TURNS)
 @pytest.mark.parametrize("name", KINDS)
 def test_invalid_answers_are_rejected_and_change_nothing(name: str, turns: str) -> None:
-    for answer in GARBLED:
+    for answer in INVALID_ANSWERS:
         environment = PuzzleEnvironment(name, "medium", turns=turns, max_steps=2)
         prompt = environment.reset(1)
         step = environment.step(answer)
-        # A press or a single name may be a move of a kind: then it must not pay.
+        # Some of these answers are moves of some kinds of puzzles; they must not be rewarded.
         assert not step.info.solved and step.reward <= 0
         if step.info.error:
             assert step.reward == -0.1 and len(step.info.error) < 200
@@ -75,14 +75,14 @@ def test_invalid_answers_are_rejected_and_change_nothing(name: str, turns: str) 
 @pytest.mark.parametrize("name", KINDS)
 @given(answer=st.text(alphabet=st.characters(), max_size=40), turns=st.sampled_from(TURNS))
 @settings(max_examples=25, deadline=None)
-def test_no_text_ever_raises(name: str, answer: str, turns: str) -> None:
+def test_arbitrary_text_does_not_raise(name: str, answer: str, turns: str) -> None:
     environment = PuzzleEnvironment(name, turns=turns)
     environment.reset(0)
     assert not environment.step(answer).info.solved
 
 
 @pytest.mark.parametrize(
-    ("name", "answer", "words"),
+    ("name", "answer", "message"),
     [
         ("sudoku", "1 2 3", "row 1, column 2 is given and cannot be changed"),
         ("sudoku", "5 1 3", "there is no row 5; rows count from 1 to 4"),
@@ -104,21 +104,21 @@ def test_no_text_ever_raises(name: str, answer: str, turns: str) -> None:
         ("hitori", "1 1 4", "'4' is no symbol here; there are #"),
     ],
 )  # fmt: skip
-def test_error_explains_why_an_answer_is_not_a_move(name: str, answer: str, words: str) -> None:
+def test_error_explains_why_an_answer_is_not_a_move(name: str, answer: str, message: str) -> None:
     environment = PuzzleEnvironment(name)
     environment.reset(0)
-    assert environment.step(answer).info.error == words
+    assert environment.step(answer).info.error == message
 
 
 def test_move_can_be_undone_and_solver_continues() -> None:
     environment = PuzzleEnvironment("sudoku")
     prompt = environment.reset(0)
-    right = environment.expert_actions()
-    assert right is not None
-    place, digit = right[0].rsplit(" ", 1)
+    expected = environment.expert_actions()
+    assert expected is not None
+    place, digit = expected[0].rsplit(" ", 1)
     wrong = f"{place} {1 + int(digit) % 4}"
     environment.step(wrong)
-    assert environment.expert_actions() == right
+    assert environment.expert_actions() == expected
     environment.step(f"{place} .")
     assert environment.prompt == prompt
 
@@ -136,7 +136,7 @@ def test_long_episode_is_truncated_and_lost_one_terminated() -> None:
     assert lost.done and lost.info.terminated and not lost.info.solved and lost.text.startswith("Not solved.")
 
 
-def test_rewards_are_settings() -> None:
+def test_rewards_are_configurable() -> None:
     environment = PuzzleEnvironment("sudoku", rewards=TextRewards(solved=5, valid=0.5, invalid=-2))
     environment.reset(0)
     answers = environment.expert_actions() or []
@@ -146,19 +146,19 @@ def test_rewards_are_settings() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_batch_equals_single_environments(name: str) -> None:
     seeds = list(range(12))
-    batch, alone = PuzzleVectorEnvironment(name), [PuzzleEnvironment(name) for _ in seeds]
-    together = TextVectorEnvironment({name: lambda: PuzzleEnvironment(name)})
-    texts = [each.reset(seed) for each, seed in zip(alone, seeds, strict=True)]
-    assert batch.reset(seeds) == together.reset(seeds) == texts
+    batch, singles = PuzzleVectorEnvironment(name), [PuzzleEnvironment(name) for _ in seeds]
+    generic = TextVectorEnvironment({name: lambda: PuzzleEnvironment(name)})
+    texts = [single.reset(seed) for single, seed in zip(singles, seeds, strict=True)]
+    assert batch.reset(seeds) == generic.reset(seeds) == texts
     for turn in range(3):
-        answers = [("nonsense", *(each.expert_actions() or ("",)))[turn % 2] for each in alone]
-        wanted = [each.step(answer) for each, answer in zip(alone, answers, strict=True)]
-        for found in (batch.step(answers), together.step(answers)):
-            assert found.texts == [step.text for step in wanted]
-            assert found.infos == [step.info for step in wanted]
-            np.testing.assert_array_equal(found.rewards, np.array([s.reward for s in wanted], np.float32))
-            np.testing.assert_array_equal(found.dones, [step.done for step in wanted])
-    assert batch.prompts == [each.prompt for each in alone]
+        answers = [("nonsense", *(single.expert_actions() or ("",)))[turn % 2] for single in singles]
+        expected = [single.step(answer) for single, answer in zip(singles, answers, strict=True)]
+        for found in (batch.step(answers), generic.step(answers)):
+            assert found.texts == [step.text for step in expected]
+            assert found.infos == [step.info for step in expected]
+            np.testing.assert_array_equal(found.rewards, np.array([s.reward for s in expected], np.float32))
+            np.testing.assert_array_equal(found.dones, [step.done for step in expected])
+    assert batch.prompts == [single.prompt for single in singles]
 
 
 def test_reset_where_restarts_only_selected_rows() -> None:
@@ -201,7 +201,7 @@ def test_invalid_settings_are_rejected() -> None:
         PuzzleEnvironment("binary").start(PuzzleEnvironment("sudoku").kind.generate(0))
 
 
-def test_a_batch_of_several_kinds_starts_the_puzzles_of_its_episodes() -> None:
+def test_batch_of_several_kinds_starts_the_requested_episodes() -> None:
     batch = PuzzleVectorEnvironment("sokoban:easy:multi,sudoku", turns="single", prompt_format="compact")
     assert batch.tasks == ("sokoban:easy:multi", "sudoku:easy:single")
     assert batch.fingerprint == "sokoban:easy:multi@1 sudoku:easy:single@1"

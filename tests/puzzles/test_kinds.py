@@ -1,4 +1,4 @@
-"""Every kind of puzzle: made the same by both engines, one solution by brute force, solved by its solver."""
+"""All kinds of puzzles: generators, solvers and verifiers compared with references and brute force."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ SOLVERS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_solvers_moves_solve_fifty_puzzles_of_each_difficulty(name: str) -> None:
+def test_solver_moves_solve_puzzles_of_each_difficulty(name: str) -> None:
     kind = puzzle_kind(name)
     for level in LEVELS:
         for puzzle in kind.generate_batch(range(50), level):
@@ -86,13 +86,13 @@ def test_brute_force_finds_one_solution(
     assert [count(puzzle) for puzzle in puzzles] == [1] * seeds
 
 
-def test_solutions_of_ambiguous_puzzles_are_counted_as_brute_force_counts_them() -> None:
+def test_solution_count_of_ambiguous_puzzles_matches_brute_force() -> None:
     kind = puzzle_kind("sudoku")
     for seed in range(5):
-        made = kind.generate(seed, "easy")
-        blanks = [cell for cell, value in enumerate(made.given) if value][:3]
-        given = tuple(0 if cell in blanks else value for cell, value in enumerate(made.given))
-        open_puzzle = Puzzle("sudoku", seed, "easy", 4, given, (), made.solution)
+        generated = kind.generate(seed, "easy")
+        blanks = [cell for cell, value in enumerate(generated.given) if value][:3]
+        given = tuple(0 if cell in blanks else value for cell, value in enumerate(generated.given))
+        open_puzzle = Puzzle("sudoku", seed, "easy", 4, given, (), generated.solution)
         assert kind.count_solutions(open_puzzle, limit=300) == latin_solutions(open_puzzle, (2, 2))
 
 
@@ -112,7 +112,7 @@ def test_compiled_generators_and_solvers_match_the_reference(name: str) -> None:
             assert len(found) == 1
 
 
-def test_the_compiled_sokoban_solver_finds_the_moves_of_the_reference() -> None:
+def test_compiled_sokoban_solver_matches_the_reference() -> None:
     kind = puzzle_kind("sokoban")
     puzzle = kind.generate(3, "medium")
     state, moves = kind.initial_state(puzzle), kind.solve(puzzle, kind.initial_state(puzzle))
@@ -141,20 +141,20 @@ def test_missing_extension_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_recorded_puzzles_change_only_with_the_version() -> None:
-    """`PYTHONPATH=src python tests/puzzles/test_kinds.py` records them anew."""
+    """`PYTHONPATH=src python tests/puzzles/test_kinds.py` records the digests again."""
     assert digests() == json.loads(RECORDED.read_text())
 
 
 def digests() -> dict[str, str]:
-    """A digest of some puzzles, prompts and answers of each kind, by its name and version."""
+    """Return digests of puzzles, prompts and answers by name and version of the kind."""
     found = {}
     for kind in puzzle_kinds():
-        words = []
+        texts = []
         for level in LEVELS:
             for seed in range(5):
                 environment = PuzzleEnvironment(kind, level)
-                words += [environment.reset(seed), *(environment.expert_actions() or ())]
-        found[f"{kind.name}-v{kind.version}"] = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+                texts += [environment.reset(seed), *(environment.expert_actions() or ())]
+        found[f"{kind.name}-v{kind.version}"] = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
     return found
 
 
@@ -165,7 +165,7 @@ def test_lights_out_is_solved_with_the_fewest_presses() -> None:
         assert len(kind.solve(puzzle, puzzle.given) or ()) == fewest_presses(puzzle.given, 3)
 
 
-def test_four_by_four_lights_have_quiet_presses_and_the_fewest_are_still_found() -> None:
+def test_four_by_four_lights_out_is_solved_with_the_fewest_presses() -> None:
     kind = puzzle_kind("lights_out")
     puzzle = kind.generate(1, "medium")
     assert len(kind.solve(puzzle, puzzle.given) or ()) == fewest_presses(puzzle.given, 4)
@@ -185,7 +185,7 @@ def test_sokoban_is_solved_with_the_fewest_pushes() -> None:
             assert settings["min_pushes"] <= pushes <= settings["max_pushes"]
 
 
-def test_a_box_in_a_corner_cannot_be_solved() -> None:
+def test_box_in_a_corner_is_unsolvable() -> None:
     kind = puzzle_kind("sokoban")
     puzzle = kind.generate(0, "easy")
     #  # # # # # #
@@ -206,7 +206,7 @@ def test_countdown_answer_evaluates_to_the_target(level: str) -> None:
         assert eval(kind.solution_text(puzzle)) == puzzle.clues[0]
 
 
-def test_countdown_is_solved_from_the_middle_and_lost_at_a_wrong_end() -> None:
+def test_countdown_is_solved_from_intermediate_states_and_lost_at_a_wrong_result() -> None:
     kind = puzzle_kind("countdown")
     puzzle = Puzzle("countdown", 0, "easy", 3, (9, 5, 1), (13,), (9, 0, 5, 14, 1, 1))
     assert kind.solve(puzzle, (5, 8)) == ["8 + 5"]
@@ -215,7 +215,7 @@ def test_countdown_is_solved_from_the_middle_and_lost_at_a_wrong_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "verdict"),
+    ("expression", "is_valid"),
     [
         ("9 + 5 - 1", True),
         ("(9+5)-1", True),
@@ -232,9 +232,9 @@ def test_countdown_is_solved_from_the_middle_and_lost_at_a_wrong_end() -> None:
         ("", False),
     ],
 )
-def test_countdown_accepts_only_expressions(expression: str, verdict: bool) -> None:
+def test_countdown_accepts_only_expressions(expression: str, is_valid: bool) -> None:
     puzzle = Puzzle("countdown", 0, "easy", 3, (9, 5, 1), (13,), (9, 0, 5, 14, 1, 1))
-    assert puzzle_kind("countdown").verify(puzzle, expression) is verdict
+    assert puzzle_kind("countdown").verify(puzzle, expression) is is_valid
 
 
 def test_verifier_rejects_wrong_boards_and_accepts_any_solution() -> None:
@@ -278,10 +278,10 @@ def test_native_functions_reject_out_of_range_arguments() -> None:
 
 
 def test_random_numbers_match_the_splitmix64_reference() -> None:
-    # The first outputs for seed 1234567 of the reference implementation, their upper halves.
+    # The upper halves of the first outputs of the reference implementation for seed 1234567.
     rng = SplitMix64(1234567)
-    wanted = [6457827717110365317, 3203168211198807973, 9817491932198370423]
-    assert [rng.integers(1 << 32) for _ in wanted] == [number >> 32 for number in wanted]
+    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [rng.integers(1 << 32) for _ in expected] == [number >> 32 for number in expected]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The section `env` of SFT and GRPO."""
+"""The `env` section of the SFT and GRPO configs."""
 
 import itertools
 from typing import Any
@@ -15,7 +15,7 @@ def make(spec: str, **settings: Any) -> TextVectorEnvironment:
     return env_config_class(spec)(id=spec, **settings).make()
 
 
-def test_specs_are_resolved_and_mistakes_are_explained() -> None:
+def test_specs_are_resolved_and_invalid_specs_raise_error() -> None:
     assert make("sudoku::multi").tasks == ("sudoku:easy:multi",)
     assert make("sudoku", difficulty="hard").tasks == ("sudoku:hard:single",)
     with pytest.raises(ValueError, match="did you mean 'sudoku'"):
@@ -36,7 +36,7 @@ def test_environment_with_one_episode_has_no_validation_split() -> None:
         next(env.seeds("arc-v2", "validation"))
 
 
-def test_settings_of_a_single_jax_environment_and_of_a_server_are_part_of_the_section() -> None:
+def test_env_section_includes_settings_of_jax_environments_and_servers() -> None:
     assert {"dataset", "episode", "action"} <= env_config_class("arc").model_fields.keys()
     assert {"max_actions", "queries"} <= env_config_class("proofs-v1").model_fields.keys()
     assert {"address", "games"} <= env_config_class("puzzle_server").model_fields.keys()

@@ -1,4 +1,4 @@
-"""Text environments by name."""
+"""Creating text environments by name."""
 
 import subprocess
 import sys
@@ -17,16 +17,16 @@ from phalanx.text import (
     text_env_factory,
 )
 
-OWN = """
+CUSTOM_MODULE = """
 from phalanx.puzzles import PuzzleEnvironment
 
-class Mine(PuzzleEnvironment):
+class CustomPuzzle(PuzzleEnvironment):
     def __init__(self, difficulty="easy"):
         super().__init__("sudoku", difficulty)
 """
 
 
-def test_a_spec_names_environments_and_their_settings() -> None:
+def test_spec_is_parsed_into_names_and_settings() -> None:
     parts = parse_env_spec("sudoku, sokoban:easy:multi,lights_out::multi,countdown-v1")
     assert [(part.name, dict(part.settings)) for part in parts] == [
         ("sudoku", {}),
@@ -49,7 +49,7 @@ def test_a_spec_names_environments_and_their_settings() -> None:
         ("", "unknown text environment ''"),
     ],
 )
-def test_a_wrong_spec_is_rejected(spec: str, message: str) -> None:
+def test_invalid_spec_raises_error(spec: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_env_spec(spec)
 
@@ -59,10 +59,10 @@ def test_environments_are_created_by_name(tmp_path: Path) -> None:
     assert isinstance(single, PuzzleEnvironment)
     assert (single.difficulty, single.turns, single.max_steps) == ("hard", "single", 3)
     assert phalanx.make_text_env("sudoku").reset(1) == PuzzleEnvironment("sudoku").reset(1)
-    (tmp_path / "own_puzzles.py").write_text(OWN)
-    own = make_text_env(f"{tmp_path}/own_puzzles.py:Mine", difficulty="medium")
-    assert own.reset(2) == PuzzleEnvironment("sudoku", "medium").reset(2)
-    batch = make_text_vector_env("own_puzzles:Mine")
+    (tmp_path / "custom_puzzles.py").write_text(CUSTOM_MODULE)
+    custom = make_text_env(f"{tmp_path}/custom_puzzles.py:CustomPuzzle", difficulty="medium")
+    assert custom.reset(2) == PuzzleEnvironment("sudoku", "medium").reset(2)
+    batch = make_text_vector_env("custom_puzzles:CustomPuzzle")
     assert type(batch) is TextVectorEnvironment and batch.reset([2]) == [PuzzleEnvironment("sudoku").reset(2)]
     proofs = make_text_vector_env("proofs-v1", max_actions=16, text={"max_invalid_answers": 2})
     assert isinstance(proofs, TextVectorWrapper) and proofs.max_invalid_answers == 2
@@ -102,7 +102,7 @@ def test_invalid_environments_are_rejected() -> None:
         "phalanx.integrations.openenv",
     ],
 )
-def test_a_module_is_imported_without_jax(module: str) -> None:
+def test_module_is_imported_without_jax(module: str) -> None:
     code = (
         "import sys\n"
         f"try:\n    __import__({module!r})\n"

@@ -1,4 +1,4 @@
-"""Environments with words under the text protocol: the same episodes, alone and as a batch."""
+"""Text wrappers of JAX environments, single and batched."""
 
 import functools
 from collections.abc import Callable
@@ -14,25 +14,25 @@ from tests.helpers.corridor import Corridor
 
 
 @functools.cache
-def compiled(environment: Environment) -> tuple[Callable, Callable, Callable]:
-    """`reset`, `sample_action` and `step`, compiled once for all plays of a test."""
+def compile_functions(environment: Environment) -> tuple[Callable, Callable, Callable]:
+    """Compile `reset`, `sample_action` and `step` once per environment."""
     return jax.jit(environment.reset), jax.jit(environment.sample_action), jax.jit(environment.step)
 
 
-def play(environment: Environment, seed: int, steps: int) -> list[tuple[str, float, bool]]:
-    """A random episode, played without the protocol: answers, rewards, dones."""
+def rollout(environment: Environment, seed: int, steps: int) -> list[tuple[str, float, bool]]:
+    """Run a random episode without the wrapper and return its answers, rewards and dones."""
     key = jax.random.PRNGKey(seed)
-    reset, sample_action, step = compiled(environment)
+    reset, sample_action, step = compile_functions(environment)
     state, _ = reset(key)
-    played = []
+    episode = []
     for number in range(steps):
         action = sample_action(jax.random.fold_in(key, number), state)
         text = environment.action_text(action, environment.attach_names(state))
         state, _, reward, done, _ = step(state, action)
-        played.append((text, float(reward), bool(done)))
+        episode.append((text, float(reward), bool(done)))
         if done:
             break
-    return played
+    return episode
 
 
 def make(name: str) -> Environment:
@@ -48,12 +48,12 @@ def test_answers_give_the_same_episodes_as_actions(name: str) -> None:
     environment = make(name)
     text = TextWrapper(environment)
     for seed in range(2):
-        played = play(environment, seed, 4)
-        state, _ = compiled(environment)[0](jax.random.PRNGKey(seed))
+        episode = rollout(environment, seed, 4)
+        state, _ = compile_functions(environment)[0](jax.random.PRNGKey(seed))
         assert (
             text.reset(seed) == environment.observation_text(environment.attach_names(state)) == text.prompt
         )
-        for answer, reward, done in played:
+        for answer, reward, done in episode:
             step = text.step(answer)
             assert (step.info.error, step.done) == ("", done)
             assert step.reward == pytest.approx(reward)
@@ -63,18 +63,18 @@ def test_batch_rejects_invalid_answers_row_by_row() -> None:
     environment = Corridor()
     batch = TextVectorWrapper(environment, max_invalid_answers=2, rewards=TextRewards(invalid=-0.5))
     first = batch.reset([0, 1, 2])
-    alone = TextWrapper(environment)
-    assert first == [alone.reset(seed) for seed in range(3)]
-    answer = play(environment, 1, 1)[0][0]
+    single = TextWrapper(environment)
+    assert first == [single.reset(seed) for seed in range(3)]
+    answer = rollout(environment, 1, 1)[0][0]
     step = batch.step(["nonsense", answer, ""])
     assert [bool(info.error) for info in step.infos] == [True, False, True]
     np.testing.assert_allclose(step.rewards[[0, 2]], -0.5)
     assert step.texts[0].startswith("Not possible: 'nonsense' is no legal move.")
     assert step.texts[0].endswith(first[0]) and not step.dones.any()
-    alone.reset(1)
-    assert step.texts[1] == alone.step(answer).text
-    given_up = batch.step(["nonsense", "nonsense", "nonsense"])
-    assert [info.truncated for info in given_up.infos] == [True, False, True]
+    single.reset(1)
+    assert step.texts[1] == single.step(answer).text
+    truncated = batch.step(["nonsense", "nonsense", "nonsense"])
+    assert [info.truncated for info in truncated.infos] == [True, False, True]
     after = batch.step(["nonsense", answer, answer])
     assert after.rewards[0] == 0 and after.dones.tolist()[::2] == [True, True]
     again = batch.reset_where([True, False, False], [0, 9, 9])
@@ -91,11 +91,11 @@ def test_invalid_calls_are_reported() -> None:
         with pytest.raises(ValueError, match="there are no episodes yet; call reset"):
             call()
 
-    class Mute(Corridor):
+    class WithoutText(Corridor):
         has_text = False
 
-    with pytest.raises(ValueError, match="Mute has no text"):
-        TextWrapper(Mute())
+    with pytest.raises(ValueError, match="WithoutText has no text"):
+        TextWrapper(WithoutText())
 
 
 class WithoutExpert(Corridor):

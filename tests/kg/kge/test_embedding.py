@@ -1,4 +1,4 @@
-"""Embeddings on the disk, how good they are, and what their scores mean."""
+"""Saved embeddings, their evaluation and their calibration."""
 
 import itertools
 import json
@@ -45,20 +45,20 @@ def bits(kge: KGE) -> list[bytes]:
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(kge)]
 
 
-def test_an_embedding_is_read_back_to_the_last_bit(kge: KGE, saved: Path) -> None:
+def test_saved_embedding_is_bit_identical(kge: KGE, saved: Path) -> None:
     assert bits(load_kge(saved, four_people())) == bits(kge)
     assert read_kge_config(saved) == CONFIG
     assert read_kge_metadata(saved) == {"mrr": 0.5}
 
 
-def test_another_order_of_the_same_names_is_numbered_anew(kge: KGE, tmp_path: Path) -> None:
+def test_rows_are_permuted_for_another_order_of_names(kge: KGE, tmp_path: Path) -> None:
     save_kge(tmp_path / "model", kge, CONFIG, four_people(("w", "x", "y", "z")))
-    # Ann's row belongs to `z` now, and so on: what was 0, 1, 2, 3 is 3, 2, 1, 0.
-    turned = load_kge(tmp_path / "model", _ReversedNames())
+    # The ids 0, 1, 2, 3 become 3, 2, 1, 0.
+    permuted = load_kge(tmp_path / "model", _ReversedNames())
     mirrored = TRIPLES.copy()
     mirrored[:, 1:] = 3 - mirrored[:, 1:]
     mirrored[:, 0] = 1 - mirrored[:, 0]
-    np.testing.assert_array_equal(turned.score(mirrored), kge.score(TRIPLES))
+    np.testing.assert_array_equal(permuted.score(mirrored), kge.score(TRIPLES))
 
 
 class _ReversedNames(type(four_people())):  # type: ignore[misc]
@@ -69,7 +69,7 @@ class _ReversedNames(type(four_people())):  # type: ignore[misc]
         self.predicates = ("parent", "likes")
 
 
-def test_another_knowledge_base_is_refused_by_the_names_that_differ(saved: Path) -> None:
+def test_other_knowledge_base_raises_error_with_differing_names(saved: Path) -> None:
     with pytest.raises(
         ValueError,
         match=r"another knowledge base: 1 constant only in this knowledge base \('eve', ...\) "
@@ -78,26 +78,24 @@ def test_another_knowledge_base_is_refused_by_the_names_that_differ(saved: Path)
         load_kge(saved, four_people(("ann", "bob", "cat", "eve")))
 
 
-def test_saving_again_replaces_the_embedding_and_leaves_one_file_of_arrays(kge: KGE, saved: Path) -> None:
+def test_saving_again_replaces_the_array_file(kge: KGE, saved: Path) -> None:
     other = calibrate(kge, TRAIN, TRAIN)
     save_kge(saved, other, CONFIG, four_people())
     assert bits(load_kge(saved, four_people())) == bits(other) != bits(kge)
     assert len(list(saved.iterdir())) == 2
 
 
-def test_a_failed_write_leaves_the_old_embedding(
-    kge: KGE, saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_room(*_, **__) -> None:
+def test_failed_write_keeps_the_old_embedding(kge: KGE, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_disk_full(*_, **__) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dump", no_room)
+    monkeypatch.setattr(json, "dump", raise_disk_full)
     with pytest.raises(OSError, match="No space left"):
         save_kge(saved, calibrate(kge, TRAIN, TRAIN), CONFIG, four_people())
     assert bits(load_kge(saved, four_people())) == bits(kge)
 
 
-def test_a_folder_with_something_else_is_left_alone(kge: KGE, tmp_path: Path) -> None:
+def test_folder_with_other_files_is_not_overwritten(kge: KGE, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("chapter one")
     with pytest.raises(ValueError, match="is not overwritten"):
         save_kge(tmp_path, kge, CONFIG, four_people())
@@ -105,16 +103,16 @@ def test_a_folder_with_something_else_is_left_alone(kge: KGE, tmp_path: Path) ->
         load_kge(tmp_path, four_people())
 
 
-def test_damaged_folders_are_named(saved: Path) -> None:
-    about = json.loads((saved / "config.json").read_text())
-    arrays = saved / about["arrays"]
+def test_corrupt_folder_raises_error(saved: Path) -> None:
+    config = json.loads((saved / "config.json").read_text())
+    arrays = saved / config["arrays"]
     arrays.write_bytes(arrays.read_bytes()[:100])
     with pytest.raises(ValueError, match=rf"{arrays.name} is corrupt"):
         load_kge(saved, four_people())
     arrays.unlink()
     with pytest.raises(ValueError, match=rf"{arrays.name} does not exist"):
         load_kge(saved, four_people())
-    write_json(saved / "config.json", {**about, "format": 99})
+    write_json(saved / "config.json", {**config, "format": 99})
     with pytest.raises(ValueError, match="has format 99"):
         load_kge(saved, four_people())
     write_json(saved / "config.json", {"format": 3})
@@ -122,20 +120,20 @@ def test_damaged_folders_are_named(saved: Path) -> None:
         read_kge_config(saved)
 
 
-def test_an_embedding_of_other_sizes_is_not_saved(kge: KGE, tmp_path: Path) -> None:
+def test_saving_with_mismatched_sizes_raises_error(kge: KGE, tmp_path: Path) -> None:
     bigger = four_people()
     bigger.entities = (*bigger.entities, "eve")
     with pytest.raises(ValueError, match="2 predicates and 4 constants, but the vocabulary has 2 and 5"):
         save_kge(tmp_path / "model", kge, CONFIG, bigger)
 
 
-class Table:
-    """Scores that a test writes down: those of (PARENT, ANN, ?) and of (PARENT, ?, BOB)."""
+class FixedScores:
+    """Fixed scores of (PARENT, ANN, ?) and of (PARENT, ?, BOB)."""
 
     num_entities = 4
 
     def score(self, triples: np.ndarray) -> np.ndarray:
-        raise AssertionError("whole rows are asked for, not single triples")
+        raise AssertionError("count_ranks must score complete rows, not single triples")
 
     def score_tails(self, relations: np.ndarray, heads: np.ndarray) -> np.ndarray:
         return np.array([[9.0, 1.0, 8.0, 0.0]] * len(heads), np.float32)
@@ -144,10 +142,10 @@ class Table:
         return np.array([[2.0, 0.0, 2.0, 1.0]] * len(tails), np.float32)
 
 
-def test_ranks_leave_known_answers_out_and_count_half_of_the_ties() -> None:
+def test_filtered_ranks_count_half_of_the_ties() -> None:
     query = np.array([(PARENT, ANN, BOB)], np.int32)
-    # Tails: Ann and Cat score higher, but Cat is known: rank 2. Heads: Cat ties with Ann: rank 1.5.
-    counts = count_ranks(Table(), query, TripleIndex(TRAIN, 4))
+    # Tails: Ann and Cat score higher, but Cat is filtered: rank 2. Heads: Cat ties with Ann: rank 1.5.
+    counts = count_ranks(FixedScores(), query, TripleIndex(TRAIN, 4))
     mrr = mean_reciprocal_rank(counts, "realistic")
     assert mrr == pytest.approx((1 / 2 + 1 / 1.5) / 2)
     assert counts.num_candidates.tolist() == [2, 3]
@@ -155,21 +153,21 @@ def test_ranks_leave_known_answers_out_and_count_half_of_the_ties() -> None:
     assert expected_sampled_mrr(counts, 100) == pytest.approx(mrr)
 
 
-@pytest.mark.parametrize(("better", "candidates", "drawn"), [(0, 5, 2), (2, 5, 3), (5, 5, 3), (3, 4, 9)])
-def test_the_expected_reciprocal_rank_is_the_mean_over_all_draws(
-    better: int, candidates: int, drawn: int
+@pytest.mark.parametrize(("better", "candidates", "sampled"), [(0, 5, 2), (2, 5, 3), (5, 5, 3), (3, 4, 9)])
+def test_expected_reciprocal_rank_equals_the_mean_over_all_samples(
+    better: int, candidates: int, sampled: int
 ) -> None:
-    draws = list(itertools.combinations(range(candidates), min(drawn, candidates)))
-    mean = np.mean([1 / (1 + sum(candidate < better for candidate in draw)) for draw in draws])
-    found = expected_reciprocal_rank(np.array([float(better)]), np.array([candidates]), drawn)
+    samples = list(itertools.combinations(range(candidates), min(sampled, candidates)))
+    mean = np.mean([1 / (1 + sum(candidate < better for candidate in sample)) for sample in samples])
+    found = expected_reciprocal_rank(np.array([float(better)]), np.array([candidates]), sampled)
     np.testing.assert_allclose(found, [mean])
 
 
-def test_calibration_keeps_the_order_and_tells_true_from_made_up(kge: KGE) -> None:
+def test_calibration_preserves_the_order_of_scores(kge: KGE) -> None:
     known = np.concatenate([TRAIN, VALID])
     fitted = calibrate(kge, TRAIN, known)
     assert fitted.slope > 0
-    everything = np.array(list(itertools.product((0, 1), range(4), range(4))), np.int32)
-    likely, scores = fitted.probability(everything), kge.score(everything)
-    assert np.all(np.diff(np.asarray(likely)[np.argsort(scores)]) > -1e-6)
-    np.testing.assert_array_equal(fitted.score(everything), scores)
+    all_triples = np.array(list(itertools.product((0, 1), range(4), range(4))), np.int32)
+    probabilities, scores = fitted.probability(all_triples), kge.score(all_triples)
+    assert np.all(np.diff(np.asarray(probabilities)[np.argsort(scores)]) > -1e-6)
+    np.testing.assert_array_equal(fitted.score(all_triples), scores)

@@ -1,4 +1,4 @@
-"""The scores of each model, against its formula written out, and the ways to ask for them."""
+"""Scores of each model compared with its formula, and the functions that compute them."""
 
 from itertools import product
 
@@ -12,7 +12,7 @@ from phalanx.kg.kge import KGE, KGEModelConfig
 
 ENTITIES, RELATIONS = 5, 3
 TRIPLES = np.array(list(product(range(3), range(5), range(5))), np.int32)
-"""Every triple there is."""
+"""All triples of these entities and relations."""
 KINDS = [
     {"name": "transe", "norm": 1},
     {"name": "transe", "norm": 2},
@@ -34,8 +34,8 @@ def complex_numbers(row: np.ndarray) -> np.ndarray:
     return row[:half] + 1j * row[half:]
 
 
-def by_formula(kge: KGE, settings: dict, relation: int, head: int, tail: int) -> float:
-    """As the papers write it; rows count from 0."""
+def formula_score(kge: KGE, settings: dict, relation: int, head: int, tail: int) -> float:
+    """Compute the score with the formula of the paper."""
     h, t, r = (
         np.asarray(kge.model.entities, np.float64)[head],
         np.asarray(kge.model.entities, np.float64)[tail],
@@ -61,74 +61,74 @@ def by_formula(kge: KGE, settings: dict, relation: int, head: int, tail: int) ->
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=str)
-def test_a_score_is_the_formula_and_every_way_to_ask_gives_it(settings: dict) -> None:
+def test_scores_match_the_formula(settings: dict) -> None:
     kge = embedding(reciprocal=False, **settings)
-    expected = [by_formula(kge, settings, r, h, t) for r, h, t in TRIPLES]
+    expected = [formula_score(kge, settings, r, h, t) for r, h, t in TRIPLES]
     np.testing.assert_allclose(kge.score(TRIPLES), expected, rtol=1e-4, atol=1e-4)
-    check_all_ways(kge, np.array(expected))
+    check_tail_and_head_scores(kge, np.array(expected))
 
 
 @pytest.mark.parametrize("settings", [{"name": "complex"}, {"name": "rotate", "norm": 2}], ids=str)
-def test_with_reciprocal_relations_a_score_is_the_mean_of_both_ways_to_read_it(settings: dict) -> None:
+def test_reciprocal_score_is_the_mean_of_both_directions(settings: dict) -> None:
     kge = embedding(reciprocal=True, **settings)
     assert kge.model.relations.shape[0] == 2 * RELATIONS
     expected = [
-        (by_formula(kge, settings, r, h, t) + by_formula(kge, settings, r + RELATIONS, t, h)) / 2
+        (formula_score(kge, settings, r, h, t) + formula_score(kge, settings, r + RELATIONS, t, h)) / 2
         for r, h, t in TRIPLES
     ]
     np.testing.assert_allclose(kge.score(TRIPLES), expected, rtol=1e-4, atol=1e-4)
-    check_all_ways(kge, np.array(expected))
+    check_tail_and_head_scores(kge, np.array(expected))
 
 
-def check_all_ways(kge: KGE, scores: np.ndarray) -> None:
+def check_tail_and_head_scores(kge: KGE, scores: np.ndarray) -> None:
     table = scores.reshape(RELATIONS, ENTITIES, ENTITIES)
-    relations, given = (TRIPLES[:, column].reshape(3, 5, 5)[..., 0].reshape(-1) for column in (0, 1))
-    tails = np.asarray(kge.score_tails(relations, given)).reshape(3, 5, 5)
-    heads = np.asarray(kge.score_heads(relations, given)).reshape(3, 5, 5)
+    relations, entities = (TRIPLES[:, column].reshape(3, 5, 5)[..., 0].reshape(-1) for column in (0, 1))
+    tails = np.asarray(kge.score_tails(relations, entities)).reshape(3, 5, 5)
+    heads = np.asarray(kge.score_heads(relations, entities)).reshape(3, 5, 5)
     np.testing.assert_allclose(tails, table, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(heads, table.transpose(0, 2, 1), rtol=1e-3, atol=1e-3)
 
 
-def test_tables_have_a_row_for_each_real_constant_and_predicate() -> None:
+def test_tables_have_one_row_per_entity_and_relation() -> None:
     kge = embedding(name="distmult", reciprocal=False)
     assert kge.model.entities.shape == (ENTITIES, 4)
     assert kge.model.relations.shape == (RELATIONS, 4)
     assert (kge.num_entities, kge.num_relations) == (ENTITIES, RELATIONS)
 
 
-def test_probabilities_follow_the_scores_and_their_logarithm_tells_likely_triples_apart() -> None:
+def test_probabilities_are_sigmoids_and_log_probabilities_do_not_saturate() -> None:
     kge = embedding(name="complex")
-    likely = np.asarray(kge.probability(TRIPLES))
-    assert likely.min() > 0 and likely.max() < 1
-    np.testing.assert_allclose(likely, 1 / (1 + np.exp(-np.asarray(kge.score(TRIPLES)))), rtol=1e-5)
-    surest = kge.log_probability_of_scores(jnp.array([20.0, 30.0]))
-    assert surest[0] < surest[1] < 0
+    probabilities = np.asarray(kge.probability(TRIPLES))
+    assert probabilities.min() > 0 and probabilities.max() < 1
+    np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-np.asarray(kge.score(TRIPLES)))), rtol=1e-5)
+    log_probabilities = kge.log_probability_of_scores(jnp.array([20.0, 30.0]))
+    assert log_probabilities[0] < log_probabilities[1] < 0
 
 
 @pytest.mark.parametrize("model", ["distmult", "complex", "rotate"])
-def test_relations_begin_as_the_identity_on_a_share_of_the_coordinates(model: str) -> None:
+def test_identity_fraction_initializes_relations_near_identity(model: str) -> None:
     config = KGEModelConfig(name=model, embedding_dim=8, identity_fraction=0.5, reciprocal=False)
     kge = KGE.create(config, 2, 3, np.random.default_rng(0))
     heads = jnp.array([0, 1])
     changes = np.abs(kge.model.tail_queries(jnp.array([0, 1]), heads) - kge.model.entities[heads])
     relative = (changes / np.abs(kge.model.entities[heads]).max()).max(0)
-    alike = [0, 1, 2, 3] if model == "distmult" else [0, 1, 4, 5]  # complex numbers have two halves
-    assert relative[alike].max() < 0.2
-    assert np.delete(relative, alike).max() > 0.3
+    identity = [0, 1, 2, 3] if model == "distmult" else [0, 1, 4, 5]  # real and imaginary parts
+    assert relative[identity].max() < 0.2
+    assert np.delete(relative, identity).max() > 0.3
 
 
-def test_dropout_is_for_training_only() -> None:
+def test_dropout_is_applied_only_with_a_key() -> None:
     model = embedding(name="complex", dropout=0.5, reciprocal=False).model
     relation, head = jnp.array([0]), jnp.array([1])
     keys = [jax.random.key(seed, impl="rbg") for seed in range(2)]
     dropped = [np.asarray(model.tail_queries(relation, head, key)) for key in keys]
     assert not np.array_equal(dropped[0], dropped[1])
-    plain = embedding(name="complex", reciprocal=False).model.tail_queries(relation, head)
-    np.testing.assert_array_equal(model.tail_queries(relation, head), plain)
+    without_dropout = embedding(name="complex", reciprocal=False).model.tail_queries(relation, head)
+    np.testing.assert_array_equal(model.tail_queries(relation, head), without_dropout)
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"name": "rotate", "embedding_dim": 5}, "embedding_dim must be even for rotate"),
         ({"name": "transe", "dropout": 0.1}, "dropout must be 0 for transe"),
@@ -136,6 +136,6 @@ def test_dropout_is_for_training_only() -> None:
         ({"name": "transX"}, "tucker"),
     ],
 )
-def test_settings_that_do_not_fit_each_other_are_refused(settings: dict, words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
+def test_incompatible_settings_raise_error(settings: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         KGEModelConfig(**settings)

@@ -1,4 +1,4 @@
-"""A rule with a constant means the same in files, chaining, the prover and both engines of resolution."""
+"""Rules with constants in files, forward chaining, the prover and both backends of the environment."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def data(tmp_path_factory) -> KnowledgeBase:
     return KnowledgeBase.load(folder)
 
 
-def test_the_prover_proves_what_the_constant_allows_and_nothing_else(data):
+def test_prover_finds_exactly_the_true_queries(data):
     for query, depth in TRUE.items():
         proof = prove(data, query)
         assert proof is not None and proof.depth == depth
@@ -44,18 +44,18 @@ def test_the_prover_proves_what_the_constant_allows_and_nothing_else(data):
     assert [str(proof.goal) for proof in answers] == ["european(oslo,europe)"]
 
 
-def test_depths_are_those_of_the_proofs(data):
+def test_proof_depths_with_constants(data):
     index = data.vocabulary
     queries = index.encode([parse_atom(text) for text in (*TRUE, *FALSE)])
     depths = compute_proof_depths(queries, index.encode(data.facts), index.encode_rules(data.rules))
     assert depths.tolist() == [*TRUE.values(), *[-1] * len(FALSE)]
 
 
-@pytest.mark.parametrize("engine", pc.ENGINES)
-def test_the_environment_reaches_true_exactly_where_there_is_a_proof(data, engine):
+@pytest.mark.parametrize("backend", pc.ENGINES)
+def test_environment_proves_exactly_the_true_queries(data, backend):
     index = ProofVocabulary(data)
     env = ProofEnvironment.from_knowledge_base(
-        data, ProofConfig(max_actions=8, backend=engine), "train", vocabulary=index
+        data, ProofConfig(max_actions=8, backend=backend), "train", vocabulary=index
     )
     queries = index.encode([parse_atom(text) for text in (*TRUE, *FALSE)])
     paths = jnp.asarray(list(itertools.product(range(2), repeat=3)), jnp.int32)

@@ -1,4 +1,4 @@
-"""Rules and roles that were learned on one graph, for the entities of another."""
+"""Inductive evaluation: rules and roles that are learned on one graph and applied to another."""
 
 import numpy as np
 import pytest
@@ -8,11 +8,13 @@ from phalanx.kg.rules.inductive import RoleModel, transfer_rules
 
 
 def graph(names: str, extra: tuple[str, ...] = ()) -> KnowledgeBase:
-    """Each one has something, which is in it; the last two are asked about. Cities have no things."""
+    """Create a graph of owners and things with `has` and `in`; the last two `in` atoms are queries."""
     pairs = [(f"{names}{n}", f"thing_{names}{n}") for n in range(8)]
     facts = [f"has({a},{b})" for a, b in pairs] + [f"in({b},{a})" for a, b in pairs[:6]] + list(extra)
-    asked = [parse_atom(f"in({b},{a})") for a, b in pairs[6:]]
-    return KnowledgeBase(train=tuple(map(parse_atom, facts)), valid=tuple(asked[:1]), test=tuple(asked[1:]))
+    queries = [parse_atom(f"in({b},{a})") for a, b in pairs[6:]]
+    return KnowledgeBase(
+        train=tuple(map(parse_atom, facts)), valid=tuple(queries[:1]), test=tuple(queries[1:])
+    )
 
 
 SOURCE, TARGET = graph("a"), graph("b", ("also(b0,b1)", "has(b1,b2)"))
@@ -23,15 +25,15 @@ def rules():
     return mine_rules(SOURCE, max_length=2, constant_rules=False, min_support=1)
 
 
-def test_a_rule_says_the_same_by_the_numbers_of_another_graph(rules):
+def test_transferred_rules_have_the_same_text(rules):
     index = TARGET.vocabulary
     assert index.predicates != SOURCE.vocabulary.predicates
     assert [str(rule) for rule in transfer_rules(rules, index)] == [str(rule) for rule in rules]
-    few = KnowledgeBase(train=(parse_atom("has(a,b)"),)).vocabulary
-    assert len(transfer_rules(rules, few)) == 0
+    smaller = KnowledgeBase(train=(parse_atom("has(a,b)"),)).vocabulary
+    assert len(transfer_rules(rules, smaller)) == 0
 
 
-def test_roles_tell_those_who_have_from_what_they_have():
+def test_role_scores_separate_heads_from_tails():
     names = SOURCE.vocabulary
     fit = RoleModel(SOURCE).scores(SOURCE)
     thing, owner = (names.entity_ids[name] for name in ("thing_a6", "a6"))
@@ -42,16 +44,16 @@ def test_roles_tell_those_who_have_from_what_they_have():
         RoleModel(SOURCE).scores(TARGET)
 
 
-def test_queries_about_new_entities_rank_first_by_the_rules_and_the_target_is_not_looked_at(rules):
+def test_rules_rank_new_entities_first_and_role_weight_ignores_the_target(rules):
     target = graph("b")
     found = evaluate_inductive(rules, SOURCE, target, "test", "noisyor", num_negatives=10)
     assert (
         found.result.total.mrr == 1.0 and found.result.total.num_lists == 2 and found.num_rules == len(rules)
     )
-    again = evaluate_inductive(rules, SOURCE, target, "valid", "noisyor", num_negatives=10)
-    assert again.role_weight == found.role_weight
-    nothing = rules.__class__(rules.vocabulary, rules.rows[:0], rules.confidence[:0])
-    alone = evaluate_inductive(
-        nothing, SOURCE, target, "test", "noisyor", num_negatives=10, role_weights=(0.0,)
+    on_valid = evaluate_inductive(rules, SOURCE, target, "valid", "noisyor", num_negatives=10)
+    assert on_valid.role_weight == found.role_weight
+    no_rules = rules.__class__(rules.vocabulary, rules.rows[:0], rules.confidence[:0])
+    without_rules = evaluate_inductive(
+        no_rules, SOURCE, target, "test", "noisyor", num_negatives=10, role_weights=(0.0,)
     )
-    assert alone.result.total.mrr < 1.0 and np.isfinite(alone.result.total.mrr)
+    assert without_rules.result.total.mrr < 1.0 and np.isfinite(without_rules.result.total.mrr)

@@ -1,4 +1,4 @@
-"""Games of a puzzle server as text environments: of a scripted server, and of the real one where it is."""
+"""Games of a puzzle server as text environments, with a scripted server and with the real one."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from tests.helpers.scripted_puzzle_server import ScriptedServer, scripted_server
 
 @contextlib.contextmanager
 def toy_server() -> Iterator[ScriptedServer]:
-    """The scripted server in a thread of its own, because the environments wait for it."""
+    """Run the scripted server in a thread, because the environments block while they wait for it."""
     server, ready, stop = ScriptedServer(), threading.Event(), []
 
     async def serve() -> None:
@@ -78,11 +78,14 @@ def test_invalid_answers_in_a_row_truncate_and_prompt_can_be_replaced() -> None:
     with toy_server() as server:
         client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
         game = PuzzleServerEnvironment.create(
-            "toy", client=client, max_invalid_answers=2, prompt=lambda name, seen: f"{name} {seen.seed}"
+            "toy",
+            client=client,
+            max_invalid_answers=2,
+            prompt=lambda name, observation: f"{name} {observation.seed}",
         )
         assert game.reset(4) == game.prompt == "toy 4"
-        said = ("nonsense", "place 1 1 1", "nonsense", "", "place 1 2 2")
-        assert [game.step(answer).info.truncated for answer in said] == [False, False, False, True, True]
+        answers = ("nonsense", "place 1 1 1", "nonsense", "", "place 1 2 2")
+        assert [game.step(answer).info.truncated for answer in answers] == [False, False, False, True, True]
         assert not game.reset(4).isspace() and not game.step("nonsense").done
         game.close()
 
@@ -137,7 +140,7 @@ def test_several_games_are_tasks_with_seed_ranges_as_splits() -> None:
             assert first == [3_000_000, 2_000_000, 1_000_000] and batch.first_seed(2) == 5_000_000
             prompts = batch.start([EpisodeId("sudoku:easy", 4), EpisodeId("toy:easy", 6)])
             assert prompts[0].startswith("Puzzle: sudoku (easy)") and prompts[0].endswith("Move: ")
-            # Hints of games that are not known here are not understood.
+            # Hints of unknown games have no command.
             assert batch.expert_actions([0, 1]) == ["place 1 1 1", None]
             with pytest.raises(ValueError, match="expected 1 to 2 episodes, got 3"):
                 batch.reset([1, 2, 3])

@@ -1,4 +1,4 @@
-"""Episode streams: what a sample holds, policies, what is left out, going on after a pause, and the mock."""
+"""Streams of puzzle episodes: samples, policies, filters, resuming, and the mock stream."""
 
 import asyncio
 from collections.abc import Iterator
@@ -35,33 +35,35 @@ from tests.helpers.scripted_puzzle_server import ScriptedServer, Session, script
 ORDERED = ConnectionPoolConfig(connections=2, ordered=True)
 
 
-def obey(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
-    """A policy for the toy game, which needs no hint."""
+def toy_policy(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
+    """Return the next correct move of the toy game without a hint."""
     return f"place 1 {observation.moves + 1} {observation.moves + 1}"
 
 
-def toy(server: ScriptedServer, **others: object) -> CollectConfig:
+def toy_config(server: ScriptedServer, **others: object) -> CollectConfig:
     client = PuzzleClientConfig(host="127.0.0.1", port=server.port, max_retries=12)
     fixed = {"client": client, "games": ("toy",), "seed": 4, "pool": ORDERED}
     return CollectConfig(**fixed | others)
 
 
-async def samples_of(stream: AsyncSampleStream) -> list[Sample]:
+async def collect_samples(stream: AsyncSampleStream) -> list[Sample]:
     async with stream:
         return [sample async for sample in stream]
 
 
-def text_of(sample: Sample | StreamSample) -> str:
+def decode(sample: Sample | StreamSample) -> str:
     return ByteTokenizer().decode(sample.input_ids)
 
 
-def test_a_move_is_a_sample_of_its_prompt_and_its_command() -> None:
+def test_each_move_is_a_sample_of_prompt_and_command() -> None:
     async def run() -> tuple[list[Sample], PuzzleSampleStream]:
         server = ScriptedServer()
         async with scripted_server(server):
-            stream = PuzzleSampleStream(toy(server, use_hints=False), policy=obey, max_episodes=2)
+            stream = PuzzleSampleStream(
+                toy_config(server, use_hints=False), policy=toy_policy, max_episodes=2
+            )
             assert isinstance(stream, AsyncSampleStream) and stream.state is StreamState.IDLE
-            return await samples_of(stream), stream
+            return await collect_samples(stream), stream
 
     samples, stream = asyncio.run(run())
     seed = episode_seed(4, 0)
@@ -71,7 +73,7 @@ def test_a_move_is_a_sample_of_its_prompt_and_its_command() -> None:
     ]
     second = samples[1]
     prompt, answer = f"Puzzle: toy (easy)\n[1/3] ■ seed {seed}\nMove: ", "place 1 2 2\n"
-    assert text_of(second) == prompt + answer
+    assert decode(second) == prompt + answer
     assert second.loss_mask.tolist() == [0] * len(prompt.encode()) + [1] * len(answer)
     assert (second.info.origin, second.info.dataset_id) == (SampleOrigin.ENVIRONMENT, "puzzle_arcade")
     assert (second.info.step_index, second.info.total_steps, second.info.difficulty) == (1, 3, 0.3)
@@ -91,36 +93,42 @@ def test_a_move_is_a_sample_of_its_prompt_and_its_command() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_a_policy_is_a_function_or_a_coroutine_and_sees_the_hint(kind: str) -> None:
+def test_policy_may_be_sync_or_async_and_receives_the_hint(kind: str) -> None:
     seen = []
 
-    def sync(observation: PuzzleObservation, hint: PuzzleHint | None) -> str:
+    def sync_policy(observation: PuzzleObservation, hint: PuzzleHint | None) -> str:
         assert hint is not None
         seen.append(hint.message)
         return f"place 1 {hint.message[-1]} {hint.message[-1]}"
 
-    async def later(observation: PuzzleObservation, hint: PuzzleHint | None) -> str:
+    async def async_policy(observation: PuzzleObservation, hint: PuzzleHint | None) -> str:
         await asyncio.sleep(0)
-        return sync(observation, hint)
+        return sync_policy(observation, hint)
 
     async def run() -> list[Sample]:
         server = ScriptedServer()
         async with scripted_server(server):
-            policy = sync if kind == "sync" else later
-            return await samples_of(PuzzleSampleStream(toy(server), policy=policy, max_episodes=1))
+            policy = sync_policy if kind == "sync" else async_policy
+            return await collect_samples(
+                PuzzleSampleStream(toy_config(server), policy=policy, max_episodes=1)
+            )
 
     assert len(asyncio.run(run())) == 3
     assert seen == [f"Try placing {n} at row 1, column {n}" for n in (1, 2, 3)]
 
 
-def test_wrong_moves_of_a_policy_are_refused_paid_for_and_counted() -> None:
-    says = iter(["place 1 1 9", "quit", "two\nlines", "place 1 1 1", "dance", "dance", "dance", "dance"])
+def test_invalid_moves_are_penalized_and_end_the_episode() -> None:
+    answers = iter(["place 1 1 9", "quit", "two\nlines", "place 1 1 1", "dance", "dance", "dance", "dance"])
 
     async def run() -> list[Sample]:
         server = ScriptedServer()
         async with scripted_server(server):
-            config = toy(server, use_hints=False, max_invalid_answers=4, rewards=StepRewards(invalid=-0.5))
-            return await samples_of(PuzzleSampleStream(config, policy=lambda *_: next(says), max_episodes=1))
+            config = toy_config(
+                server, use_hints=False, max_invalid_answers=4, rewards=StepRewards(invalid=-0.5)
+            )
+            return await collect_samples(
+                PuzzleSampleStream(config, policy=lambda *_: next(answers), max_episodes=1)
+            )
 
     samples = asyncio.run(run())
     assert [sample.info.reward for sample in samples] == [-0.5, -0.5, -0.5, 0.0, -0.5, -0.5, -0.5, -0.5]
@@ -128,10 +136,10 @@ def test_wrong_moves_of_a_policy_are_refused_paid_for_and_counted() -> None:
     assert {sample.info.episode_status for sample in samples} == {EpisodeStatus.FAILURE}
 
 
-def test_an_episode_ends_when_it_is_given_up_lost_or_too_long() -> None:
-    async def mine(session: Session) -> None:
-        await session.say({"type": "result", "success": True, "code": "REVEALED", "message": "boom"})
-        await session.line("GAME OVER! You hit a mine!")
+def test_episode_ends_when_given_up_lost_or_truncated() -> None:
+    async def lose(session: Session) -> None:
+        await session.send_json({"type": "result", "success": True, "code": "REVEALED", "message": "boom"})
+        await session.send_line("GAME OVER! You hit a mine!")
 
     async def run() -> list[tuple[int, EpisodeStatus, float | None]]:
         server = ScriptedServer(goal=50)
@@ -141,9 +149,9 @@ def test_an_episode_ends_when_it_is_given_up_lost_or_too_long() -> None:
             PuzzleClient(PuzzleClientConfig(host="127.0.0.1", port=server.port)) as client,
         ):
             spec = EpisodeSpec(0, "toy", PuzzleDifficulty.HARD, 1)
-            server.scripts["reveal 1 1"] = mine
+            server.scripts["reveal 1 1"] = lose
             config = CollectConfig(use_hints=False, max_steps=5)
-            policies = [lambda *_: None, lambda *_: "reveal 1 1", obey]
+            policies = [lambda *_: None, lambda *_: "reveal 1 1", toy_policy]
             for policy in policies:
                 episode = await rollout_episode(client, spec, config, policy=policy)
                 assert episode.difficulty == 0.9
@@ -158,24 +166,26 @@ def test_an_episode_ends_when_it_is_given_up_lost_or_too_long() -> None:
     ]
 
 
-def test_what_is_too_long_or_a_failure_can_be_left_out() -> None:
+def test_long_and_failed_samples_can_be_filtered() -> None:
     async def run(**others: object) -> tuple[int, int]:
         server = ScriptedServer()
         async with scripted_server(server):
-            config = toy(server, use_hints=False, **others)
-            stream = PuzzleSampleStream(config, policy=obey, max_episodes=2)
-            return len(await samples_of(stream)), stream.metrics.samples_filtered
+            config = toy_config(server, use_hints=False, **others)
+            stream = PuzzleSampleStream(config, policy=toy_policy, max_episodes=2)
+            return len(await collect_samples(stream)), stream.metrics.samples_filtered
 
     assert asyncio.run(run(max_length=20)) == (0, 6)
     assert asyncio.run(run(max_steps=2, keep_failures=False)) == (0, 4)
     assert asyncio.run(run(max_steps=2)) == (4, 0)
 
 
-def test_a_stream_goes_on_after_a_pause_and_starts_again_after_a_reset() -> None:
+def test_stream_resumes_after_a_pause_and_restarts_after_reset() -> None:
     async def run() -> tuple[list[str | None], list[str | None], list[str | None], StreamState]:
         server = ScriptedServer(goal=1)
         async with scripted_server(server):
-            stream = PuzzleSampleStream(toy(server, use_hints=False), policy=obey, max_episodes=5)
+            stream = PuzzleSampleStream(
+                toy_config(server, use_hints=False), policy=toy_policy, max_episodes=5
+            )
             first = []
             async with stream:
                 async for sample in stream:
@@ -183,10 +193,10 @@ def test_a_stream_goes_on_after_a_pause_and_starts_again_after_a_reset() -> None
                     if len(first) == 2:
                         break
             paused = stream.state
-            rest = [sample.info.episode_id for sample in await samples_of(stream)]
+            rest = [sample.info.episode_id for sample in await collect_samples(stream)]
             await stream.reset()
             assert (stream.metrics.samples_produced, stream.state) == (0, StreamState.IDLE)
-            again = [sample.info.episode_id for sample in await samples_of(stream)]
+            again = [sample.info.episode_id for sample in await collect_samples(stream)]
             return first, rest, again, paused
 
     first, rest, again, paused = asyncio.run(run())
@@ -196,9 +206,7 @@ def test_a_stream_goes_on_after_a_pause_and_starts_again_after_a_reset() -> None
 
 @pytest.mark.parametrize("between", ["nothing", "close"])
 @pytest.mark.parametrize("kind", ["server, in order", "server, as they end", "mock"])
-def test_a_loop_left_in_mid_episode_loses_nothing_and_counts_what_it_handed_out(
-    kind: str, between: str
-) -> None:
+def test_leaving_the_loop_mid_episode_loses_no_samples(kind: str, between: str) -> None:
     async def run() -> tuple[list[str], list[str], list[int]]:
         server = ScriptedServer(goal=4)
         async with scripted_server(server):
@@ -207,40 +215,42 @@ def test_a_loop_left_in_mid_episode_loses_nothing_and_counts_what_it_handed_out(
                 stream = MockGymStream(num_episodes=5, steps_per_episode=4)
             else:
                 pool = ConnectionPoolConfig(connections=3, ordered=kind == "server, in order")
-                config = toy(server, use_hints=False, pool=pool)
-                stream = PuzzleSampleStream(config, policy=obey, max_episodes=5)
+                config = toy_config(server, use_hints=False, pool=pool)
+                stream = PuzzleSampleStream(config, policy=toy_policy, max_episodes=5)
             found: list[str] = []
             counts = []
             async with stream:
-                for most in (2, 3, 5, 1, 99):
+                for count in (2, 3, 5, 1, 99):
                     taken = 0
                     async for sample in stream:
                         found.append(sample.sample_id)
                         taken += 1
-                        if taken == most:
+                        if taken == count:
                             break
                     counts.append(stream.metrics.samples_produced - len(found))
                     if between == "close":
                         await stream.close()
             await stream.reset()
-            whole = [sample.sample_id for sample in await samples_of(stream)]
-            return found, whole, counts
+            all_ids = [sample.sample_id for sample in await collect_samples(stream)]
+            return found, all_ids, counts
 
-    found, whole, counts = asyncio.run(run())
-    assert len(whole) == 20 and counts == [0] * 5
-    assert sorted(found) == sorted(whole)
-    assert kind == "server, as they end" or found == whole
+    found, all_ids, counts = asyncio.run(run())
+    assert len(all_ids) == 20 and counts == [0] * 5
+    assert sorted(found) == sorted(all_ids)
+    assert kind == "server, as they end" or found == all_ids
 
 
-def test_a_loop_that_is_canceled_goes_on_where_it_was() -> None:
-    async def slowly(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
+def test_canceled_loop_resumes_without_losing_samples() -> None:
+    async def slow_policy(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
         await asyncio.sleep(0.02)
-        return obey(observation, hint)
+        return toy_policy(observation, hint)
 
     async def run() -> tuple[list[str], list[str]]:
         server = ScriptedServer()
         async with scripted_server(server):
-            stream = PuzzleSampleStream(toy(server, use_hints=False), policy=slowly, max_episodes=4)
+            stream = PuzzleSampleStream(
+                toy_config(server, use_hints=False), policy=slow_policy, max_episodes=4
+            )
             found: list[str] = []
             async with stream:
                 while stream.state is not StreamState.EXHAUSTED:
@@ -251,37 +261,39 @@ def test_a_loop_that_is_canceled_goes_on_where_it_was() -> None:
                     except TimeoutError:
                         assert stream.state is StreamState.PAUSED
             await stream.reset()
-            return found, [sample.sample_id for sample in await samples_of(stream)]
+            return found, [sample.sample_id for sample in await collect_samples(stream)]
 
-    found, whole = asyncio.run(run())
-    assert found == whole and len(whole) == 12
+    found, all_ids = asyncio.run(run())
+    assert found == all_ids and len(all_ids) == 12
 
 
-def test_a_policy_slower_than_the_servers_connections_is_asked_once_for_each_move() -> None:
-    """The server ends a connection at 300 seconds; here at a fifth of one, and an episode takes a third."""
-    asked: list[tuple[int, int]] = []
+def test_slow_policy_is_called_once_per_move_despite_reconnects() -> None:
+    """The server closes connections after 0.2 seconds, and an episode takes 0.36 seconds."""
+    calls: list[tuple[int, int]] = []
 
-    async def think(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
-        asked.append((observation.seed, observation.moves))
+    async def slow_policy(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
+        calls.append((observation.seed, observation.moves))
         await asyncio.sleep(0.06)
-        return obey(observation, hint)
+        return toy_policy(observation, hint)
 
-    async def run(longest: float) -> tuple[list[Sample], int]:
-        server = ScriptedServer(goal=6, longest=longest)
+    async def run(max_age: float) -> tuple[list[Sample], int]:
+        server = ScriptedServer(goal=6, max_connection_age=max_age)
         async with scripted_server(server):
-            config = toy(server, use_hints=False, pool=ConnectionPoolConfig(connections=1, ordered=True))
-            stream = PuzzleSampleStream(config, policy=think, max_episodes=2)
-            return await samples_of(stream), stream.metrics.episodes_replayed
+            config = toy_config(
+                server, use_hints=False, pool=ConnectionPoolConfig(connections=1, ordered=True)
+            )
+            stream = PuzzleSampleStream(config, policy=slow_policy, max_episodes=2)
+            return await collect_samples(stream), stream.metrics.episodes_replayed
 
-    calm, _ = asyncio.run(run(60.0))
-    once, asked[:] = list(asked), []
-    rough, replayed = asyncio.run(run(0.2))
-    assert rough == calm and len(rough) == 12
-    assert asked == once == [(episode_seed(4, n), move) for n in (0, 1) for move in range(6)]
+    expected, _ = asyncio.run(run(60.0))
+    expected_calls, calls[:] = list(calls), []
+    samples, replayed = asyncio.run(run(0.2))
+    assert samples == expected and len(samples) == 12
+    assert calls == expected_calls == [(episode_seed(4, n), move) for n in (0, 1) for move in range(6)]
     assert replayed >= 2
 
 
-def test_a_silent_server_ends_the_stream_at_the_deadline_in_words() -> None:
+def test_silent_server_raises_error_at_the_deadline() -> None:
     async def silence(session: Session) -> None:
         await asyncio.sleep(60)
 
@@ -290,48 +302,48 @@ def test_a_silent_server_ends_the_stream_at_the_deadline_in_words() -> None:
         server.always[f"toy easy {episode_seed(4, 0)}"] = silence
         async with scripted_server(server):
             client = PuzzleClientConfig(host="127.0.0.1", port=server.port, read_timeout=0.2, deadline=0.35)
-            config = toy(server, use_hints=False, client=client)
-            stream = PuzzleSampleStream(config, policy=obey, max_episodes=3)
+            config = toy_config(server, use_hints=False, client=client)
+            stream = PuzzleSampleStream(config, policy=toy_policy, max_episodes=3)
             with pytest.raises(PuzzleServerUnavailableError, match="did not answer"):
-                await asyncio.wait_for(samples_of(stream), 5)
+                await asyncio.wait_for(collect_samples(stream), 5)
             return stream.state
 
     assert asyncio.run(run()) is StreamState.ERROR
 
 
-def test_a_stream_that_is_closed_lets_go_of_whoever_waits_for_it() -> None:
-    async def never(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
+def test_closing_the_stream_ends_waiting_readers() -> None:
+    async def blocking_policy(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
         await asyncio.sleep(60)
         return None
 
     async def run() -> tuple[list[Sample], StreamState]:
         server = ScriptedServer()
         async with scripted_server(server):
-            stream = PuzzleSampleStream(toy(server, use_hints=False), policy=never)
+            stream = PuzzleSampleStream(toy_config(server, use_hints=False), policy=blocking_policy)
 
             async def read() -> list[Sample]:
                 return [sample async for sample in stream]
 
-            reading = asyncio.create_task(read())
+            reader = asyncio.create_task(read())
             await asyncio.sleep(0.1)
             await stream.close()
-            return await asyncio.wait_for(reading, 5), stream.state
+            return await asyncio.wait_for(reader, 5), stream.state
 
     assert asyncio.run(run()) == ([], StreamState.PAUSED)
 
 
-def test_a_tokenizer_is_a_function_or_has_an_encode() -> None:
+def test_tokenizer_may_be_a_function_or_have_an_encode_method() -> None:
     async def run(tokenizer: object) -> tuple[int, ...]:
-        return (await samples_of(MockGymStream(tokenizer, num_episodes=1)))[0].input_ids
+        return (await collect_samples(MockGymStream(tokenizer, num_episodes=1)))[0].input_ids
 
-    plain = asyncio.run(run(lambda text: [ord(letter) for letter in text]))
-    assert plain[:7] == tuple(map(ord, "Puzzle:"))
-    assert asyncio.run(run(ByteTokenizer())) == asyncio.run(run(None)) == tuple(n + 2 for n in plain)
+    code_points = asyncio.run(run(lambda text: [ord(letter) for letter in text]))
+    assert code_points[:7] == tuple(map(ord, "Puzzle:"))
+    assert asyncio.run(run(ByteTokenizer())) == asyncio.run(run(None)) == tuple(n + 2 for n in code_points)
     with pytest.raises(TypeError, match="must be a function or have an encode method"):
         MockGymStream(7)
 
 
-def test_settings_that_cannot_be_played_are_refused_in_words() -> None:
+def test_invalid_collect_settings_raise_error() -> None:
     with pytest.raises(ValueError, match="'einstein' cannot be converted to commands; pass a policy"):
         PuzzleSampleStream(CollectConfig(games=("einstein",)))
     with pytest.raises(ValueError, match="use_hints=False needs a policy"):
@@ -343,9 +355,9 @@ def test_settings_that_cannot_be_played_are_refused_in_words() -> None:
     assert CollectConfig(games=("Killer Sudoku",)).games == ("killer",)
 
 
-def test_the_mock_is_deterministic_and_each_of_its_moves_is_right_but_a_failures_last() -> None:
+def test_mock_stream_is_deterministic_and_only_the_last_move_of_a_failure_is_wrong() -> None:
     def run(**settings: object) -> list[StreamSample]:
-        return asyncio.run(samples_of(MockGymStream(num_episodes=20, steps_per_episode=4, **settings)))
+        return asyncio.run(collect_samples(MockGymStream(num_episodes=20, steps_per_episode=4, **settings)))
 
     samples = run()
     assert samples == run() and samples != run(seed=1)
@@ -353,26 +365,26 @@ def test_the_mock_is_deterministic_and_each_of_its_moves_is_right_but_a_failures
     assert {sample.success for sample in samples} == {True, False}
     for sample in samples:
         assert sample.step_index is not None and sample.difficulty is not None
-        *_, board, move = text_of(sample).rpartition("\nMove: ")
-        grid = [line.split() for line in text_of(sample).splitlines()[1:5]]
+        *_, board, move = decode(sample).rpartition("\nMove: ")
+        grid = [line.split() for line in decode(sample).splitlines()[1:5]]
         row, column, number = map(int, move.split()[1:])
-        clash = str(number) in grid[row - 1] or str(number) in [line[column - 1] for line in grid]
+        conflict = str(number) in grid[row - 1] or str(number) in [line[column - 1] for line in grid]
         assert grid[row - 1][column - 1] == "."
-        assert board.strip() == "Move:" and not (sample.success and clash)
+        assert board.strip() == "Move:" and not (sample.success and conflict)
         assert sample.reward == (0.0 if sample.step_index < 3 else 1.0 if sample.success else -0.1)
     assert {sample.success for sample in run(success_rate=0.0)} == {False}
     assert all(0.4 <= sample.difficulty <= 0.5 for sample in run(difficulty_range=(0.4, 0.5)))
 
 
-def test_the_mock_has_the_interface_of_the_real_stream() -> None:
+def test_mock_stream_has_the_interface_of_the_real_stream() -> None:
     async def run() -> None:
         stream = MockGymStream(num_episodes=2, steps_per_episode=1)
         assert isinstance(stream, AsyncSampleStream)
-        first = await samples_of(stream)
+        first = await collect_samples(stream)
         assert stream.state is StreamState.EXHAUSTED and stream.metrics.episodes_completed == 2
-        assert await samples_of(stream) == []
+        assert await collect_samples(stream) == []
         await stream.reset()
-        assert await samples_of(stream) == first
+        assert await collect_samples(stream) == first
 
     asyncio.run(run())
     with pytest.raises(ValueError, match="steps_per_episode must be between 1 and 16, got 0"):
@@ -385,7 +397,7 @@ def server() -> Iterator[RealServer]:
         yield running
 
 
-def test_the_real_servers_puzzles_are_the_same_on_one_connection_and_on_four(server: RealServer) -> None:
+def test_real_server_samples_do_not_depend_on_the_number_of_connections(server: RealServer) -> None:
     async def run(connections: int) -> list[Sample]:
         config = CollectConfig(
             client=PuzzleClientConfig(host="127.0.0.1", port=server.port),
@@ -393,31 +405,31 @@ def test_the_real_servers_puzzles_are_the_same_on_one_connection_and_on_four(ser
             difficulties=("easy", "medium"),
             pool=ConnectionPoolConfig(connections=connections, ordered=True),
         )
-        return await samples_of(PuzzleSampleStream(config, max_episodes=12))
+        return await collect_samples(PuzzleSampleStream(config, max_episodes=12))
 
     one, four = asyncio.run(run(1)), asyncio.run(run(4))
     assert one == four
     assert all(sample.info.success for sample in one)
     assert {sample.info.difficulty for sample in one} == {0.3, 0.6}
     assert {str(sample.info.episode_id).split("_")[0] for sample in one} == {"binary", "lights", "tents"}
-    first = text_of(one[0])
+    first = decode(one[0])
     assert first.startswith("Puzzle: binary (easy)\n  |1|2|") and first.rpartition("Move: ")[2].startswith(
         "place "
     )
 
 
-def test_logic_grid_gives_its_first_hint_and_a_failure(server: RealServer) -> None:
+def test_logic_grid_yields_one_failed_sample(server: RealServer) -> None:
     async def run() -> list[Sample]:
         config = CollectConfig(
             client=PuzzleClientConfig(host="127.0.0.1", port=server.port), games=("logic",)
         )
-        return await samples_of(PuzzleSampleStream(config, max_episodes=1))
+        return await collect_samples(PuzzleSampleStream(config, max_episodes=1))
 
     (sample,) = asyncio.run(run())
-    assert sample.info.success is False and "connect person" in text_of(sample)
+    assert sample.info.success is False and "connect person" in decode(sample)
 
 
-def test_the_prompt_is_the_games_picture() -> None:
+def test_move_prompt_contains_the_board() -> None:
     observation = PuzzleObservation(game="Toy", difficulty="hard", seed=1, grid_display="a  \nb\n")
     assert move_prompt("toy", observation) == "Puzzle: toy (hard)\na\nb\nMove: "
     assert episode_samples.__doc__

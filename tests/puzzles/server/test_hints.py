@@ -1,4 +1,4 @@
-"""Hint texts become the commands that the server takes, for every game."""
+"""Conversion of hints to commands for every game."""
 
 import pytest
 
@@ -47,7 +47,7 @@ MORE = [
 ]
 
 
-def test_there_is_a_case_for_each_of_the_22_games() -> None:
+def test_all_22_games_have_a_case() -> None:
     assert set(CASES) == set(PuzzleGame)
     assert len(PuzzleGame) == 22
 
@@ -83,7 +83,7 @@ def test_games_are_found_under_common_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "sudoku\nquit", "sudoku;", "a" * 41])
-def test_name_of_another_command_is_rejected(name: str) -> None:
+def test_invalid_game_name_raises_error(name: str) -> None:
     with pytest.raises(UnknownGameNameError, match="is not a valid name of a game"):
         game_id(name)
 

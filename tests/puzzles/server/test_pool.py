@@ -1,4 +1,4 @@
-"""The pool: every episode once, whatever happens to the connections; nothing is left behind."""
+"""The connection pool: each episode is returned once despite lost connections, and nothing leaks."""
 
 import asyncio
 import itertools
@@ -33,8 +33,8 @@ def client(port: int, **others: object) -> PuzzleClientConfig:
     return PuzzleClientConfig(**{"host": "127.0.0.1", "port": port} | quick | others)
 
 
-async def seed_seen(connected: PuzzleClient, spec: EpisodeSpec) -> int:
-    """The shortest of episodes: what the server says the seed is, after a hint."""
+async def play_hint(connected: PuzzleClient, spec: EpisodeSpec) -> int:
+    """Run a minimal episode: start a puzzle, request a hint, and return the seed of the observation."""
     observation = await connected.start_puzzle("toy", spec.difficulty, spec.seed)
     await connected.get_hint()
     return observation.seed
@@ -43,14 +43,14 @@ async def seed_seen(connected: PuzzleClient, spec: EpisodeSpec) -> int:
 async def collect(
     pool: PuzzlePool, specs: Iterator[EpisodeSpec] | list[EpisodeSpec]
 ) -> list[tuple[int, int]]:
-    return [(spec.index, seed) async for spec, seed in pool.episodes(specs, seed_seen)]
+    return [(spec.index, seed) async for spec, seed in pool.episodes(specs, play_hint)]
 
 
 def specs(count: int) -> list[EpisodeSpec]:
     return list(episode_specs(["toy"], [EASY], 11, end=count))
 
 
-def test_an_episodes_seed_depends_on_the_base_seed_and_its_number_alone() -> None:
+def test_episode_seed_depends_only_on_base_seed_and_index() -> None:
     ten = list(episode_specs(["sudoku", "Lights Out"], ["easy", "hard"], 3, end=10))
     assert ten[4:] == list(
         itertools.islice(episode_specs(["sudoku", "lights"], ["easy", "hard"], 3, first=4), 6)
@@ -62,12 +62,12 @@ def test_an_episodes_seed_depends_on_the_base_seed_and_its_number_alone() -> Non
     assert ten[0].episode_id == f"sudoku_easy_{episode_seed(3, 0)}_0"
 
 
-def test_seeds_stay_what_they_are_from_version_to_version() -> None:
+def test_episode_seeds_are_stable_across_versions() -> None:
     assert [episode_seed(0, 0), episode_seed(0, 1), episode_seed(42, 7)] == [342265601, 557668587, 1924415248]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_every_episode_arrives_once_with_its_seed(ordered: bool) -> None:
+def test_every_episode_is_returned_once_with_its_seed(ordered: bool) -> None:
     async def run() -> list[tuple[int, int]]:
         server = ScriptedServer()
         config = ConnectionPoolConfig(connections=5, queue_size=7, ordered=ordered)
@@ -75,11 +75,11 @@ def test_every_episode_arrives_once_with_its_seed(ordered: bool) -> None:
             return await collect(pool, specs(40))
 
     found = asyncio.run(run())
-    wanted = [(spec.index, spec.seed) for spec in specs(40)]
-    assert (found if ordered else sorted(found)) == wanted
+    expected = [(spec.index, spec.seed) for spec in specs(40)]
+    assert (found if ordered else sorted(found)) == expected
 
 
-def test_order_is_kept_although_the_first_episode_is_the_slowest() -> None:
+def test_ordered_pool_waits_for_the_slowest_episode() -> None:
     async def play(connected: PuzzleClient, spec: EpisodeSpec) -> int:
         await asyncio.sleep(0.05 if spec.index == 0 else 0)
         return spec.index
@@ -94,29 +94,29 @@ def test_order_is_kept_although_the_first_episode_is_the_slowest() -> None:
     assert asyncio.run(run(False))[0] == 1
 
 
-def test_no_more_episodes_are_begun_than_the_queue_holds() -> None:
-    begun = []
+def test_started_episodes_are_limited_by_queue_size() -> None:
+    started = []
 
     async def play(connected: PuzzleClient, spec: EpisodeSpec) -> None:
-        begun.append(spec.index)
+        started.append(spec.index)
 
     async def run() -> None:
         config = ConnectionPoolConfig(connections=3, queue_size=4, ordered=True)
         async with PuzzlePool(config=config) as pool:
-            taking = pool.episodes(episode_specs(["toy"], [EASY], 0), play)
-            await anext(taking)
+            episodes = pool.episodes(episode_specs(["toy"], [EASY], 0), play)
+            await anext(episodes)
             await asyncio.sleep(0.02)
-            assert len(begun) == 5
+            assert len(started) == 5
             for _ in range(3):
-                await anext(taking)
+                await anext(episodes)
             await asyncio.sleep(0.02)
-            assert len(begun) == 8
-            await taking.aclose()
+            assert len(started) == 8
+            await episodes.aclose()
 
     asyncio.run(run())
 
 
-def test_a_dropped_episode_is_played_again_with_its_seed() -> None:
+def test_dropped_episode_is_replayed_with_its_seed() -> None:
     async def drop(session: Session) -> None:
         session.writer.transport.abort()
 
@@ -136,7 +136,7 @@ def test_a_dropped_episode_is_played_again_with_its_seed() -> None:
     assert replayed == 1
 
 
-def test_an_episode_that_is_always_dropped_ends_the_run_in_words() -> None:
+def test_episode_that_is_always_dropped_raises_error() -> None:
     async def drop(session: Session) -> None:
         session.writer.transport.abort()
 
@@ -154,15 +154,15 @@ def test_an_episode_that_is_always_dropped_ends_the_run_in_words() -> None:
     asyncio.run(run())
 
 
-def test_whoever_waits_for_an_episode_is_let_go_when_the_pool_is_closed() -> None:
-    async def forever(connected: PuzzleClient, spec: EpisodeSpec) -> None:
+def test_closing_the_pool_ends_waiting_consumers() -> None:
+    async def block(connected: PuzzleClient, spec: EpisodeSpec) -> None:
         await asyncio.sleep(60)
 
     async def run() -> list[tuple[EpisodeSpec, None]]:
         async with PuzzlePool(config=ConnectionPoolConfig(connections=2)) as pool:
 
             async def take() -> list[tuple[EpisodeSpec, None]]:
-                return [entry async for entry in pool.episodes(specs(9), forever)]
+                return [entry async for entry in pool.episodes(specs(9), block)]
 
             waiting = asyncio.create_task(take())
             await asyncio.sleep(0.02)
@@ -172,7 +172,7 @@ def test_whoever_waits_for_an_episode_is_let_go_when_the_pool_is_closed() -> Non
     assert asyncio.run(run()) == []
 
 
-def test_connections_are_made_anew_before_the_server_ends_them() -> None:
+def test_old_connections_are_recycled() -> None:
     async def run() -> tuple[int, int, int]:
         server = ScriptedServer()
         config = ConnectionPoolConfig(connections=1, max_connection_age=1e-6)
@@ -183,7 +183,7 @@ def test_connections_are_made_anew_before_the_server_ends_them() -> None:
     assert asyncio.run(run()) == (5, 4, 5)
 
 
-def test_an_error_of_the_play_itself_is_raised_and_not_tried_again() -> None:
+def test_error_of_the_rollout_function_is_raised_without_retry() -> None:
     async def run() -> int:
         server = ScriptedServer()
 
@@ -199,25 +199,25 @@ def test_an_error_of_the_play_itself_is_raised_and_not_tried_again() -> None:
     assert asyncio.run(run()) == 0
 
 
-@pytest.mark.parametrize("how", ["break", "cancel", "error"])
-def test_nothing_is_left_running_when_a_run_is_left(how: str) -> None:
-    complaints: list[dict] = []
+@pytest.mark.parametrize("exit_by", ["break", "cancel", "error"])
+def test_no_tasks_or_connections_remain_after_leaving_a_run(exit_by: str) -> None:
+    errors: list[dict] = []
 
     async def run() -> set[str]:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
         server = ScriptedServer()
         async with scripted_server(server):
-            outside = asyncio.all_tasks()
+            other_tasks = asyncio.all_tasks()
 
             async def take() -> None:
                 async with PuzzlePool(client(server.port), ConnectionPoolConfig(connections=8)) as pool:
-                    async for spec, _ in pool.episodes(episode_specs(["toy"], [EASY], 0), seed_seen):
+                    async for spec, _ in pool.episodes(episode_specs(["toy"], [EASY], 0), play_hint):
                         if spec.index < 5:
                             continue
-                        if how == "break":
+                        if exit_by == "break":
                             break
-                        if how == "error":
-                            raise KeyError("of the user")
+                        if exit_by == "error":
+                            raise KeyError("raised by the user")
                         await asyncio.sleep(60)
 
             task = asyncio.create_task(take())
@@ -225,28 +225,28 @@ def test_nothing_is_left_running_when_a_run_is_left(how: str) -> None:
             task.cancel()
             result = (await asyncio.gather(task, return_exceptions=True))[0]
             assert isinstance(
-                result, {"break": type(None), "cancel": asyncio.CancelledError}.get(how, KeyError)
+                result, {"break": type(None), "cancel": asyncio.CancelledError}.get(exit_by, KeyError)
             )
             for _ in range(50):
                 await asyncio.sleep(0.002)
                 if all(session.reader.at_eof() or session.reader.exception() for session in server.sessions):
                     break
             assert all(session.reader.at_eof() or session.reader.exception() for session in server.sessions)
-            ours = asyncio.all_tasks() - outside - {task}
-            return {str(left) for left in ours if "ScriptedServer" not in str(left)}
+            remaining = asyncio.all_tasks() - other_tasks - {task}
+            return {str(other) for other in remaining if "ScriptedServer" not in str(other)}
 
     assert asyncio.run(run()) == set()
-    assert complaints == []
+    assert errors == []
 
 
-def test_two_runs_of_one_pool_at_once_are_refused() -> None:
+def test_concurrent_runs_of_one_pool_raise_error() -> None:
     async def run() -> None:
         server = ScriptedServer()
         async with scripted_server(server), PuzzlePool(client(server.port)) as pool:
-            first = pool.episodes(specs(9), seed_seen)
+            first = pool.episodes(specs(9), play_hint)
             await anext(first)
             with pytest.raises(RuntimeError, match="is already running episodes"):
-                await anext(pool.episodes(specs(9), seed_seen))
+                await anext(pool.episodes(specs(9), play_hint))
             await first.aclose()
             assert len(await collect(pool, specs(3))) == 3
 
@@ -266,7 +266,7 @@ def server() -> Iterator[RealServer]:
         yield running
 
 
-def test_kills_and_cuts_of_the_real_server_change_no_episode(server: RealServer) -> None:
+def test_episodes_are_unchanged_by_server_restarts_and_dropped_connections(server: RealServer) -> None:
     async def run(port: int, kills: tuple[int, ...]) -> tuple[list[PuzzleEpisode], PuzzlePool]:
         config = ConnectionPoolConfig(connections=4, ordered=True)
         found = []
@@ -279,13 +279,13 @@ def test_kills_and_cuts_of_the_real_server_change_no_episode(server: RealServer)
                     await asyncio.to_thread(server.start)
         return found, pool
 
-    async def disturbed() -> tuple[list[PuzzleEpisode], int, int]:
+    async def run_with_faults() -> tuple[list[PuzzleEpisode], int, int]:
         async with CuttingProxy(server.port, cuts=5, every=20_000, seed=1) as proxy:
             found, pool = await run(proxy.port, (8, 17))
             return found, proxy.cut, pool.episodes_replayed
 
-    calm, _ = asyncio.run(run(server.port, ()))
-    rough, cuts, replayed = asyncio.run(disturbed())
-    assert len(calm) == 30 and all(episode.success for episode in calm)
-    assert rough == calm
+    expected, _ = asyncio.run(run(server.port, ()))
+    episodes, cuts, replayed = asyncio.run(run_with_faults())
+    assert len(expected) == 30 and all(episode.success for episode in expected)
+    assert episodes == expected
     assert cuts == 5 and replayed >= 3

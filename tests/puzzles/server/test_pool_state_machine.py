@@ -1,4 +1,4 @@
-"""The pool on a network that does whatever it likes, against the episodes of one that does nothing of it."""
+"""Stateful test of the pool on a simulated network with faults."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ SPECS = list(episode_specs(["sudoku"], ["easy"], 3, end=10))
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Knows what was taken, and what each episode is where nothing goes wrong."""
+    """Compares the episodes of the pool with those on a network without faults."""
 
     @initialize(
         connections=st.integers(1, 4),
@@ -48,90 +48,90 @@ class PoolMachine(RuleBasedStateMachine):
     def begin(self, connections: int, queue: int, ordered: bool, recycle: float, split: bool) -> None:
         self.stack = contextlib.ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        self.server = ScriptedServer(longest=300.0, split=split)
+        self.server = ScriptedServer(max_connection_age=300.0, split=split)
         self.loop = self.stack.enter_context(network.simulated(World(0, folder), self.server.serve, faults=0))
         self.config = ConnectionPoolConfig(
             connections=connections, queue_size=queue, ordered=ordered, max_connection_age=recycle
         )
-        self.taken: list[int] = []
-        self.begun = 0
+        self.received: list[int] = []
+        self.started = 0
         self._open()
 
     def _open(self) -> None:
         self.pool = PuzzlePool(PATIENT, self.config)
-        left = [spec for spec in SPECS if spec.index not in self.taken]
-        self.begun = len(self.taken)
-        self.playing: AsyncGenerator[Any, None] = self.pool.episodes(left, self._play)
+        remaining = [spec for spec in SPECS if spec.index not in self.received]
+        self.started = len(self.received)
+        self.episodes: AsyncGenerator[Any, None] = self.pool.episodes(remaining, self._play)
 
     async def _play(self, client: Any, spec: Any) -> Any:
-        self.begun += 1
+        self.started += 1
         return await rollout_episode(client, spec)
 
     def teardown(self) -> None:
         if hasattr(self, "stack"):
-            self.is_closed_and_goes_on()
+            self.close_and_resume()
             self.loop.check_nothing_is_left()
             self.stack.close()
 
     @rule(count=st.integers(1, 4))
-    def takes_episodes(self, count: int) -> None:
+    def take_episodes(self, count: int) -> None:
         for _ in range(count):
             try:
-                spec, episode = self.loop.run_until_complete(anext(self.playing))
+                spec, episode = self.loop.run_until_complete(anext(self.episodes))
             except StopAsyncIteration:
-                assert sorted(self.taken) == list(range(len(SPECS))), "the pool ends before its episodes"
+                assert sorted(self.received) == list(range(len(SPECS))), "the pool ended before its episodes"
                 return
             except PuzzleServerUnavailableError:
-                self._open()  # it said that it gives up; whoever goes on loses nothing
+                self._open()  # the pool gave up; a new one loses no episode
                 continue
-            assert spec.index not in self.taken, f"episode {spec.index} comes twice"
+            assert spec.index not in self.received, f"episode {spec.index} was returned twice"
             assert episode == calm_episodes()[spec.index]
-            self.taken.append(spec.index)
+            self.received.append(spec.index)
 
     @rule(seconds=st.sampled_from([0.003, 0.02, 1.0]))
-    def plays_ahead(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     @rule()
-    def is_closed_and_goes_on(self) -> None:
-        self.loop.run_until_complete(self.playing.aclose())
+    def close_and_resume(self) -> None:
+        self.loop.run_until_complete(self.episodes.aclose())
         self.loop.run_until_complete(self.pool.close())
         assert not self.loop.connections
         self._open()
 
-    @rule(everyone=st.booleans())
-    def loses_connections(self, everyone: bool) -> None:
-        for end in self.loop.connections[: None if everyone else 1]:
+    @rule(all_connections=st.booleans())
+    def lose_connections(self, all_connections: bool) -> None:
+        for end in self.loop.connections[: None if all_connections else 1]:
             end.cut()
 
     @rule()
-    def has_a_half_open_connection(self) -> None:
+    def half_open_connection(self) -> None:
         for end in self.loop.connections[:1]:
             end.deafen()
 
     @rule(count=st.integers(1, 5))
-    def is_refused(self, count: int) -> None:
+    def refuse_connections(self, count: int) -> None:
         self.loop.refusals += count
 
     @rule(count=st.integers(1, 3))
-    def finds_the_server_full(self, count: int) -> None:
+    def fill_server(self, count: int) -> None:
         self.server.full += count
 
     @rule(seconds=st.sampled_from([1.0, 29.0, 200.0, 3600.0]))
-    def sleeps_with_the_machine(self, seconds: float) -> None:
+    def jump_clock(self, seconds: float) -> None:
         self.loop.jump(seconds)
 
     @precondition(lambda self: hasattr(self, "loop"))
     @invariant()
-    def never_has_more_than_it_may(self) -> None:
+    def limits_are_respected(self) -> None:
         assert len(self.loop.connections) <= self.config.connections
-        # Those that were taken have made room for as many more.
-        assert self.begun - len(self.taken) <= self.config.queue_size
+        # Each received episode frees one slot of the queue.
+        assert self.started - len(self.received) <= self.config.queue_size
         if self.config.ordered:
-            assert self.taken == list(range(len(self.taken)))
+            assert self.received == list(range(len(self.received)))
 
 
-def test_a_pool_keeps_its_promises_on_any_network() -> None:
+def test_pool_invariants_hold_with_network_faults() -> None:
     run_state_machine_as_test(
         PoolMachine, settings=settings(max_examples=40, stateful_step_count=15, deadline=None)
     )

@@ -1,4 +1,4 @@
-"""The client against both of the real servers."""
+"""The client with both real servers."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
         yield running
 
 
-def test_the_real_server_plays_the_seeds_example(server: RealServer) -> None:
+def test_real_server_runs_the_example_game(server: RealServer) -> None:
     async def run() -> None:
         async with PuzzleClient(settings(server.port)) as client:
             observation = await client.start_puzzle(PuzzleGame.SUDOKU, PuzzleDifficulty.EASY, seed=42)
@@ -36,8 +36,8 @@ def test_the_real_server_plays_the_seeds_example(server: RealServer) -> None:
             assert hint.success and hint.command is not None and hint.message.startswith("Try placing")
             assert (await client.show_state()).moves == 0
             assert (await client.send_action(hint.command)).success
-            refused = await client.send_action("place 1 1 99")
-            assert not refused.success and refused.state is not None and refused.state.grid_display
+            rejected = await client.send_action("place 1 1 99")
+            assert not rejected.success and rejected.state is not None and rejected.state.grid_display
             stats = await client.get_stats()
             assert (stats.game, stats.hints_used, stats.seed) == ("Sudoku", 1, 42)
             assert (await client.reset_puzzle()).grid == observation.grid
@@ -50,10 +50,10 @@ def test_the_real_server_plays_the_seeds_example(server: RealServer) -> None:
 
 
 QUICK = ("binary", "lights", "mastermind", "slither", "bridges", "shikaku", "tents", "sokoban", "knapsack")
-"""Games that are made and solved within some tens of milliseconds; the benchmark plays all."""
+"""Games that are generated and solved within some tens of milliseconds; the benchmark covers all games."""
 
 
-def test_the_real_servers_hints_solve_its_puzzles(server: RealServer) -> None:
+def test_hints_of_the_real_server_solve_its_puzzles(server: RealServer) -> None:
     async def run() -> dict[str, bool]:
         solved = {}
         async with PuzzleClient(settings(server.port)) as client:
@@ -70,7 +70,7 @@ def test_the_real_servers_hints_solve_its_puzzles(server: RealServer) -> None:
     assert asyncio.run(run()) == dict.fromkeys(QUICK, True)
 
 
-def test_logic_grid_is_read_by_its_hints_and_its_refusal_is_explained(server: RealServer) -> None:
+def test_rejected_logic_grid_move_is_explained(server: RealServer) -> None:
     async def run() -> None:
         async with PuzzleClient(settings(server.port)) as client:
             await client.start_puzzle(PuzzleGame.LOGIC_GRID, "easy", 42)
@@ -83,27 +83,27 @@ def test_logic_grid_is_read_by_its_hints_and_its_refusal_is_explained(server: Re
     asyncio.run(run())
 
 
-def test_the_real_servers_hundredth_connection_is_its_last(server: RealServer) -> None:
+def test_real_server_accepts_at_most_100_connections(server: RealServer) -> None:
     async def run() -> None:
         clients = [PuzzleClient(settings(server.port)) for _ in range(100)]
         for client in clients:
             await client.connect()
         with pytest.raises(PuzzleServerUnavailableError, match="is full: Server is at maximum capacity"):
             await PuzzleClient(settings(server.port, max_retries=1)).connect()
-        async with contextlib.AsyncExitStack() as leaving:
+        async with contextlib.AsyncExitStack() as stack:
             late = PuzzleClient(settings(server.port, max_retries=200))
-            leaving.push_async_callback(late.disconnect)
-            starting = asyncio.create_task(late.start_puzzle("lights"))
+            stack.push_async_callback(late.disconnect)
+            start_task = asyncio.create_task(late.start_puzzle("lights"))
             await asyncio.sleep(0.01)
-            assert not starting.done()
+            assert not start_task.done()
             for client in clients:
                 await client.disconnect()
-            assert (await starting).game == "Lights Out"
+            assert (await start_task).game == "Lights Out"
 
     asyncio.run(run())
 
 
-def test_a_game_that_cannot_be_taken_back_is_made_again(server: RealServer) -> None:
+def test_reset_restarts_a_game_without_undo(server: RealServer) -> None:
     async def run() -> None:
         async with PuzzleClient(settings(server.port)) as client:
             before = await client.start_puzzle("mastermind", "easy", 4)

@@ -1,4 +1,4 @@
-"""Telnet commands: told from text in any order, and whatever the packets are cut into."""
+"""Telnet parsing: commands and text in any order and split into any packets."""
 
 import itertools
 
@@ -17,7 +17,7 @@ from phalanx.puzzles.server.telnet import (
 
 
 def events(*packets: bytes) -> list[bytes | Negotiation]:
-    """All events of the packets, with texts that touch joined."""
+    """Return all events of the packets; adjacent texts are joined."""
     parser = TelnetParser()
     joined: list[bytes | Negotiation] = []
     for packet in packets:
@@ -29,29 +29,29 @@ def events(*packets: bytes) -> list[bytes | Negotiation]:
     return joined
 
 
-def test_a_command_stands_between_the_texts_around_it() -> None:
+def test_command_is_parsed_between_texts() -> None:
     assert events(b"ab\xff\xfd\x22cd") == [b"ab", Negotiation(Verb.DO, 34), b"cd"]
 
 
-def test_a_command_cut_after_each_of_its_bytes_is_put_together() -> None:
+def test_command_split_across_packets_is_parsed() -> None:
     assert events(b"a\xff", b"\xfb", b"\x22b") == [b"a", Negotiation(Verb.WILL, 34), b"b"]
 
 
-def test_the_byte_255_sent_twice_is_text() -> None:
+def test_doubled_byte_255_is_text() -> None:
     assert events(b"a\xff\xffb") == [b"a\xffb"]
     assert events(b"a\xff", b"\xffb") == [b"a\xffb"]
 
 
-def test_no_operation_leaves_nothing() -> None:
+def test_no_operation_command_produces_no_event() -> None:
     assert bytes.fromhex("fff1" * 5) == KEEPALIVE
     assert events(b"a" + KEEPALIVE + b"b") == [b"ab"]
 
 
-def test_a_subnegotiation_is_dropped_up_to_its_end_and_not_to_a_doubled_byte() -> None:
+def test_subnegotiation_with_doubled_byte_255_is_dropped() -> None:
     assert events(b"x\xff\xfa\x18\x00A\xff\xff\xf0B\xff\xf0y") == [b"xy"]
 
 
-def test_a_subnegotiation_without_an_end_is_an_error_and_not_a_wait_for_ever() -> None:
+def test_unterminated_subnegotiation_raises_error() -> None:
     with pytest.raises(ValueError, match="has not ended after 4096 bytes"):
         events(b"\xff\xfa\x18" + b"a" * 5000)
 
@@ -67,8 +67,8 @@ streams = st.lists(st.one_of(texts, negotiations, subnegotiations, others), max_
 
 @settings(deadline=None)
 @given(streams, st.lists(st.integers(0, 80), max_size=10))
-def test_the_events_do_not_depend_on_where_the_packets_are_cut(stream: bytes, cuts: list[int]) -> None:
-    places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    packets = [stream[a:b] for a, b in itertools.pairwise(places)]
+def test_events_do_not_depend_on_packet_boundaries(stream: bytes, cuts: list[int]) -> None:
+    boundaries = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    packets = [stream[a:b] for a, b in itertools.pairwise(boundaries)]
     assert events(*packets) == events(stream)
     assert events(*(bytes([byte]) for byte in stream)) == events(stream)
