@@ -161,7 +161,7 @@ def _xla(shape: _Shape, arrays: Any, asked: ExpandRequest, node: SearchNode) -> 
 _expected = functools.cache(oracle.expand)
 
 
-def check_against_oracle(
+def check_against_reference(
     kb: oracle.KnowledgeBase, config: ProofConfig, cases: list[Case], node: SearchNode
 ) -> None:
     """Successors as sequences, counts and flags of a batch, and the padding behind the successors."""
