@@ -160,7 +160,7 @@ def _xla(shape: _Shape, arrays: Any, request: ExpandRequest, node: SearchNode) -
 _expected = functools.cache(oracle.expand)
 
 
-def check_against_oracle(
+def check_against_reference(
     kb: oracle.KnowledgeBase, config: ProofConfig, cases: list[Case], node: SearchNode
 ) -> None:
     """Compare the successors, counts, flags and padding of a batch with the reference implementation."""

@@ -1,4 +1,4 @@
-"""Episodes as tokens: ARC, proofs, and an environment of one's own."""
+"""Episodes as tokens: ARC, proofs, and user environments."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 GRID = np.array([[[1, 2, -1], [3, 4, -1]], [[5, -1, -1], [-1, -1, -1]]], np.int8)
 
 
-def seen_twice() -> dict[str, np.ndarray]:
+def two_observations() -> dict[str, np.ndarray]:
     return {"working": GRID, "target": GRID[::-1], "similarity": np.array([0.25, 1.0], np.float32)}
 
 
@@ -43,13 +43,13 @@ def row(rows: StepTokens, number: int) -> np.ndarray:
 
 def test_arc_step_is_encoded_as_grids_and_action() -> None:
     tokenizer = ArcTokenizer("point")
-    rows = tokenizer.encode(seen_twice(), PointAction([3, -1], [0, 31], [2, 99]))
-    told = " ".join(tokenizer.token_name(token) for token in row(rows, 0).tolist())
-    assert told == "WORKING 1 2 ROW 3 4 ROW TARGET 5 ROW ACTION Fill 3 @0 @2 END"
+    rows = tokenizer.encode(two_observations(), PointAction([3, -1], [0, 31], [2, 99]))
+    text = " ".join(tokenizer.token_name(token) for token in row(rows, 0).tolist())
+    assert text == "WORKING 1 2 ROW 3 4 ROW TARGET 5 ROW ACTION Fill 3 @0 @2 END"
     assert (rows.observation_lengths.tolist(), rows.action_lengths.tolist()) == ([10, 10], [5, 5])
-    told = " ".join(tokenizer.token_name(token) for token in row(rows, 1).tolist())
-    assert told == "WORKING 5 ROW TARGET 1 2 ROW 3 4 ROW ACTION no operation @31 off the board END"
-    assert tokenizer.difficulty(seen_twice()).tolist() == [0.75, 0.0]
+    text = " ".join(tokenizer.token_name(token) for token in row(rows, 1).tolist())
+    assert text == "WORKING 5 ROW TARGET 1 2 ROW 3 4 ROW ACTION no operation @31 off the board END"
+    assert tokenizer.difficulty(two_observations()).tolist() == [0.75, 0.0]
     assert rows.tokens.max() < tokenizer.vocab_size
 
 
@@ -62,13 +62,13 @@ def test_arc_step_round_trip(kind: Any) -> None:
         "mask": MaskAction([3, 41], selection),
     }[kind]
     tokenizer = ArcTokenizer(kind)
-    rows = tokenizer.encode(seen_twice(), actions)
+    rows = tokenizer.encode(two_observations(), actions)
     for number in range(2):
-        seen, done = tokenizer.decode(row(rows, number))
-        large, little = [[1, 2], [3, 4]], [[5]]
-        assert seen["working"].tolist() == (large, little)[number]
-        assert seen["target"].tolist() == (little, large)[number]
-        for name, value in done.items():
+        observation, action = tokenizer.decode(row(rows, number))
+        large, small = [[1, 2], [3, 4]], [[5]]
+        assert observation["working"].tolist() == (large, small)[number]
+        assert observation["target"].tolist() == (small, large)[number]
+        for name, value in action.items():
             assert np.array_equal(value, np.asarray(getattr(actions, name))[number])
 
 
@@ -87,8 +87,8 @@ def test_proof_step_is_encoded_as_goals_options_and_choice() -> None:
     tokenizer = ProofTokenizer(num_predicates=4, num_terms=9, num_actions=2, max_steps=10)
     goals = np.array([[[1, 2, 3], [2, 3, 8], [0, 0, 0]]], np.int32)
     successors = np.array([[[[2, 3, 8], [0, 0, 0], [0, 0, 0]], [[3, 0, 0], [0, 0, 0], [0, 0, 0]]]], np.int32)
-    seen = {"goals": goals, "successors": successors, "count": np.array([2]), "depth": np.array([-1])}
-    rows = tokenizer.encode(seen, np.array([1]))
+    observation = {"goals": goals, "successors": successors, "count": np.array([2]), "depth": np.array([-1])}
+    rows = tokenizer.encode(observation, np.array([1]))
     p, t, n = 5, 9, 18
     assert rows.tokens.tolist() == [
         *[2, p + 1, t + 2, t + 3, p + 2, t + 3, t + 8],
@@ -102,7 +102,7 @@ def test_proof_step_is_encoded_as_goals_options_and_choice() -> None:
         {"goals": [(1, 2, 3), (2, 3, 8)], "successors": [[(2, 3, 8)], [(3, 0, 0)]]},
         1,
     )
-    assert np.isnan(tokenizer.difficulty(seen)).all()
+    assert np.isnan(tokenizer.difficulty(observation)).all()
 
 
 @functools.cache
@@ -128,20 +128,20 @@ def info_of(sample: Sample) -> SampleInfo:
 
 def test_arc_episodes_become_samples_step_by_step() -> None:
     tokenizer = ArcTokenizer.for_config(arc().config)
-    made = arc_samples()
-    assert len({one.sample_id for one in made}) == len(made)
-    assert list(dict.fromkeys(info_of(one).episode_id for one in made)) == [f"arc_3_{n}" for n in range(6)]
-    for one in made:
+    samples = arc_samples()
+    assert len({one.sample_id for one in samples}) == len(samples)
+    assert list(dict.fromkeys(info_of(one).episode_id for one in samples)) == [f"arc_3_{n}" for n in range(6)]
+    for one in samples:
         assert one.sample_id == f"{info_of(one).episode_id}_step{info_of(one).step_index}"
         assert 0 <= (info_of(one).step_index or 0) < (info_of(one).total_steps or 0) <= 4
-        seen, done = tokenizer.decode(one.input_ids)
-        assert seen["target"].tolist() == [[1, 2], [3, 5]]
+        observation, action = tokenizer.decode(one.input_ids)
+        assert observation["target"].tolist() == [[1, 2], [3, 5]]
         if info_of(one).step_index == 0:
-            assert seen["working"].tolist() == [[1, 2], [3, 4]]
-        assert 0 <= done["operation"] < 42
-        # Read up to ACTION, learn from there on.
-        at = one.input_ids.tolist().index(6)
-        assert one.loss_mask.tolist() == [0] * at + [1] * (one.length - at)
+            assert observation["working"].tolist() == [[1, 2], [3, 4]]
+        assert 0 <= action["operation"] < 42
+        # The loss mask starts at the ACTION token.
+        action_start = one.input_ids.tolist().index(6)
+        assert one.loss_mask.tolist() == [0] * action_start + [1] * (one.length - action_start)
         assert info_of(one).difficulty == 0.25
         assert info_of(one).episode_status is not None
         assert (info_of(one).episode_status is EpisodeStatus.SUCCESS) == info_of(one).success
@@ -153,20 +153,20 @@ def test_random_episodes_depend_only_on_the_seed() -> None:
 
 
 def solve(states: Any, count: Any, key: Any) -> tuple[PointAction, Any]:
-    """Paints the wrong cell in the second step."""
-    paints = jnp.where(count == 1, Operation.FILL_5, Operation.FILL_1)
-    place = jnp.where(count == 1, 1, 0) * jnp.ones_like(states.height)
-    return PointAction(paints * jnp.ones_like(states.height), place, place), count + 1
+    """Fill a correct cell in the first step, and the wrong cell in the second step."""
+    operation = jnp.where(count == 1, Operation.FILL_5, Operation.FILL_1)
+    position = jnp.where(count == 1, 1, 0) * jnp.ones_like(states.height)
+    return PointAction(operation * jnp.ones_like(states.height), position, position), count + 1
 
 
 def test_agent_episodes_can_be_single_samples() -> None:
     stream = EnvironmentStream(
         arc(), solve, agent_state=jnp.int32(0), episodes=4, batch_size=4, per="episode", dataset_id="solved"
     )
-    made = list(stream)
-    assert [one.sample_id for one in made] == [f"solved_0_{n}" for n in range(4)]
+    samples = list(stream)
+    assert [one.sample_id for one in samples] == [f"solved_0_{n}" for n in range(4)]
     tokenizer = ArcTokenizer.for_config(arc().config)
-    for one in made:
+    for one in samples:
         assert (info_of(one).success, info_of(one).total_steps, info_of(one).step_index) == (True, 2, None)
         assert info_of(one).episode_status is EpisodeStatus.SUCCESS
         half = one.length // 2
@@ -188,18 +188,18 @@ def test_proof_episodes_become_samples() -> None:
     config = ProofConfig(max_goals=3, max_actions=6, max_episode_steps=4)
     queries = np.array([[2, 1, 3], [2, 2, 4]], np.int32)
     environment = ProofEnvironment.create(config, program, queries, depths=np.array([2, 2], np.int32))
-    made = list(EnvironmentStream(environment, episodes=12, batch_size=8, seed=1))
+    samples = list(EnvironmentStream(environment, episodes=12, batch_size=8, seed=1))
     tokenizer = ProofTokenizer.for_environment(environment)
-    firsts = [one for one in made if info_of(one).step_index == 0]
+    firsts = [one for one in samples if info_of(one).step_index == 0]
     assert len(firsts) == 12
-    for one in made:
-        seen, action = tokenizer.decode(one.input_ids)
-        assert 0 <= action < len(seen["successors"])
+    for one in samples:
+        observation, action = tokenizer.decode(one.input_ids)
+        assert 0 <= action < len(observation["successors"])
         assert max(one.input_ids) < tokenizer.vocab_size
-        following = [two for two in made if info_of(two).episode_id == info_of(one).episode_id]
+        following = [two for two in samples if info_of(two).episode_id == info_of(one).episode_id]
         if (info_of(one).step_index or 0) + 1 < len(following):
             after, _ = tokenizer.decode(following[(info_of(one).step_index or 0) + 1].input_ids)
-            assert after["goals"] == seen["successors"][action]
+            assert after["goals"] == observation["successors"][action]
     for one in firsts:
         (query,) = tokenizer.decode(one.input_ids)[0]["goals"]
         positive = list(query) in queries.tolist()
@@ -223,7 +223,7 @@ class WalkInfo(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Walk(Environment):
-    """Counts up by 1 or 2, to 3 or more."""
+    """An environment that counts up by 1 or 2 until it reaches 3."""
 
     @property
     def observation_space(self) -> Space:
@@ -252,7 +252,7 @@ class Walk(Environment):
 
 @dataclasses.dataclass(frozen=True)
 class WalkTokenizer:
-    """Where it stands, and the step."""
+    """A tokenizer that encodes a step as the position and the action."""
 
     vocab_size: int = 5
     name: str = "walk"
@@ -294,12 +294,12 @@ def test_user_environment_needs_a_tokenizer_and_a_length() -> None:
     walk = functools.partial(
         EnvironmentStream, Walk(), always_one, tokenizer=WalkTokenizer(), batch_size=2, per="episode"
     )
-    made = list(walk(max_steps=5, episodes=3))
-    assert [one.input_ids.tolist() for one in made] == [[0, 0, 1, 0, 2, 0]] * 3
-    infos = [info_of(one) for one in made]
+    samples = list(walk(max_steps=5, episodes=3))
+    assert [one.input_ids.tolist() for one in samples] == [[0, 0, 1, 0, 2, 0]] * 3
+    infos = [info_of(one) for one in samples]
     assert [(info.reward, info.episode_status, info.dataset_id) for info in infos] == [
         (3.0, EpisodeStatus.SUCCESS, "Walk")
     ] * 3
-    (cut,) = walk(max_steps=2, episodes=1)
-    assert cut.input_ids.tolist() == [0, 0, 1, 0]
-    assert (info_of(cut).episode_status, info_of(cut).success) == (EpisodeStatus.TIMEOUT, False)
+    (truncated,) = walk(max_steps=2, episodes=1)
+    assert truncated.input_ids.tolist() == [0, 0, 1, 0]
+    assert (info_of(truncated).episode_status, info_of(truncated).success) == (EpisodeStatus.TIMEOUT, False)

@@ -1,4 +1,4 @@
-"""The compiled search for proofs agrees with plain ones and with forward chaining, whatever the batch."""
+"""Beam search for proofs, compared with a reference implementation and with forward chaining."""
 
 import itertools
 
@@ -14,21 +14,21 @@ from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.search.beam import BeamSearchConfig, SearchResult, beam_search, bytes_per_query
-from tests.reference.proof_search import PlainProver, TinyPolicy, beam, best_log_prob
+from tests.reference.proof_search import ReferenceProver, TinyPolicy, beam, best_log_prob
 
 pytestmark = pytest.mark.slow
 
 WORLDS, PREDICATES, CONSTANTS = 5, 3, 4
-"""Random knowledge bases that share no names, in one program: they take one compilation together."""
+"""Random knowledge bases without common names are in one program, which is compiled once."""
 DEPTH = 4
-FREE = ProofConfig(max_actions=48, max_goals=6, prune_visited=False)
+UNPRUNED = ProofConfig(max_actions=48, max_goals=6, prune_visited=False)
 PRUNED = ProofConfig(max_actions=48, max_goals=6)
 WIDE = BeamSearchConfig(beam_width=64, max_depth=DEPTH, patience=DEPTH)
 NARROW = BeamSearchConfig(beam_width=3, max_depth=DEPTH)
 
 
 def random_rule(random: np.random.Generator, world: int) -> tuple:
-    """A chain over one or two atoms, some of them turned round, so that each variable of a head is bound."""
+    """Return a chain of one or two atoms, some of them inverted, which binds both variables of the head."""
     length = int(random.integers(1, 3))
     variables = [-1, *range(-3, -2 - length, -1), -2]
     body = []
@@ -40,7 +40,7 @@ def random_rule(random: np.random.Generator, world: int) -> tuple:
 
 @pytest.fixture(scope="module")
 def knowledge() -> tuple[np.ndarray, list, np.ndarray]:
-    """Facts, rules, and every ground atom of every world as a query."""
+    """Facts, rules, and all ground atoms of all worlds as queries."""
     random = np.random.default_rng(7)
     facts, rules, queries = [], [], []
     for world in range(WORLDS):
@@ -60,8 +60,8 @@ def program(knowledge: tuple) -> Program:
 
 
 @pytest.fixture(scope="module")
-def prover(knowledge: tuple) -> PlainProver:
-    return PlainProver(knowledge[0], knowledge[1], WORLDS * PREDICATES, WORLDS * CONSTANTS)
+def prover(knowledge: tuple) -> ReferenceProver:
+    return ReferenceProver(knowledge[0], knowledge[1], WORLDS * PREDICATES, WORLDS * CONSTANTS)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def policy() -> TinyPolicy:
 
 @pytest.fixture(scope="module")
 def wide(knowledge: tuple, program: Program, policy: TinyPolicy) -> SearchResult:
-    return beam_search(FREE, program, policy, knowledge[2], WIDE, batch_size=16)
+    return beam_search(UNPRUNED, program, policy, knowledge[2], WIDE, batch_size=16)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def narrow(knowledge: tuple, program: Program, policy: TinyPolicy) -> SearchResu
     return beam_search(PRUNED, program, policy, knowledge[2], NARROW, batch_size=16)
 
 
-def test_a_wide_search_proves_exactly_what_forward_chaining_entails_within_the_depth(
+def test_wide_search_proves_what_forward_chaining_entails_within_the_depth(
     knowledge: tuple, wide: SearchResult
 ) -> None:
     facts, rules, queries = knowledge
@@ -87,23 +87,23 @@ def test_a_wide_search_proves_exactly_what_forward_chaining_entails_within_the_d
     assert not wide.overflow.any()
     assert 0 < wide.proved.sum() < len(queries)
     np.testing.assert_array_equal(wide.proved, depths >= 0)
-    # Facts are among the queries, and some of them have no proof but themselves.
-    own = np.isin(queries @ [10_000, 100, 1], facts @ [10_000, 100, 1])
-    assert wide.proved[own].any() and not wide.proved[own].all()
+    # Some of the queries are facts, and some of these have no other proof.
+    is_fact = np.isin(queries @ [10_000, 100, 1], facts @ [10_000, 100, 1])
+    assert wide.proved[is_fact].any() and not wide.proved[is_fact].all()
 
 
-def test_the_best_proof_of_a_wide_search_is_the_most_probable_of_all(
-    knowledge: tuple, prover: PlainProver, policy: TinyPolicy, wide: SearchResult
+def test_wide_search_finds_the_most_probable_proof(
+    knowledge: tuple, prover: ReferenceProver, policy: TinyPolicy, wide: SearchResult
 ) -> None:
     expected = [best_log_prob(prover, policy, tuple(query), DEPTH) for query in knowledge[2].tolist()]
     np.testing.assert_allclose(wide.log_prob, expected, rtol=1e-4)
 
 
-def test_a_narrow_search_keeps_the_most_probable_states_and_stops_at_the_first_proof(
-    knowledge: tuple, prover: PlainProver, policy: TinyPolicy, wide: SearchResult, narrow: SearchResult
+def test_narrow_search_keeps_the_most_probable_states_and_stops_at_the_first_proof(
+    knowledge: tuple, prover: ReferenceProver, policy: TinyPolicy, wide: SearchResult, narrow: SearchResult
 ) -> None:
-    plain = [beam(prover, policy, tuple(query), 3, DEPTH) for query in knowledge[2].tolist()]
-    log_probs, lengths, expanded = (np.array(column) for column in zip(*plain, strict=True))
+    expected = [beam(prover, policy, tuple(query), 3, DEPTH) for query in knowledge[2].tolist()]
+    log_probs, lengths, expanded = (np.array(column) for column in zip(*expected, strict=True))
     np.testing.assert_allclose(narrow.log_prob, log_probs, rtol=1e-4)
     np.testing.assert_array_equal(narrow.length, lengths)
     np.testing.assert_array_equal(narrow.proved, lengths > 0)
@@ -111,7 +111,7 @@ def test_a_narrow_search_keeps_the_most_probable_states_and_stops_at_the_first_p
     assert narrow.proved.sum() < wide.proved.sum(), "a beam of three states should miss some proofs here"
 
 
-def test_neither_order_nor_batch_size_matters(
+def test_result_does_not_depend_on_order_or_batch_size(
     knowledge: tuple, program: Program, policy: TinyPolicy, narrow: SearchResult
 ) -> None:
     order = np.random.default_rng(0).permutation(len(knowledge[2]))
@@ -119,17 +119,17 @@ def test_neither_order_nor_batch_size_matters(
     np.testing.assert_array_equal(shuffled.length, narrow.length[order])
     np.testing.assert_array_equal(shuffled.expansions, narrow.expansions[order])
     np.testing.assert_allclose(shuffled.log_prob, narrow.log_prob[order], rtol=1e-4)
-    alone = beam_search(PRUNED, program, policy, knowledge[2][order[:1]], NARROW, batch_size=5)
-    assert alone.length[0] == narrow.length[order[0]]
+    single = beam_search(PRUNED, program, policy, knowledge[2][order[:1]], NARROW, batch_size=5)
+    assert single.length[0] == narrow.length[order[0]]
 
 
-def test_no_queries_give_empty_answers(program: Program, policy: TinyPolicy) -> None:
+def test_no_queries_give_an_empty_result(program: Program, policy: TinyPolicy) -> None:
     found = beam_search(PRUNED, program, policy, np.zeros((0, 3), np.int32), NARROW)
     assert [leaf.shape for leaf in found[:5]] == [(0,)] * 5
 
 
-class Indifferent(eqx.Module):
-    """The same logit for every action."""
+class ConstantPolicy(eqx.Module):
+    """A policy with the same logit for every action."""
 
     logit: Float32[Array, ""]
 
@@ -142,7 +142,7 @@ class Indifferent(eqx.Module):
         return successors[:, 0]
 
 
-# ann is bob's parent, and bob cat's; a grandparent is a parent's parent, or a nanny (whom nobody has).
+# parent(ann,bob) and parent(bob,cat); a grandparent is a parent of a parent, or a nanny (there are none).
 FAMILY = Program.create(
     np.array([(1, 1, 2), (1, 2, 3)], np.int32),
     [((2, -1, -2), [(1, -1, -3), (1, -3, -2)]), ((2, -1, -2), [(3, -1, -2)])],
@@ -154,23 +154,23 @@ GRANDPARENTS = np.array([(2, 1, 3), (2, 1, 2)], np.int32)
 
 def search_grandparents(logit: float) -> SearchResult:
     settings = ProofConfig(max_actions=4, max_goals=3)
-    policy = Indifferent(jnp.float32(logit))
+    policy = ConstantPolicy(jnp.float32(logit))
     return beam_search(settings, FAMILY, policy, GRANDPARENTS, BeamSearchConfig(beam_width=2), batch_size=2)
 
 
-def test_an_indifferent_policy_gives_each_choice_its_share_and_giving_up_is_one() -> None:
+def test_equal_logits_give_equal_probabilities_including_giving_up() -> None:
     found = search_grandparents(1.5)
-    # From the query go three ways, two rules and giving up; parent(ann, X) has one fact, or giving up.
+    # The query has three actions: two rules and giving up. parent(ann, X) has two: one fact and giving up.
     np.testing.assert_allclose(found.log_prob, [np.log(1 / 3 * 1 / 2), -np.inf], rtol=1e-6)
     assert found.length.tolist() == [2, -1]
 
 
-def test_logits_that_are_no_numbers_are_an_error_and_not_a_failed_proof() -> None:
+def test_nan_logits_raise_an_error() -> None:
     with pytest.raises(ValueError, match=r"returned NaN logits in the search for \[2, 1, 3\]"):
         search_grandparents(np.nan)
 
 
-def test_a_batch_is_a_power_of_two_that_a_quarter_of_the_memory_holds() -> None:
+def test_batch_size_is_a_power_of_two_that_fits_in_a_quarter_of_the_memory() -> None:
     assert batch_size_for_memory(1_000, available=300_000) == 64
     assert batch_size_for_memory(1_000, available=256_000, max_batch_size=48) == 32
     assert batch_size_for_memory(1_000, available=10) == 1
@@ -178,12 +178,12 @@ def test_a_batch_is_a_power_of_two_that_a_quarter_of_the_memory_holds() -> None:
         batch_size_for_memory(0)
 
 
-def test_the_memory_of_this_machine_holds_a_batch() -> None:
+def test_available_memory_holds_a_batch() -> None:
     assert available_memory() > 1 << 20
     assert batch_size_for_memory(bytes_per_query(PRUNED, NARROW), max_batch_size=8) == 8
 
 
-def test_a_batch_is_halved_until_it_fits() -> None:
+def test_batch_is_halved_until_it_fits() -> None:
     tried = []
 
     def run(size: int) -> str:
@@ -199,7 +199,7 @@ def test_a_batch_is_halved_until_it_fits() -> None:
 @pytest.mark.parametrize(
     ("message", "size"), [("INTERNAL: something else", 8), ("RESOURCE_EXHAUSTED: no", 1)]
 )
-def test_other_errors_and_a_batch_of_one_that_does_not_fit_are_raised(message: str, size: int) -> None:
+def test_other_errors_and_out_of_memory_for_one_query_are_raised(message: str, size: int) -> None:
     def run(_: int) -> None:
         raise jax.errors.JaxRuntimeError(message)
 

@@ -46,7 +46,7 @@ def environment() -> ProofEnvironment:
 
 
 class FirstChoice(eqx.Module):
-    """Always takes the first action; the facts of a goal come before its rules."""
+    """A policy that always takes the first action; the facts of a goal come before its rules."""
 
     def __call__(self, observation: ProofObservation) -> tuple[MaskedCategorical, jax.Array]:
         logits = -jnp.arange(observation.action_mask.shape[-1], dtype=jnp.float32)
@@ -63,14 +63,14 @@ class FirstChoice(eqx.Module):
         (("split=training",), "split must be 'train', 'valid' or 'test'"),
     ],
 )
-def test_an_invalid_data_setting_is_rejected_with_an_explanation(
+def test_invalid_data_setting_is_rejected_with_an_explanation(
     overrides: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         small(*overrides)
 
 
-def test_a_missing_dataset_is_named_in_the_error() -> None:
+def test_missing_dataset_is_named_in_the_error() -> None:
     with pytest.raises(FileNotFoundError, match="data/kg/family"):
         ProofEnvironment.from_config(ProofConfig(dataset="data/kg/family"))
 
@@ -100,7 +100,7 @@ def test_facts_rules_queries_and_depths_come_from_files(tmp_path: Path) -> None:
         ProofEnvironment.from_knowledge_base(data, config, "valid", vocabulary=ProofVocabulary(data, 2))
 
 
-def test_a_saved_knowledge_base_gives_the_same_environment(
+def test_saved_knowledge_base_gives_the_same_environment(
     environment: ProofEnvironment, tmp_path: Path
 ) -> None:
     base = environment.knowledge_base
@@ -142,7 +142,7 @@ def test_new_episodes_come_from_the_current_stage_of_a_curriculum() -> None:
     assert np.all(after[20:] >= 3)
 
 
-def test_the_wrapper_has_the_capabilities_of_the_environment(environment: ProofEnvironment) -> None:
+def test_wrapper_has_the_capabilities_of_the_environment(environment: ProofEnvironment) -> None:
     wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{from_step: 4, max_depth: 2}]"))
     for name in ("config_type", "network_config", "evaluation_config", "eval_config", "version"):
         assert getattr(wrapper, name) == getattr(environment, name)
@@ -157,7 +157,7 @@ def test_the_wrapper_has_the_capabilities_of_the_environment(environment: ProofE
     np.testing.assert_array_equal(wrapper.legal_actions(state), state.action_mask)
 
 
-def test_the_default_network_needs_only_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_network_needs_only_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(env_module, "compute_proof_depths", None)
     network = ProofEnvironment.default_network(small(), NETWORK, jax.random.key(0))
     assert network.embed_states(jnp.zeros((2, 3, 3), jnp.int32)).tolist() == [[0.0] * 4] * 2
@@ -185,7 +185,7 @@ def test_evaluations_during_training_share_the_held_out_environment(environment:
     assert len(result.describe()) == 1 + len(record["groups"])
 
 
-def test_the_batch_size_does_not_change_an_evaluation(environment: ProofEnvironment) -> None:
+def test_evaluation_does_not_depend_on_the_batch_size(environment: ProofEnvironment) -> None:
     held_out = environment.held_out(ProofEvaluationConfig())
     queries = sample_held_out_queries(held_out, 6)
     positives, negatives = np.split(np.asarray(queries.atom), 2)
@@ -229,7 +229,7 @@ def test_sampled_episodes_are_rendered_with_names(environment: ProofEnvironment)
     assert episodes[0]["task_id"] == environment.task_name(recorded[0]["initial_state"])
 
 
-def test_an_embedding_closes_goals_and_changes_the_fingerprint(
+def test_embedding_closes_goals_and_changes_the_fingerprint(
     environment: ProofEnvironment, tmp_path: Path
 ) -> None:
     vocabulary = environment.vocabulary
@@ -238,12 +238,12 @@ def test_an_embedding_closes_goals_and_changes_the_fingerprint(
     kge = KGE.create(model, vocabulary.num_predicates, vocabulary.num_constants, np.random.default_rng(0))
     save_kge(tmp_path / "kge", kge, model, vocabulary.kg)
     config = small(kge=str(tmp_path), allow_kge_on_query=True)
-    closing = ProofEnvironment.from_config(config)
-    held_out = closing.held_out(ProofEvaluationConfig())
+    kge_env = ProofEnvironment.from_config(config)
+    held_out = kge_env.held_out(ProofEvaluationConfig())
     queries = sample_held_out_queries(held_out, 6)
-    assert environment.kge_scorer is None and closing.kge_scorer is not None
-    assert held_out.kge_scorer == closing.kge_scorer
-    assert closing.fingerprint() != environment.fingerprint()
+    assert environment.kge_scorer is None and kge_env.kge_scorer is not None
+    assert held_out.kge_scorer == kge_env.kge_scorer
+    assert kge_env.fingerprint() != environment.fingerprint()
     network = eqx.filter_jit(lambda key: ProofEnvironment.default_network(config, NETWORK, key))(
         jax.random.key(0)
     )
@@ -256,7 +256,7 @@ def test_an_embedding_closes_goals_and_changes_the_fingerprint(
     assert np.isfinite(logits).all() and np.isfinite(value)
 
 
-def test_an_environment_from_arrays_has_no_evaluation(environment: ProofEnvironment) -> None:
+def test_environment_from_arrays_has_no_evaluation(environment: ProofEnvironment) -> None:
     bare = dataclasses.replace(environment, knowledge_base=None)
     with pytest.raises(ValueError, match="has no knowledge base and therefore no evaluation"):
         bare.evaluate(FirstChoice(), ProofEvaluationConfig(), final=False)
@@ -264,7 +264,7 @@ def test_an_environment_from_arrays_has_no_evaluation(environment: ProofEnvironm
     assert len(sample_held_out_queries(bare, None).label) > len(environment.queries)
 
 
-def test_the_expert_proves_true_queries_and_gives_up_on_false_ones(environment: ProofEnvironment) -> None:
+def test_expert_proves_true_queries_and_gives_up_on_false_ones(environment: ProofEnvironment) -> None:
     expert = environment.expert()
     assert isinstance(expert, Expert)
     keys = jax.random.split(jax.random.key(1), 32)
@@ -283,7 +283,7 @@ def test_the_expert_proves_true_queries_and_gives_up_on_false_ones(environment: 
     assert not expert.must_act(labels.actions, labels).any()
 
 
-def test_the_expert_of_a_curriculum_labels_its_states(environment: ProofEnvironment) -> None:
+def test_expert_of_a_curriculum_labels_its_states(environment: ProofEnvironment) -> None:
     wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{from_step: 4, max_depth: 2}]"))
     states, _ = jax.jit(wrapper.batch_reset)(jax.random.split(jax.random.key(1), 4))
     labels, expected = wrapper.expert().label(states, ()), environment.expert().label(states, ())

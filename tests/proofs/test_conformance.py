@@ -1,4 +1,4 @@
-"""The conformance suite on the proof environment: both engines, with and without the options."""
+"""The conformance suite on the proof environment, with both backends and several options."""
 
 import pytest
 
@@ -14,17 +14,17 @@ from tests.helpers import families as f
 pytestmark = pytest.mark.slow
 
 
-def test_the_native_engine_conforms() -> None:
+def test_native_backend_conforms() -> None:
     if not is_native_available():
         pytest.skip(native_unavailable_reason())
     check_environment(f.environment(backend="native"), num_steps=60)
 
 
-def test_the_xla_engine_conforms() -> None:
+def test_xla_backend_conforms() -> None:
     check_environment(f.environment(backend="xla", max_episode_steps=4), num_steps=40)
 
 
-def test_an_environment_that_skips_unary_actions_and_has_no_end_action_conforms() -> None:
+def test_environment_with_skipped_unary_actions_and_no_end_action_conforms() -> None:
     env = f.environment(skip_unary_actions=True, end_proof_action=False, max_episode_steps=3)
     for check in (
         check_vmap_equals_batch_functions,

@@ -18,7 +18,7 @@ from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
 from phalanx.proofs.queries import KnownArrays, NegativeSampler, QuerySet, corrupt, sample_query
 from tests.helpers import families as f, proof_cases as pc
-from tests.reference import resolution as oracle
+from tests.reference import resolution
 
 pytestmark = pytest.mark.slow
 
@@ -30,19 +30,19 @@ def env() -> ProofEnvironment:
     return f.environment()
 
 
-def test_a_positive_query_is_offered_its_rules_and_the_end_but_not_itself_as_a_fact(
+def test_positive_query_cannot_be_proved_by_its_own_fact(
     env: ProofEnvironment,
 ) -> None:
     state = f.start(env, (f.ANCESTOR, f.ANN, f.CAT))
     assert f.offered(state) == [((f.PARENT, f.ANN, f.CAT),), GRANDCHILD, f.END]
 
 
-def test_the_same_query_labeled_negative_is_proved_by_its_fact(env: ProofEnvironment) -> None:
+def test_negative_query_can_be_proved_by_its_own_fact(env: ProofEnvironment) -> None:
     state = f.start(env, (f.ANCESTOR, f.ANN, f.CAT), label=False)
     assert f.offered(state)[0] == f.TRUE
 
 
-def test_a_proof_ends_at_true_and_pays_one(env: ProofEnvironment) -> None:
+def test_proof_ends_at_true_with_reward_one(env: ProofEnvironment) -> None:
     state = f.start(env, (f.ANCESTOR, f.ANN, f.CAT))
     steps = GRANDCHILD, ((f.ANCESTOR, f.BOB, f.CAT),), f.TRUE
     state, observation, reward, done, info = f.take(env, state, *steps)
@@ -51,14 +51,14 @@ def test_a_proof_ends_at_true_and_pays_one(env: ProofEnvironment) -> None:
     assert f.offered(state) == [f.TRUE] and observation.action_mask.tolist() == [True] + [False] * 7
 
 
-def test_the_end_action_leads_to_the_false_state(env: ProofEnvironment) -> None:
+def test_end_action_leads_to_the_false_state(env: ProofEnvironment) -> None:
     state, _, reward, done, info = f.take(env, f.start(env, (f.SIBLING, f.BOB, f.EVE)), f.END)
     assert tuple(map(tuple, np.asarray(state.goals)[:1].tolist())) == f.FALSE
     assert bool(done) and bool(info.gave_up) and not bool(info.proved)
     assert float(reward) == -1.0
 
 
-def test_a_dead_end_offers_false_alone() -> None:
+def test_dead_end_offers_only_false() -> None:
     env = f.environment(end_proof_action=False)
     state = f.start(env, (f.PARENT, f.DAN, f.ANN))
     assert f.offered(state) == [f.FALSE]
@@ -66,7 +66,7 @@ def test_a_dead_end_offers_false_alone() -> None:
     assert bool(info.terminated) and not bool(info.gave_up)
 
 
-def test_running_out_of_steps_is_a_truncation_that_pays_for_the_verdict() -> None:
+def test_step_limit_truncates_the_episode_with_the_reward_of_a_failed_proof() -> None:
     env = f.environment(max_episode_steps=1)
     state, _, reward, done, info = f.take(env, f.start(env, (f.ANCESTOR, f.ANN, f.CAT)), GRANDCHILD)
     assert bool(done) and bool(info.truncated) and not bool(info.terminated)
@@ -75,7 +75,7 @@ def test_running_out_of_steps_is_a_truncation_that_pays_for_the_verdict() -> Non
 
 
 @pytest.mark.parametrize("action", [-1, 3, 7, 8, 1000])
-def test_a_masked_out_action_costs_the_penalty_and_moves_only_the_clock(
+def test_masked_action_gives_the_penalty_and_changes_only_the_step_count(
     env: ProofEnvironment, action: int
 ) -> None:
     before = f.start(env, (f.ANCESTOR, f.ANN, f.CAT))
@@ -89,8 +89,8 @@ def test_a_masked_out_action_costs_the_penalty_and_moves_only_the_clock(
     )
 
 
-def test_skipping_unary_actions_goes_on_to_the_first_choice() -> None:
-    """sibling(Bob, Eve) has one successor; its goals have one fact, Ann, and that one ends at True."""
+def test_unary_actions_are_skipped_until_the_first_choice() -> None:
+    """sibling(Bob, Eve) has one successor, whose goals have one matching fact, which leads to True."""
     env = f.environment(skip_unary_actions=True)
     state = f.start(env, (f.SIBLING, f.BOB, f.EVE))
     assert int(state.node.num_skipped) == 1
@@ -120,38 +120,38 @@ REWARDS = {
 
 
 @pytest.mark.parametrize("type_", REWARDS)
-def test_reward_types_pay_tp_fn_fp_tn_and_a_negative_given_up(type_: int) -> None:
+def test_rewards_of_each_type_for_true_and_false_proofs_and_failures(type_: int) -> None:
     env = f.environment(reward=ProofRewardConfig(type=type_, true_negative=0.25), max_actions=5)
     grandparent = (f.ANCESTOR, f.ANN, f.CAT)
     proof = GRANDCHILD, ((f.ANCESTOR, f.BOB, f.CAT),), f.TRUE
     failure = ((f.PARENT, f.ANN, f.CAT),), f.FALSE
     dead = f.start(env, (f.PARENT, f.DAN, f.ANN), False)
-    played = (
+    results = (
         f.take(env, f.start(env, grandparent), *proof),
         f.take(env, f.start(env, grandparent), *failure),
         f.take(env, f.start(env, grandparent, False), f.TRUE),
         f.take(env, dead, f.FALSE),
         f.take(env, f.start(env, grandparent, False), f.END),
     )
-    assert tuple(round(float(result[2]), 6) for result in played) == REWARDS[type_]
+    assert tuple(round(float(result[2]), 6) for result in results) == REWARDS[type_]
 
 
-def test_half_of_the_episodes_are_negative_at_ratio_one_and_none_at_zero() -> None:
+def test_negative_ratio_sets_the_fraction_of_negative_queries() -> None:
     keys = jax.random.split(jax.random.PRNGKey(0), 2000)
-    for ratio, share in ((1.0, 0.5), (0.0, 0.0)):
+    for ratio, fraction in ((1.0, 0.5), (0.0, 0.0)):
         env = f.environment(queries=QueryConfig(negative_ratio=ratio))
         state = jax.device_get(jax.jit(env.batch_reset)(keys)[0])
-        assert abs(float(np.mean(~state.query.label)) - share) < 0.04
+        assert abs(float(np.mean(~state.query.label)) - fraction) < 0.04
         assert np.where(state.query.label, state.query.depth >= 2, state.query.depth == -1).all()
 
 
-def words(count: int, width: int = 3) -> jax.Array:
+def random_bits(count: int, width: int = 3) -> jax.Array:
     return jax.random.bits(jax.random.PRNGKey(3), (count, width), jnp.uint32)
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def drawn_from(known: KnownArrays, corruption: str, triple: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jax.vmap(lambda w: corrupt(known, corruption, triple, w))(words(200))
+def sample_corruptions(known: KnownArrays, corruption: str, triple: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.vmap(lambda w: corrupt(known, corruption, triple, w))(random_bits(200))
 
 
 @settings(max_examples=60, deadline=None)
@@ -160,39 +160,41 @@ def drawn_from(known: KnownArrays, corruption: str, triple: jax.Array) -> tuple[
     domains=st.lists(st.integers(0, 1), min_size=6, max_size=6),
     side=st.sampled_from(["head", "tail"]),
 )
-def test_negatives_are_exactly_the_triples_that_are_not_known(cells: set, domains: list, side: str) -> None:
-    """Every free replacement is drawn, and nothing else; domains are kept."""
+def test_negatives_are_exactly_the_unknown_triples_of_the_same_domain(
+    cells: set, domains: list, side: str
+) -> None:
+    """Every unknown replacement from the same domain is sampled, and nothing else."""
     triples = [(cell // 36 + 1, cell // 6 % 6 + 1, cell % 6 + 1) for cell in sorted(cells)]
     known = NegativeSampler.create(np.array(triples, np.int32), 2, 6, np.array([0, *domains], np.int32))
     triple, column = triples[0], 1 if side == "head" else 2
     replaced = [(*triple[:column], c, *triple[column + 1 :]) for c in range(1, 7)]
     same_domain = [t for t in replaced if domains[t[column] - 1] == domains[triple[column] - 1]]
     free = set(same_domain) - set(triples)
-    drawn, possible = drawn_from(known.arrays, side, jnp.asarray(triple, jnp.int32))
+    sampled, possible = sample_corruptions(known.arrays, side, jnp.asarray(triple, jnp.int32))
     assert (np.asarray(possible) == bool(free)).all()
     if free:
-        assert {tuple(row) for row in np.asarray(drawn).tolist()} == free
+        assert {tuple(row) for row in np.asarray(sampled).tolist()} == free
 
 
-def test_corrupting_either_side_falls_back_on_the_side_that_is_free() -> None:
-    """r(1, ?) is known with everyone, so only the first argument can be replaced; then nothing can."""
+def test_corruption_of_either_side_falls_back_to_the_side_with_unknown_triples() -> None:
+    """r(1, ?) is known for all constants, so only the first argument can be replaced; then none can."""
     everyone = np.array([(1, 1, c) for c in range(1, 4)], np.int32)
     known = NegativeSampler.create(everyone, 1, 3)
-    drawn, possible = drawn_from(known.arrays, "either", jnp.array([1, 1, 2], jnp.int32))
-    assert np.asarray(possible).all() and {tuple(r) for r in drawn.tolist()} == {(1, 2, 2), (1, 3, 2)}
+    sampled, possible = sample_corruptions(known.arrays, "either", jnp.array([1, 1, 2], jnp.int32))
+    assert np.asarray(possible).all() and {tuple(r) for r in sampled.tolist()} == {(1, 2, 2), (1, 3, 2)}
     full = NegativeSampler.create(np.array([(1, a, b) for a in (1, 2) for b in (1, 2)], np.int32), 1, 2)
     queries = QuerySet.create(np.array([[1, 1, 2]], np.int32))
     sample = jax.jit(jax.vmap(lambda w: sample_query(QueryConfig(), queries, full, w)))
-    assert np.asarray(sample(words(40, 5)).label).all()
+    assert np.asarray(sample(random_bits(40, 5)).label).all()
 
 
-def test_corrupting_both_sides_changes_the_first_and_is_never_known() -> None:
+def test_corruption_of_both_sides_changes_the_first_and_is_never_known() -> None:
     known = NegativeSampler.create(np.array([(1, 1, 1), (1, 2, 2), (1, 3, 1)], np.int32), 1, 3)
-    drawn, _ = drawn_from(known.arrays, "both", jnp.array([1, 1, 1], jnp.int32))
-    assert {tuple(row) for row in drawn.tolist()} == {(1, 2, 1), (1, 2, 3), (1, 3, 2), (1, 3, 3)}
+    sampled, _ = sample_corruptions(known.arrays, "both", jnp.array([1, 1, 1], jnp.int32))
+    assert {tuple(row) for row in sampled.tolist()} == {(1, 2, 1), (1, 2, 3), (1, 3, 2), (1, 3, 3)}
 
 
-def test_the_curriculum_draws_by_depth() -> None:
+def test_queries_are_sampled_by_depth() -> None:
     keys = jax.random.split(jax.random.PRNGKey(1), 1000)
     shallow = f.environment(queries=QueryConfig(negative_ratio=0, max_depth=2))
     assert set(np.asarray(jax.jit(shallow.batch_reset)(keys)[0].query.depth).tolist()) == {2}
@@ -205,8 +207,8 @@ def test_the_curriculum_draws_by_depth() -> None:
         f.environment(queries=QueryConfig(min_depth=9))
 
 
-def test_every_proof_of_random_play_holds_by_forward_chaining() -> None:
-    """Zero false proofs, for positives without their own fact and for negatives."""
+def test_proofs_of_random_episodes_hold_by_forward_chaining() -> None:
+    """Check positive queries without their own fact, and negative queries."""
     proofs = 0
     for seed in range(2):
         program, kb = pc.random_program(300 + seed)
@@ -217,7 +219,7 @@ def test_every_proof_of_random_play_holds_by_forward_chaining() -> None:
         for _ in range(8):
             actions = (rng.random(400) * np.asarray(state.num_actions)).astype(np.int32)
             state, _, _, _, info = step(state, jnp.asarray(actions))
-        closures: dict = {None: oracle.closure(kb, None)}
+        closures: dict = {None: resolution.closure(kb, None)}
         for query, label in {
             (tuple(q), bool(l))
             for q, l, p in zip(
@@ -227,14 +229,14 @@ def test_every_proof_of_random_play_holds_by_forward_chaining() -> None:
         }:
             excluded = query if label else None
             if excluded not in closures:
-                closures[excluded] = oracle.closure(kb, excluded)
+                closures[excluded] = resolution.closure(kb, excluded)
             assert query in closures[excluded], f"{query} is not entailed"
             proofs += 1
     assert proofs > 30
 
 
-def test_nothing_is_left_of_earlier_states_and_episodes() -> None:
-    """Rows behind the successors are empty at every step, and a state begun anew is a new state."""
+def test_no_data_remains_from_earlier_states_and_episodes() -> None:
+    """Rows after the successors are empty at every step, and a reset state equals a new state."""
     program, _ = pc.random_program(7)
     config = ProofConfig(max_actions=10, max_goals=4, max_episode_steps=5)
     env = ProofEnvironment.create(config, program, program.facts)
@@ -248,11 +250,11 @@ def test_nothing_is_left_of_earlier_states_and_episodes() -> None:
         state, observation, *_ = step(state, jnp.asarray((rng.random(80) * count).astype(np.int32)))
         assert not np.asarray(state.successors)[~np.asarray(state.action_mask)].any()
     assert (widest > np.asarray(state.num_actions)).sum() > 20
-    again, _ = jax.jit(env.batch_reset_where)(jnp.ones(80, bool), keys, state, observation)
-    assert differences(fresh, again, "state begun anew") == []
+    reset_state, _ = jax.jit(env.batch_reset_where)(jnp.ones(80, bool), keys, state, observation)
+    assert differences(fresh, reset_state, "reset state") == []
 
 
-def test_step_and_reset_work_under_jit_vmap_and_scan_alike(env: ProofEnvironment) -> None:
+def test_step_and_reset_agree_under_jit_vmap_and_scan(env: ProofEnvironment) -> None:
     keys = np.asarray(jax.random.split(jax.random.PRNGKey(0), 6))
 
     def three_steps(key: jax.Array) -> jax.Array:
@@ -268,8 +270,8 @@ def test_step_and_reset_work_under_jit_vmap_and_scan_alike(env: ProofEnvironment
 
 
 @pytest.mark.skipif(not is_native_available(), reason=native_unavailable_reason())
-def test_a_compiled_function_that_outlives_its_program_says_so() -> None:
-    gc.collect(1)  # what is made from here on is young, and a collection of the young is enough
+def test_compiled_function_that_outlives_its_program_raises_an_error() -> None:
+    gc.collect(1)  # so that collecting the young generations below is enough
     program = dataclasses.replace(f.program(), rule_order=np.array([0, 1, 7], np.int32))
     env = ProofEnvironment.create(ProofConfig(backend="native"), program, f.QUERIES)
     query, label = jnp.asarray(f.QUERIES[0]), jnp.bool_(True)
@@ -282,7 +284,7 @@ def test_a_compiled_function_that_outlives_its_program_says_so() -> None:
         jax.block_until_ready(compiled(query, label))
 
 
-def test_bad_programs_are_refused_in_words() -> None:
+def test_invalid_programs_are_rejected() -> None:
     facts = np.array([[1, 1, 9]], np.int32)
     with pytest.raises(
         ValueError, match=r"fact 0 is \[1, 1, 9\], but predicates are 1..1 and constants 1..2"
@@ -294,16 +296,16 @@ def test_bad_programs_are_refused_in_words() -> None:
         QueryConfig(depth_weights=((1, 1.0), (1, 2.0)))
 
 
-def test_equal_programs_are_equal_and_hash_alike() -> None:
+def test_equal_programs_have_equal_hashes() -> None:
     one, other = f.program(), Program.create(f.FACTS[::-1].copy(), f.RULES, 3, 5)
     assert one == other and hash(one) == hash(other)
     assert one != Program.create(f.FACTS[1:], f.RULES, 3, 5)
 
 
-def test_a_program_that_has_been_used_can_be_pickled(env: ProofEnvironment) -> None:
+def test_used_environment_can_be_pickled(env: ProofEnvironment) -> None:
     f.start(env, f.QUERIES[0])
     assert pickle.loads(pickle.dumps(env)) == env
 
 
-def test_equal_environments_are_equal_and_hash_alike() -> None:
+def test_equal_environments_have_equal_hashes() -> None:
     assert f.environment() == f.environment() and hash(f.environment()) == hash(f.environment())

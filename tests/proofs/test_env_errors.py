@@ -1,7 +1,8 @@
-"""The faults that were found in the original by comparing it with a plain prover: one test for each.
+"""Faults that were found in the original implementation by comparing it with a reference prover.
 
-The fifth, a training file with the test queries in it, belongs to the data and is tested there. All faults of
-resolution share one program, so that each engine is compiled once.
+The number of a fault is in the names of its tests. The fifth, a training file that contains the test
+queries, is tested with the datasets. All faults of resolution share one program, so that each backend is
+compiled once.
 """
 
 import functools
@@ -16,9 +17,9 @@ from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
 from phalanx.proofs.state import SearchNode
 from tests.helpers import families as f, proof_cases as pc
-from tests.reference import resolution as oracle
+from tests.reference import resolution
 
-engines = pytest.mark.parametrize("engine", pc.ENGINES)
+each_backend = pytest.mark.parametrize("backend", pc.ENGINES)
 
 CHILD, PATH, EDGE, SELF, FLIP, SWAP, OTHER, LINK, CHAIN = range(1, 10)
 CONSTANTS = 20_000
@@ -46,32 +47,32 @@ def program() -> Program:
     return Program.create(np.array(FACTS, np.int32), RULES, 9, CONSTANTS)
 
 
-def expanded(engine: str, *goals: oracle.Atom) -> SearchNode:
-    config = ProofConfig(max_actions=4, max_goals=4, backend=engine, end_proof_action=False)
+def expand(backend: str, *goals: resolution.Atom) -> SearchNode:
+    config = ProofConfig(max_actions=4, max_goals=4, backend=backend, end_proof_action=False)
     return pc.expand_cases(program(), config, [pc.Case(goals, (EDGE, 1, 1), False, ())])
 
 
-def successors(engine: str, *goals: oracle.Atom) -> list:
-    node = expanded(engine, *goals)
+def successors(backend: str, *goals: resolution.Atom) -> list:
+    node = expand(backend, *goals)
     return [pc.unpadded(row) for row in node.successors[0, : node.num_actions[0]]]
 
 
-@engines
-def test_1_overflow_is_flagged_and_never_proved(engine: str) -> None:
-    """Ten children with an edge to show for it: ten successors, none of them True, however few fit."""
-    node = expanded(engine, (CHILD, 1, X), (EDGE, X, 2))
+@each_backend
+def test_1_overflow_is_flagged_and_never_proved(backend: str) -> None:
+    """The goals have ten successors, of which four fit; none of them is True."""
+    node = expand(backend, (CHILD, 1, X), (EDGE, X, 2))
     kept = [pc.unpadded(row) for row in node.successors[0]]
     assert kept == [((EDGE, child, 2),) for child in (11, 12, 13, 14)]
     assert bool(node.overflow[0]) and int(node.num_actions[0]) == 4
 
 
-@engines
-def test_1_as_many_successors_as_fit_are_no_overflow(engine: str) -> None:
-    node = expanded(engine, (CHILD, 2, X), (EDGE, X, 2))
+@each_backend
+def test_1_successors_that_all_fit_are_not_an_overflow(backend: str) -> None:
+    node = expand(backend, (CHILD, 2, X), (EDGE, X, 2))
     assert int(node.num_actions[0]) == 3 and not bool(node.overflow[0])
 
 
-def test_1_the_end_action_has_its_place_among_those_that_fit() -> None:
+def test_1_end_action_is_among_the_successors_that_fit() -> None:
     env = ProofEnvironment.create(ProofConfig(max_actions=4), program(), np.array([[SELF, 2, 2]], np.int32))
     state = f.start(env, (CHILD, 1, X))
     assert f.offered(state) == [TRUE, ((12, 0, 0),)]
@@ -85,37 +86,37 @@ def test_1_the_end_action_has_its_place_among_those_that_fit() -> None:
     assert last == [((EDGE, 13, 2),), ((12, 0, 0),)] and bool(node.overflow[0])
 
 
-@engines
-def test_2_fresh_variables_capture_none_of_the_goals(engine: str) -> None:
-    """The rule's own third variable must not become the goals' second."""
-    assert successors(engine, (PATH, 1, X), (OTHER, X, Y)) == [((EDGE, 1, X), (EDGE, X, Y), (OTHER, Y, Z))]
+@each_backend
+def test_2_fresh_variables_do_not_capture_variables_of_the_goals(backend: str) -> None:
+    """The third variable of the rule must not become the second variable of the goals."""
+    assert successors(backend, (PATH, 1, X), (OTHER, X, Y)) == [((EDGE, 1, X), (EDGE, X, Y), (OTHER, Y, Z))]
 
 
-@engines
-def test_3_a_leading_fact_is_dropped_without_leaving_a_hole(engine: str) -> None:
-    """The body's first atom is a fact; what follows it moves to the front."""
-    assert successors(engine, (FLIP, 1, 2), (OTHER, 3, 3)) == [((FLIP, 2, 1), (OTHER, 3, 3))]
+@each_backend
+def test_3_leading_fact_is_removed_without_a_gap(backend: str) -> None:
+    """The first atom of the body is a fact; the following atoms move to the front."""
+    assert successors(backend, (FLIP, 1, 2), (OTHER, 3, 3)) == [((FLIP, 2, 1), (OTHER, 3, 3))]
 
 
-@engines
-def test_4_revisits_under_other_names_and_duplicates_are_removed(engine: str) -> None:
+@each_backend
+def test_4_renamed_visited_states_and_duplicates_are_removed(backend: str) -> None:
     """swap(X, Y) leads to swap(Y, X), which is swap(X, Y) again; two rules lead to the same other(X, Y)."""
-    assert successors(engine, (SWAP, X, Y)) == [((OTHER, X, Y),)]
+    assert successors(backend, (SWAP, X, Y)) == [((OTHER, X, Y),)]
 
 
-@engines
-def test_4_variables_stay_in_their_pool_however_long_the_proof(engine: str) -> None:
-    """Each step brings a new variable; names begin anew with the first."""
+@each_backend
+def test_4_variables_are_reused_in_long_proofs(backend: str) -> None:
+    """Each step adds a variable, and variables are numbered from the first one again."""
     goals: tuple = ((CHAIN, X, Y),)
     for length in (2, 3, 4):
-        (goals,) = successors(engine, *goals)
-        # chain(X, Y), other(Z, Z) once X has moved on, and so forth.
-        olds = tuple((OTHER, Z + k, Z + k) for k in range(length - 1))
-        assert goals == ((CHAIN, X, Y), *olds)
-    assert successors(engine, *goals) == [FALSE]
+        (goals,) = successors(backend, *goals)
+        # chain(X, Y), and an atom such as other(Z, Z) for each earlier step.
+        earlier = tuple((OTHER, Z + k, Z + k) for k in range(length - 1))
+        assert goals == ((CHAIN, X, Y), *earlier)
+    assert successors(backend, *goals) == [FALSE]
 
 
-def test_6_facts_and_queries_are_known_even_when_nothing_is_said_of_them() -> None:
+def test_6_facts_and_queries_are_known_by_default() -> None:
     """Every triple of r but r(3, 3) is a fact, a query or known: r(3, 3) is the only negative."""
     cells = np.array([(1, a, b) for a in (1, 2, 3) for b in (1, 2, 3)], np.int32)
     program = Program.create(cells[:4], [], 1, 3)
@@ -126,26 +127,26 @@ def test_6_facts_and_queries_are_known_even_when_nothing_is_said_of_them() -> No
     assert negatives == {(1, 3, 3)}
 
 
-def test_7_any_batch_size_does_after_any_other() -> None:
+def test_7_result_does_not_depend_on_the_batch_size() -> None:
     env = f.environment()
     keys = np.asarray(jax.random.split(jax.random.PRNGKey(0), 5))
-    begin = jax.jit(env.batch_reset)
-    large, small = (jax.device_get(begin(some)[0]) for some in (keys, keys[:2]))
+    reset = jax.jit(env.batch_reset)
+    large, small = (jax.device_get(reset(some)[0]) for some in (keys, keys[:2]))
     assert jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(a[:2], b), large, small))
 
 
-@engines
-def test_8_no_fact_of_a_large_predicate_is_dropped(engine: str) -> None:
-    """The last of 20,000 facts of one predicate is found by itself and from either side."""
-    assert successors(engine, (LINK, CONSTANTS, 1)) == [TRUE]
-    assert successors(engine, (LINK, CONSTANTS, X), (OTHER, X, 7)) == [((OTHER, 1, 7),)]
-    assert successors(engine, (LINK, X, 1), (OTHER, X, 7)) == [((OTHER, CONSTANTS, 7),)]
-    assert successors(engine, (LINK, 1, 1)) == [FALSE]
+@each_backend
+def test_8_no_fact_of_a_large_predicate_is_dropped(backend: str) -> None:
+    """The last of 20,000 facts of one predicate is found as a ground goal and from either argument."""
+    assert successors(backend, (LINK, CONSTANTS, 1)) == [TRUE]
+    assert successors(backend, (LINK, CONSTANTS, X), (OTHER, X, 7)) == [((OTHER, 1, 7),)]
+    assert successors(backend, (LINK, X, 1), (OTHER, X, 7)) == [((OTHER, CONSTANTS, 7),)]
+    assert successors(backend, (LINK, 1, 1)) == [FALSE]
 
 
-def test_8_a_step_expands_once() -> None:
+def test_8_step_expands_once() -> None:
     if "native" not in pc.ENGINES:
-        pytest.skip("the native engine is not installed")
+        pytest.skip("the native backend is not installed")
     env = f.environment(backend="native")
     state = f.start(env, f.QUERIES[0])
     text = jax.jit(env.step).lower(state, jnp.int32(0)).as_text()

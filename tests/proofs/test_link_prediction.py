@@ -1,4 +1,4 @@
-"""Ranking by search, embedding, both, and the exact prover, over the generated families."""
+"""Link prediction by search, by an embedding, by both, and by the exact prover, on generated families."""
 
 import dataclasses
 
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.slow
 SEARCH = BeamSearchConfig(beam_width=16, max_depth=3)
 
 
-class Oracle:
-    """Knows which triples are true, as no embedding does."""
+class PerfectEmbedding:
+    """An embedding that knows which triples are true."""
 
     def __init__(self, data: KnowledgeBase, index: ProofVocabulary) -> None:
         self.known = {tuple(row) for row in data.known_triples.tolist()}
@@ -42,8 +42,8 @@ class Oracle:
         return -jnp.log1p(jnp.exp(-self.score(triples)))
 
 
-class Ignorant:
-    """Believes in everything alike."""
+class UniformEmbedding:
+    """An embedding that gives all triples the same score."""
 
     def score(self, triples: np.ndarray) -> Float[Array, " n"]:
         return jnp.zeros(len(triples))
@@ -62,7 +62,7 @@ def ranking() -> ProofLinkPrediction:
     return ProofLinkPrediction(data, ProofVocabulary(data), settings, config)
 
 
-def test_the_exact_prover_ranks_the_generated_families_well(ranking: ProofLinkPrediction) -> None:
+def test_exact_prover_ranks_the_generated_families_well(ranking: ProofLinkPrediction) -> None:
     result = evaluate_proofs("exact", ranking)
     assert (result.total.num_queries, result.total.num_lists) == (30, 60)
     assert result.total.mrr > 0.9
@@ -71,7 +71,7 @@ def test_the_exact_prover_ranks_the_generated_families_well(ranking: ProofLinkPr
     assert set(result.relations) <= set(ranking.vocabulary.predicates)
 
 
-def test_search_without_learning_proves_what_is_provable_and_ranks_by_it(
+def test_uniform_policy_proves_provable_queries_and_ranks_by_proofs(
     ranking: ProofLinkPrediction,
 ) -> None:
     result = evaluate_proofs("policy", ranking, policy=UniformPolicy())
@@ -82,46 +82,46 @@ def test_search_without_learning_proves_what_is_provable_and_ranks_by_it(
     assert result.depths[2].proved_rate == 1.0 and result.depths[2].mrr > 0.9
 
 
-def test_screening_changes_no_score(ranking: ProofLinkPrediction) -> None:
+def test_skipping_unprovable_candidates_does_not_change_scores(ranking: ProofLinkPrediction) -> None:
     candidates = ranking.candidates(ranking.queries("test", 10))
     searching_all = dataclasses.replace(
         ranking, config=ranking.config.model_copy(update={"skip_unprovable": False})
     )
-    whole = score_candidates(searching_all.policy_scorer(UniformPolicy()), candidates)
+    unscreened = score_candidates(searching_all.policy_scorer(UniformPolicy()), candidates)
     screened = score_candidates(ranking.policy_scorer(UniformPolicy()), candidates)
-    np.testing.assert_array_equal(whole.proved, screened.proved)
-    np.testing.assert_array_equal(whole.length, screened.length)
-    np.testing.assert_allclose(whole.score, screened.score, rtol=1e-5)
-    assert np.isneginf(whole.score[~whole.proved]).all() and not whole.proved.all()
+    np.testing.assert_array_equal(unscreened.proved, screened.proved)
+    np.testing.assert_array_equal(unscreened.length, screened.length)
+    np.testing.assert_allclose(unscreened.score, screened.score, rtol=1e-5)
+    assert np.isneginf(unscreened.score[~unscreened.proved]).all() and not unscreened.proved.all()
 
 
-def test_an_embedding_ranks_by_itself_and_in_a_hybrid(ranking: ProofLinkPrediction) -> None:
-    perfect, blind = Oracle(ranking.knowledge_base, ranking.vocabulary), Ignorant()
+def test_embedding_ranks_alone_and_in_a_hybrid(ranking: ProofLinkPrediction) -> None:
+    perfect, uniform = PerfectEmbedding(ranking.knowledge_base, ranking.vocabulary), UniformEmbedding()
     assert evaluate_proofs("kge", ranking, kge=perfect).total.mrr == 1.0
-    assert evaluate_proofs("kge", ranking, kge=blind).total.mrr < 0.5
-    # The embedding says nothing, so that the proofs decide.
-    by_proof = evaluate_proofs("hybrid", ranking, kge=blind, policy=UniformPolicy())
+    assert evaluate_proofs("kge", ranking, kge=uniform).total.mrr < 0.5
+    # The embedding has no information, so the proofs decide.
+    by_proof = evaluate_proofs("hybrid", ranking, kge=uniform, policy=UniformPolicy())
     assert by_proof.total.mrr > 0.7
     assert by_proof.total.proved_rate is not None
-    # Without a policy the proofs are the exact prover's; the embedding outweighs those of corruptions.
+    # Without a policy, the exact prover is used; the embedding outweighs the proofs of corrupted triples.
     strong = ranking.config.model_copy(update={"hybrid": HybridConfig(kge_weight=10.0)})
     both = dataclasses.replace(ranking, config=strong)
     assert evaluate_proofs("hybrid", both, kge=perfect).total.mrr == 1.0
 
 
-def test_a_learned_combination_is_fitted_to_the_validation_split(ranking: ProofLinkPrediction) -> None:
-    embedding = Oracle(ranking.knowledge_base, ranking.vocabulary)
+def test_learned_combination_is_fitted_to_the_validation_split(ranking: ProofLinkPrediction) -> None:
+    embedding = PerfectEmbedding(ranking.knowledge_base, ranking.vocabulary)
     assert evaluate_proofs("learned", ranking, kge=embedding).total.mrr > 0.99
-    seen = []
+    scored = []
 
     def search(triples: np.ndarray, /) -> object:
-        seen.append({tuple(row) for row in triples.tolist()})
+        scored.append({tuple(row) for row in triples.tolist()})
         return ranking.policy_scorer(UniformPolicy())(triples)
 
     combination = ranking.fit_combination(search, embedding_scorer(embedding))
     test = {tuple(row) for row in ranking.queries("test", None).tolist()}
     valid = {tuple(row) for row in ranking.queries("valid", 30).tolist()}
-    assert valid <= seen[0] and not test & seen[0]
+    assert valid <= scored[0] and not test & scored[0]
     again = evaluate_proofs("learned", ranking, kge=embedding, combination=combination)
     assert again.total.mrr > 0.99
 
@@ -130,24 +130,24 @@ def test_a_learned_combination_is_fitted_to_the_validation_split(ranking: ProofL
     ("mode", "message"),
     [("policy", "mode 'policy' needs a policy"), ("hybrid", "needs a knowledge-graph embedding")],
 )
-def test_what_a_mode_needs_is_said(ranking: ProofLinkPrediction, mode: str, message: str) -> None:
+def test_missing_input_of_a_mode_is_reported(ranking: ProofLinkPrediction, mode: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate_proofs(mode, ranking)
 
 
-def test_some_queries_of_a_split_are_drawn_by_the_seed(ranking: ProofLinkPrediction) -> None:
+def test_queries_are_sampled_reproducibly(ranking: ProofLinkPrediction) -> None:
     every, some = ranking.queries("test", None), ranking.queries("test", 5)
     assert len(some) == 5 and {tuple(row) for row in some.tolist()} <= {tuple(row) for row in every.tolist()}
     np.testing.assert_array_equal(some, ranking.queries("test", 5))
 
 
-def test_rules_that_hold_of_everything_cannot_be_chained_and_are_searched_without_screening() -> None:
+def test_rules_with_unbound_head_variables_cannot_be_chained() -> None:
     assert can_chain([((1, -1, -2), ((1, -2, -1),))])
     assert can_chain([((1, -1, 3), ((1, -1, -2),))])
     assert not can_chain([((1, -1, -3), ((1, -1, -2),))])
 
 
-def test_depths_are_those_of_forward_chaining(ranking: ProofLinkPrediction) -> None:
+def test_depths_match_forward_chaining(ranking: ProofLinkPrediction) -> None:
     queries = ranking.queries("test", 30)
     expected = compute_proof_depths(
         queries, ranking.knowledge_base.triples("train"), ranking.rules, SEARCH.max_depth
@@ -155,25 +155,25 @@ def test_depths_are_those_of_forward_chaining(ranking: ProofLinkPrediction) -> N
     np.testing.assert_array_equal(ranking.depths(queries), expected)
 
 
-def test_the_weight_of_a_policy_in_hybrid_is_chosen_on_validation_unless_given(
+def test_policy_weight_of_a_hybrid_is_selected_on_validation_unless_given(
     ranking: ProofLinkPrediction, capsys: pytest.CaptureFixture[str]
 ) -> None:
     positives = {tuple(row) for row in ranking.queries("valid", None).tolist()}
 
     def search(triples: np.ndarray, /) -> TripleScores:
         true = np.array([tuple(row) in positives for row in triples.tolist()])
-        # Everything is proved, and the policy alone tells what is true.
+        # All triples are proved; only the log-probabilities of the policy distinguish the true ones.
         log_prob = np.where(true, -0.1, -5.0)
-        every = np.ones(len(triples), bool)
-        return TripleScores(log_prob, proved=every, log_prob=log_prob, length=every.astype(np.int64))
+        proved = np.ones(len(triples), bool)
+        return TripleScores(log_prob, proved=proved, log_prob=log_prob, length=proved.astype(np.int64))
 
-    chosen = ranking.select_hybrid_weights(search, embedding_scorer(Ignorant()))
-    assert chosen.policy_weight == 0.03, "the least that is enough"
+    chosen = ranking.select_hybrid_weights(search, embedding_scorer(UniformEmbedding()))
+    assert chosen.policy_weight == 0.03, "the smallest sufficient weight"
     assert "policy_weight 0.03" in capsys.readouterr().err
     given = dataclasses.replace(
         ranking, config=ranking.config.model_copy(update={"hybrid": HybridConfig(policy_weight=0.5)})
     )
-    assert given.select_hybrid_weights(search, embedding_scorer(Ignorant())).policy_weight == 0.5
+    assert given.select_hybrid_weights(search, embedding_scorer(UniformEmbedding())).policy_weight == 0.5
 
 
 def test_old_names_of_search_settings_are_rejected_with_the_new_ones() -> None:

@@ -1,4 +1,4 @@
-"""Networks for proofs: what atoms and states embed to, and scores that cost what real successors cost."""
+"""Networks for proofs: embeddings of atoms and states, and scores of successors."""
 
 import dataclasses
 from typing import Any
@@ -51,34 +51,34 @@ def state(*atoms: tuple[int, int, int], size: int = 3) -> jax.Array:
 
 
 @pytest.mark.parametrize("atoms", ATOMS)
-def test_every_index_that_a_state_can_hold_has_a_row_of_its_own(index: ProofVocabulary, atoms: str) -> None:
+def test_every_index_of_a_state_has_its_own_embedding(index: ProofVocabulary, atoms: str) -> None:
     tables = embedding(index, atoms).tables
     assert len(tables.predicates) == index.num_predicate_embeddings == 1 + 2 + 3 + 2
     assert len(tables.terms) == index.num_constant_embeddings == 1 + 3 + 6
     assert len(np.unique(np.asarray(tables.terms), axis=0)) == len(tables.terms)
 
 
-def test_tables_of_the_size_of_the_old_rule_confuse_variables_and_special_predicates(
+def test_too_small_tables_confuse_variables_and_special_predicates(
     index: ProofVocabulary,
 ) -> None:
-    """JAX reads the last row where an index is too large: what a test of shapes alone would not notice."""
-    right = embedding(index)
-    old = eqx.tree_at(
+    """JAX reads the last row if an index is too large, which a test of shapes would not detect."""
+    correct = embedding(index)
+    too_small = eqx.tree_at(
         lambda e: (e.tables.predicates, e.tables.terms),
-        right,
+        correct,
         (
-            jax.device_put(np.asarray(right.tables.predicates)[: index.num_predicates + 1]),
-            jax.device_put(np.asarray(right.tables.terms)[: index.num_constants + 1]),
+            jax.device_put(np.asarray(correct.tables.predicates)[: index.num_predicates + 1]),
+            jax.device_put(np.asarray(correct.tables.terms)[: index.num_constants + 1]),
         ),
     )
-    right, old = (eqx.filter_jit(embed.__call__) for embed in (right, old))
+    correct, too_small = (eqx.filter_jit(embed.__call__) for embed in (correct, too_small))
     pairs = [(state((PARENT, X, ANN)), state((PARENT, Y, ANN))), (state((TRUE, 0, 0)), state((END, 0, 0)))]
     for one, other in pairs:
-        assert not np.allclose(right(one), right(other))
-        assert np.allclose(old(one), old(other))
+        assert not np.allclose(correct(one), correct(other))
+        assert np.allclose(too_small(one), too_small(other))
 
 
-def test_atoms_are_composed_as_their_authors_do() -> None:
+def test_atom_embeddings_match_their_definitions() -> None:
     def atom(kind: str, predicate: list, first: list, second: list) -> list:
         @jax.jit
         def compose(key: jax.Array, rows: AtomRows, goals: jax.Array) -> jax.Array:
@@ -92,7 +92,7 @@ def test_atoms_are_composed_as_their_authors_do() -> None:
     assert atom("transe", [10, 20], [1, 2], [0.5, 3]) == [10.5, 19]
     # (1 + 2i) (3 + i) = 1 + 7i, and times 2 + i, the conjugate of 2 - i, that is -5 + 15i.
     assert atom("complex", [3, 1], [1, 2], [2, -1]) == [-5, 15]
-    # 1 turned by a right angle is i; minus 0.5 + 2i.
+    # 1 rotated by 90 degrees is i; subtract 0.5 + 2i.
     assert atom("rotate", [np.pi / 2], [1, 0], [0.5, 2]) == [-0.5, -1]
 
 
@@ -100,7 +100,7 @@ def test_atoms_are_composed_as_their_authors_do() -> None:
     ("atoms", "states"),
     [("transe", "mean"), ("complex", "sum"), ("rotate", "attention"), ("mlp", "mean")],
 )
-def test_padding_counts_for_nothing(index: ProofVocabulary, atoms: str, states: str) -> None:
+def test_padding_does_not_change_the_embedding(index: ProofVocabulary, atoms: str, states: str) -> None:
     embed = eqx.filter_jit(embedding(index, atoms, states).__call__)
     goals = [(PARENT, ANN, X), (SIBLING, X, CAT)]
     rows = np.stack([state(*goals), state(goals[0]), state(goals[1]), state()])
@@ -112,7 +112,7 @@ def test_padding_counts_for_nothing(index: ProofVocabulary, atoms: str, states: 
 
 
 @pytest.mark.parametrize("atoms", ATOMS)
-def test_the_ends_have_vectors_of_their_own(index: ProofVocabulary, atoms: str) -> None:
+def test_terminal_states_have_distinct_embeddings(index: ProofVocabulary, atoms: str) -> None:
     embed = eqx.filter_jit(embedding(index, atoms).__call__)
     ends = np.asarray(embed(np.stack([state((end, 0, 0)) for end in (TRUE, FALSE, END)])))
     assert np.all(np.abs(ends).max(axis=1) > 1e-3)
@@ -125,7 +125,7 @@ def network(index: ProofVocabulary, **settings: Any) -> ProofNetwork:
 
 
 @pytest.fixture(scope="module")
-def seen() -> ProofObservation:
+def observations() -> ProofObservation:
     """Five states with 3, 1, 4, 2 and 4 of at most four successors."""
     random = np.random.default_rng(0)
     counts = np.array([3, 1, 4, 2, 4])
@@ -138,7 +138,7 @@ def seen() -> ProofObservation:
     mask = np.arange(4) < counts[:, None]
     return ProofObservation(
         goals=jax.device_put(goals(5, 1)[:, 0]),
-        # Rubbish behind the last successor: nothing may come of it.
+        # Rows after the last successor are random and must have no effect.
         successors=jax.device_put(goals(5, 4)),
         action_mask=jax.device_put(mask),
         label=jax.device_put(np.array([True, False, True, False, True])),
@@ -147,27 +147,27 @@ def seen() -> ProofObservation:
     )
 
 
-def look_at_all(net: ProofNetwork, seen: ProofObservation) -> Any:
-    return jax.vmap(net.logits)(seen)
+def all_logits(net: ProofNetwork, observations: ProofObservation) -> Any:
+    return jax.vmap(net.logits)(observations)
 
 
-def plain_logits(net: ProofNetwork, seen: ProofObservation) -> jax.Array:
-    """All successors embedded, the padding too."""
+def reference_logits(net: ProofNetwork, observations: ProofObservation) -> jax.Array:
+    """Compute the logits from the embeddings of all successors, including the padding."""
 
     def one(observation: ProofObservation) -> jax.Array:
         current = net.embed_states(observation.goals)
         logits = net.score(current, net.embed_states(observation.successors))
         return jnp.where(observation.action_mask, logits, 0.0)
 
-    return jax.vmap(one)(seen)
+    return jax.vmap(one)(observations)
 
 
 @pytest.mark.parametrize(
     ("atoms", "states", "chunk"), [("transe", "mean", 256), ("mlp", "attention", 4), ("rotate", "sum", 1)]
 )
-def test_scores_and_gradients_are_those_of_embedding_everything(
+def test_scores_and_gradients_match_the_reference(
     index: ProofVocabulary,
-    seen: ProofObservation,
+    observations: ProofObservation,
     monkeypatch: pytest.MonkeyPatch,
     atoms: str,
     states: str,
@@ -185,59 +185,59 @@ def test_scores_and_gradients_are_those_of_embedding_everything(
     def both(net: ProofNetwork) -> Any:
         gradient = eqx.filter_grad(loss, has_aux=True)
         return (
-            gradient(net, lambda net: jax.vmap(net.logits)(seen)[0]),
-            gradient(net, lambda net: plain_logits(net, seen)),
+            gradient(net, lambda net: jax.vmap(net.logits)(observations)[0]),
+            gradient(net, lambda net: reference_logits(net, observations)),
         )
 
-    (slopes, found), (expected_slopes, expected) = both(net)
+    (grads, found), (expected_grads, expected) = both(net)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert np.abs(expected).max() > 0.1
-    for mine, plain in zip(jax.tree.leaves(slopes), jax.tree.leaves(expected_slopes), strict=True):
-        np.testing.assert_allclose(mine, plain, rtol=1e-3, atol=1e-4)
+    for grad, expected_grad in zip(jax.tree.leaves(grads), jax.tree.leaves(expected_grads), strict=True):
+        np.testing.assert_allclose(grad, expected_grad, rtol=1e-3, atol=1e-4)
 
 
-def test_one_observation_and_many_networks_give_the_same(
-    index: ProofVocabulary, seen: ProofObservation
+def test_single_observation_and_vmap_over_networks_give_the_same_logits(
+    index: ProofVocabulary, observations: ProofObservation
 ) -> None:
     net = network(index)
-    logits, values = jax.device_get(eqx.filter_jit(look_at_all)(net, seen))
-    first = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[0]), seen)
-    alone = eqx.filter_jit(net.logits)(first)
-    np.testing.assert_allclose(alone[0], logits[0], rtol=1e-5)
-    np.testing.assert_allclose(alone[1], values[0], rtol=1e-5)
+    logits, values = jax.device_get(eqx.filter_jit(all_logits)(net, observations))
+    first = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[0]), observations)
+    single = eqx.filter_jit(net.logits)(first)
+    np.testing.assert_allclose(single[0], logits[0], rtol=1e-5)
+    np.testing.assert_allclose(single[1], values[0], rtol=1e-5)
 
     arrays, structure = eqx.partition(net, eqx.is_array)
 
     @jax.jit
-    def of_both(arrays: Any) -> Any:
-        twice = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), arrays)
-        return jax.vmap(lambda own: eqx.combine(own, structure).logits(first)[0])(twice)
+    def logits_of_both(arrays: Any) -> Any:
+        stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), arrays)
+        return jax.vmap(lambda own: eqx.combine(own, structure).logits(first)[0])(stacked)
 
-    one, other = np.asarray(of_both(arrays))
+    one, other = np.asarray(logits_of_both(arrays))
     np.testing.assert_allclose(one, logits[0], rtol=1e-5)
     assert not np.allclose(other, logits[0])
 
 
-def test_label_and_depth_are_not_read(index: ProofVocabulary, seen: ProofObservation) -> None:
-    net, look = network(index), eqx.filter_jit(look_at_all)
-    label, depth = ~np.asarray(seen.label), np.asarray(seen.depth) + 3
-    other = dataclasses.replace(seen, label=jax.device_put(label), depth=jax.device_put(depth))
-    for one, two in zip(look(net, seen), look(net, other), strict=True):
+def test_network_ignores_label_and_depth(index: ProofVocabulary, observations: ProofObservation) -> None:
+    net, compute = network(index), eqx.filter_jit(all_logits)
+    label, depth = ~np.asarray(observations.label), np.asarray(observations.depth) + 3
+    other = dataclasses.replace(observations, label=jax.device_put(label), depth=jax.device_put(depth))
+    for one, two in zip(compute(net, observations), compute(net, other), strict=True):
         np.testing.assert_array_equal(one, two)
 
 
-def test_the_critic_has_a_backbone_of_its_own_unless_told_otherwise(
-    index: ProofVocabulary, seen: ProofObservation
+def test_critic_has_a_separate_backbone_by_default(
+    index: ProofVocabulary, observations: ProofObservation
 ) -> None:
-    def moved(net: ProofNetwork) -> bool:
-        goals = np.asarray(seen.goals)[0]
+    def trains_policy_embedding(net: ProofNetwork) -> bool:
+        goals = np.asarray(observations.goals)[0]
         gradient = eqx.filter_jit(eqx.filter_grad(lambda net: net.value(jnp.asarray(goals))))(net)
         return bool(np.any(np.asarray(gradient.embedding.tables.terms)))
 
-    assert not moved(network(index))
-    assert moved(network(index, separate_critic=False))
+    assert not trains_policy_embedding(network(index))
+    assert trains_policy_embedding(network(index, separate_critic=False))
 
 
-def test_complex_numbers_need_an_even_width() -> None:
+def test_complex_embeddings_require_an_even_dimension() -> None:
     with pytest.raises(ValueError, match="embedding_dim must be even for atom_embedding=rotate, got 7"):
         ProofNetworkConfig(atom_embedding="rotate", embedding_dim=7)

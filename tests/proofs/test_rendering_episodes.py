@@ -1,4 +1,4 @@
-"""Proof episodes in a run's folder and in its report: pictures with the names of the goals."""
+"""Proof episodes in a run folder and in its report, rendered with the names of the goals."""
 
 import functools
 import json
@@ -31,7 +31,7 @@ def texts(path: Path) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]+)</text>", path.read_text(encoding="utf-8"))
 
 
-def test_every_state_of_a_proof_becomes_a_picture(run: Path) -> None:
+def test_every_state_of_a_proof_is_rendered(run: Path) -> None:
     folder = run / "episodes" / "episode_000050_env_0000"
     assert sorted(path.name for path in folder.iterdir()) == [
         "final.svg",
@@ -51,7 +51,7 @@ def test_every_state_of_a_proof_becomes_a_picture(run: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_query_that_is_given_up_ends_red(run: Path) -> None:
+def test_given_up_query_has_a_red_badge(run: Path) -> None:
     final = run / "episodes" / "episode_000050_env_0001" / "final.svg"
     assert texts(final) == ["aunt(cat,eve)", "false", "given up", "0", "aunt(cat,eve)", "1", "✕ False"]
     proved = run / "episodes" / "episode_000050_env_0000" / "final.svg"
@@ -60,13 +60,13 @@ def test_a_query_that_is_given_up_ends_red(run: Path) -> None:
     assert re.search(badge, proved.read_text())[1] == "#12805C"  # type: ignore[index]
 
 
-def test_all_pictures_of_an_episode_have_one_size(run: Path) -> None:
+def test_all_images_of_an_episode_have_the_same_size(run: Path) -> None:
     folder = run / "episodes" / "episode_000050_env_0000"
     sizes = {re.search(r'viewBox="([^"]+)"', path.read_text())[1] for path in folder.iterdir()}  # type: ignore[index]
     assert len(sizes) == 1
 
 
-def test_the_log_names_the_query_and_can_hold_the_goals(run: Path) -> None:
+def test_log_has_the_query_and_the_goals(run: Path) -> None:
     records = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
     assert [record["task_id"] for record in records] == ["aunt(eve,cat)", "not aunt(cat,eve)"]
     index = index_manager()
@@ -74,7 +74,7 @@ def test_the_log_names_the_query_and_can_hold_the_goals(run: Path) -> None:
     assert "final_similarity" not in records[0]
 
 
-def test_the_report_holds_the_proofs_frame_by_frame(run: Path) -> None:
+def test_report_has_all_frames_of_the_proofs(run: Path) -> None:
     data = read_run(run)
     first, second = page_data([data])["episodes"]
     assert [name for name, _ in first["frames"]] == ["initial", "step 1", "step 2, final"]
@@ -83,7 +83,7 @@ def test_the_report_holds_the_proofs_frame_by_frame(run: Path) -> None:
     assert "aunt(eve,cat)" in build_page([data])
 
 
-def test_states_of_a_batch_are_drawn_by_a_function_that_knows_the_names(tmp_path: Path) -> None:
+def test_handler_draws_states_with_a_given_function(tmp_path: Path) -> None:
     index = index_manager()
     draw = functools.partial(draw_state, vocabulary=index)
     state = proof_state(index, "wife(eve,_1) uncle(_1,cat)", step=1, status=2, offered=("True", "End"))

@@ -1,4 +1,4 @@
-"""Proofs and embeddings together: fixed weights by hand, learned ones by what they must achieve."""
+"""Combinations of proof and embedding scores: fixed weights, learned weights, and files."""
 
 import json
 import math
@@ -26,39 +26,39 @@ from phalanx.proofs.score_combination import (
 from tests.helpers.file_damage import write_json
 
 TRIPLES = np.array([(1, 1, 2), (1, 2, 1), (1, 2, 2)], np.int32)
-SEARCHED = TripleScores(
+SEARCH_SCORES = TripleScores(
     score=np.array([-1.5, -np.inf, -0.5]),
     proved=np.array([True, False, True]),
     log_prob=np.array([-1.5, -np.inf, -0.5]),
     length=np.array([2, -1, 1]),
 )
-BELIEVED = TripleScores(score=np.array([3.0, 2.0, -1.0]), log_probability=np.log([0.5, 0.25, 0.1]))
+KGE_SCORES = TripleScores(score=np.array([3.0, 2.0, -1.0]), log_probability=np.log([0.5, 0.25, 0.1]))
 
 
-def test_a_hybrid_adds_belief_and_proof_by_the_weights() -> None:
-    default = combine_scores(SEARCHED, BELIEVED, HybridConfig())
+def test_hybrid_score_is_a_weighted_sum_of_embedding_and_proof() -> None:
+    default = combine_scores(SEARCH_SCORES, KGE_SCORES, HybridConfig())
     expected = [2 * math.log(0.5) + 1, 2 * math.log(0.25) - 0.5, 2 * math.log(0.1) + 1]
     np.testing.assert_allclose(default.score, expected)
     weights = HybridConfig(kge_weight=1.0, proved_bonus=3.0, unproved_penalty=2.0, policy_weight=0.5)
-    scores = hybrid_scorer(lambda _: SEARCHED, lambda _: BELIEVED, weights)(TRIPLES)
+    scores = hybrid_scorer(lambda _: SEARCH_SCORES, lambda _: KGE_SCORES, weights)(TRIPLES)
     np.testing.assert_allclose(
         scores.score, [math.log(0.5) + 3 - 0.75, math.log(0.25) - 2, math.log(0.1) + 3 - 0.25]
     )
     assert scores.proved is not None and scores.proved.tolist() == [True, False, True]
 
 
-def test_a_hybrid_says_what_it_misses() -> None:
+def test_missing_inputs_of_a_hybrid_are_reported() -> None:
     with pytest.raises(ValueError, match="a hybrid needs a scorer that finds proofs"):
-        combine_scores(BELIEVED, BELIEVED, HybridConfig())
+        combine_scores(KGE_SCORES, KGE_SCORES, HybridConfig())
     without = TripleScores(score=np.zeros(3), proved=np.zeros(3, bool))
     with pytest.raises(
         ValueError, match=r"policy_weight is 0.5, but the search gives no probabilities of proofs"
     ):
-        combine_scores(without, BELIEVED, HybridConfig(policy_weight=0.5))
+        combine_scores(without, KGE_SCORES, HybridConfig(policy_weight=0.5))
 
 
 class LastArgument:
-    """Believes in triples by their last argument."""
+    """An embedding that scores triples by their last argument."""
 
     def score(self, triples: np.ndarray) -> Float[Array, " n"]:
         return jnp.asarray(triples[:, 2], jnp.float32)
@@ -67,7 +67,7 @@ class LastArgument:
         return -1.0 / self.score(triples)
 
 
-def test_an_embedding_is_asked_in_batches_and_keeps_the_order() -> None:
+def test_embedding_scores_many_triples_in_order() -> None:
     triples = np.ones((40_000, 3), np.int32)
     triples[:, 2] = np.arange(1, 40_001)
     scores = embedding_scorer(LastArgument())(triples)
@@ -88,12 +88,12 @@ def candidates(index: Vocabulary) -> CandidateLists:
 
 
 def noisy_scores(candidates: CandidateLists) -> tuple[TripleScores, TripleScores]:
-    """For predicate 0 a proof says all there is to know, for predicate 1 the embedding does; else noise."""
+    """Return noise, except for the proofs of predicate 0 and the embeddings of predicate 1."""
     random = np.random.default_rng(0)
     size, first = len(candidates.triples), candidates.is_positive
-    proofs_count = candidates.triples[:, 0] == 0
-    proved = np.where(proofs_count, first, random.random(size) < 0.4)
-    embedded = random.normal(size=size) + np.where(proofs_count, 0.0, 4.0 * first)
+    use_proof = candidates.triples[:, 0] == 0
+    proved = np.where(use_proof, first, random.random(size) < 0.4)
+    embedded = random.normal(size=size) + np.where(use_proof, 0.0, 4.0 * first)
     log_prob = np.where(proved, -random.random(size), -np.inf)
     search = TripleScores(
         score=log_prob, proved=proved, log_prob=log_prob, length=np.where(proved, 2, -1).astype(np.int64)
@@ -110,22 +110,22 @@ def mrr(candidates: CandidateLists, score: np.ndarray) -> float:
     return evaluate_candidates(look_up, candidates, ties="expected").total.mrr
 
 
-def test_learned_weights_find_out_whom_to_trust_for_each_predicate(
+def test_learned_weights_prefer_the_informative_score_of_each_predicate(
     index: Vocabulary, candidates: CandidateLists
 ) -> None:
-    search, belief = noisy_scores(candidates)
-    features = compute_features(search, belief)
+    search, kge_scores = noisy_scores(candidates)
+    features = compute_features(search, kge_scores)
     learned = fit_combination(candidates, features, index)
-    reached = mrr(candidates, learned.score(candidates.triples[:, 0], features))
-    fixed = mrr(candidates, combine_scores(search, belief, HybridConfig()).score)
-    assert reached > 0.97
-    assert reached > fixed + 0.05
+    learned_mrr = mrr(candidates, learned.score(candidates.triples[:, 0], features))
+    fixed_mrr = mrr(candidates, combine_scores(search, kge_scores, HybridConfig()).score)
+    assert learned_mrr > 0.97
+    assert learned_mrr > fixed_mrr + 0.05
     proved, kge = FEATURES.index("proved"), FEATURES.index("kge_score")
     assert learned.by_relation[0, proved] > learned.by_relation[1, proved]
     assert learned.by_relation[1, kge] > learned.by_relation[0, kge]
 
 
-def test_learned_weights_are_the_most_likely_ones(index: Vocabulary, candidates: CandidateLists) -> None:
+def test_learned_weights_minimize_the_loss(index: Vocabulary, candidates: CandidateLists) -> None:
     features = compute_features(*noisy_scores(candidates))
     learned = fit_combination(candidates, features, index, shared_penalty=0.5, relation_penalty=2.0)
 
@@ -138,17 +138,17 @@ def test_learned_weights_are_the_most_likely_ones(index: Vocabulary, candidates:
 
     random = np.random.default_rng(1)
     for _ in range(20):
-        moved = ScoreCombination(
+        perturbed = ScoreCombination(
             learned.relations,
             learned.mean,
             learned.scale,
             learned.shared + 0.05 * random.normal(size=learned.shared.shape),
             learned.by_relation + 0.05 * random.normal(size=learned.by_relation.shape),
         )
-        assert loss(moved) > loss(learned)
+        assert loss(perturbed) > loss(learned)
 
 
-def test_a_feature_that_never_varies_does_no_harm(index: Vocabulary, candidates: CandidateLists) -> None:
+def test_constant_feature_has_zero_weight(index: Vocabulary, candidates: CandidateLists) -> None:
     features = compute_features(*noisy_scores(candidates))
     features[:, FEATURES.index("length")] = 2.1
     learned = fit_combination(candidates, features, index)
@@ -156,22 +156,22 @@ def test_a_feature_that_never_varies_does_no_harm(index: Vocabulary, candidates:
     assert learned.shared[FEATURES.index("length")] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_a_combination_comes_back_from_its_file(
+def test_combination_can_be_saved_and_loaded(
     index: Vocabulary, candidates: CandidateLists, tmp_path: Path
 ) -> None:
-    search, belief = noisy_scores(candidates)
-    learned = fit_combination(candidates, compute_features(search, belief), index)
+    search, kge_scores = noisy_scores(candidates)
+    learned = fit_combination(candidates, compute_features(search, kge_scores), index)
     learned.save(tmp_path / "combination.json")
     loaded = ScoreCombination.load(tmp_path / "combination.json", index)
     triples = candidates.triples
-    before = learned.scorer(lambda _: search, lambda _: belief)(triples)
-    after = loaded.scorer(lambda _: search, lambda _: belief)(triples)
+    before = learned.scorer(lambda _: search, lambda _: kge_scores)(triples)
+    after = loaded.scorer(lambda _: search, lambda _: kge_scores)(triples)
     np.testing.assert_array_equal(before.score, after.score)
     np.testing.assert_array_equal(after.proved, search.proved)
-    assert after.log_probability is belief.log_probability
+    assert after.log_probability is kge_scores.log_probability
 
 
-def test_a_file_that_does_not_fit_is_refused(
+def test_invalid_combination_file_is_rejected(
     index: Vocabulary, candidates: CandidateLists, tmp_path: Path
 ) -> None:
     path = tmp_path / "combination.json"

@@ -1,4 +1,4 @@
-"""Proof search in words: goals and choices with their names, and answers by number or by goals."""
+"""Proof search as text: goals and choices with names, and answers by number or by goals."""
 
 import jax
 import jax.numpy as jnp
@@ -24,14 +24,16 @@ ENV = ProofEnvironment.from_knowledge_base(
 )
 STATE = ENV.reset(jax.random.PRNGKey(0))[0]
 PARENTS = ENV.step(STATE, jnp.int32(0))[0]
-"""Of the two parents one has a name that differs by case alone."""
+"""A state in which the names of two choices differ only by case."""
 
 
-def test_a_state_is_told_by_its_query_goals_and_numbered_choices() -> None:
+def test_observation_text_has_the_query_goals_and_numbered_choices() -> None:
     text = ENV.observation_text(PARENTS)
     assert "Query: wise(a,c)\nGoals: parent(a,_1), old(_1,c)\nStep 1 of at most 4." in text
     assert "Choices:\n0: old(B,c)\n1: old(b,c)\n2: give up\n" in text
-    assert "label" not in text and "not wise" not in text, "whether a query is true is not told"
+    assert "label" not in text and "not wise" not in text, (
+        "the text must not reveal whether the query is true"
+    )
 
 
 def test_answers_lead_to_a_proof() -> None:
@@ -41,7 +43,7 @@ def test_answers_lead_to_a_proof() -> None:
     assert bool(info.proved)
 
 
-def test_names_that_differ_by_case_alone_are_told_apart() -> None:
+def test_names_that_differ_only_by_case_are_distinguished() -> None:
     assert int(ENV.parse_action("old(b,c)", PARENTS)) == 1
     assert int(ENV.parse_action("old(B,c)", PARENTS)) == 0
     with pytest.raises(ValueError, match=r"'OLD.b,c.' is not among the choices"):
@@ -49,14 +51,14 @@ def test_names_that_differ_by_case_alone_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", " 0 ", "parent(a,_1), old(_1,c)", "PARENT(a,_1),Old(_1,c)"])
-def test_an_answer_is_a_number_or_the_goals_of_a_choice(text: str) -> None:
+def test_answer_can_be_a_number_or_the_goals_of_a_choice(text: str) -> None:
     assert int(ENV.parse_action(text, STATE)) == 0
     assert int(ENV.parse_action("Give up", STATE)) == 1
     assert ENV.action_text(jnp.int32(1), STATE) == "give up"
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("2", "there is no choice 2; they are numbered from 0 to 1"),
         ("", "'' is not among the choices; answer with a number from 0 to 1"),
@@ -64,13 +66,13 @@ def test_an_answer_is_a_number_or_the_goals_of_a_choice(text: str) -> None:
         ("-1", "'-1' is not among the choices"),
     ],
 )
-def test_what_is_not_among_the_choices_is_refused_in_words(text: str, words: str) -> None:
+def test_invalid_answer_is_rejected_with_an_explanation(text: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         ENV.parse_action(text, STATE)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_names_and_pictures_need_names() -> None:
+def test_text_and_rendering_require_a_vocabulary() -> None:
     assert ENV.task_name(STATE) == "wise(a,c)"
     assert ENV.render_modes == ("svg", "ansi") and "<svg" in ENV.render(STATE)
     with pytest.raises(ValueError, match="mode must be svg or ansi, got 'human'"):
@@ -82,7 +84,7 @@ def test_names_and_pictures_need_names() -> None:
         bare.observation_text(STATE)
 
 
-def test_environments_that_differ_in_names_alone_are_equal_and_share_a_compilation() -> None:
+def test_environments_that_differ_only_in_names_are_equal() -> None:
     named = ProofEnvironment.create(
         ENV.config, ENV.program, ENV.queries.positives, vocabulary=ProofVocabulary(DATA, 3)
     )
@@ -91,7 +93,7 @@ def test_environments_that_differ_in_names_alone_are_equal_and_share_a_compilati
     assert named.has_text and not bare.has_text
 
 
-def test_the_mask_is_of_the_successors_for_one_state_and_for_many() -> None:
+def test_legal_actions_are_the_action_mask_for_one_state_and_a_batch() -> None:
     env = f.environment()
     states = jax.device_get(jax.jit(env.batch_reset)(jax.random.split(jax.random.PRNGKey(0), 3))[0])
     assert (np.asarray(env.legal_actions(states)) == np.asarray(states.action_mask)).all()

@@ -8,19 +8,19 @@ from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs.vocabulary import ProofVocabulary
 
 
-def handler(*facts, rules=(), **parts):
+def knowledge_base(*facts, rules=(), **parts):
     return KnowledgeBase(tuple(map(parse_atom, facts)), tuple(map(parse_rule, rules)), **parts)
 
 
 @pytest.fixture
 def index():
-    data = handler(
+    data = knowledge_base(
         "wife(eve,adam)", "father(adam,10)", "father(adam,9)", rules=["r:1:wife(y,x) -> husband(x,y)"]
     )
     return ProofVocabulary(data)
 
 
-def test_predicates_come_first_then_the_special_ones_then_the_twins(index):
+def test_indices_of_predicates_special_predicates_and_kge_predicates(index):
     assert index.predicate_indices == {
         "father": 1, "husband": 2, "wife": 3,
         "True": 4, "False": 5, "End": 6,
@@ -30,15 +30,15 @@ def test_predicates_come_first_then_the_special_ones_then_the_twins(index):
     assert index.predicate_names[index.predicate_indices["wife"] + index.kge_offset] == "wife_kge"
 
 
-def test_constants_are_in_order_and_variables_follow(index):
+def test_constants_are_sorted_and_variables_follow(index):
     assert index.constant_indices == {"9": 1, "10": 2, "adam": 3, "eve": 4}
     assert index.first_variable == 5
     assert [index.term_names[number] for number in (1, 4, 5, 16)] == ["9", "eve", "_1", "_12"]
     assert index.num_variables == 12
 
 
-def test_a_table_of_the_stated_size_holds_every_index_that_a_state_can_have(index):
-    # The old rule made tables as long as there are predicates and constants, and lookups ran past their end.
+def test_embedding_tables_have_a_row_for_every_index_of_a_state(index):
+    # Tables with one row for each predicate and constant would be too small.
     predicates = np.zeros(index.num_predicate_embeddings)
     terms = np.zeros(index.num_constant_embeddings)
     for name in ("father", "wife", "True", "False", "End", "wife_kge"):
@@ -49,29 +49,29 @@ def test_a_table_of_the_stated_size_holds_every_index_that_a_state_can_have(inde
     assert len(terms) == last_variable + 1 == 17
 
 
-def test_the_old_table_size_would_be_too_small(index):
-    predicate_no = index.num_predicates
+def test_tables_without_rows_for_variables_are_too_small(index):
+    num_predicates = index.num_predicates
     with pytest.raises(IndexError):
-        np.zeros(predicate_no + 1)[index.predicate_indices["father_kge"]]
+        np.zeros(num_predicates + 1)[index.predicate_indices["father_kge"]]
     with pytest.raises(IndexError):
         np.zeros(index.num_constants + 1)[index.first_variable]
 
 
-def test_longer_states_need_more_variables(index):
-    data = handler("a(x,y)")
+def test_num_constant_embeddings_depends_on_max_goals(index):
+    data = knowledge_base("a(x,y)")
     assert ProofVocabulary(data, max_goals=3).num_constant_embeddings == 1 + 2 + 6
     assert ProofVocabulary(data, max_goals=10).num_constant_embeddings == 1 + 2 + 20
     with pytest.raises(ValueError, match="max_goals must be at least 1, got 0"):
         ProofVocabulary(data, max_goals=0)
 
 
-def test_atoms_go_to_rows_and_back(index):
-    some = [Atom("wife", "eve", "adam"), Atom("father", "adam", "10")]
-    rows = index.encode(some)
+def test_atoms_can_be_encoded_and_decoded(index):
+    atoms = [Atom("wife", "eve", "adam"), Atom("father", "adam", "10")]
+    rows = index.encode(atoms)
     assert rows.dtype == np.int32
     np.testing.assert_array_equal(rows, [[3, 4, 3], [1, 3, 2]])
-    assert [index.decode_atom(row) for row in rows] == some
-    assert index.encode_atom(some[0]) == (3, 4, 3)
+    assert [index.decode_atom(row) for row in rows] == atoms
+    assert index.encode_atom(atoms[0]) == (3, 4, 3)
     assert index.encode([]).shape == (0, 3)
 
 
@@ -80,13 +80,13 @@ def test_rules_number_their_variables_by_first_occurrence(index):
     assert index.encode_rules([rule]) == (((1, -1, -1), ((3, -2, -3), (1, -3, -1))),)
 
 
-def test_a_state_is_shown_without_its_padding(index):
+def test_decoded_state_has_no_padding(index):
     state = np.array([[3, 5, 3], [1, 3, 6], [0, 0, 0]], np.int32)
     assert [str(atom) for atom in index.decode_state(state)] == ["wife(_1,adam)", "father(adam,_2)"]
     assert [str(a) for a in index.decode_state(np.array([[4, 0, 0], [0, 0, 0]], np.int32))] == ["True"]
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_one(index):
+def test_unknown_name_is_rejected_with_a_suggestion(index):
     with pytest.raises(
         ValueError, match=r"no predicate 'fathr' .*\(in fathr\(adam,10\)\); did you mean 'father'"
     ):
@@ -97,15 +97,15 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(index):
         index.decode_atom([1, 99, 1])
 
 
-def test_predicates_may_not_take_the_names_given_out_here():
+def test_reserved_predicate_names_are_rejected():
     with pytest.raises(ValueError, match="'True' is reserved"):
-        ProofVocabulary(handler("True(a,b)"))
+        ProofVocabulary(knowledge_base("True(a,b)"))
     with pytest.raises(ValueError, match="'a_kge' is reserved"):
-        ProofVocabulary(handler("a(x,y)", "a_kge(x,y)"))
+        ProofVocabulary(knowledge_base("a(x,y)", "a_kge(x,y)"))
 
 
-def test_every_split_and_rule_is_numbered():
-    data = handler("a(x,y)", test=(Atom("b", "z", "x"),), extra_known=(Atom("a", "w", "x"),))
+def test_vocabulary_includes_all_splits():
+    data = knowledge_base("a(x,y)", test=(Atom("b", "z", "x"),), extra_known=(Atom("a", "w", "x"),))
     index = ProofVocabulary(data)
     assert index.constants == ("w", "x", "y", "z")
     assert index.predicates == ("a", "b")

@@ -1,6 +1,6 @@
-"""PPO's loss on the short walk, written plainly: one formula after the other, the whole batch at once.
+"""Reference implementation of PPO's loss on the short walk, for the entire batch at once.
 
-It shares nothing with `phalanx.training.ppo` but the settings; `test_ppo` compares with it.
+It shares only the settings with `phalanx.training.ppo`.
 """
 
 import jax
@@ -23,8 +23,8 @@ def forward(net: WalkNetwork, sights: Sight) -> tuple[jax.Array, jax.Array]:
     ] + net.value.bias
 
 
-def advantages_of(rollout: Rollout, config: PPOConfig) -> np.ndarray:
-    """Schulman et al.'s sum, backwards through each environment on its own."""
+def reference_advantages(rollout: Rollout, config: PPOConfig) -> np.ndarray:
+    """Compute the advantages with a backward loop over each environment."""
     gamma, steps = config.gamma, rollout.rewards.shape[0]
     result = np.zeros(rollout.rewards.shape)
     for b in range(rollout.rewards.shape[1]):
@@ -42,7 +42,7 @@ def advantages_of(rollout: Rollout, config: PPOConfig) -> np.ndarray:
     return result
 
 
-def plain_loss(
+def reference_loss(
     net: WalkNetwork, rollout: Rollout, advantages: np.ndarray, entropy_weight: float, config: PPOConfig
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     sights, actions = jax.tree.map(

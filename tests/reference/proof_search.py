@@ -55,7 +55,7 @@ class TinyPolicy(eqx.Module):
         return [logit - total for logit in logits]
 
 
-class PlainProver:
+class ReferenceProver:
     """Facts and rules; the query itself is not a fact."""
 
     def __init__(self, facts: np.ndarray, rules: Sequence[Rule], predicates: int, constants: int) -> None:
@@ -110,7 +110,7 @@ def walk(term: int, bindings: dict[int, int]) -> int:
     return term
 
 
-def best_log_prob(prover: PlainProver, policy: TinyPolicy, query: Atom, max_depth: int) -> float:
+def best_log_prob(prover: ReferenceProver, policy: TinyPolicy, query: Atom, max_depth: int) -> float:
     """Compute the log-probability of all proofs with a number of steps by enumeration."""
 
     @functools.cache
@@ -130,7 +130,7 @@ def best_log_prob(prover: PlainProver, policy: TinyPolicy, query: Atom, max_dept
 
 
 def beam(
-    prover: PlainProver, policy: TinyPolicy, query: Atom, width: int, max_depth: int
+    prover: ReferenceProver, policy: TinyPolicy, query: Atom, width: int, max_depth: int
 ) -> tuple[float, int, int]:
     """Return log-probability and length of the first proof of a beam search, and the states expanded.
 

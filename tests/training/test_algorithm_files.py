@@ -8,28 +8,28 @@ from phalanx.training import load_algorithm
 
 pytestmark = pytest.mark.slow
 
-ONE = Path(__file__).parents[1] / "helpers" / "descent.py"
+ALGORITHM_FILE = Path(__file__).parents[1] / "helpers" / "descent.py"
 
 
-def test_the_one_algorithm_of_a_file_is_found() -> None:
-    assert load_algorithm(str(ONE)).name == "descent"
+def test_algorithm_is_loaded_from_a_file() -> None:
+    assert load_algorithm(str(ALGORITHM_FILE)).name == "descent"
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("", "must define one subclass of phalanx.training.Algorithm, but defines none"),
         ("from phalanx.training import Algorithm\n", "but defines none"),
-        (ONE.read_text() + "\n\nclass Other(Descent):\n    pass\n", "but defines Descent, Other"),
+        (ALGORITHM_FILE.read_text() + "\n\nclass Other(Descent):\n    pass\n", "but defines Descent, Other"),
     ],
-    ids=["an empty file", "an import", "two"],
+    ids=["empty file", "import only", "two algorithms"],
 )
-def test_a_file_must_define_one(text: str, words: str, tmp_path: Path) -> None:
+def test_file_must_define_exactly_one_algorithm(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(text)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         load_algorithm(str(tmp_path / "mine.py"))
 
 
-def test_what_is_no_python_file_is_refused(tmp_path: Path) -> None:
+def test_missing_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is no Python file"):
         load_algorithm(str(tmp_path / "nowhere.py"))

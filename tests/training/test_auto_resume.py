@@ -44,8 +44,8 @@ def losses(run: Path) -> dict[int, float]:
     return {line["step"]: line["metrics"]["loss"] for line in read_records(run / "batch_metrics.jsonl")}
 
 
-def test_a_run_that_is_stopped_after_every_update_has_the_same_result(tmp_path: Path) -> None:
-    whole = train(Descent(config(num_updates=10)), tmp_path / "whole")
+def test_run_stopped_after_every_update_has_the_same_result(tmp_path: Path) -> None:
+    uninterrupted = train(Descent(config(num_updates=10)), tmp_path / "uninterrupted")
     stops = 0
     while True:
         outcome = train(
@@ -58,14 +58,14 @@ def test_a_run_that_is_stopped_after_every_update_has_the_same_result(tmp_path: 
             break
         stops += 1
     assert stops == 9
-    np.testing.assert_array_equal(outcome.state.params, whole.state.params)
-    assert outcome.counts == whole.counts
-    assert losses(outcome.run_dir) == losses(whole.run_dir)
+    np.testing.assert_array_equal(outcome.state.params, uninterrupted.state.params)
+    assert outcome.counts == uninterrupted.counts
+    assert losses(outcome.run_dir) == losses(uninterrupted.run_dir)
     steps = [line["step"] for line in read_records(outcome.run_dir / "evaluations.jsonl")]
     assert steps == [0, 10]
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+def test_run_killed_before_its_first_checkpoint_is_restarted(tmp_path: Path) -> None:
     run = tmp_path / "run"
     killed = subprocess.run([sys.executable, "-c", KILLED, Path(__file__).parents[2], run], check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -78,7 +78,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(tmp_path
     assert (run_status(run), read_metadata(run)["status"]) == ("finished", "finished")
 
 
-def test_a_run_can_be_started_in_the_remains_of_a_killed_start(tmp_path: Path) -> None:
+def test_run_can_be_started_in_a_folder_left_by_a_killed_start(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.yaml").write_text("rate: 0")
@@ -90,7 +90,7 @@ def test_a_run_can_be_started_in_the_remains_of_a_killed_start(tmp_path: Path) -
         train(Descent(config()), other, auto_resume=True)
 
 
-def test_a_finished_run_can_be_extended_repeatedly(tmp_path: Path) -> None:
+def test_finished_run_can_be_extended_repeatedly(tmp_path: Path) -> None:
     run = train(Descent(config(num_updates=2)), tmp_path / "run").run_dir
     longer = config(num_updates=4)
     with pytest.raises(ValueError, match="num_updates: 2"):
@@ -108,23 +108,23 @@ def test_a_finished_run_can_be_extended_repeatedly(tmp_path: Path) -> None:
     )
     assert (stopped.update, stopped.interrupted) == (5, True)
     assert [one["update"] for one in read_metadata(run)["extended"]] == [2, 4]
-    # What went on is a run of six updates, and says so by itself.
+    # The config of the run now has six updates, so resuming does not need `extend`.
     assert train(Descent(config(num_updates=6)), run, resume=True).update == 6
     with pytest.raises(ValueError, match="num_updates is 6: a run can be extended, but not shortened to 5"):
         train(Descent(config(num_updates=5)), run, resume=True, extend=True)
 
 
-def test_a_run_that_was_killed_while_it_was_extended_can_be_resumed(tmp_path: Path) -> None:
+def test_run_killed_while_being_extended_can_be_resumed(tmp_path: Path) -> None:
     run = train(Descent(config(num_updates=2)), tmp_path / "run").run_dir
     text = (run / "config.yaml").read_text()
     train(Descent(config(num_updates=4)), run, resume=True, extend=True)
-    # As if the process had ended between the two files, before any further checkpoint.
+    # Simulate a kill after run.json was written, and before config.yaml and the next checkpoint were.
     (run / "config.yaml").write_text(text)
     (run / "checkpoints" / "4").rename(tmp_path / "gone")
     assert train(Descent(config(num_updates=3)), run, resume=True, extend=True).update == 3
 
 
-def test_a_run_starts_from_the_parameters_of_another_and_records_it(tmp_path: Path) -> None:
+def test_warm_start_uses_the_parameters_of_another_run_and_is_recorded(tmp_path: Path) -> None:
     first = train(Descent(config(checkpoint=CheckpointConfig(every=2, keep=9))), tmp_path / "first")
     outcome = train(Descent(config(seed=7)), tmp_path / "second", init_from=f"{first.run_dir}@4")
     start = float(first.evaluations[0]["distance"])
@@ -134,7 +134,7 @@ def test_a_run_starts_from_the_parameters_of_another_and_records_it(tmp_path: Pa
         "step": 4,
         "algorithm": "descent",
     }
-    # The same command again goes on with the run, and does not begin it anew.
+    # The same command resumes the run instead of starting it again.
     again = train(Descent(config(seed=7)), outcome.run_dir, auto_resume=True, init_from=str(first.run_dir))
     np.testing.assert_array_equal(again.state.params, outcome.state.params)
     with pytest.raises(
@@ -146,85 +146,87 @@ def test_a_run_starts_from_the_parameters_of_another_and_records_it(tmp_path: Pa
     assert not (tmp_path / "third").exists()
 
 
-def test_each_seed_starts_from_its_own_seed_of_another_run_or_all_from_one(tmp_path: Path) -> None:
+def test_seeds_start_from_the_matching_seeds_or_from_a_single_run(tmp_path: Path) -> None:
     one = train(Descent(config()), tmp_path / "one").run_dir
     several = train(Descent(config(num_seeds=3)), tmp_path / "three")
-    numbers = [float(seed.state.params) for seed in several.seeds]
-    none = {"num_updates": 1, "rate": 1.0}
-    same = train(Descent(config(num_seeds=2, **none)), tmp_path / "same", init_from=str(one))
+    final_params = [float(seed.state.params) for seed in several.seeds]
+    no_learning = {"num_updates": 1, "rate": 1.0}
+    same = train(Descent(config(num_seeds=2, **no_learning)), tmp_path / "same", init_from=str(one))
     assert len({float(seed.state.params) for seed in same.seeds}) == 1
-    own = train(Descent(config(num_seeds=3, **none)), tmp_path / "own", init_from=str(several.run_dir))
-    assert [float(seed.state.params) for seed in own.seeds] == numbers
-    single = train(Descent(config(**none)), tmp_path / "single", init_from=f"{several.run_dir}/seed_2@6")
-    assert float(single.state.params) == numbers[2]
+    own = train(Descent(config(num_seeds=3, **no_learning)), tmp_path / "own", init_from=str(several.run_dir))
+    assert [float(seed.state.params) for seed in own.seeds] == final_params
+    single = train(
+        Descent(config(**no_learning)), tmp_path / "single", init_from=f"{several.run_dir}/seed_2@6"
+    )
+    assert float(single.state.params) == final_params[2]
     with pytest.raises(ValueError, match=r"has 3 seeds; choose one of them, such as .*seed_0"):
-        train(Descent(config(**none)), tmp_path / "refused", init_from=str(several.run_dir))
+        train(Descent(config(**no_learning)), tmp_path / "rejected", init_from=str(several.run_dir))
     with pytest.raises(ValueError, match=r"has 3 seeds, but seed 3 is needed; choose one of them"):
         train(Descent(config(num_seeds=4)), tmp_path / "four", init_from=str(several.run_dir))
 
 
 class Wide(Descent):
-    """A number for each of four places."""
+    """An algorithm with an array of four numbers as parameters."""
 
     def init(self, key, params=None):
         return TrainState(jnp.ones(4), (), jnp.int32(0))
 
 
 class Deep(Descent):
-    """Two numbers with other names."""
+    """An algorithm whose parameters have another structure."""
 
     def init(self, key, params=None):
         return TrainState({"head": jnp.float32(1), "trunk": jnp.zeros(2)}, (), jnp.int32(0))
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "words"),
+    ("algorithm", "message"),
     [
         (Wide, r"has other sizes: .*float32\[\] there and float32\[4\] here"),
         (Deep, "has another structure; arrays only there: .*; only here: head, trunk"),
     ],
 )
 def test_parameters_of_another_architecture_are_rejected(
-    tmp_path: Path, algorithm: type[Descent], words: str
+    tmp_path: Path, algorithm: type[Descent], message: str
 ) -> None:
     first = train(Descent(config(num_updates=1)), tmp_path / "first").run_dir
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         train(algorithm(config()), tmp_path / "second", init_from=str(first))
 
 
-class Wandering(Descent):
-    """Comes nearest to zero at the fourth evaluation."""
+class BestAtThirdUpdate(Descent):
+    """An algorithm whose evaluation is best after the third update."""
 
     def evaluate(self, state, settings, final):
         distance = abs(int(state.step) - 3.0)
         return [EvaluationRecord({"split": "all", "mode": "greedy", "distance": distance, "name": "x"})]
 
 
-def test_the_checkpoint_with_the_best_evaluation_is_kept(tmp_path: Path) -> None:
-    kept = CheckpointConfig(every=100, keep=1, best_metric="distance", best_mode="min")
-    settings = config(evaluation=EvaluationConfig(every=1), checkpoint=kept)
-    outcome = train(Wandering(settings), tmp_path / "run")
+def test_checkpoint_with_the_best_evaluation_is_kept(tmp_path: Path) -> None:
+    retention = CheckpointConfig(every=100, keep=1, best_metric="distance", best_mode="min")
+    settings = config(evaluation=EvaluationConfig(every=1), checkpoint=retention)
+    outcome = train(BestAtThirdUpdate(settings), tmp_path / "run")
     assert sorted(path.name for path in (outcome.run_dir / "checkpoints").iterdir()) == ["3", "6"]
     best, newest = (
-        restore_policy(Wandering(settings), outcome.run_dir, which) for which in ("best", "newest")
+        restore_policy(BestAtThirdUpdate(settings), outcome.run_dir, which) for which in ("best", "newest")
     )
     assert best == newest * 8
     metadata = json.loads((outcome.run_dir / "checkpoints/3/metadata/metadata").read_text())
     assert metadata["metrics"] == {"distance": 0.0}
-    # A run that goes on knows what was best.
+    # A resumed run keeps the best checkpoint.
     longer = settings.model_copy(update={"num_updates": 8})
-    train(Wandering(longer), outcome.run_dir, resume=True, extend=True)
+    train(BestAtThirdUpdate(longer), outcome.run_dir, resume=True, extend=True)
     assert sorted(path.name for path in (outcome.run_dir / "checkpoints").iterdir()) == ["3", "8"]
     second = train(Descent(config(num_updates=1)), tmp_path / "second", init_from=f"{outcome.run_dir}@best")
     assert second.state.params == best / 2
 
 
-def test_an_unknown_best_metric_is_rejected_with_the_available_ones(tmp_path: Path) -> None:
+def test_unknown_best_metric_is_rejected_with_the_available_metrics(tmp_path: Path) -> None:
     settings = config(checkpoint=CheckpointConfig(best_metric="succes_rate"))
     with pytest.raises(ValueError, match=r"not a metric of this run's evaluations; choose one of distance$"):
-        train(Wandering(settings), tmp_path / "run")
-    run = train(Wandering(config()), tmp_path / "plain").run_dir
+        train(BestAtThirdUpdate(settings), tmp_path / "run")
+    run = train(BestAtThirdUpdate(config()), tmp_path / "without_best").run_dir
     with pytest.raises(
         ValueError, match=r"has no best checkpoint: it was trained without checkpoint.best_metric"
     ):
-        restore_policy(Wandering(config()), run, "best")
+        restore_policy(BestAtThirdUpdate(config()), run, "best")

@@ -1,4 +1,4 @@
-"""Cloning: what the expert says, that policies hand in what they learned, files of episodes, going on."""
+"""Behavior cloning: expert labels, tasks of each update, expert episodes from files, and learning."""
 
 import base64
 import json
@@ -45,7 +45,7 @@ SMALL = (
 )
 
 
-def small(*overrides: str) -> BC:
+def make_bc(*overrides: str) -> BC:
     return BC(BCConfig.load("arc", (*SMALL, *overrides)))
 
 
@@ -53,8 +53,8 @@ RING = np.array([[3, 3, 3], [3, 0, 3], [3, 3, 3]], np.int8)
 TASK = ArcTask("ring", (GridPair(RING, np.full((3, 3), 3, np.int8)),), ())
 
 
-def test_the_expert_follows_the_solution_repairs_what_went_wrong_and_hands_in_what_is_right():
-    expert = ArcExpert(small().environment.config, (TASK,))
+def test_expert_follows_the_solution_repairs_errors_and_submits_correct_grids():
+    expert = ArcExpert(make_bc().environment.config, (TASK,))
     wrong, right = np.full((3, 3), 3, np.int8), np.full((3, 3), 3, np.int8)
     wrong[0, 0] = wrong[2, 2] = 7
     grids = np.stack([RING, wrong, right])
@@ -68,8 +68,8 @@ def test_the_expert_follows_the_solution_repairs_what_went_wrong_and_hands_in_wh
     assert operations[2].tolist() == [Operation.SUBMIT, -1, -1, -1]
 
 
-def test_an_episode_that_leaves_its_solution_is_planned_from_where_it_stands():
-    expert = ArcExpert(small().environment.config, (TASK,))
+def test_episode_that_leaves_its_solution_is_replanned_from_the_current_grid():
+    expert = ArcExpert(make_bc().environment.config, (TASK,))
     labels = expert.label_grids(np.zeros(4, int), np.zeros(4, int), np.stack([RING] * 4), np.zeros(4, int))
     actions = jax.tree.map(lambda field: np.array(field[:, 0]), labels.actions)
     actions.operation[1] = 7
@@ -80,59 +80,59 @@ def test_an_episode_that_leaves_its_solution_is_planned_from_where_it_stands():
     assert expert.must_act(actions, labels).tolist() == [False, False, True, False]
 
 
-def test_the_expert_needs_the_submit_operation():
-    config = small().environment.config
+def test_expert_requires_the_submit_operation():
+    config = make_bc().environment.config
     action = config.action.model_copy(update={"allowed_operations": (0, 1, 2)})
     with pytest.raises(ValueError, match=r"add 34 \(Submit\) to env\.action\.allowed_operations"):
         ArcExpert(config.model_copy(update={"action": action}), (TASK,))
-    endless = config.episode.model_copy(update={"require_submit": False})
+    without_submit = config.episode.model_copy(update={"require_submit": False})
     with pytest.raises(ValueError, match=r"set env\.episode\.require_submit=true"):
-        ArcEnvironment.create(config.model_copy(update={"episode": endless}), TASK).expert()
+        ArcEnvironment.create(config.model_copy(update={"episode": without_submit}), TASK).expert()
 
 
 def tasks_of(training: BC, update: int) -> tuple[ArcTask, ...]:
     return training.prepare_tasks(update)[0].task_buffer.tasks
 
 
-def test_every_update_has_tasks_of_its_own_and_none_of_the_held_out_ones():
-    training = small()
+def test_updates_use_different_tasks_and_no_held_out_tasks():
+    training = make_bc()
     first, second = (set(tasks_of(training, update)) for update in (0, 1))
     assert len(first) == 16
     assert not first & second
     assert not first & set(training.environment.held_out(training.config.evaluation).task_buffer.tasks)
     assert set(tasks_of(training, 0)) == first
-    assert set(tasks_of(small(), 1)) == second
-    assert set(tasks_of(small("seed=1"), 0)) != first
+    assert set(tasks_of(make_bc(), 1)) == second
+    assert set(tasks_of(make_bc("seed=1"), 0)) != first
 
 
-def test_tasks_of_a_file_come_turned_and_recolored_where_that_is_asked_for(tmp_path: Path):
+def test_tasks_from_a_file_are_augmented_if_requested(tmp_path: Path):
     pair = {"input": RING.tolist(), "output": np.full((3, 3), 3).tolist()}
     (tmp_path / "ring.json").write_text(json.dumps({"train": [pair], "test": [pair]}))
-    training = small(f"env.dataset.source={tmp_path / 'ring.json'}", "env.dataset.augment=true",
+    training = make_bc(f"env.dataset.source={tmp_path / 'ring.json'}", "env.dataset.augment=true",
                      "env.dataset.families=[]", "evaluation.split=training")  # fmt: skip
     colors = {int(tasks_of(training, update)[0].demos[0].input[0, 0]) for update in range(12)}
     assert len(colors) > 3
     assert 0 not in colors
     with pytest.raises(ValueError, match="augment must be false for generated tasks"):
-        small("env.dataset.augment=true")
+        make_bc("env.dataset.augment=true")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("runs") / "bc"
-    training = small("num_updates=30", "optimizer.learning_rate=0.01")
+    training = make_bc("num_updates=30", "optimizer.learning_rate=0.01")
     return training, train(training, folder)
 
 
-def test_a_policy_learns_to_paint_and_then_to_hand_in(trained):
+def test_policy_learns_to_solve_and_submit_tasks(trained):
     _, outcome = trained
-    before, after = (outcome.evaluations[place]["success_rate"] for place in (0, -1))
+    before, after = (outcome.evaluations[index]["success_rate"] for index in (0, -1))
     assert before < 0.3
     assert after > 0.9
     assert outcome.evaluations[-1]["steps_to_solve"] >= 1
 
 
-def test_a_run_leaves_its_policy_for_the_report(trained):
+def test_run_exports_its_policy_for_the_report(trained):
     training, outcome = trained
     agent = read_run(outcome.run_dir).panels[0].data
     assert agent is not None
@@ -142,38 +142,38 @@ def test_a_run_leaves_its_policy_for_the_report(trained):
     assert np.array_equal(weights[: len(stem)], stem)
 
 
-def _scripted(states, count, key):
-    """Fills the ring's middle; the environment ends the episode by itself."""
+def fill_center(states, count, key):
+    """Fill the center of the ring, which ends the episode."""
     cells = np.array([[1, 1]], np.int32)
     return action_from_arrays(np.array([3], np.int32), cells), count
 
 
 def episode_file(path: Path, grids=("input", "working")) -> Path:
-    config = small().environment.config
-    play = config.episode.model_copy(update={"require_submit": False})
-    environment = ArcEnvironment.create(config.model_copy(update={"episode": play}), TASK)
+    config = make_bc().environment.config
+    without_submit = config.episode.model_copy(update={"require_submit": False})
+    environment = ArcEnvironment.create(config.model_copy(update={"episode": without_submit}), TASK)
     stream = EnvironmentStream(
-        environment, _scripted, agent_state=np.int32(0), tokenizer=ArcTokenizer("point", grids), episodes=1,
+        environment, fill_center, agent_state=np.int32(0), tokenizer=ArcTokenizer("point", grids), episodes=1,
         batch_size=1, dataset_id="rings",
     )  # fmt: skip
     assert write_samples(path, stream) == 1
     return path
 
 
-def test_episodes_from_a_file_get_the_hand_in_that_they_lack(tmp_path: Path):
-    steps = read_recorded_episodes(episode_file(tmp_path / "rings.jsonl"), small().environment)
+def test_missing_submit_is_added_to_episodes_from_a_file(tmp_path: Path):
+    steps = read_recorded_episodes(episode_file(tmp_path / "rings.jsonl"), make_bc().environment)
     assert np.asarray(steps.labels.actions.operation)[:, 0].tolist() == [3, Operation.SUBMIT]
     assert np.array_equal(steps.observations.input_grid[1], RING)
     assert np.array_equal(steps.observations.working_grid[1], np.full((3, 3), 3))
 
 
-def test_files_that_show_too_little_are_refused(tmp_path: Path):
+def test_episode_file_without_the_input_grid_is_rejected(tmp_path: Path):
     path = episode_file(tmp_path / "rings.jsonl", ("working",))
     with pytest.raises(ValueError, match="does not contain the input"):
-        read_recorded_episodes(path, small().environment)
+        read_recorded_episodes(path, make_bc().environment)
 
 
-def test_the_command_learns_from_a_file(tmp_path: Path):
+def test_command_trains_on_expert_episodes_from_a_file(tmp_path: Path):
     path = episode_file(tmp_path / "rings.jsonl")
     out = tmp_path / "run"
     result = CliRunner().invoke(
@@ -196,7 +196,7 @@ def test_the_command_learns_from_a_file(tmp_path: Path):
 
 
 class WalkExpert:
-    """Always walks right, and has no answer in the first cell."""
+    """An expert that always walks right and has no label in the first cell."""
 
     def init(self, states):
         return ()
@@ -212,7 +212,7 @@ class WalkExpert:
         return memory
 
 
-class TaughtWalk(ShortWalk):
+class WalkWithExpert(ShortWalk):
     def expert(self):
         return WalkExpert()
 
@@ -226,8 +226,8 @@ WALK = BCConfig(
 )
 
 
-def test_any_environment_with_an_expert_can_be_cloned():
-    training = BC(WALK, TaughtWalk(), WalkNetwork)
+def test_environment_with_an_expert_can_be_cloned():
+    training = BC(WALK, WalkWithExpert(), WalkNetwork)
     state, losses, counts = training.init(jax.random.key(0)), [], []
     for _ in range(20):
         state, result = training.update(state)
@@ -236,12 +236,12 @@ def test_any_environment_with_an_expert_can_be_cloned():
     training.close()
     assert losses[-1] < 0.1 < losses[0]
     assert float(result.metrics["accuracy"]) == 1.0
-    assert max(counts) < 16 * 8, "states without an answer are not learned from"
+    assert max(counts) < 16 * 8, "states without a label are not trained on"
 
 
-def test_the_logged_return_is_the_sum_of_the_rewards_of_an_episode():
+def test_logged_return_is_the_sum_of_the_rewards_of_an_episode():
     # With the reward 1 for every step, the return of an episode is its length.
-    training = BC(WALK, TaughtWalk(step_reward=1.0), WalkNetwork)
+    training = BC(WALK, WalkWithExpert(step_reward=1.0), WalkNetwork)
     _, result = training.update(training.init(jax.random.key(0)))
     training.close()
     ended = result.episodes["episode_mask"]
@@ -251,6 +251,6 @@ def test_the_logged_return_is_the_sum_of_the_rewards_of_an_episode():
     np.testing.assert_array_equal(returns, lengths)
 
 
-def test_an_environment_without_an_expert_is_rejected():
+def test_environment_without_an_expert_is_rejected():
     with pytest.raises(ValueError, match="ShortWalk has no expert, which behavior cloning needs"):
         BC(WALK, ShortWalk(), WalkNetwork)

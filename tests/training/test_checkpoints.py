@@ -45,7 +45,7 @@ class State(eqx.Module):
     weights: jax.Array
     key: jax.Array
     counts: tuple[jax.Array, ...]
-    nothing: jax.Array
+    empty: jax.Array
 
 
 def state(seed: int) -> State:
@@ -53,18 +53,18 @@ def state(seed: int) -> State:
     return State(weights, jax.random.key(seed), (jnp.int32(seed), jnp.arange(5)), jnp.zeros((0, 3)))
 
 
-def test_a_restored_state_is_bit_identical(tmp_path: Path) -> None:
+def test_restored_state_is_bit_identical(tmp_path: Path) -> None:
     with Checkpointer(tmp_path) as checkpoints:
         checkpoints.save(7, state(1), {"update": 7, "seconds": 1.5})
     with Checkpointer(tmp_path) as checkpoints:
         assert checkpoints.latest() == 7
         assert checkpoints.metadata(7) == {"update": 7, "seconds": 1.5}
-        back = checkpoints.restore(7, state(2))
-    np.testing.assert_array_equal(back.weights, state(1).weights)
-    np.testing.assert_array_equal(jax.random.key_data(back.key), jax.random.key_data(state(1).key))
-    assert int(back.counts[0]) == 1
-    assert back.counts[1].dtype == jnp.int32
-    assert back.nothing.shape == (0, 3)
+        restored = checkpoints.restore(7, state(2))
+    np.testing.assert_array_equal(restored.weights, state(1).weights)
+    np.testing.assert_array_equal(jax.random.key_data(restored.key), jax.random.key_data(state(1).key))
+    assert int(restored.counts[0]) == 1
+    assert restored.counts[1].dtype == jnp.int32
+    assert restored.empty.shape == (0, 3)
 
 
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["2", "3"]
 
 
-def test_the_best_checkpoint_is_kept_with_the_newest(tmp_path: Path) -> None:
+def test_best_and_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     retention = CheckpointConfig(keep=1, best_metric="loss", best_mode="min")
     with Checkpointer(tmp_path, retention) as checkpoints:
         for step, loss in ((1, 0.5), (2, 0.25), (3, math.nan), (4, 0.25)):
@@ -89,7 +89,7 @@ def test_the_best_checkpoint_is_kept_with_the_newest(tmp_path: Path) -> None:
         assert (checkpoints.steps(), checkpoints.best()) == ([6], 6)
 
 
-def test_an_evaluation_at_the_step_of_a_checkpoint_adds_its_metrics(tmp_path: Path) -> None:
+def test_evaluation_adds_its_metrics_to_the_checkpoint_of_the_same_step(tmp_path: Path) -> None:
     with Checkpointer(tmp_path, CheckpointConfig(best_metric="accuracy")) as checkpoints:
         checkpoints.save(1, state(1), {"metrics": None})
         assert checkpoints.best() is None
@@ -114,36 +114,36 @@ def test_runs_in_folders_with_special_characters_can_be_read_resumed_and_copied(
         assert train(Descent(longer), tmp_path / name / f"from_{copy.name}", init_from=str(copy)).update == 8
 
 
-def test_arrays_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
+def test_state_with_other_arrays_is_rejected(tmp_path: Path) -> None:
     with Checkpointer(tmp_path) as checkpoints:
         checkpoints.save(1, {"a": jnp.zeros(3)}, {})
         with pytest.raises(ValueError, match="checkpoint 1 does not fit this training"):
             checkpoints.restore(1, {"a": jnp.zeros(3), "b": jnp.zeros(4)})
 
 
-def test_a_kill_while_saving_leaves_an_intact_checkpoint(tmp_path: Path) -> None:
-    chance = random.Random(0)
+def test_kill_while_saving_leaves_an_intact_checkpoint(tmp_path: Path) -> None:
+    rng = random.Random(0)
     for _ in range(3):
         child = subprocess.Popen(
             [sys.executable, "-c", SAVE_FOREVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
         )
         assert child.stdout is not None
-        for _ in range(chance.randrange(2, 5)):
+        for _ in range(rng.randrange(2, 5)):
             assert child.stdout.readline().startswith("saving")
-        time.sleep(chance.uniform(0, 0.05))
+        time.sleep(rng.uniform(0, 0.05))
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
         with Checkpointer(tmp_path, CheckpointConfig(keep=2)) as checkpoints:
             step = checkpoints.latest()
             assert step is not None
-            back = checkpoints.restore(step, {f"leaf{i}": jnp.zeros((200, 100)) for i in range(12)})
+            restored = checkpoints.restore(step, {f"leaf{i}": jnp.zeros((200, 100)) for i in range(12)})
             assert checkpoints.metadata(step) == {"update": step}
-        for leaf in back.values():
+        for leaf in restored.values():
             np.testing.assert_array_equal(leaf, np.full((200, 100), float(step), np.float32))
 
 
-def test_the_config_digest_ignores_settings_that_do_not_change_the_result() -> None:
+def test_config_digest_ignores_settings_that_do_not_change_the_result() -> None:
     digest = config_digest(RunConfig())
     assert config_digest(RunConfig(evaluation=EvaluationConfig(every=7))) != digest
     assert config_digest(RunConfig(checkpoint=CheckpointConfig(every=7))) == digest

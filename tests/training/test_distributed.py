@@ -38,32 +38,33 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def together(count: int, work: Callable[[ProcessGroup], Any], timeout: float = 60) -> list[Any]:
-    """What each of so many processes comes to; they are threads, with real connections between them."""
+def run_processes(count: int, work: Callable[[ProcessGroup], Any], timeout: float = 60) -> list[Any]:
+    """Run a function in several processes and return the results. The processes are connected threads."""
     address = f"127.0.0.1:{free_port()}"
 
-    def one(rank: int) -> Any:
-        joined = ProcessGroup.join(address, count, rank, timeout)
+    def run_process(rank: int) -> Any:
+        group = ProcessGroup.join(address, count, rank, timeout)
         try:
-            return work(joined)
+            return work(group)
         finally:
-            joined.close()
+            group.close()
 
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
-        return list(pool.map(one, range(count)))
+        return list(pool.map(run_process, range(count)))
 
 
 def bits(tree: Any) -> list[bytes]:
-    def words(leaf: Any) -> Any:
+    def without_key_type(leaf: Any) -> Any:
         is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         return jax.random.key_data(leaf) if is_key else leaf
 
-    return [np.asarray(words(leaf)).tobytes() for leaf in jax.tree.leaves(tree)]
+    return [np.asarray(without_key_type(leaf)).tobytes() for leaf in jax.tree.leaves(tree)]
 
 
-# -- the same bits ---------------------------------------------------------------------------------
+# -- bit-identical results -------------------------------------------------------------------------
 
-# Steps so large that every update is stopped at its target; groups of two end their episodes apart.
+# The learning rate is so large that updates stop at target_kl. Each shard has two environments, whose
+# episodes end at different times.
 CONFIG = PPOConfig(
     num_envs=8,
     num_steps=12,
@@ -84,27 +85,27 @@ def create_ppo(mesh: DeviceMesh) -> PPO:
     return PPO(CONFIG, ShortWalk(), WalkNetwork, mesh)
 
 
-def trained(processes: ProcessGroup) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """State, metrics and episodes after three updates; the second continues from a checkpoint's state."""
+def train_three_updates(processes: ProcessGroup) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """Return state, metrics and episodes after three updates; the state is gathered and sharded once."""
     mesh = DeviceMesh(jax.devices()[:1], processes)
     ppo = create_ppo(mesh)
     state, _ = ppo.update(ppo.init(jax.random.key(0)))
     state, _ = ppo.update(mesh.shard_state(mesh.gather_state(state)))
     state, result = ppo.update(state)
     steps = np.asarray(result.metrics["gradient_steps"])
-    assert (steps < CONFIG.gradient_steps).any(), "no update was stopped: the case shows less than it could"
+    assert (steps < CONFIG.gradient_steps).any(), "no update was stopped at target_kl"
     return bits(mesh.gather_state(state)), bits(result.metrics), bits(result.episodes)
 
 
 @pytest.fixture(scope="module")
-def alone() -> tuple[list[bytes], list[bytes], list[bytes]]:
-    return trained(ProcessGroup(0, 1))
+def single_process() -> tuple[list[bytes], list[bytes], list[bytes]]:
+    return train_three_updates(ProcessGroup(0, 1))
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_the_result_is_bit_identical_for_any_number_of_processes(count: int, alone: tuple) -> None:
-    for found in together(count, trained):
-        assert found == alone
+def test_result_is_bit_identical_for_any_number_of_processes(count: int, single_process: tuple) -> None:
+    for result in run_processes(count, train_three_updates):
+        assert result == single_process
 
 
 TRAIN_ON_DEVICES = """
@@ -117,7 +118,7 @@ for count in (1, 4):
 """
 
 
-def test_the_episodes_of_all_devices_are_logged(tmp_path: Path) -> None:
+def test_episodes_of_all_devices_are_logged(tmp_path: Path) -> None:
     flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     subprocess.run(
         [sys.executable, "-c", TRAIN_ON_DEVICES, str(tmp_path)], check=True, env=os.environ | flags
@@ -144,7 +145,7 @@ train(DistributedEpisodes(DescentConfig(num_updates=1)), sys.argv[1])
 """
 
 
-def test_episodes_that_are_distributed_over_devices_are_logged_completely(tmp_path: Path) -> None:
+def test_sharded_episodes_are_logged_completely(tmp_path: Path) -> None:
     flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     subprocess.run(
         [sys.executable, "-c", TRAIN_WITH_DISTRIBUTED_EPISODES, str(tmp_path / "run")],
@@ -155,7 +156,7 @@ def test_episodes_that_are_distributed_over_devices_are_logged_completely(tmp_pa
     assert (logged["reward_mean"], logged["reward_max"], logged["success_rate"]) == (1.5, 3.0, 0.5)
 
 
-PLANES = (
+SETTINGS = (
     "network.kind=color_equivariant",
     "num_env_shards=4",
     "num_updates=20",
@@ -164,7 +165,7 @@ PLANES = (
 )
 
 
-def start(out: Path, *options: str) -> subprocess.Popen:
+def start_training(out: Path, *options: str) -> subprocess.Popen:
     return subprocess.Popen(
         [
             sys.executable,
@@ -175,7 +176,7 @@ def start(out: Path, *options: str) -> subprocess.Popen:
             "--env",
             "arc",
             *SMALL,
-            *PLANES,
+            *SETTINGS,
             "--out",
             str(out),
             *options,
@@ -187,61 +188,63 @@ def start(out: Path, *options: str) -> subprocess.Popen:
     )
 
 
-def go(out: Path, *options: str) -> None:
-    """The same command in this process, which has as many threads as there are cores."""
-    done = CliRunner().invoke(app, ["train", "ppo", "--env=arc", *SMALL, *PLANES, f"--out={out}", *options])
+def run_training(out: Path, *options: str) -> None:
+    """Run the same command in this process, which has as many threads as there are cores."""
+    done = CliRunner().invoke(app, ["train", "ppo", "--env=arc", *SMALL, *SETTINGS, f"--out={out}", *options])
     assert done.exit_code == 0, done.output
 
 
-def test_a_training_that_lost_a_process_resumes_with_fewer_and_the_same_result(tmp_path: Path) -> None:
+def test_training_that_lost_a_process_resumes_with_fewer_processes_and_the_same_result(
+    tmp_path: Path,
+) -> None:
     shared = ("--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id")
-    go(tmp_path / "one")
-    children = [start(tmp_path / "two", *shared, number) for number in "01"]
-    checkpoint, until = tmp_path / "two" / "checkpoints" / "4", time.monotonic() + 240
-    while not checkpoint.is_dir() and children[0].poll() is None and time.monotonic() < until:
+    run_training(tmp_path / "one")
+    children = [start_training(tmp_path / "two", *shared, number) for number in "01"]
+    checkpoint, deadline = tmp_path / "two" / "checkpoints" / "4", time.monotonic() + 240
+    while not checkpoint.is_dir() and children[0].poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     children[1].send_signal(signal.SIGKILL)
-    said = [child.communicate(timeout=60)[0] for child in children]
-    assert [child.returncode for child in children] == [EXIT_CODE_PROCESS_LOST, -signal.SIGKILL], said
-    assert "process 1 was lost" in said[0] and "--resume continues" in said[0]
+    outputs = [child.communicate(timeout=60)[0] for child in children]
+    assert [child.returncode for child in children] == [EXIT_CODE_PROCESS_LOST, -signal.SIGKILL], outputs
+    assert "process 1 was lost" in outputs[0] and "--resume continues" in outputs[0]
     assert json.loads((tmp_path / "two" / "run.json").read_text())["status"] == "interrupted"
 
-    go(tmp_path / "two", "--resume")
+    run_training(tmp_path / "two", "--resume")
     assert metrics_of(tmp_path / "two") == metrics_of(tmp_path / "one")
     weights = [bits(eqx.filter(load_policy(tmp_path / run).network, eqx.is_array)) for run in ("one", "two")]
     assert weights[0] == weights[1]
 
 
-# -- joining, telling, losing ----------------------------------------------------------------------
+# -- process groups --------------------------------------------------------------------------------
 
 
 def test_arrays_are_gathered_in_the_order_of_the_processes() -> None:
     def work(processes: ProcessGroup) -> list[np.ndarray]:
         return processes.gather([np.full((1, 2), processes.rank, np.int8)])
 
-    for [rows] in together(3, work):
+    for [rows] in run_processes(3, work):
         assert rows.tolist() == [[0, 0], [1, 1], [2, 2]]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_several_large_arrays_are_gathered_in_one_exchange(count: int) -> None:
-    # More than the buffers of a connection hold: processes that only sent would wait forever.
+    # Larger than the socket buffers: processes that send everything before they receive would deadlock.
     large = np.arange(3_000_000, dtype=np.int32)
 
     def work(processes: ProcessGroup) -> tuple[list[list[bool]], int]:
-        mine = [(large + processes.rank)[None], np.full((2, 1), processes.rank, bool), np.zeros((1, 0))]
-        rows, flags, nothing = processes.gather(mine)
+        own = [(large + processes.rank)[None], np.full((2, 1), processes.rank, bool), np.zeros((1, 0))]
+        rows, flags, empty = processes.gather(own)
         expected = np.stack([large + rank for rank in range(count)])
-        assert np.array_equal(rows, expected) and nothing.shape == (count, 0)
+        assert np.array_equal(rows, expected) and empty.shape == (count, 0)
         return flags.tolist(), processes.num_exchanges
 
-    for flags, exchanges in together(count, work):
+    for flags, exchanges in run_processes(count, work):
         assert flags == [[rank > 0] for rank in range(count) for _ in range(2)]
         assert exchanges == 1
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_lost_process_is_reported_by_the_others(lost: int) -> None:
+def test_lost_process_is_reported_by_the_others(lost: int) -> None:
     def work(processes: ProcessGroup) -> str:
         processes.exchange(b"here")
         if processes.rank == lost:
@@ -250,9 +253,9 @@ def test_a_lost_process_is_reported_by_the_others(lost: int) -> None:
             processes.exchange(b"there")
         return str(caught.value)
 
-    told = together(2, work)
-    assert told[lost] == "lost"
-    assert f"process {lost} was lost: " in told[1 - lost]
+    messages = run_processes(2, work)
+    assert messages[lost] == "lost"
+    assert f"process {lost} was lost: " in messages[1 - lost]
 
 
 def test_processes_that_are_out_of_step_raise_an_error() -> None:
@@ -261,25 +264,25 @@ def test_processes_that_are_out_of_step_raise_an_error() -> None:
             processes.exchange(b"x" * (1 + processes.rank))
         return str(caught.value)
 
-    assert "it sends 2 bytes in exchange 1, but 1 in exchange 1 were expected" in together(2, work)[0]
+    assert "it sends 2 bytes in exchange 1, but 1 in exchange 1 were expected" in run_processes(2, work)[0]
 
 
 def test_other_connections_to_the_port_are_closed() -> None:
     port = free_port()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = pool.submit(ProcessGroup.join, f"127.0.0.1:{port}", 2, 0, 60)
-        for words in (b"GET / HTTP/1.1\r\n\r\n", b"\x02\x00\x00\x00[]", b'\x0b\x00\x00\x00{"rank": 1}'):
+        for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x02\x00\x00\x00[]", b'\x0b\x00\x00\x00{"rank": 1}'):
             while True:
                 try:
-                    stranger = socket.create_connection(("127.0.0.1", port))
+                    connection = socket.create_connection(("127.0.0.1", port))
                 except ConnectionRefusedError:
                     time.sleep(0.01)
                     continue
                 break
-            # What it sent and nobody read makes an end of the connection a reset.
-            with stranger, contextlib.suppress(ConnectionResetError):
-                stranger.sendall(words)
-                assert stranger.recv(1) == b""
+            # A connection that is closed with unread data is reset.
+            with connection, contextlib.suppress(ConnectionResetError):
+                connection.sendall(data)
+                assert connection.recv(1) == b""
         second = pool.submit(ProcessGroup.join, f"127.0.0.1:{port}", 2, 1, 60)
         for process in (first.result(), second.result()):
             assert process.size == 2
@@ -293,7 +296,7 @@ def test_processes_that_do_not_connect_are_named() -> None:
         ProcessGroup.join(f"127.0.0.1:{free_port()}", 3, 1, timeout=0.05)
 
 
-def test_an_invalid_rank_or_address_is_rejected() -> None:
+def test_invalid_rank_or_address_is_rejected() -> None:
     with pytest.raises(ValueError, match="between 0 and 1, got 2"):
         initialize("127.0.0.1:1", 2, 2)
     with pytest.raises(ValueError, match="must be HOST:PORT, got 'here'"):

@@ -77,7 +77,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def complete(case: Case, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
+def complete_run(case: Case, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
     """Train for three updates without interruption."""
     return train(case.create(), tmp_path_factory.mktemp("runs") / "complete")
 
@@ -98,7 +98,7 @@ def losses(run: Path) -> list[float]:
     return [record["metrics"].get("loss", record["metrics"].get("policy_loss")) for record in records]
 
 
-def contents(folder: Path) -> dict[Path, int]:
+def modification_times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
@@ -108,14 +108,14 @@ def trained_arrays(policy: Any) -> Any:
     return policy.model if isinstance(policy, LMPolicy) else policy
 
 
-def test_a_resumed_run_is_bit_identical(case: Case, complete: TrainResult, tmp_path: Path) -> None:
+def test_resumed_run_is_bit_identical(case: Case, complete_run: TrainResult, tmp_path: Path) -> None:
     first = train(case.create(), tmp_path / "run", show=stop_after_first_update)
     assert (first.interrupted, first.update) == (True, 1)
     assert read_metadata(tmp_path / "run")["status"] == "interrupted"
     second = train(case.create(), tmp_path / "run", resume=True)
-    assert (second.interrupted, second.update, second.counts) == (False, 3, complete.counts)
-    assert_equal(second.state, complete.state)
-    assert losses(second.run_dir) == losses(complete.run_dir)
+    assert (second.interrupted, second.update, second.counts) == (False, 3, complete_run.counts)
+    assert_equal(second.state, complete_run.state)
+    assert losses(second.run_dir) == losses(complete_run.run_dir)
 
 
 def other_data(algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch) -> Algorithm:
@@ -134,62 +134,62 @@ def other_data(algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch) -> Algorit
     ],
     ids=["config", "data"],
 )
-def test_a_run_is_resumed_only_with_its_own_config_and_data(
+def test_resume_requires_the_same_config_and_data(
     case: Case,
-    complete: TrainResult,
+    complete_run: TrainResult,
     create: Callable[[Case, pytest.MonkeyPatch], Algorithm],
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    checkpoints = contents(complete.run_dir / "checkpoints")
+    checkpoints = modification_times(complete_run.run_dir / "checkpoints")
     with pytest.raises(ValueError, match=message):
-        train(create(case, monkeypatch), complete.run_dir, resume=True)
-    assert contents(complete.run_dir / "checkpoints") == checkpoints
+        train(create(case, monkeypatch), complete_run.run_dir, resume=True)
+    assert modification_times(complete_run.run_dir / "checkpoints") == checkpoints
 
 
-def test_an_existing_folder_is_left_untouched(case: Case, complete: TrainResult, tmp_path: Path) -> None:
+def test_existing_folder_is_not_changed(case: Case, complete_run: TrainResult, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("chapter one")
-    for folder in (tmp_path, complete.run_dir):
-        before = contents(folder)
+    for folder in (tmp_path, complete_run.run_dir):
+        before = modification_times(folder)
         with pytest.raises(ValueError, match=r"--resume .* or choose another --out"):
             train(case.create(), folder)
-        assert contents(folder) == before
+        assert modification_times(folder) == before
 
 
-def test_each_seed_is_a_run_of_its_own(case: Case, complete: TrainResult, tmp_path: Path) -> None:
+def test_each_seed_is_a_separate_run(case: Case, complete_run: TrainResult, tmp_path: Path) -> None:
     result = train(case.create("num_seeds=2"), tmp_path / "run")
     first, second = result.seeds
-    assert_equal(first.state, complete.state)
-    assert (first.run_dir / "config.yaml").read_text() == (complete.run_dir / "config.yaml").read_text()
-    assert losses(first.run_dir) == losses(complete.run_dir)
+    assert_equal(first.state, complete_run.state)
+    assert (first.run_dir / "config.yaml").read_text() == (complete_run.run_dir / "config.yaml").read_text()
+    assert losses(first.run_dir) == losses(complete_run.run_dir)
     with pytest.raises(AssertionError):
         assert_equal(second.state.params, first.state.params)
     unit = case.create().unit
     assert result.counts[unit] == first.counts[unit] + second.counts[unit]
 
 
-def test_a_run_starts_from_the_parameters_of_another(
-    case: Case, complete: TrainResult, tmp_path: Path
+def test_warm_start_uses_the_parameters_of_another_run(
+    case: Case, complete_run: TrainResult, tmp_path: Path
 ) -> None:
     algorithm = case.create("seed=7")
     state = algorithm.init(jax.random.key(7))
-    params, origin = load_params(CheckpointRef(complete.run_dir), state.params)
-    assert origin == {"run": str(complete.run_dir), "step": 3, "algorithm": case.name}
+    params, origin = load_params(CheckpointRef(complete_run.run_dir), state.params)
+    assert origin == {"run": str(complete_run.run_dir), "step": 3, "algorithm": case.name}
     state = algorithm.init(jax.random.key(7), params)
     assert int(state.step) == 0
-    assert_equal(state.params, complete.state.params)
+    assert_equal(state.params, complete_run.state.params)
     if case.name == "grpo":
-        assert_equal(state.ref_params, complete.state.params)
-    result = train(case.create("seed=7"), tmp_path / "run", init_from=str(complete.run_dir))
+        assert_equal(state.ref_params, complete_run.state.params)
+    result = train(case.create("seed=7"), tmp_path / "run", init_from=str(complete_run.run_dir))
     assert read_metadata(result.run_dir)["init_from"] == origin
 
 
-def test_the_policy_of_a_run_can_be_loaded(case: Case, complete: TrainResult) -> None:
+def test_policy_of_a_run_can_be_loaded(case: Case, complete_run: TrainResult) -> None:
     algorithm = case.create()
     which = algorithm.policy_checkpoint
     expected, _ = load_params(
-        CheckpointRef(complete.run_dir, which), algorithm.init(jax.random.key(0)).params
+        CheckpointRef(complete_run.run_dir, which), algorithm.init(jax.random.key(0)).params
     )
     if which == "newest":
-        assert_equal(expected, complete.state.params)
-    assert_equal(trained_arrays(load_policy(complete.run_dir)), expected)
+        assert_equal(expected, complete_run.state.params)
+    assert_equal(trained_arrays(load_policy(complete_run.run_dir)), expected)

@@ -32,16 +32,16 @@ def examples() -> TrainingTriples:
     return TrainingTriples(TRAIN, 2, 4)
 
 
-def triple_numbers(examples: TrainingTriples, *triples: tuple[int, int, int]) -> np.ndarray:
+def triple_indices(examples: TrainingTriples, *triples: tuple[int, int, int]) -> np.ndarray:
     found = [np.flatnonzero((examples.triples == triple).all(1)) for triple in triples]
     return np.concatenate(found).astype(np.int32)
 
 
-def test_all_answers_of_the_training_triples_are_known_and_no_others(examples: TrainingTriples) -> None:
-    batch = triple_numbers(examples, (PARENT, ANN, BOB), (PARENT, DAN, CAT))
+def test_known_answers_are_those_of_the_training_triples(examples: TrainingTriples) -> None:
+    batch = triple_indices(examples, (PARENT, ANN, BOB), (PARENT, DAN, CAT))
     known = examples.known_answers(batch, np.zeros(0, np.int32))
     ann, bob, cat, dan = range(4)
-    # That Dan is Bob's parent is a validation query, and is not known.
+    # parent(Dan, Bob) is a validation query and therefore not a known answer.
     expected = [
         (0, bob),  # Ann is the parent of whom?
         (0, cat),
@@ -53,13 +53,13 @@ def test_all_answers_of_the_training_triples_are_known_and_no_others(examples: T
     assert known.tolist() == [list(pair) for pair in expected]
 
 
-def test_answers_that_are_no_candidates_are_unsupported(examples: TrainingTriples) -> None:
-    batch = triple_numbers(examples, (PARENT, ANN, BOB))
+def test_known_answers_are_limited_to_the_candidates(examples: TrainingTriples) -> None:
+    batch = triple_indices(examples, (PARENT, ANN, BOB))
     assert examples.known_answers(batch, np.array([DAN, CAT], np.int32)).tolist() == [[0, 1]]
     assert examples.known_answers(batch, np.array([DAN], np.int32)).tolist() == []
 
 
-def test_an_epoch_takes_every_triple_and_draws_distinct_candidates(examples: TrainingTriples) -> None:
+def test_epoch_has_every_triple_and_distinct_candidates(examples: TrainingTriples) -> None:
     config = KGEConfig(batch_size=3, num_negatives=3)
     epoch, again, other = (examples.sample_epoch(config, number) for number in (5, 5, 6))
     assert epoch.triples.shape == (2, 2, 3)
@@ -83,7 +83,7 @@ def test_an_epoch_takes_every_triple_and_draws_distinct_candidates(examples: Tra
         }
 
 
-def test_triples_that_no_table_has_rows_for_are_refused() -> None:
+def test_invalid_triples_and_numbers_of_negatives_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"triples must have ids below \[2, 4, 4\]"):
         TrainingTriples(np.array([(1, 1, 1), (3, 1, 1)], np.int32), 2, 4)
     with pytest.raises(ValueError, match="at least one training triple"):
@@ -92,52 +92,52 @@ def test_triples_that_no_table_has_rows_for_are_refused() -> None:
         KGETrainer(KGEConfig(num_negatives=5), four_people_base())
 
 
-def test_the_softmax_loss_leaves_known_answers_out() -> None:
+def test_cross_entropy_loss_ignores_known_answers() -> None:
     first = -np.log(np.exp(1) / (np.exp(1) + np.exp(0.3) + np.exp(2)))
     second = -np.log(np.exp(-0.5) / (np.exp(-0.5) + np.exp(0.1)))
     np.testing.assert_allclose(cross_entropy_loss(POSITIVE, CANDIDATES, KNOWN), [first, second], rtol=1e-5)
     smooth = cross_entropy_loss(POSITIVE, CANDIDATES, KNOWN, 0.2)
     logits = np.array([-0.5, 0.1])
-    logarithms = logits - np.log(np.exp(logits).sum())
-    np.testing.assert_allclose(smooth[1], -(0.8 * logarithms[0] + 0.2 * logarithms.mean()), rtol=1e-5)
+    log_probs = logits - np.log(np.exp(logits).sum())
+    np.testing.assert_allclose(smooth[1], -(0.8 * log_probs[0] + 0.2 * log_probs.mean()), rtol=1e-5)
 
 
-def test_adversarial_weights_favour_wrong_answers_that_score_high() -> None:
+def test_adversarial_weights_favor_negatives_with_high_scores() -> None:
     def log_sigmoid(x: float) -> float:
         return -np.log1p(np.exp(-x))
 
-    plain = negative_sampling_loss(POSITIVE, CANDIDATES, KNOWN)[0]
+    unweighted = negative_sampling_loss(POSITIVE, CANDIDATES, KNOWN)[0]
     expected = -(log_sigmoid(1) + (log_sigmoid(-0.3) + log_sigmoid(-2)) / 2) / 2
-    np.testing.assert_allclose(plain, expected, rtol=1e-5)
+    np.testing.assert_allclose(unweighted, expected, rtol=1e-5)
     weights = np.exp([0.3, 2.0]) / np.exp([0.3, 2.0]).sum()
-    sharp = negative_sampling_loss(POSITIVE, CANDIDATES, KNOWN, adversarial_temperature=1.0)[0]
+    weighted = negative_sampling_loss(POSITIVE, CANDIDATES, KNOWN, adversarial_temperature=1.0)[0]
     expected = -(log_sigmoid(1) + weights @ [log_sigmoid(-0.3), log_sigmoid(-2)]) / 2
-    np.testing.assert_allclose(sharp, expected, rtol=1e-5)
+    np.testing.assert_allclose(weighted, expected, rtol=1e-5)
 
 
-def test_the_binary_loss_says_yes_to_every_known_answer() -> None:
-    likely = 1 / (1 + np.exp(-np.array(CANDIDATES[1], np.float64)))
+def test_bce_loss_labels_every_known_answer_as_true() -> None:
+    probabilities = 1 / (1 + np.exp(-np.array(CANDIDATES[1], np.float64)))
     labels = np.array([0, 1, 1]) * 0.9 + 0.1 / 3
-    expected = -np.mean(labels * np.log(likely) + (1 - labels) * np.log(1 - likely))
+    expected = -np.mean(labels * np.log(probabilities) + (1 - labels) * np.log(1 - probabilities))
     np.testing.assert_allclose(bce_loss(CANDIDATES, KNOWN, 0.1)[1], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("reciprocal", [True, False])
-def test_sampling_every_entity_costs_the_same_as_taking_all(
+def test_sampling_every_entity_gives_the_loss_over_all_entities(
     examples: TrainingTriples, reciprocal: bool
 ) -> None:
     model_config = KGEModelConfig(embedding_dim=4, reciprocal=reciprocal)
-    everything = KGEConfig(model=model_config, regularization_weight=0.1)
-    sampled = everything.model_copy(update={"num_negatives": 4})
-    model = KGETrainer(everything, four_people_base()).init(jax.random.key(0)).params.model
-    cost = jax.jit(kge_loss, static_argnums=(1, 3))
+    all_entities = KGEConfig(model=model_config, regularization_weight=0.1)
+    sampled = all_entities.model_copy(update={"num_negatives": 4})
+    model = KGETrainer(all_entities, four_people_base()).init(jax.random.key(0)).params.model
+    loss = jax.jit(kge_loss, static_argnums=(1, 3))
     batch = np.arange(3, dtype=np.int32)
-    costs = []
-    for config, drawn in ((everything, []), (sampled, [3, 0, 2, 1])):
-        candidates = np.array(drawn, np.int32)
+    losses = []
+    for config, candidate_ids in ((all_entities, []), (sampled, [3, 0, 2, 1])):
+        candidates = np.array(candidate_ids, np.int32)
         minibatch = KGEBatch(examples.triples[batch], candidates, examples.known_answers(batch, candidates))
-        costs.append(cost(model, config, minibatch, 2, None))
-    np.testing.assert_allclose(costs[0], costs[1], rtol=1e-6)
+        losses.append(loss(model, config, minibatch, 2, None))
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +190,8 @@ def test_every_model_learns_the_generated_family(family: KnowledgeBase, settings
     assert before < 0.35 < 0.7 < after
 
 
-def test_the_seed_determines_every_bit(family: KnowledgeBase) -> None:
-    # The epoch with these settings was compiled by a test above.
+def test_weights_are_determined_by_the_seed(family: KnowledgeBase) -> None:
+    # A test above has already compiled an epoch with these settings.
     config = config_with(SETTINGS[3])
     first, again = (train_embedding(family, config)[0].params.model.entities for _ in range(2))
     np.testing.assert_array_equal(first, again)
@@ -213,6 +213,6 @@ def test_the_seed_determines_every_bit(family: KnowledgeBase) -> None:
         ("model.embedding_dim=3", "model.*embedding_dim must be even for complex"),
     ],
 )
-def test_an_old_or_inconsistent_setting_is_rejected(override: str, message: str) -> None:
+def test_old_or_inconsistent_setting_is_rejected(override: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         KGEConfig.load(None, [override])

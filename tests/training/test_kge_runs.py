@@ -55,7 +55,7 @@ def complete_run(
     return trainer, train(trainer, tmp_path_factory.mktemp("kge") / "complete")
 
 
-def test_a_run_has_metadata_metrics_and_the_best_embedding(
+def test_run_has_metadata_metrics_and_the_best_embedding(
     complete_run: tuple[KGETrainer, TrainResult], base: KnowledgeBase
 ) -> None:
     trainer, result = complete_run
@@ -86,8 +86,8 @@ def interrupt_at(epoch: int):
     return show
 
 
-@pytest.mark.parametrize("epoch", [1, 3], ids=["before the first evaluation", "after the first"])
-def test_a_resumed_run_ends_with_the_same_bits(
+@pytest.mark.parametrize("epoch", [1, 3], ids=["before the first evaluation", "after the first evaluation"])
+def test_resumed_run_is_bit_identical(
     complete_run: tuple[KGETrainer, TrainResult], base: KnowledgeBase, tmp_path: Path, epoch: int
 ) -> None:
     run, trainer = tmp_path / "run", KGETrainer(small_config(), base)
@@ -104,7 +104,7 @@ def test_a_resumed_run_ends_with_the_same_bits(
     assert bits(exported) == bits(expected)
 
 
-def test_a_run_resumes_only_with_its_own_data(
+def test_resume_requires_the_same_data(
     complete_run: tuple[KGETrainer, TrainResult], base: KnowledgeBase
 ) -> None:
     changed = dataclasses.replace(base, train=base.train[1:])
@@ -140,4 +140,4 @@ def test_validation_queries_are_held_out_if_there_are_none(tmp_path: Path) -> No
 def test_every_preset_differs_from_the_defaults(name: str) -> None:
     config = KGEConfig.load(name)
     assert config != KGEConfig()
-    assert config.dataset == "generated", "only the user knows the folder"
+    assert config.dataset == "generated", "presets do not set the folder of the dataset"

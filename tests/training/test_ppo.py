@@ -1,4 +1,4 @@
-"""PPO on a game that is not ARC: every part against a plain computation, and that it learns."""
+"""PPO on a small environment: updates compared with a reference, minibatches, rollouts and learning."""
 
 import functools
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from phalanx.training.optimizer import OptimizerConfig
 from phalanx.training.ppo import PPO, PPOConfig, PPOState
 from phalanx.training.rollout import Rollout, collect_rollout, init_rollout
 from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork
-from tests.reference.ppo import advantages_of, plain_loss
+from tests.reference.ppo import reference_advantages, reference_loss
 
 pytestmark = pytest.mark.slow
 
 ENVS, STEPS = 8, 12
-# Steps so large and limits so near that all of the clips matter in the second gradient step. The minibatch of
-# 96 steps is computed in three chunks.
+# The learning rate is so large and the limits are so tight that every kind of clipping has an effect in the
+# second gradient step. The minibatch of 96 steps is computed in three microbatches.
 CONFIG = PPOConfig(
     num_envs=ENVS,
     num_steps=STEPS,
@@ -44,12 +44,12 @@ CONFIG = PPOConfig(
         learning_rate=0.1, end_learning_rate=0.02, lr_schedule="linear", max_grad_norm=0.1, eps=1e-5
     ),
 )
-# Most of the time is compilation.
-quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-NUMBERS = jax.device_put(np.arange(ENVS, dtype=np.int32))
+# Compile without optimization, because compilation takes most of the time.
+fast_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+ENV_IDS = jax.device_put(np.arange(ENVS, dtype=np.int32))
 
 
-make_network = quickly(WalkNetwork)
+make_network = fast_jit(WalkNetwork)
 
 
 def network(seed: int = 0) -> WalkNetwork:
@@ -61,7 +61,7 @@ def ppo(**settings: Any) -> PPO:
     return PPO(config, ShortWalk(), WalkNetwork)
 
 
-def equal(one: Any, other: Any) -> bool:
+def trees_equal(one: Any, other: Any) -> bool:
     def bits(leaf: Any) -> np.ndarray:
         return np.asarray(
             jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
@@ -71,7 +71,7 @@ def equal(one: Any, other: Any) -> bool:
     return all(np.array_equal(bits(a), bits(b)) for a, b in pairs)
 
 
-def close(one: Any, other: Any, **tolerance: float) -> None:
+def assert_trees_close(one: Any, other: Any, **tolerance: float) -> None:
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, **tolerance)
 
@@ -82,38 +82,38 @@ def update() -> Callable[[PPOState], tuple[PPOState, UpdateResult]]:
 
 
 @pytest.fixture(scope="module")
-def start() -> Callable[[int], PPOState]:
+def initial_state() -> Callable[[int], PPOState]:
     def state(seed: int) -> PPOState:
         return ppo().init(jax.random.key(seed), eqx.filter(network(), eqx.is_array))
 
     return state
 
 
-# -- a whole update, by hand -----------------------------------------------------------------------
+# -- updates compared with the reference -----------------------------------------------------------
 
 
-def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Callable) -> None:
-    learner = eqx.tree_at(lambda state: state.step, start(0), jnp.int32(5))  # half way
+def test_update_matches_the_reference_implementation(update: Callable, initial_state: Callable) -> None:
+    state = eqx.tree_at(lambda state: state.step, initial_state(0), jnp.int32(5))  # halfway
     rate, entropy_weight = 0.06, 0.15
-    play_key = jax.random.split(learner.key, 3)[1]
-    rollouts, rollout, episodes = quickly(collect_rollout, static_argnums=(0, 4))(
-        ShortWalk(), network(), learner.rollout, play_key, STEPS
+    rollout_key = jax.random.split(state.key, 3)[1]
+    rollouts, rollout, episodes = fast_jit(collect_rollout, static_argnums=(0, 4))(
+        ShortWalk(), network(), state.rollout, rollout_key, STEPS
     )
     rollout = jax.tree.map(np.asarray, rollout)
-    advantages = advantages_of(rollout, CONFIG)
+    advantages = reference_advantages(rollout, CONFIG)
     assert rollout.terminated.any() and (rollout.done & ~rollout.terminated).any()
 
     net, first, second, steps = network(), None, None, []
-    gradient = quickly(jax.grad(plain_loss, has_aux=True), static_argnums=(3, 4))
+    gradient = fast_jit(jax.grad(reference_loss, has_aux=True), static_argnums=(3, 4))
     for number in (1, 2):
-        slopes, parts = gradient(net, rollout, advantages, entropy_weight, CONFIG)
-        length = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(slopes)))
-        steps.append(parts | {"gradient_norm": length})
-        shorter = min(1, 0.1 / length)
-        slopes = jax.tree.map(lambda leaf, by=shorter: np.asarray(leaf, np.float64) * by, slopes)
-        nothing = jax.tree.map(np.zeros_like, slopes)
-        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first or nothing, slopes)
-        second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second or nothing, slopes)
+        grads, metrics = gradient(net, rollout, advantages, entropy_weight, CONFIG)
+        grad_norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(grads)))
+        steps.append(metrics | {"gradient_norm": grad_norm})
+        scale = min(1, 0.1 / grad_norm)
+        grads = jax.tree.map(lambda leaf, by=scale: np.asarray(leaf, np.float64) * by, grads)
+        zeros = jax.tree.map(np.zeros_like, grads)
+        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first or zeros, grads)
+        second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second or zeros, grads)
         net = jax.tree.map(
             lambda w, m, v, n=number: jnp.asarray(
                 w - rate * (m / (1 - 0.9**n)) / (np.sqrt(v / (1 - 0.999**n)) + 1e-5), jnp.float32
@@ -122,44 +122,46 @@ def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Calla
             first,
             second,
         )
-    # The case is one in which everything matters.
+    # Check that every kind of clipping has an effect in this case.
     assert steps[1]["clip_fraction"] > 0.1
     assert steps[1].pop("value_clipped") > 0.1
     assert min(step["gradient_norm"] for step in steps) > 0.1
     steps[0].pop("value_clipped")
 
-    after, report = update(learner)
-    close(after.params, net, rtol=2e-3, atol=2e-4)
-    close((after.opt_state[1].mu, after.opt_state[1].nu), (first, second), rtol=2e-3, atol=1e-6)
+    after, result = update(state)
+    assert_trees_close(after.params, net, rtol=2e-3, atol=2e-4)
+    assert_trees_close((after.opt_state[1].mu, after.opt_state[1].nu), (first, second), rtol=2e-3, atol=1e-6)
     for name in steps[0]:
         expected = (steps[0][name] + steps[1][name]) / 2
-        assert float(report.metrics[name]) == pytest.approx(float(expected), rel=2e-3, abs=2e-5), name
-    assert float(report.metrics["learning_rate"]) == pytest.approx(rate)
-    assert float(report.metrics["ent_coef"]) == pytest.approx(entropy_weight)
-    assert float(report.metrics["gradient_steps"]) == 2
+        assert float(result.metrics[name]) == pytest.approx(float(expected), rel=2e-3, abs=2e-5), name
+    assert float(result.metrics["learning_rate"]) == pytest.approx(rate)
+    assert float(result.metrics["ent_coef"]) == pytest.approx(entropy_weight)
+    assert float(result.metrics["gradient_steps"]) == 2
     targets = advantages + rollout.values
     explained = 1 - np.mean((targets - rollout.values) ** 2) / targets.var()
-    assert float(report.metrics["explained_variance"]) == pytest.approx(explained, rel=1e-3)
-    assert equal(report.episodes, jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), episodes))
-    assert equal(after.rollout, rollouts)
+    assert float(result.metrics["explained_variance"]) == pytest.approx(explained, rel=1e-3)
+    assert trees_equal(result.episodes, jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), episodes))
+    assert trees_equal(after.rollout, rollouts)
     assert int(after.step) == 6
 
 
-# -- reproducible, in parallel, in place -----------------------------------------------------------
+# -- reproducibility, compilation and early stopping -----------------------------------------------
 
 
-def test_the_same_key_gives_the_same_bits_and_another_key_others(update: Callable, start: Callable) -> None:
-    one, again, other = update(start(0)), update(start(0)), update(start(1))
-    assert equal((one[0], one[1].metrics, one[1].episodes), (again[0], again[1].metrics, again[1].episodes))
-    assert not equal(one[0].params, other[0].params)
+def test_update_is_determined_by_the_key(update: Callable, initial_state: Callable) -> None:
+    one, again, other = update(initial_state(0)), update(initial_state(0)), update(initial_state(1))
+    assert trees_equal(
+        (one[0], one[1].metrics, one[1].episodes), (again[0], again[1].metrics, again[1].episodes)
+    )
+    assert not trees_equal(one[0].params, other[0].params)
 
 
-def test_an_update_consumes_its_state_but_not_the_given_parameters(update: Callable) -> None:
-    mine = eqx.filter(network(), eqx.is_array)
-    state = ppo().init(jax.random.key(0), mine)
-    update(state)  # a donation that cannot be used would be a warning, which is an error here
+def test_update_donates_its_state_but_not_the_initial_parameters(update: Callable) -> None:
+    params = eqx.filter(network(), eqx.is_array)
+    state = ppo().init(jax.random.key(0), params)
+    update(state)  # a donation that cannot be used raises a warning, and warnings are errors
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves((state.params, state.opt_state)))
-    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(mine))
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
 
 
 def test_equal_algorithms_share_their_compiled_programs() -> None:
@@ -171,78 +173,76 @@ def test_equal_algorithms_share_their_compiled_programs() -> None:
     assert one != ppo(gamma=0.5)
 
 
-def test_an_update_stops_at_the_target_and_leaves_the_parameters_alone(
-    update: Callable, start: Callable
-) -> None:
-    # The first gradient step moves the policy, the second notices, and the last three are not taken.
-    stopped, report = ppo(update_epochs=5, target_kl=1e-6).update(start(0))
-    assert float(report.metrics["gradient_steps"]) == 2
-    two_epochs, alone = update(start(0))
-    close(stopped.params, two_epochs.params, rtol=1e-5, atol=1e-6)
+def test_update_stops_at_the_target_kl(update: Callable, initial_state: Callable) -> None:
+    # The first step changes the policy, the second exceeds target_kl, and the last three are skipped.
+    stopped, result = ppo(update_epochs=5, target_kl=1e-6).update(initial_state(0))
+    assert float(result.metrics["gradient_steps"]) == 2
+    two_epochs, expected = update(initial_state(0))
+    assert_trees_close(stopped.params, two_epochs.params, rtol=1e-5, atol=1e-6)
     assert int(stopped.opt_state[1].count) == 2
     for name in ("policy_loss", "approx_kl", "gradient_norm"):
-        assert float(report.metrics[name]) == pytest.approx(float(alone.metrics[name]), rel=1e-4), name
+        assert float(result.metrics[name]) == pytest.approx(float(expected.metrics[name]), rel=1e-4), name
 
 
 # -- minibatches -----------------------------------------------------------------------------------
 
 
-def order_of(trainer: PPO, numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:
-    return quickly(trainer._minibatches, static_argnums=2)(jax.random.key(0), numbers, shape)
+def minibatch_order(trainer: PPO, env_ids: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    return fast_jit(trainer._minibatches, static_argnums=2)(jax.random.key(0), env_ids, shape)
 
 
-def test_every_step_is_used_once_an_epoch_and_each_group_as_often_in_each_minibatch() -> None:
+def test_epochs_use_every_step_once_and_minibatches_use_shards_equally() -> None:
     trainer = ppo(update_epochs=3, num_minibatches=4)
-    steps_of_group = ENVS // 4 * STEPS
-    order = np.asarray(order_of(trainer, NUMBERS, (4, steps_of_group)))
-    assert order.shape == (3 * 4, 4, steps_of_group // 4)
-    epochs = order.reshape(3, 4, 4, -1).swapaxes(1, 2).reshape(3, 4, steps_of_group)
-    assert (np.sort(epochs) == np.arange(steps_of_group)).all()
+    steps_per_shard = ENVS // 4 * STEPS
+    order = np.asarray(minibatch_order(trainer, ENV_IDS, (4, steps_per_shard)))
+    assert order.shape == (3 * 4, 4, steps_per_shard // 4)
+    epochs = order.reshape(3, 4, 4, -1).swapaxes(1, 2).reshape(3, 4, steps_per_shard)
+    assert (np.sort(epochs) == np.arange(steps_per_shard)).all()
     assert not (epochs[0] == epochs[1]).all() and not (epochs[0, 0] == epochs[0, 1]).all()
 
 
-def test_a_groups_order_is_the_same_on_a_device_that_has_only_half_of_them() -> None:
+def test_order_of_a_shard_does_not_depend_on_the_number_of_shards_on_its_device() -> None:
     trainer, shape = ppo(num_minibatches=4), ENVS // 4 * STEPS
-    whole = order_of(trainer, NUMBERS, (4, shape))
-    half = order_of(trainer, np.asarray(NUMBERS)[4:], (2, shape))
-    np.testing.assert_array_equal(np.asarray(whole)[:, 2:], half)
+    complete = minibatch_order(trainer, ENV_IDS, (4, shape))
+    half = minibatch_order(trainer, np.asarray(ENV_IDS)[4:], (2, shape))
+    np.testing.assert_array_equal(np.asarray(complete)[:, 2:], half)
 
 
-def test_a_shard_is_neighboring_environments_with_all_of_their_steps(start: Callable) -> None:
-    state = start(0)
+def test_shard_has_all_steps_of_neighboring_environments(initial_state: Callable) -> None:
+    state = initial_state(0)
     key = jax.random.key(0)
     _, batch, _, _ = ppo().collect(state.params, state.rollout, key, key)
-    _, rollout, _ = quickly(collect_rollout, static_argnums=(0, 4))(
+    _, rollout, _ = fast_jit(collect_rollout, static_argnums=(0, 4))(
         ShortWalk(), network(), state.rollout, key, STEPS
     )
-    rows, rewards = np.asarray(batch.log_probs), np.asarray(rollout.log_probs)
+    rows, log_probs = np.asarray(batch.log_probs), np.asarray(rollout.log_probs)
     assert rows.shape == (4, 2 * STEPS)
     for shard in range(4):
-        expected = [rewards[time, env] for env in (2 * shard, 2 * shard + 1) for time in range(STEPS)]
+        expected = [log_probs[time, env] for env in (2 * shard, 2 * shard + 1) for time in range(STEPS)]
         np.testing.assert_allclose(rows[shard], expected, rtol=1e-4)
 
 
-# -- playing ---------------------------------------------------------------------------------------
+# -- rollouts --------------------------------------------------------------------------------------
 
 
-def ruler(sight: Sight) -> tuple[MaskedCategorical, jax.Array]:
-    """A network whose value says where and when it is: 10 a cell and 1 a step; it often walks left."""
+def position_network(sight: Sight) -> tuple[MaskedCategorical, jax.Array]:
+    """A network with the value 10 * position + clock and a policy that prefers to walk left."""
     return MaskedCategorical(jnp.array([0.5, 0.0]), sight.legal), (
         10.0 * sight.position + sight.clock
     ).astype(jnp.float32)
 
 
-@pytest.mark.parametrize("envs", [16, 300], ids=["all at once", "truncated ones in chunks"])
-def test_a_truncated_episode_is_worth_its_last_observation_and_a_terminated_one_nothing(envs: int) -> None:
+@pytest.mark.parametrize("envs", [16, 300], ids=["all at once", "truncated episodes in chunks"])
+def test_next_value_is_bootstrapped_on_truncation_and_zero_on_termination(envs: int) -> None:
     limit = 5
     walk = ShortWalk(limit)
 
-    @quickly
-    def play(key: jax.Array) -> tuple:
+    @fast_jit
+    def roll_out(key: jax.Array) -> tuple:
         rollouts = init_rollout(walk, key, jnp.arange(envs, dtype=jnp.int32))
-        return collect_rollout(walk, ruler, rollouts, key, 8)[1:]
+        return collect_rollout(walk, position_network, rollouts, key, 8)[1:]
 
-    rollout, episodes = jax.tree.map(np.asarray, play(jax.random.key(0)))
+    rollout, episodes = jax.tree.map(np.asarray, roll_out(jax.random.key(0)))
     truncated = rollout.done & ~rollout.terminated
     assert truncated.sum() > 5 and rollout.terminated.any()
     before = rollout.observations.position
@@ -253,22 +253,22 @@ def test_a_truncated_episode_is_worth_its_last_observation_and_a_terminated_one_
     assert (
         rollout.next_values[running] == 10 * after[running] + rollout.observations.clock[running] + 1
     ).all()
-    # And none of it is of the new episode, whose first observations are worth 0 or 10.
+    # Values after the end are those of the new episode, whose first observations have the value 0 or 10.
     assert (rollout.values[1:][rollout.done[:-1]] <= 10).all()
     assert (episodes["episode_lengths"][truncated] == limit).all()
     np.testing.assert_allclose(episodes["episode_returns"][truncated], -0.05 * limit, rtol=1e-5)
     assert (episodes["success_mask"] == rollout.terminated).all()
 
 
-def test_no_masked_move_is_ever_played_and_the_log_probabilities_are_the_policys() -> None:
+def test_masked_actions_are_never_taken_and_log_probs_are_those_of_the_policy() -> None:
     walk = ShortWalk()
 
-    @quickly
-    def play(key: jax.Array) -> Rollout:
-        rollouts = init_rollout(walk, key, NUMBERS)
-        return collect_rollout(walk, ruler, rollouts, key, 8, microbatch_size=3)[1]
+    @fast_jit
+    def roll_out(key: jax.Array) -> Rollout:
+        rollouts = init_rollout(walk, key, ENV_IDS)
+        return collect_rollout(walk, position_network, rollouts, key, 8, microbatch_size=3)[1]
 
-    rollout = jax.device_get(play(jax.random.key(1)))
+    rollout = jax.device_get(roll_out(jax.random.key(1)))
     assert (rollout.actions[rollout.observations.position == 0] == RIGHT).all()
     right = 1 / (1 + np.exp(0.5))
     forced = np.asarray(rollout.observations.position) == 0
@@ -276,17 +276,17 @@ def test_no_masked_move_is_ever_played_and_the_log_probabilities_are_the_policys
     np.testing.assert_allclose(rollout.log_probs, expected, atol=1e-6)
 
 
-def test_an_environments_fate_depends_on_its_number_and_not_on_its_batch() -> None:
+def test_episodes_depend_on_the_environment_id_and_not_on_the_batch() -> None:
     walk = ShortWalk()
 
-    @quickly
-    def play(numbers: jax.Array) -> Rollout:
-        rollouts = init_rollout(walk, jax.random.key(0), numbers)
-        return collect_rollout(walk, ruler, rollouts, jax.random.key(1), 8)[1]
+    @fast_jit
+    def roll_out(env_ids: jax.Array) -> Rollout:
+        rollouts = init_rollout(walk, jax.random.key(0), env_ids)
+        return collect_rollout(walk, position_network, rollouts, jax.random.key(1), 8)[1]
 
-    whole, part = (jax.device_get(play(np.asarray(NUMBERS)[own])) for own in (slice(4), slice(2, 4)))
-    assert equal(jax.tree.map(lambda leaf: leaf[:, 2:], whole), part)
-    assert not equal(whole.actions[:, 0], whole.actions[:, 1])
+    complete, part = (jax.device_get(roll_out(np.asarray(ENV_IDS)[own])) for own in (slice(4), slice(2, 4)))
+    assert trees_equal(jax.tree.map(lambda leaf: leaf[:, 2:], complete), part)
+    assert not trees_equal(complete.actions[:, 0], complete.actions[:, 1])
 
 
 def test_ppo_learns_to_walk_to_the_end() -> None:
@@ -303,9 +303,9 @@ def test_ppo_learns_to_walk_to_the_end() -> None:
     algorithm = PPO(config, ShortWalk(), WalkNetwork)
     state, success = algorithm.init(jax.random.key(0)), []
     for _ in range(config.num_updates):
-        state, report = algorithm.update(state)
-        done = np.asarray(report.episodes["episode_mask"])
-        success.append(np.asarray(report.episodes["success_mask"])[done].mean())
+        state, result = algorithm.update(state)
+        done = np.asarray(result.episodes["episode_mask"])
+        success.append(np.asarray(result.episodes["success_mask"])[done].mean())
     assert success[0] < 0.5
     assert np.mean(success[-5:]) > 0.9
 
@@ -322,7 +322,7 @@ def test_ppo_learns_to_walk_to_the_end() -> None:
         ("cosine", [1.0, 0.6, 0.2195774, 0.2]),
     ],
 )
-def test_schedules_go_from_the_first_to_what_would_follow_the_last_update(
+def test_schedules_start_at_the_first_update_and_end_after_the_last(
     schedule: str, expected: list[float]
 ) -> None:
     config = PPOConfig(
@@ -333,13 +333,13 @@ def test_schedules_go_from_the_first_to_what_would_follow_the_last_update(
         ent_schedule=schedule,
     )
     algorithm = PPO(config, ShortWalk(), WalkNetwork)
-    both = quickly(jax.vmap(lambda at: (algorithm.learning_rate(at), algorithm.ent_coef(at))))
-    rates, bonuses = map(np.asarray, both(np.array([0, 5, 9, 10], np.int32)))
+    schedules = fast_jit(jax.vmap(lambda at: (algorithm.learning_rate(at), algorithm.ent_coef(at))))
+    rates, ent_coefs = map(np.asarray, schedules(np.array([0, 5, 9, 10], np.int32)))
     assert rates == pytest.approx(expected)
-    assert bonuses == pytest.approx([2 * rate for rate in expected])
+    assert ent_coefs == pytest.approx([2 * rate for rate in expected])
 
 
-def test_groups_are_lowered_to_divide_the_environments() -> None:
+def test_number_of_shards_is_lowered_to_divide_the_environments() -> None:
     assert PPOConfig(num_envs=12, num_env_shards=8, num_steps=16, num_minibatches=4).num_shards == 6
     assert PPOConfig(num_envs=7, num_env_shards=5, num_steps=16, num_minibatches=4).num_shards == 1
 
@@ -351,7 +351,7 @@ def test_total_timesteps_set_the_number_of_updates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         (
             {"num_envs": 8, "num_env_shards": 4, "num_steps": 5, "num_minibatches": 4},
@@ -367,7 +367,7 @@ def test_total_timesteps_set_the_number_of_updates() -> None:
         ),
     ],
 )
-def test_invalid_settings_of_environments_are_rejected(settings: dict[str, Any], words: str) -> None:
+def test_invalid_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as caught:
         PPOConfig(**settings)
-    assert words in format_validation_error(caught.value, PPOConfig)
+    assert message in format_validation_error(caught.value, PPOConfig)

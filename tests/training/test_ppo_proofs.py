@@ -19,10 +19,10 @@ SMALL = (
 )
 
 
-def test_every_preset_loads_and_has_the_padding_of_the_reference() -> None:
+def test_presets_have_the_padding_of_the_reference() -> None:
     names = [name for name in list_presets("ppo") if name.startswith("proofs")]
-    states = {name: PPOConfig.load(name).env.max_actions for name in names}
-    assert states == {
+    max_actions = {name: PPOConfig.load(name).env.max_actions for name in names}
+    assert max_actions == {
         "proofs": 32,
         "proofs_countries": 20,
         "proofs_family": 130,
@@ -41,6 +41,6 @@ def test_every_preset_loads_and_has_the_padding_of_the_reference() -> None:
         ("num_env=5", "did you mean 'num_envs'"),
     ],
 )
-def test_an_invalid_setting_is_rejected_with_an_explanation(override: str, message: str) -> None:
+def test_invalid_setting_is_rejected_with_an_explanation(override: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PPOConfig.load("proofs", (*SMALL, "network.atom_embedding=complex", override))

@@ -15,7 +15,7 @@ PRESETS = sorted(path for path in PRESET_FOLDER.glob("*/*.yaml") if path.parent.
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_preset_loads_by_its_name_and_has_its_hydra_header(path: Path) -> None:
+def test_preset_loads_by_name_and_has_a_hydra_header(path: Path) -> None:
     config_type = load_algorithm(path.parent.name).config_type
     config: Any = config_type.load(path.stem)
     assert config == config_type.load(path), "a preset's name and its path give the same config"
@@ -39,7 +39,5 @@ def test_a_preset_loads_by_its_name_and_has_its_hydra_header(path: Path) -> None
         ("ppo", "mazes.py:Maze", None),
     ],
 )
-def test_the_default_preset_has_the_name_of_the_environment(
-    algorithm: str, env: str, preset: str | None
-) -> None:
+def test_default_preset_has_the_name_of_the_environment(algorithm: str, env: str, preset: str | None) -> None:
     assert default_preset(load_algorithm(algorithm).config_type, env) == preset

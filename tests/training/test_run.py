@@ -48,7 +48,7 @@ def saved(run: Path) -> list[int]:
     return sorted(int(path.name) for path in (run / "checkpoints").iterdir())
 
 
-def test_a_run_is_evaluated_at_the_start_at_intervals_and_at_the_end(tmp_path: Path) -> None:
+def test_run_is_evaluated_at_the_start_at_intervals_and_at_the_end(tmp_path: Path) -> None:
     outcome = train(Descent(config(evaluation=EvaluationConfig(every=2))), tmp_path / "run")
     lines = [
         (line["step"], line["steps"], line["last"])
@@ -81,10 +81,10 @@ def test_checkpoints_are_saved_by_updates_and_by_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_stops_and_the_resumed_run_is_bit_identical(
+def test_signal_stops_the_run_and_the_resumed_run_is_bit_identical(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    whole = train(Descent(config()), tmp_path / "whole")
+    uninterrupted = train(Descent(config()), tmp_path / "uninterrupted")
     before = signal.getsignal(number)
     first = train(Descent(config()), tmp_path / "run", show=send(number, at=2))
     assert (first.signal, first.update, first.interrupted) == (number, 2, True)
@@ -92,12 +92,12 @@ def test_a_signal_saves_and_stops_and_the_resumed_run_is_bit_identical(
     assert read_metadata(first.run_dir)["status"] == "interrupted"
     second = train(Descent(config()), tmp_path / "run", resume=True)
     assert (second.signal, second.update, second.interrupted) == (None, 6, False)
-    np.testing.assert_array_equal(second.state.params, whole.state.params)
-    assert second.counts == whole.counts == {"steps": 18}
-    assert restore_policy(Descent(config()), second.run_dir) == whole.state.params
+    np.testing.assert_array_equal(second.state.params, uninterrupted.state.params)
+    assert second.counts == uninterrupted.counts == {"steps": 18}
+    assert restore_policy(Descent(config()), second.run_dir) == uninterrupted.state.params
 
 
-def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+def test_second_signal_stops_immediately(tmp_path: Path) -> None:
     def show(progress: Progress) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
@@ -107,7 +107,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "run.lock").exists()
 
 
-def test_an_error_is_raised_and_recorded_in_run_json(tmp_path: Path) -> None:
+def test_error_is_raised_and_recorded_in_run_json(tmp_path: Path) -> None:
     def show(progress: Progress) -> None:
         assert read_metadata(tmp_path / "run")["status"] == "running"
         raise ZeroDivisionError("in the middle")
@@ -118,7 +118,7 @@ def test_an_error_is_raised_and_recorded_in_run_json(tmp_path: Path) -> None:
 
 
 class Exhausted(Descent):
-    """There is nothing left to learn from after the second update."""
+    """An algorithm whose data ends after the second update."""
 
     def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
         if state.step == 2:
@@ -126,7 +126,7 @@ class Exhausted(Descent):
         return super().update(state)
 
 
-def test_a_training_whose_data_ends_is_finished(tmp_path: Path) -> None:
+def test_run_is_finished_when_its_data_ends(tmp_path: Path) -> None:
     outcome = train(Exhausted(config()), tmp_path / "run")
     assert (outcome.update, outcome.interrupted) == (2, False)
     assert outcome.evaluations[-1]["last"]
@@ -134,7 +134,7 @@ def test_a_training_whose_data_ends_is_finished(tmp_path: Path) -> None:
     assert read_metadata(outcome.run_dir)["status"] == "finished"
 
 
-def test_every_seed_is_a_complete_run_equal_to_a_run_with_that_seed(tmp_path: Path) -> None:
+def test_each_seed_equals_a_run_with_that_seed(tmp_path: Path) -> None:
     result = train(Descent(config(seed=5, num_seeds=3)), tmp_path / "run")
     assert result.counts == {"steps": 3 * 18}
     assert [(line["seed"], line["steps"]) for line in result.evaluations] == [
@@ -143,13 +143,13 @@ def test_every_seed_is_a_complete_run_equal_to_a_run_with_that_seed(tmp_path: Pa
     metadata = read_metadata(result.run_dir)
     assert (metadata["steps"], metadata["num_seeds"], metadata["status"]) == (54, 3, "finished")
     for number, seed in enumerate(result.seeds):
-        alone = train(Descent(config(seed=5 + number)), tmp_path / f"alone_{number}")
+        single = train(Descent(config(seed=5 + number)), tmp_path / f"alone_{number}")
         assert seed.run_dir == tmp_path / "run" / f"seed_{number}"
-        np.testing.assert_array_equal(seed.state.params, alone.state.params)
-        assert restore_policy(Descent(config(seed=5 + number)), seed.run_dir) == alone.state.params
-        assert losses(seed.run_dir) == losses(alone.run_dir)
+        np.testing.assert_array_equal(seed.state.params, single.state.params)
+        assert restore_policy(Descent(config(seed=5 + number)), seed.run_dir) == single.state.params
+        assert losses(seed.run_dir) == losses(single.run_dir)
         assert read_metadata(seed.run_dir)["steps"] == 18
-        assert (seed.run_dir / "config.yaml").read_text() == (alone.run_dir / "config.yaml").read_text()
+        assert (seed.run_dir / "config.yaml").read_text() == (single.run_dir / "config.yaml").read_text()
     assert len({float(seed.state.params) for seed in result.seeds}) == 3
 
 
@@ -169,7 +169,7 @@ def test_several_seeds_are_interrupted_resumed_and_extended_together(tmp_path: P
         assert losses(ours.run_dir) == losses(theirs.run_dir)
 
 
-def test_a_run_of_another_algorithm_is_rejected(tmp_path: Path) -> None:
+def test_run_of_another_algorithm_is_rejected(tmp_path: Path) -> None:
     train(Descent(config()), tmp_path / "run")
 
     class Ascent(Descent):
@@ -179,7 +179,7 @@ def test_a_run_of_another_algorithm_is_rejected(tmp_path: Path) -> None:
         train(Ascent(config()), tmp_path / "run", resume=True)
 
 
-def test_a_run_folder_of_an_earlier_version_is_rejected(tmp_path: Path) -> None:
+def test_run_folder_of_an_earlier_version_is_rejected(tmp_path: Path) -> None:
     run = train(Descent(config()), tmp_path / "run").run_dir
     metadata = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**metadata, "format": 1, "kind": "descent"}))
@@ -204,7 +204,7 @@ def test_run_json_identifies_the_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "episodes", "evaluations.jsonl", "run.lock", "wandb"])
-def test_a_run_with_symbolic_links_is_not_resumed(tmp_path: Path, name: str) -> None:
+def test_run_with_symbolic_links_is_not_resumed(tmp_path: Path, name: str) -> None:
     run = train(Descent(config()), tmp_path / "run").run_dir
     outside = tmp_path / "outside"
     if (run / name).exists():
@@ -219,7 +219,7 @@ def test_a_run_with_symbolic_links_is_not_resumed(tmp_path: Path, name: str) -> 
     assert {path: path.stat().st_mtime_ns for path in (outside, *outside.rglob("*"))} == before
 
 
-def test_a_run_whose_seed_is_a_symbolic_link_is_not_resumed(tmp_path: Path) -> None:
+def test_run_whose_seed_is_a_symbolic_link_is_not_resumed(tmp_path: Path) -> None:
     run = train(Descent(config(num_seeds=2)), tmp_path / "run").run_dir
     (run / "seed_1").rename(tmp_path / "outside")
     (run / "seed_1").symlink_to(tmp_path / "outside")
@@ -234,31 +234,31 @@ def test_links_that_wandb_creates_do_not_prevent_a_resume(tmp_path: Path) -> Non
     assert train(Descent(config()), run, resume=True).update == 6
 
 
-def test_a_checkpoint_of_another_version_is_rejected(tmp_path: Path) -> None:
+def test_checkpoint_of_another_version_is_rejected(tmp_path: Path) -> None:
     outcome = train(Descent(config()), tmp_path / "run")
-    facts = outcome.run_dir / "checkpoints" / "6" / "metadata" / "metadata"
-    told = json.loads(facts.read_text())
-    del told["counts"], told["data"]
-    facts.write_text(json.dumps(told))
-    digests = {"metadata/metadata": hashlib.sha256(facts.read_bytes()).hexdigest()}
-    write_json(facts.parents[1] / "checksums.json", {"files": digests})
+    metadata_file = outcome.run_dir / "checkpoints" / "6" / "metadata" / "metadata"
+    metadata = json.loads(metadata_file.read_text())
+    del metadata["counts"], metadata["data"]
+    metadata_file.write_text(json.dumps(metadata))
+    digests = {"metadata/metadata": hashlib.sha256(metadata_file.read_bytes()).hexdigest()}
+    write_json(metadata_file.parents[1] / "checksums.json", {"files": digests})
     with pytest.raises(ValueError, match="saved by another version of Phalanx: it lacks counts, data"):
         train(Descent(config()), outcome.run_dir, resume=True)
 
 
-def test_a_run_that_another_process_trains_is_rejected(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_run_in_use_by_another_process_is_rejected(tmp_path: Path) -> None:
+    errors: list[str] = []
 
     def show(progress: Progress) -> None:
-        with pytest.raises(ValueError, match=f"is in use by process {os.getpid()} on ") as refused:
+        with pytest.raises(ValueError, match=f"is in use by process {os.getpid()} on ") as error:
             train(Descent(config()), tmp_path / "run", resume=True)
-        said.append(str(refused.value))
+        errors.append(str(error.value))
 
     train(Descent(config()), tmp_path / "run", show=show)
-    assert len(said) == 6
+    assert len(errors) == 6
 
 
-def test_the_lock_of_a_killed_process_does_not_block(tmp_path: Path) -> None:
+def test_lock_of_a_killed_process_does_not_block(tmp_path: Path) -> None:
     run = tmp_path / "run"
     program = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[1])\n"
@@ -277,78 +277,84 @@ def test_the_lock_of_a_killed_process_does_not_block(tmp_path: Path) -> None:
     assert not (run / "run.lock").exists()
 
 
-def flip(file: Path) -> None:
+def flip_bit(file: Path) -> None:
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 16
     file.write_bytes(data)
 
 
-def test_a_corrupt_newest_checkpoint_is_skipped_with_a_warning(
+def test_corrupt_newest_checkpoint_is_skipped_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wanted = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
+    run_config = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
     run = tmp_path / "run"
-    train(Descent(wanted), run, show=send(signal.SIGINT, at=5))
+    train(Descent(run_config), run, show=send(signal.SIGINT, at=5))
     assert saved(run) == [2, 4, 5]
-    flip(next((run / "checkpoints/5/state").rglob("d/*")))
+    flip_bit(next((run / "checkpoints/5/state").rglob("d/*")))
     with caplog.at_level("WARNING", "phalanx.training"):
-        assert float(restore_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**4
-        outcome = train(Descent(wanted), run, resume=True)
+        assert (
+            float(restore_policy(Descent(run_config), run))
+            == float(initial_policy(Descent(run_config))) / 2**4
+        )
+        outcome = train(Descent(run_config), run, resume=True)
     assert "skipping checkpoint 5 of" in caplog.text
     assert (outcome.update, outcome.first.update) == (6, 5)
-    assert float(restore_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**6
+    assert (
+        float(restore_policy(Descent(run_config), run)) == float(initial_policy(Descent(run_config))) / 2**6
+    )
     with pytest.raises(ValueError, match="is corrupt: its SHA-256 does not match"):
-        restore_policy(Descent(wanted), run, 5)
+        restore_policy(Descent(run_config), run, 5)
 
 
-def test_a_corrupt_checkpoint_is_replaced_when_its_step_is_saved_again(tmp_path: Path) -> None:
+def test_corrupt_checkpoint_is_replaced_when_its_step_is_saved_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    wanted = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
-    train(Descent(wanted), run)
-    flip(run / "checkpoints/6/metadata/metadata")
-    flip(run / "checkpoints/4/checksums.json")
-    assert train(Descent(wanted), run, resume=True).first.update == 3
+    run_config = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
+    train(Descent(run_config), run)
+    flip_bit(run / "checkpoints/6/metadata/metadata")
+    flip_bit(run / "checkpoints/4/checksums.json")
+    assert train(Descent(run_config), run, resume=True).first.update == 3
     for step in (2, 4, 6):
-        assert float(restore_policy(Descent(wanted), run, step)) > 0
+        assert float(restore_policy(Descent(run_config), run, step)) > 0
 
 
-def test_a_checkpoint_that_does_not_fit_on_the_disk_is_removed(
+def test_checkpoint_that_does_not_fit_on_the_disk_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(*_: object, **__: object) -> None:
+    def raise_disk_full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("phalanx.training.checkpoints.sha256_of_files", no_room)
+    monkeypatch.setattr("phalanx.training.checkpoints.sha256_of_files", raise_disk_full)
     outcome = train(Descent(config(checkpoint=CheckpointConfig(every=2, minutes=None))), tmp_path / "run")
     assert outcome.update == 6
     assert list((outcome.run_dir / "checkpoints").iterdir()) == []
 
 
-def test_a_corrupt_best_checkpoint_is_ignored_with_a_warning(
+def test_corrupt_best_checkpoint_is_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     best = CheckpointConfig(every=2, minutes=None, best_metric="distance", best_mode="min")
-    wanted = config(checkpoint=best, evaluation=EvaluationConfig(every=2))
+    run_config = config(checkpoint=best, evaluation=EvaluationConfig(every=2))
     run = tmp_path / "run"
-    train(Descent(wanted), run, show=send(signal.SIGINT, at=3))
-    flip(run / "checkpoints/2/metadata/metadata")
+    train(Descent(run_config), run, show=send(signal.SIGINT, at=3))
+    flip_bit(run / "checkpoints/2/metadata/metadata")
     with caplog.at_level("WARNING", "phalanx.training"):
-        assert train(Descent(wanted), run, resume=True).update == 6
+        assert train(Descent(run_config), run, resume=True).update == 6
     assert "ignoring checkpoint 2: " in caplog.text
     assert (
-        float(restore_policy(Descent(wanted), run, "best")) == float(initial_policy(Descent(wanted))) / 2**6
+        float(restore_policy(Descent(run_config), run, "best"))
+        == float(initial_policy(Descent(run_config))) / 2**6
     )
 
 
-def test_a_run_without_an_intact_checkpoint_is_not_resumed(tmp_path: Path) -> None:
+def test_run_without_an_intact_checkpoint_is_not_resumed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(Descent(config()), run)
-    flip(run / "checkpoints/6/metadata/metadata")
+    flip_bit(run / "checkpoints/6/metadata/metadata")
     with pytest.raises(ValueError, match=r"no checkpoint to resume from: .*metadata is corrupt"):
         train(Descent(config()), run, resume=True)
 
 
-def test_an_invalid_run_json_is_rejected(tmp_path: Path) -> None:
+def test_invalid_run_json_is_rejected(tmp_path: Path) -> None:
     run = train(Descent(config()), tmp_path / "run").run_dir
     for text in ("[]", "{", "[" * 100_000, "1" * 5000, "\x00"):
         (run / "run.json").write_text(text)
@@ -358,10 +364,10 @@ def test_an_invalid_run_json_is_rejected(tmp_path: Path) -> None:
 
 def test_temporary_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     run = train(Descent(config()), tmp_path / "run").run_dir
-    left = run / f".run.json.999999999-{_machine_id()}0123.tmp"
-    other = run / ".run.json.999999999-ffff0123.tmp"  # of another machine, whose processes are not known
-    mine = run / f".run.json.{os.getpid()}-{_machine_id()}0123.tmp"
-    for path in (left, other, mine):
+    leftover = run / f".run.json.999999999-{_machine_id()}0123.tmp"
+    other = run / ".run.json.999999999-ffff0123.tmp"  # from another machine
+    own = run / f".run.json.{os.getpid()}-{_machine_id()}0123.tmp"
+    for path in (leftover, other, own):
         path.touch()
     train(Descent(config()), run, resume=True)
-    assert [path.exists() for path in (left, other, mine)] == [False, True, True]
+    assert [path.exists() for path in (leftover, other, own)] == [False, True, True]

@@ -130,9 +130,9 @@ class RunFolderMachine(RuleBasedStateMachine):
     def damage_checkpoint(self, position: float, newest: bool, which: int) -> None:
         step = max(self.intact) if newest else sorted(self.intact)[which % len(self.intact)]
         folder = self.run / "checkpoints" / str(step)
-        after = ("_CHECKPOINT_METADATA", "commit_success.txt")  # not covered by the checksums
+        unchecked = ("_CHECKPOINT_METADATA", "commit_success.txt")  # not covered by the checksums
         files = sorted(
-            f for f in folder.rglob("*") if f.is_file() and f.stat().st_size and f.name not in after
+            f for f in folder.rglob("*") if f.is_file() and f.stat().st_size and f.name not in unchecked
         )
         file = files[which % len(files)]
         data = bytearray(file.read_bytes())
@@ -143,9 +143,9 @@ class RunFolderMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_started)
     @rule()
     def leave_temporary_file(self) -> None:
-        left = self.run / f".run.json.999999999-{_machine_id()}{len(self.leftovers):04x}.tmp"
-        left.touch()
-        self.leftovers.append(left)
+        leftover = self.run / f".run.json.999999999-{_machine_id()}{len(self.leftovers):04x}.tmp"
+        leftover.touch()
+        self.leftovers.append(leftover)
 
     @precondition(lambda self: self.is_started and (self.run / "batch_metrics.jsonl").exists())
     @rule()
@@ -171,7 +171,7 @@ class RunFolderMachine(RuleBasedStateMachine):
                 )
 
 
-def test_a_run_folder_survives_kills_stops_damage_and_leftovers_in_any_order() -> None:
+def test_run_folder_survives_kills_stops_damage_and_leftovers_in_any_order() -> None:
     run_state_machine_as_test(
         RunFolderMachine, settings=settings(max_examples=6, stateful_step_count=8, deadline=None)
     )

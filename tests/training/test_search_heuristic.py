@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     base, queries = generate_genealogy(600, distances=(3,), num_queries=400)
     half = len(queries) // 2
     path = tmp_path_factory.mktemp("genealogy")
-    # Queries to learn from are facts; each is left out where it is itself proved.
+    # Training queries are facts; each is excluded from its own proof.
     dataclasses.replace(base, train=(*base.train, *queries[:half]), valid=queries[half:]).save(path)
     return path
 
@@ -49,7 +49,7 @@ def run(folder, tmp_path_factory):
     return train(HeuristicTrainer(config_of(folder)), tmp_path_factory.mktemp("heuristic") / "run")
 
 
-def test_a_trained_heuristic_needs_fewer_expansions_than_an_untrained_one_and_a_uniform_search(run):
+def test_trained_heuristic_needs_fewer_expansions_than_the_baselines(run):
     assert [record["step"] for record in run.evaluations] == [0, 1, 2]
     untrained, _, trained = (record["proofs_per_expansion"] for record in run.evaluations)
     baselines = run.evaluations[0]["baselines"]
@@ -59,16 +59,16 @@ def test_a_trained_heuristic_needs_fewer_expansions_than_an_untrained_one_and_a_
     assert summary.startswith("Validation: ") and f"untrained {untrained:.3f}, uniform" in summary
 
 
-def test_a_resumed_run_ends_with_the_same_weights(folder, run, tmp_path):
+def test_resumed_run_has_the_same_weights(folder, run, tmp_path):
     config = config_of(folder)
     short = config.model_copy(update={"num_updates": 1})
     train(HeuristicTrainer(short), tmp_path / "stopped")
-    again = train(HeuristicTrainer(config), tmp_path / "stopped", resume=True, extend=True)
-    for one, other in zip(*(jax.tree.leaves(each.state.params) for each in (run, again)), strict=True):
+    resumed = train(HeuristicTrainer(config), tmp_path / "stopped", resume=True, extend=True)
+    for one, other in zip(*(jax.tree.leaves(each.state.params) for each in (run, resumed)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_seed_determines_the_weights(folder):
+def test_weights_are_determined_by_the_seed(folder):
     config = config_of(folder).model_copy(update={"queries_per_update": 20, "update_epochs": 1})
 
     def weights(seed):
@@ -90,19 +90,19 @@ def test_the_seed_determines_the_weights(folder):
         ("guide.width=4", "guide.width was renamed to network.hidden_dim"),
     ],
 )
-def test_an_old_setting_is_rejected_with_its_new_name(override, message):
+def test_old_setting_is_rejected_with_the_new_name(override, message):
     with pytest.raises(ValueError, match=message):
         HeuristicConfig.load(None, [override])
 
 
-def test_the_command_proves_with_a_run_and_prints_the_number_of_nodes(run, folder):
+def test_command_proves_with_a_run_and_prints_the_number_of_nodes(run, folder):
     trainer, heuristic = load_heuristic(run.run_dir)
-    tried = trainer.search(heuristic, trainer.data.valid, max_expansions=40, max_depth=14)
-    row = int(np.flatnonzero(tried.proved)[0])
+    found = trainer.search(heuristic, trainer.data.valid, max_expansions=40, max_depth=14)
+    row = int(np.flatnonzero(found.proved)[0])
     query = str(trainer.data.vocabulary.decode_atom(trainer.data.valid[row]))
 
     def prove(*arguments: str):
-        words = [
+        command = [
             "prove",
             *arguments,
             "--heuristic",
@@ -112,27 +112,27 @@ def test_the_command_proves_with_a_run_and_prints_the_number_of_nodes(run, folde
             "--max-expansions",
             "40",
         ]
-        return CliRunner().invoke(app, words)
+        return CliRunner().invoke(app, command)
 
-    told = json.loads(prove(query, "--json").stdout)
-    assert told["proved"] and told["expansions"] == tried.expansions[row] and told["goals"][0] == query
-    shown = prove(query)
-    assert shown.exit_code == 0 and f"{told['expansions']} nodes expanded" in shown.stdout
-    wrong = prove(query.replace("ancestor", "ancestr"))
-    assert wrong.exit_code != 0 and "no predicate 'ancestr'" in str(wrong.exception)
+    record = json.loads(prove(query, "--json").stdout)
+    assert record["proved"] and record["expansions"] == found.expansions[row] and record["goals"][0] == query
+    output = prove(query)
+    assert output.exit_code == 0 and f"{record['expansions']} nodes expanded" in output.stdout
+    invalid = prove(query.replace("ancestor", "ancestr"))
+    assert invalid.exit_code != 0 and "no predicate 'ancestr'" in str(invalid.exception)
     assert "has variables" in str(prove("ancestor(X,Y)").exception)
     assert "--heuristic can only be combined" in str(prove(query, "--data", str(folder)).exception)
 
 
-def test_the_command_evaluates_a_run_with_other_settings(run):
-    words = ["eval", str(run.run_dir), "num_queries=5", "max_expansions=40", "--json"]
-    record = json.loads(CliRunner().invoke(app, words).stdout)
+def test_command_evaluates_a_run_with_other_settings(run):
+    command = ["eval", str(run.run_dir), "num_queries=5", "max_expansions=40", "--json"]
+    record = json.loads(CliRunner().invoke(app, command).stdout)
     assert (record["split"], record["num_queries"]) == ("valid", 5)
     assert 0 < record["num_expansions"] <= 5 * 40
     assert record["proofs_per_expansion"] > record["baselines"]["uniform"]
 
 
-def test_a_knowledge_base_without_rules_is_rejected_with_a_hint(tmp_path):
+def test_knowledge_base_without_rules_is_rejected_with_a_hint(tmp_path):
     (tmp_path / "train.txt").write_text("a\tr\tb\n")
     with pytest.raises(ValueError, match="has no rules to prove with: mine some with `phalanx kg mine"):
         HeuristicTrainer(HeuristicConfig(env=ProofConfig(dataset=str(tmp_path))))

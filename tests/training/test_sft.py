@@ -55,18 +55,18 @@ TINY = (
 
 @pytest.fixture
 def samples(tmp_path: Path) -> Path:
-    """Forty short samples: a number, then the numbers after it."""
-    numbers = np.random.default_rng(0)
-    made = []
+    """Forty short samples of consecutive numbers."""
+    rng = np.random.default_rng(0)
+    rows = []
     for index in range(40):
-        first, length = int(numbers.integers(1, 5)), int(numbers.integers(3, 7))
+        first, length = int(rng.integers(1, 5)), int(rng.integers(3, 7))
         ids = tuple((first + step) % 11 + 1 for step in range(length))
-        made.append(Sample(f"s{index}", ids, (0, *(1,) * (length - 1))))
-    write_samples(tmp_path / "samples.jsonl", made)
+        rows.append(Sample(f"s{index}", ids, (0, *(1,) * (length - 1))))
+    write_samples(tmp_path / "samples.jsonl", rows)
     return tmp_path / "samples.jsonl"
 
 
-def config_of(samples: Path, *overrides: str) -> SFTConfig:
+def samples_config(samples: Path, *overrides: str) -> SFTConfig:
     return load_config(SFTConfig, None, (*TINY, f"data.samples={samples}", *overrides))
 
 
@@ -75,7 +75,7 @@ def plan_config(plan: Path, *overrides: str) -> SFTConfig:
 
 
 def run(config: SFTConfig, folder: Path, resume: bool = False, stop_after: int | None = None) -> TrainResult:
-    """Train; a stop is asked for as Ctrl-C asks for it."""
+    """Train, and send SIGINT after the update `stop_after`."""
     import os
     import signal
 
@@ -90,8 +90,8 @@ def losses(folder: Path) -> list[float]:
     return [line["metrics"]["loss"] for line in read_records(folder / "batch_metrics.jsonl")]
 
 
-def test_held_out_samples_are_measured_and_never_trained_on(samples: Path, tmp_path: Path) -> None:
-    config = config_of(samples)
+def test_held_out_samples_are_evaluated_and_never_trained_on(samples: Path, tmp_path: Path) -> None:
+    config = samples_config(samples)
     data = open_data(config)
     assert [sample.sample_id for sample in data.eval_samples] == ["s0", "s1", "s2", "s3"]
     assert data.plan is not None
@@ -100,11 +100,11 @@ def test_held_out_samples_are_measured_and_never_trained_on(samples: Path, tmp_p
     outcome = run(config, tmp_path / "run")
     assert [line["step"] for line in outcome.evaluations] == [0, 4, 8]
     assert outcome.evaluations[-1]["loss"] < outcome.evaluations[0]["loss"]
-    told = (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()
-    assert [json.loads(line)["loss"] for line in told] == [line["loss"] for line in outcome.evaluations]
+    lines = (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["loss"] for line in lines] == [line["loss"] for line in outcome.evaluations]
 
 
-def test_a_plan_and_the_files_made_of_it_give_the_same_training(tmp_path: Path) -> None:
+def test_plan_and_its_batch_files_give_the_same_training(tmp_path: Path) -> None:
     texts = {f"t{i}": [2 + (i + j) % 9 for j in range(3 + i % 5)] for i in range(20)}
     lengths = {name: len(tokens) for name, tokens in texts.items()}
     batching = BatchingConfig(token_budget=64, bucket_edges=(8,), max_sample_length=16)
@@ -116,9 +116,9 @@ def test_a_plan_and_the_files_made_of_it_give_the_same_training(tmp_path: Path) 
     BatchWriter(
         plan, {n: {"input_ids": np.array(t)} for n, t in texts.items()}, tmp_path / "files"
     ).write_all()
-    plain = plan_config(tmp_path / "plan", f"data.dataset={tmp_path / 'data.jsonl'}")
-    files = plan_config(tmp_path / "files")
-    first, _ = run(plain, tmp_path / "one"), run(files, tmp_path / "two")
+    from_plan = plan_config(tmp_path / "plan", f"data.dataset={tmp_path / 'data.jsonl'}")
+    from_files = plan_config(tmp_path / "files")
+    first, _ = run(from_plan, tmp_path / "one"), run(from_files, tmp_path / "two")
     assert first.update == plan.num_batches < 8
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-6)
     with pytest.raises(ValueError, match=r"set data\.dataset"):
@@ -131,9 +131,9 @@ def all_batches(config: SFTConfig) -> list[TokenBatch]:
     return [data.get_batch(spec) for spec in data.plan.batches()]
 
 
-def test_packing_needs_fewer_batches_for_the_same_tokens(samples: Path) -> None:
-    packed = all_batches(config_of(samples, "data.repeat=false"))
-    padded = all_batches(config_of(samples, "data.repeat=false", "data.packing=false"))
+def test_packing_needs_less_padding_for_the_same_tokens(samples: Path) -> None:
+    packed = all_batches(samples_config(samples, "data.repeat=false"))
+    padded = all_batches(samples_config(samples, "data.repeat=false", "data.packing=false"))
     assert sum(batch.real_tokens for batch in packed) == sum(batch.real_tokens for batch in padded)
     assert sum(batch.padded_tokens for batch in packed) < sum(batch.padded_tokens for batch in padded)
     for batch in (*packed, *padded):
@@ -143,7 +143,7 @@ def test_packing_needs_fewer_batches_for_the_same_tokens(samples: Path) -> None:
 
 @pytest.mark.parametrize("packing", [True, False])
 def test_repeated_samples_are_used_equally_often(samples: Path, packing: bool) -> None:
-    data = open_data(config_of(samples, f"data.packing={packing}".lower()))
+    data = open_data(samples_config(samples, f"data.packing={packing}".lower()))
     assert isinstance(data.plan, StreamingPlan)
     counts: collections.Counter[str] = collections.Counter()
     for spec in itertools.islice(data.plan.batches(), 60):
@@ -154,21 +154,21 @@ def test_repeated_samples_are_used_equally_often(samples: Path, packing: bool) -
     assert max(counts.values()) - min(counts.values()) <= 2
 
 
-def test_a_run_can_be_extended(samples: Path, tmp_path: Path) -> None:
-    run(config_of(samples), tmp_path / "run")
-    longer = SFT(config_of(samples, "num_updates=12"))
+def test_run_can_be_extended(samples: Path, tmp_path: Path) -> None:
+    run(samples_config(samples), tmp_path / "run")
+    longer = SFT(samples_config(samples, "num_updates=12"))
     assert train(longer, tmp_path / "run", resume=True, extend=True).update == 12
 
 
 def test_rows_with_text_are_tokenized(tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "abc"}\n{"text": "de"}\n')
-    config = config_of(tmp_path / "texts.jsonl", "data.num_eval_samples=1", "model.vocab_size=300")
+    config = samples_config(tmp_path / "texts.jsonl", "data.num_eval_samples=1", "model.vocab_size=300")
     data = open_data(config)
     assert load_tokenizer("bytes").decode(data.eval_samples[0].input_ids) == "abc"
 
 
-def test_other_samples_are_refused_on_resuming(samples: Path, tmp_path: Path) -> None:
-    config = config_of(samples)
+def test_resume_with_other_samples_is_rejected(samples: Path, tmp_path: Path) -> None:
+    config = samples_config(samples)
     run(config, tmp_path / "run", stop_after=2)
     lines = samples.read_text().splitlines()
     samples.write_text("\n".join(reversed(lines)) + "\n")
@@ -176,14 +176,14 @@ def test_other_samples_are_refused_on_resuming(samples: Path, tmp_path: Path) ->
         run(config, tmp_path / "run", resume=True)
 
 
-def test_tokens_that_the_model_does_not_know_are_refused(samples: Path) -> None:
+def test_tokens_outside_the_vocabulary_are_rejected(samples: Path) -> None:
     with pytest.raises(
         ValueError, match=r"tokens up to 10, but model\.vocab_size is 5; set model\.vocab_size=11"
     ):
-        open_data(config_of(samples, "model.vocab_size=5"))
+        open_data(samples_config(samples, "model.vocab_size=5"))
 
 
-def test_an_environment_is_a_stream_that_resumes_where_it_stopped(tmp_path: Path) -> None:
+def test_environment_stream_resumes_where_it_stopped(tmp_path: Path) -> None:
     settings = (*TINY, "env.id=lights_out:easy:multi", "tokenizer=characters", "data.max_length=96")
     config = load_config(
         SFTConfig, None, (*settings, "data.token_budget=192", "model.vocab_size=98", "num_updates=6")
@@ -205,7 +205,7 @@ def test_random_actions_in_a_jax_environment_are_text(monkeypatch: pytest.Monkey
     assert "Choices:\n0: " in text
 
 
-def test_a_plan_ends_after_its_last_batch() -> None:
+def test_plan_ends_after_its_last_batch() -> None:
     plan = BatchPlanBuilder({"a": 2}, BatchingConfig(token_budget=8)).build()
     sft = SFT(load_config(SFTConfig, None, TINY), SFTData.from_plan(plan, {"a": {"input_ids": [1, 2]}}))
     assert sft.num_updates == 1

@@ -1,4 +1,4 @@
-"""A plan or batch files whose tokens the model does not know are refused before training begins."""
+"""Plans and batch files with tokens outside the vocabulary are rejected before training starts."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ TOKENS = {f"t{i}": [2 + (i + j) % 9 for j in range(3 + i % 5)] for i in range(20
 
 @pytest.fixture
 def planned(tmp_path: Path) -> Path:
-    """A plan over tokens of up to 10, its dataset, and its batch files."""
+    """A plan of samples with token ids up to 10, its dataset, and its batch files."""
     lengths = {name: len(tokens) for name, tokens in TOKENS.items()}
     plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(64)).build(2)
     save_batch_plan(plan, tmp_path / "plan")

@@ -17,7 +17,7 @@ SPACE = ["x=uniform(-4,4)", "rate=loguniform(1e-4,1)", "depth=integers(1,3)", "k
 
 
 class FinishedProcess:
-    """A trial that ended at once."""
+    """A process that has already ended."""
 
     def __init__(self, code: int) -> None:
         self._code = code
@@ -32,7 +32,7 @@ class FinishedProcess:
 
 
 class FakeLauncher:
-    """Writes the metric `height` of a parabola with its maximum at x = 2, instead of training."""
+    """A launcher that does not train, but writes `height`, a parabola with its maximum at x = 2."""
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.started: list[Sequence[str]] = []
@@ -64,7 +64,7 @@ def test_values_are_split_at_commas_outside_brackets_and_quotes() -> None:
     assert split_values("a,[b,c],'d,e',{f: 1, g: 2}") == ["a", "[b,c]", "'d,e'", "{f: 1, g: 2}"]
 
 
-def test_a_grid_has_all_combinations() -> None:
+def test_grid_has_all_combinations() -> None:
     assert grid(parse_space(["a=1,2", "b=x,y"])) == [
         {"a": "1", "b": "x"},
         {"a": "1", "b": "y"},
@@ -83,12 +83,12 @@ def test_a_grid_has_all_combinations() -> None:
         ("a=integers(1,2.5)", "the bounds must be integers"),
     ],
 )
-def test_an_invalid_search_space_is_rejected(setting: str, message: str) -> None:
+def test_invalid_search_space_is_rejected(setting: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_space([setting])
 
 
-def test_samplers_and_the_number_of_trials_must_match(tmp_path: Path) -> None:
+def test_sampler_must_match_the_space_and_the_number_of_trials(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a is a range, and a grid needs lists of values"):
         Sweep(tmp_path, COMMAND, ["a=uniform(0,1)"])
     with pytest.raises(ValueError, match="--trials is for --sampler random and tpe"):
@@ -125,7 +125,7 @@ def test_tpe_learns_from_earlier_trials_and_a_resumed_sweep_makes_the_same_sugge
     assert run(tpe(tmp_path / "resumed"), FakeLauncher()) == expected
 
 
-def test_a_sweep_can_be_given_more_trials(tmp_path: Path) -> None:
+def test_number_of_trials_can_be_increased(tmp_path: Path) -> None:
     first = run(tpe(tmp_path / "sweep", 2), FakeLauncher())
     launcher = FakeLauncher()
     assert run(tpe(tmp_path / "sweep", 3), launcher)[:2] == first
@@ -133,7 +133,7 @@ def test_a_sweep_can_be_given_more_trials(tmp_path: Path) -> None:
     assert arguments[arguments.index("--out") + 1] == str(tmp_path / "sweep" / "trial_002")
 
 
-def test_a_folder_with_another_sweep_or_other_files_is_rejected(tmp_path: Path) -> None:
+def test_folder_with_another_sweep_or_other_files_is_rejected(tmp_path: Path) -> None:
     run(Sweep(tmp_path / "sweep", COMMAND, ["x=1,2"], metric="height"), FakeLauncher())
     with pytest.raises(ValueError, match="is another sweep"):
         run(Sweep(tmp_path / "sweep", COMMAND, ["x=1,3"], metric="height"), FakeLauncher())
@@ -143,7 +143,7 @@ def test_a_folder_with_another_sweep_or_other_files_is_rejected(tmp_path: Path) 
         run(Sweep(tmp_path / "other", COMMAND, ["x=1"], metric="height"), FakeLauncher())
 
 
-def test_the_objective_of_tpe_can_be_corrected_only_before_the_first_value(tmp_path: Path) -> None:
+def test_objective_of_tpe_can_be_corrected_only_before_the_first_value(tmp_path: Path) -> None:
     def sweep(metric: str) -> Sweep:
         return Sweep(tmp_path / "sweep", COMMAND, SPACE, sampler="tpe", num_trials=2, metric=metric)
 
@@ -168,7 +168,7 @@ def test_trials_are_ranked_by_any_metric(tmp_path: Path) -> None:
         ranked("reward")
 
 
-def test_a_trial_without_a_value_is_ranked_last(tmp_path: Path) -> None:
+def test_trial_without_a_value_is_ranked_last(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path / "sweep", COMMAND, ["x=nan,1"], metric="height")
     run(sweep, FakeLauncher())
     ranking = sweep.rank()
@@ -203,7 +203,7 @@ def test_all_settings_are_validated_before_the_first_trial(tmp_path: Path) -> No
     assert seen == [["a=0.0", "b=x"], ["a=1.0", "b=x"], ["a=0.0", "b=x"], ["a=0.0", "b=y"]]
 
 
-def test_a_failed_trial_is_started_again(tmp_path: Path) -> None:
+def test_failed_trial_is_started_again(tmp_path: Path) -> None:
     class FailingLauncher(FakeLauncher):
         def start(self, arguments: Sequence[str], log: Path) -> FinishedProcess:
             process = super().start(arguments, log)
@@ -220,7 +220,7 @@ def test_a_failed_trial_is_started_again(tmp_path: Path) -> None:
     ]
 
 
-def test_the_error_without_optuna_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_optuna_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ValueError, match=r'pip install "phalanx\[sweep\]"'):
         Sweep(tmp_path / "sweep", COMMAND, ["a=1"])

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 class Imitation(Algorithm[TrainState]):
-    """Another algorithm with the network of a training on ARC."""
+    """An algorithm with the network of PPO on ARC."""
 
     name = "imitation"
     config_type = RunConfig
@@ -51,17 +51,17 @@ class Imitation(Algorithm[TrainState]):
         return eqx.combine(state.params, self._network)
 
 
-def test_a_policy_starts_from_the_network_of_another_algorithm(tmp_path: Path) -> None:
+def test_run_starts_from_the_network_of_another_algorithm(tmp_path: Path) -> None:
     origin = train(Imitation(RunConfig(), 8), tmp_path / "imitation")
     algorithm = PPO(small_config("num_updates=1"))
     ref = CheckpointRef(origin.run_dir)
-    params, told = load_params(ref, algorithm.init(jax.random.key(0)).params)
-    assert told["algorithm"] == "imitation"
+    params, metadata = load_params(ref, algorithm.init(jax.random.key(0)).params)
+    assert metadata["algorithm"] == "imitation"
     for own, other in zip(jax.tree.leaves(params), jax.tree.leaves(origin.state.params), strict=True):
         np.testing.assert_array_equal(own, other)
     outcome = train(algorithm, tmp_path / "arc", init_from=str(origin.run_dir))
     assert read_metadata(outcome.run_dir)["init_from"]["step"] == 1
     wide = train(Imitation(RunConfig(), 16), tmp_path / "wide").run_dir
     with pytest.raises(ValueError, match=r"has other sizes: .*16.* there and .*8.* here"):
-        train(algorithm, tmp_path / "refused", init_from=str(wide))
-    assert not (tmp_path / "refused").exists()
+        train(algorithm, tmp_path / "rejected", init_from=str(wide))
+    assert not (tmp_path / "rejected").exists()
