@@ -73,10 +73,10 @@ class _PlanHeader(FrozenModel):
 
 
 def plan_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of the plan file that a path of the user refers to.
+    """Return the path of a plan file, given its path or the folder that contains it.
 
-    If the path ends in `.plan` and is not a folder, this is the path itself. Otherwise, the path is a folder,
-    and this is `batch.plan` in it.
+    A path that ends in `.plan` and is not a folder is returned unchanged. Any other path is treated as a
+    folder that contains `batch.plan`.
     """
     path = Path(path)
     return path if path.suffix == PLAN_SUFFIX and not path.is_dir() else path / PLAN_FILE

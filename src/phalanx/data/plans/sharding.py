@@ -59,7 +59,7 @@ class ShardSpec(Config):
 
 
 class ShardInfo(ShardSpec):
-    """Sharding settings, rank and origin of a plan that is a shard."""
+    """Sharding settings and rank of a plan that is a shard, and the fingerprint of the complete plan."""
 
     rank: int
     """Rank that the shard belongs to, from 0."""

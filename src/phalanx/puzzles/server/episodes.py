@@ -299,7 +299,7 @@ class StreamMetrics:
     total_tokens: int = 0
     """Number of tokens of all samples."""
     total_loss_tokens: int = 0
-    """Number of tokens of all samples on which the loss is computed."""
+    """Number of tokens that count in the loss, over all samples."""
     min_length_seen: int | None = None
     """Number of tokens of the shortest sample. None before the first sample."""
     max_length_seen: int | None = None

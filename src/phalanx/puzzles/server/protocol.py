@@ -447,7 +447,7 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The lines that are not JSON, joined to one line."""
+        """The lines that are not JSON, joined into one line."""
         return " ".join(" ".join(self.texts).split())
 
 
