@@ -16,11 +16,12 @@ def create_segment_attention_mask(
 ) -> Any:
     """Return a boolean mask [..., length, length] that restricts attention to tokens of the same segment.
 
-    NumPy arrays and lists give a NumPy array. JAX arrays give a JAX array, also under `jit`.
+    NumPy arrays and lists give a NumPy array. JAX arrays give a JAX array, and may be traced by `jit`.
 
     Args:
-        segment_ids: Segments of each row, numbered from 1. 0 is padding, which must be at the end of the row.
-            Invalid rows raise an error, except under `jit`, where values are unknown.
+        segment_ids: For each token, the number of its segment within the row, from 1. 0 is padding, which
+            must be at the end of the row. Invalid rows raise an error, except under `jit`, where values are
+            unknown.
         causal: Let a token attend only to itself and to earlier tokens.
         padding_sees_itself: Let a padding token attend to itself. By default it attends to nothing, which
             gives NaN in a softmax over additive masks.

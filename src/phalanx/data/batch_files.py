@@ -63,8 +63,9 @@ class BatchManifest(FrozenModel):
 class BatchWriter:
     """Writes the batches of a plan and the plan itself to a folder.
 
-    To continue an interrupted run, repeat it. Files are written atomically. An existing file must be equal to
-    the batch that would be written. If it is damaged, it is written again.
+    To continue an interrupted run, repeat it: intact files are kept, and damaged or missing files are
+    written. If an intact file differs from the batch of the plan, `ValueError` is raised. Files are written
+    atomically.
     """
 
     plan: BatchPlan
@@ -74,7 +75,7 @@ class BatchWriter:
     output_dir: str | os.PathLike[str]
     """Folder that the files are written to. It must be empty, or contain batches of the same plan."""
     collate_fn: CollateFn | None = None
-    """Function that creates additional arrays of a batch that is not packed."""
+    """Function that creates additional arrays for batches that are not packed, see `CollateFn`."""
     pad_id: int = 0
     """Padding token."""
 
@@ -113,7 +114,7 @@ class BatchWriter:
         return paths
 
     def _open_manifest(self) -> BatchManifest:
-        """Read and check the manifest of the folder.
+        """Read the manifest of the folder, and check that it belongs to the plan.
 
         If the folder is empty or missing, create the manifest.
         """
@@ -243,7 +244,7 @@ class BatchReader:
     def largest_token(self) -> int:
         """Return the largest token id in any batch.
 
-        Epochs whose manifest entry is incomplete are read to find it.
+        The manifest contains it for complete epochs. The batches of all other epochs are read.
         """
         largest = [0]
         for epoch in self.manifest.epochs:
@@ -304,7 +305,7 @@ def _read_members(path: Path) -> dict[str, np.ndarray]:
 
 
 def create_batch(members: Mapping[str, np.ndarray]) -> TokenBatch:
-    """Create a batch from the members of its file."""
+    """Create a batch from the arrays in its file, by name."""
     input_ids, lengths = members["input_ids"], members["lengths"].astype(np.int32)
     packed = "segment_ids" in members
     offsets = np.searchsorted(members["sample_rows"], np.arange(len(input_ids) + 1)).astype(np.int64)

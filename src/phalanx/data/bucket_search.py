@@ -24,7 +24,7 @@ class BucketEfficiency(PaddingMetrics):
     """Number of samples and amount of padding in one bucket."""
 
     bucket_id: int
-    """Index of the bucket. Bucket 0 has the shortest samples."""
+    """Index of the bucket. Bucket 0 holds the shortest samples."""
     min_length: int
     """Minimum sample length of the bucket, in tokens."""
     max_length: int
@@ -60,7 +60,7 @@ class BucketAnalysis(FrozenModel):
     skipped_tokens: int
     """Number of tokens in the skipped samples."""
     too_long: int
-    """Number of skipped samples that are longer than `max_sample_length`. The others are shorter than
+    """Number of skipped samples that are longer than `max_sample_length`. The remaining ones are shorter than
     `min_length`."""
 
     @property
@@ -142,13 +142,13 @@ class BucketAnalysis(FrozenModel):
 
 
 def analyze_bucket_efficiency(lengths: Lengths, bucket_spec: BucketSpec) -> BucketAnalysis:
-    """Compute the padding if every sample is padded to the maximum length of its bucket."""
+    """Compute the padding in each bucket if samples are padded to the maximum length of their bucket."""
     check_type(bucket_spec, BucketSpec, "bucket_spec")
     return analyze_counts(count_lengths(lengths), bucket_spec)
 
 
 def analyze_counts(counts: LengthCounts, bucket_spec: BucketSpec) -> BucketAnalysis:
-    """Compute the padding like `analyze_bucket_efficiency`, given the number of samples with each length."""
+    """Do the same as `analyze_bucket_efficiency`, given the number of samples with each length."""
     buckets = []
     for bucket_id in range(bucket_spec.num_buckets):
         low, high = bucket_spec.get_bucket_range(bucket_id)
@@ -211,12 +211,12 @@ class BucketSuggestion(FrozenModel):
 
     @property
     def num_buckets(self) -> int:
-        """Number of buckets, including the overflow bucket."""
+        """Number of buckets, including the last one, which ends at `max_sample_length`."""
         return len(self.edges) + 1
 
     @property
     def bucket_spec(self) -> BucketSpec:
-        """Buckets with these edges."""
+        """Bucket boundaries with these edges."""
         return BucketSpec(edges=self.edges, max_sample_length=self.max_sample_length)
 
     @property
@@ -236,8 +236,8 @@ def suggest_bucket_edges(
 
     Args:
         lengths: Mapping from sample ids to lengths, or a `LengthTable`.
-        num_buckets: Number of buckets, including the overflow bucket. There are fewer buckets only if there
-            are fewer different lengths.
+        num_buckets: Number of buckets, including the last one, which ends at `max_length`. There are fewer
+            buckets only if there are fewer different lengths.
         goal: Objective of the optimization.
         max_length: Maximum length of the last bucket. Longer samples are ignored. None uses the length of the
             longest sample.

@@ -20,7 +20,7 @@ from phalanx.data.tokenizers import (
 Message: TypeAlias = Mapping[str, Any]
 """A message of a conversation, with `role`, `content` and any other keys that a template uses."""
 Span: TypeAlias = tuple[int, int]
-"""Range of characters in a text: the start, and the end (exclusive)."""
+"""Range of characters in a text, as a pair of the start (inclusive) and the end (exclusive)."""
 
 CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
@@ -33,7 +33,7 @@ _TEXT_PARTS = re.compile(r"""\.text\b|\[['"]text['"]\]""")
 
 @dataclasses.dataclass(frozen=True)
 class ChatTemplate:
-    """A Jinja chat template, which `transformers` renders."""
+    """A Jinja chat template. It is rendered with `transformers`."""
 
     source: str
     """Text of the template."""
@@ -143,7 +143,7 @@ def _join_parts(message: Message) -> dict[str, Any]:
 def load_chat_template(
     tokenizer: str | os.PathLike[str], template: str | os.PathLike[str] | None = None
 ) -> ChatTemplate:
-    """Load a tokenizer's chat template, or another template together with the tokenizer's special tokens.
+    """Load a chat template, together with the special tokens of a tokenizer.
 
     Args:
         tokenizer: Folder, path of a `tokenizer.json`, or name on the Hugging Face Hub.

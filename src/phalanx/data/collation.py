@@ -37,9 +37,10 @@ class TokenBatch:
     input_ids: Int32[np.ndarray, "rows width"]
     """Token ids, including padding."""
     loss_mask: Int8[np.ndarray, "rows width"]
-    """1 for tokens that count in the loss, and 0 for the others."""
+    """1 for tokens that count in the loss, and 0 for all other tokens."""
     segment_ids: Int32[np.ndarray, "rows width"]
-    """Index of the segment that a token belongs to within its row, from 1. 0 for padding."""
+    """Number of the segment that each token belongs to within its row, from 1. 0 for padding. A segment is a
+    sample or a part of a split sample."""
     position_ids: Int32[np.ndarray, "rows width"]
     """Position of each token within its segment, from 0. 0 for padding."""
     layout: PackLayout
@@ -47,7 +48,7 @@ class TokenBatch:
     columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Additional arrays [rows, ...] by name."""
     spec: BatchSpec | None = None
-    """Batch of the plan from which this batch was created. None if there is no plan."""
+    """Batch of a plan that these arrays were created from. None if there is no plan."""
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -81,13 +82,13 @@ class TokenBatch:
 
     @property
     def sample_rows(self) -> tuple[int, ...]:
-        """Index of the row of each sample."""
+        """Index of the row that contains each segment. A segment is a sample or a part of a split sample."""
         return tuple(self.layout.segment_rows.tolist())
 
     def pad_rows(self, num_rows: int) -> "TokenBatch":
         """Return the batch with rows of padding added, so that it has `num_rows` rows.
 
-        Token 0 is used as padding. To pad with another token, use the argument `num_rows` of `collate`
+        Token 0 is used as padding. To pad with a different token, use the argument `num_rows` of `collate`
         instead.
         """
         if num_rows < len(self):
@@ -115,8 +116,8 @@ class TokenBatch:
 
         Args:
             align: Pad every sample to a multiple of this value. Context parallelism over c devices needs 2 c.
-                If it is not 1, samples start at `cu_seqlens_padded`, and `cu_seqlens` only counts real
-                tokens.
+                If it is not 1, the result also has `cu_seqlens_padded`, the positions at which the padded
+                samples start, and `cu_seqlens` counts only real tokens.
             pad_id: Token used for this padding.
 
         Returns:
@@ -163,7 +164,7 @@ def collate(
         pad_id: Padding token.
         num_rows: Number of rows in the result. Missing rows are filled with padding, so that all batches with
             the same row length have the same shape. None adds no rows.
-        collate_fn: Function that creates additional arrays of a batch that is not packed.
+        collate_fn: Function that creates additional arrays for batches that are not packed.
 
     Raises:
         ValueError: If a sample is missing or does not have the planned length.
@@ -278,7 +279,8 @@ def pack_tokens(
         config: Packing settings.
         loss_mask: 1 for tokens that count in the loss. None counts every token.
         pad_id: Padding token.
-        layout: Assignment of these samples to rows, or some rows of it. None computes the layout.
+        layout: Assignment of these samples to rows, which may contain only some of the rows. None computes
+            the layout.
 
     >>> batch = pack_tokens(np.arange(1, 9), [0, 3, 7, 8], PackingConfig(max_length=4))
     >>> batch.input_ids.tolist(), batch.segment_ids.tolist()

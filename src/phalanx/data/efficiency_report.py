@@ -39,9 +39,9 @@ class PackingEstimate(PaddingMetrics):
     mode: PackingMode
     """Algorithm that assigns samples to rows."""
     capacity: int
-    """Row length in tokens, which is the maximum length of the buckets."""
+    """Row length in tokens, which is the maximum length of the last bucket."""
     total_samples: int
-    """Number of samples, which is the same as in the buckets."""
+    """Number of packed samples. These are the samples that are in the buckets."""
     num_packs: int
     """Number of rows."""
 

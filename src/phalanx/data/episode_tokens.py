@@ -39,7 +39,7 @@ class EpisodeTokenizer(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids."""
+        """Number of different token ids."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class EpisodeTokenizer(Protocol):
         ...
 
     def encode(self, seen: Any, actions: Any) -> StepTokens:
-        """Encode a batch of observations, as returned by `view`, and actions."""
+        """Encode a batch of steps, given the observations (as returned by `view`) and the actions."""
         ...
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[Any, Any]:
@@ -60,7 +60,7 @@ class EpisodeTokenizer(Protocol):
         ...
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Return whether each episode succeeded, given the infos of the last steps."""
+        """Return whether each episode succeeded, given the info of its last step."""
         ...
 
     def difficulty(self, seen: Any) -> Float64[np.ndarray, " episodes"]:
@@ -129,7 +129,7 @@ def create_episode_samples(
         episode_ids: Id of each episode.
         num_steps: Number of steps in each episode.
         steps: Tokens of all steps, one episode after another.
-        rewards: Reward of each step.
+        rewards: Reward of each step, in the same order as `steps`.
         outcomes: Outcome of each episode.
         dataset_id: Dataset id of the samples.
         per: Create one sample for each step ("step") or for each episode ("episode").

@@ -99,8 +99,8 @@ class LengthCache:
 
         Args:
             path: Path of the file.
-            expected_tokenizer_hash: Raise `ValueError` if the cache is for another tokenizer. None skips the
-                check.
+            expected_tokenizer_hash: Raise `ValueError` if the cache is for a different tokenizer. None skips
+                the check.
             drop_torn_line: Ignore an incomplete last line, which an interrupted writer may leave behind,
                 instead of raising `TornLineError`.
         """
@@ -136,7 +136,7 @@ class LengthCache:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        # Also after an error: the entries so far are valid and need not be computed again.
+        # Even after an error: the entries so far are valid and need not be computed again.
         self._is_open = False
         if self._file is not None:
             with self._file:
@@ -168,7 +168,7 @@ class LengthCache:
     ) -> None:
         """Add many samples, which is much faster than adding them one by one.
 
-        If one is invalid, none is added.
+        If any of the samples is invalid, none of them is added.
         """
         self._require_open()
         if len(sample_ids) != len(lengths):
@@ -245,9 +245,9 @@ class LengthCache:
             raise ValueError(f"{self.path} is not open for adding; use `with LengthCache.create(...)`")
 
     def _accept_repeats(self, repeated: dict[str, int]) -> None:
-        """Accept entries that were in the file when it was opened, but each of them only once.
+        """Accept entries that are already in the cache, if they were in the file when it was opened.
 
-        Raises `ValueError` for others.
+        Each of them is accepted only once. Raises `ValueError` for any other repeated entry.
         """
         entries = self._by_id()
         if self._repeatable is None:
@@ -291,7 +291,7 @@ class LengthCache:
                 file.write(b"\n")
 
     def _read(self) -> TornLineError | None:
-        """Read the file. Return an error if its last line is incomplete; the other lines are read."""
+        """Read the file. If its last line is incomplete, skip that line and return an error."""
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no length cache {self.path}")
         _check_suffix(self.path)

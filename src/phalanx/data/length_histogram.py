@@ -34,7 +34,7 @@ class LengthCounts(NamedTuple):
         return int(self.values @ self.counts)
 
     def between(self, low: int, high: int) -> "LengthCounts":
-        """Return the lengths from `low` to `high`, both inclusive."""
+        """Return the counts of the lengths from `low` to `high`, both inclusive."""
         first, last = np.searchsorted(self.values, (low, high + 1))
         return LengthCounts(self.values[first:last], self.counts[first:last])
 
@@ -77,7 +77,8 @@ class HistogramBin(FrozenModel):
 
 
 class LengthHistogram(FrozenModel):
-    """Histogram and statistics of sample lengths. Every percentile is the length of a sample."""
+    """Histogram and statistics of sample lengths. Each percentile is the length of an actual sample, without
+    interpolation."""
 
     bins: tuple[HistogramBin, ...]
     """Adjacent bins of ascending length."""
@@ -93,7 +94,7 @@ class LengthHistogram(FrozenModel):
     std_length: float
     """Standard deviation of the lengths."""
     p25: int
-    """25th percentile. A quarter of the samples have at most this length."""
+    """25th percentile. At least a quarter of the samples have at most this length."""
     p50: int
     p75: int
     p90: int

@@ -38,7 +38,7 @@ class LazyIds(Sequence):
 
 
 class RangeIds(Sequence[str]):
-    """Sequence of the ids "0", "1", ... for samples without ids of their own. It takes no memory."""
+    """Sequence of the ids "0", "1", ... for samples without ids of their own. The ids are not stored."""
 
     def __init__(self, count: int) -> None:
         self._range = range(count)
@@ -92,7 +92,7 @@ class LengthTable:
     def validate(self) -> None:
         """Raise `ValueError` if a length or an id is invalid, or if an id is repeated.
 
-        The message names the first one.
+        The message names the first invalid sample.
         """
         if self._checked:
             return
@@ -108,7 +108,8 @@ class LengthTable:
         self.trust()
 
     def trust(self) -> "LengthTable":
-        """Mark the table as validated, for data from files that were validated before. Return the table."""
+        """Mark the table as validated and return it. Use this for data that was validated before it was
+        saved."""
         object.__setattr__(self, "_checked", True)
         return self
 
@@ -124,8 +125,8 @@ class SkippedSample(FrozenModel):
 
 
 Lengths: TypeAlias = Mapping[Any, Any] | LengthTable
-"""Mapping from ids to lengths, or a table. The type allows any values, because they are validated with
-readable error messages."""
+"""Mapping from ids to lengths, or a table. The type accepts any keys and values, because `as_length_table`
+validates them with readable error messages."""
 
 
 def as_length_table(lengths: Lengths) -> LengthTable:

@@ -16,13 +16,13 @@ class PaddingMetrics(FrozenModel):
     """Number of tokens with and without padding."""
 
     total_tokens: int = 0
-    """Number of tokens without padding and separators."""
+    """Number of tokens, excluding padding and separators."""
     padded_tokens: int = 0
-    """Number of tokens including padding and separators."""
+    """Number of tokens, including padding and separators."""
 
     @property
     def efficiency(self) -> float:
-        """Fraction of the tokens that are not padding or separators, from 0 to 1. 1 if there are none."""
+        """Fraction of the tokens that are neither padding nor separators. 1 if there are no tokens."""
         return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
 
     @property
@@ -35,7 +35,7 @@ class BucketMetrics(PaddingMetrics):
     """Metrics of the batches of one bucket."""
 
     bucket_id: int
-    """Index of the bucket. Bucket 0 has the shortest samples."""
+    """Index of the bucket. Bucket 0 holds the shortest samples."""
     max_length: int
     """Maximum sample length of the bucket, in tokens."""
     num_batches: int

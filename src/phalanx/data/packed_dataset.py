@@ -60,7 +60,7 @@ def pack_dataset(
         seed: Seed of the shuffles.
         pad_id: Padding token. None uses the tokenizer's padding token, or 0 if it has none.
         workers: Number of processes that tokenize. None uses the number of cores.
-        on_rows: Progress callback, which is called with the number of rows after each group of rows.
+        on_rows: Progress callback, which is called after each group of rows with the number of rows in it.
         on_batch: Progress callback, which is called with the path of each batch file and the total number of
             batches.
     """
@@ -80,7 +80,7 @@ def pack_dataset(
         on_rows=on_rows,
         workers=workers,
     )
-    # Closed also after Ctrl-C, so that no worker is left behind.
+    # Closed even after Ctrl-C, so that no worker is left behind.
     with closing(rows):
         dataset = TokenDataset.from_samples(rows)
     if not len(dataset):

@@ -69,8 +69,8 @@ class PackingConfig(Config):
     pad_to_max: bool = True
     """Pad every row to `max_length`. Otherwise, pad to the longest row of the batch."""
     separator_token_id: int | None = None
-    """Token that is inserted between two segments of a row, as a part of the first one. None inserts no
-    separators."""
+    """Token that is inserted between two segments of a row. It belongs to the first of the two segments. None
+    inserts no separators."""
     separator_loss: bool = True
     """Count a separator in the loss if the token before it counts, so that a model learns to stop. The last
     segment of a row has no separator; use `TokenizeConfig.add_eos` to end every sample with a token."""
@@ -88,7 +88,7 @@ def pack_lengths(
     capacity: int,
     mode: PackingMode | str = PackingMode.BEST_FIT_DECREASING,
 ) -> Int32[np.ndarray, " samples"]:
-    """Return the bin (row) of each sample. The lengths in a bin sum to at most `capacity`.
+    """Return the index of the bin (row) of each sample. The lengths in a bin sum to at most `capacity`.
 
     Bins are numbered from 0 without gaps, in the order in which they are opened. In `SUBSET_SUM` mode, bins
     with the same combination of lengths are numbered consecutively.
@@ -130,7 +130,8 @@ class PackLayout:
     width: int
     """Row length after padding, in tokens."""
     starts: Int32[np.ndarray, " segments"] | None = None
-    """Position in its sample at which each segment starts. None if no sample was split, so that all are 0."""
+    """Position in its sample at which each segment starts. None if no sample was split, so all positions are
+    0."""
     skipped: Int32[np.ndarray, " skipped"] = dataclasses.field(default_factory=_no_samples)
     """Indices of the samples that are not in any row, in ascending order."""
     separator_token_id: int | None = None
@@ -169,7 +170,7 @@ class PackLayout:
         return np.diff(running[self.offsets])
 
     def slice_rows(self, first: int, last: int) -> "PackLayout":
-        """Return a layout of the rows from `first` to `last`, excluding `last`."""
+        """Return the layout of the rows from `first` (inclusive) to `last` (exclusive)."""
         if not 0 <= first <= last <= len(self):
             raise ValueError(f"rows must be between 0 and {len(self)}, got {first} to {last}")
         begin, end = self.offsets[first], self.offsets[last]
@@ -188,7 +189,7 @@ def assign_packs(
     *,
     sample_ids: Sequence[str] | None = None,
 ) -> PackLayout:
-    """Assign samples to rows. Samples that are longer than a row are handled according to `config.overlong`.
+    """Assign samples to rows. `config.overlong` decides what happens to samples that are longer than a row.
 
     Args:
         lengths: Number of tokens of each sample.

@@ -27,8 +27,8 @@ Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 class FilePart:
     """A part of a file that one worker reads.
 
-    `begin` and `end` are byte offsets in a JSONL or text file (the part has the lines that start between
-    them), row groups of a Parquet file, or rows of a saved dataset.
+    `begin` and `end` are byte offsets in a JSONL or text file (the part consists of the lines that start in
+    this range), row groups of a Parquet file, or rows of a saved dataset.
     """
 
     path: str
@@ -121,7 +121,7 @@ def is_saved_dataset(path: Path) -> bool:
 def dataset_files(path: Path) -> list[Path]:
     """Return the file itself, or the JSONL and Parquet files in a folder.
 
-    If there are none, return its text files.
+    If the folder contains neither, return its text files.
     """
     if path.is_file():
         return [path]
@@ -287,7 +287,7 @@ def _select_columns(names: list[str], columns: Sequence[str] | None) -> list[str
 
 
 def row_id(row: Mapping[str, Any], where: str) -> str:
-    """Return the id of a row as a string. Return an empty string if the row has none."""
+    """Return the id of a row as a string, or an empty string if the row has no id."""
     value = next((row[field] for field in ID_FIELDS if row.get(field) is not None), None)
     return "" if value is None else check_id(value, where)
 

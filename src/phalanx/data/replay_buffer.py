@@ -36,7 +36,7 @@ _SUM_SCALE = 2.0**64
 
 
 class EvictionPolicy(StrEnum):
-    """Policy that chooses the sample that a full buffer evicts when a new one is added."""
+    """Policy that chooses which sample a full buffer evicts when a new sample is added."""
 
     FIFO = "fifo"
     """Evict the oldest sample."""
@@ -137,7 +137,7 @@ class ReplayDraw(NamedTuple):
     samples: list[Sample]
     """Samples with the origin `REPLAY`. A sample may occur several times."""
     weights: Float64[np.ndarray, " count"]
-    """Importance weights `(size * probability) ** -beta`, divided by the largest one."""
+    """Importance weights `(size * probability) ** -beta`, divided by the largest of these weights."""
     handles: SampleHandles
     """References to the samples, for `ReplayBuffer.update_priorities`."""
 
@@ -195,7 +195,7 @@ class BufferSnapshot(Sequence[Sample]):
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """Unique name of each sample: its id, or `id#serial` if the id is already taken."""
+        """Unique name of each sample: its id, or `id#serial` if an earlier sample has the same id."""
         names: dict[str, None] = {}
         for (_, text, _), serial in zip(self.packed, self.serials.tolist(), strict=True):
             name = _sample_id(text).decode("utf-8", "surrogatepass")
@@ -226,7 +226,7 @@ class BufferSnapshot(Sequence[Sample]):
 class ReplayBuffer:
     """A thread-safe buffer of at most `max_size` samples with prioritized sampling.
 
-    Results are deterministic: the same additions and draws with the same seed give the same samples, also
+    Results are deterministic: the same additions and draws with the same seed give the same samples, even
     after `save` and `load`.
     """
 
@@ -320,7 +320,7 @@ class ReplayBuffer:
             )
 
     def add(self, sample: Sample, priority: float | None = None) -> None:
-        """Add a sample. If the buffer is full, another sample is evicted.
+        """Add a sample. If the buffer is full, it replaces the sample that the eviction policy chooses.
 
         Args:
             sample: Sample to add.

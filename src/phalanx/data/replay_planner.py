@@ -68,7 +68,7 @@ class ReplayPlannerState(FrozenModel):
     stop: int = Field(default=0, ge=0)
     """Serial number of the last sample of the current window, plus 1."""
     next_start: int = Field(default=0, ge=0)
-    """Lowest serial number of the next window."""
+    """Smallest serial number that the next window may contain."""
     num_epochs: int = Field(default=1, ge=1)
     """Number of epochs in the current plan."""
     fingerprint: str = ""
@@ -76,7 +76,7 @@ class ReplayPlannerState(FrozenModel):
 
 
 class WindowSamples(Mapping[str, Sample]):
-    """Samples of a window as a mapping from the ids in its plan. Samples are created on access."""
+    """Mapping from the ids in the plan of a window to its samples, which are created on access."""
 
     def __init__(self, snapshot: BufferSnapshot) -> None:
         self._snapshot = snapshot
@@ -138,7 +138,7 @@ class ReplayPlanner:
 
     @property
     def samples(self) -> WindowSamples:
-        """Samples of the current window as a mapping from the ids in its plan."""
+        """Mapping from the ids in the plan of the current window to its samples."""
         return WindowSamples(self.snapshot)
 
     def next_plan(self, num_epochs: int = 1) -> BatchPlan:

@@ -292,7 +292,7 @@ class TokenDataset(Mapping[str, Sample]):
     tokens: Int32[np.ndarray, " tokens"]
     """Concatenated token ids of all samples."""
     loss_mask: Int8[np.ndarray, " tokens"]
-    """1 for tokens that count in the loss, and 0 for the others."""
+    """1 for tokens that count in the loss, and 0 for all other tokens."""
     offsets: Int64[np.ndarray, " samples_and_one"]
     """Position in `tokens` at which each sample starts, followed by the total number of tokens."""
     columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -355,7 +355,7 @@ class TokenDataset(Mapping[str, Sample]):
     def index_map(self, table: LengthTable) -> Int64[np.ndarray, " samples"]:
         """Return the position in this dataset of each sample of a length table.
 
-        It is -1 for missing samples.
+        The position is -1 for samples that are not in the dataset.
         """
         if table is self.__dict__.get("lengths"):
             return np.arange(len(self))
@@ -398,7 +398,7 @@ def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> in
 def read_samples(path: str | os.PathLike[str]) -> list[Sample]:
     """Read a file that `write_samples` or `ReplayBuffer.save` wrote.
 
-    Samples are in the order in which they were added.
+    Samples are in the order in which they were written or added to the buffer.
     """
     path = Path(path)
     if path.suffix == ".npz":

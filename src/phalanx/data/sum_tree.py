@@ -49,7 +49,7 @@ class SumTree:
             self._nodes[nodes] = self._nodes[2 * nodes] + self._nodes[2 * nodes + 1]
 
     def find(self, points: Float64[np.ndarray, " count"]) -> Int64[np.ndarray, " count"]:
-        """Return the slot at each of these points of the cumulative sum of weights.
+        """Return the slot that contains each point of the cumulative sum of weights.
 
         Points are at least 0 and less than `total`. A slot with weight 0 is never returned as long as the
         total is positive.
@@ -94,8 +94,8 @@ def draw_slots(
         n: Number of slots to draw.
         tree: Weights of the slots.
         size: Number of slots in use.
-        allowed: Restricts which slots may be drawn. If none is allowed, the result is empty. None allows all
-            slots.
+        allowed: Function that says which slots may be drawn. If no slot may be drawn, the result is empty.
+            None allows all slots.
     """
     if n == 0 or size == 0:
         return np.zeros(0, np.int64)

@@ -18,9 +18,9 @@ from phalanx.data.plans.epoch import SelectedSamples, epoch_seed, plan_epoch, se
 class TokenBudgetBatchSampler:
     """Batch sampler that puts as many samples in a batch as a token budget allows, including padding.
 
-    Every sample that fits in a batch is used exactly once per epoch. The order depends only on the seed and
-    the epoch. Pass the sampler as `batch_sampler` of a PyTorch `DataLoader`, and call `set_epoch` before each
-    epoch. It yields lists of indices, or of sample ids with `yields="ids"`.
+    Every sample that fits in a batch is used exactly once per epoch, unless `drop_last` drops it. The order
+    depends only on the seed and the epoch. Pass the sampler as `batch_sampler` of a PyTorch `DataLoader`, and
+    call `set_epoch` before each epoch. It yields lists of indices, or of sample ids with `yields="ids"`.
     """
 
     def __init__(
@@ -103,12 +103,12 @@ class TokenBudgetBatchSampler:
 
     @property
     def num_skipped(self) -> int:
-        """Number of samples that are too short or too long for every batch."""
+        """Number of samples that are in no batch because they are too short or too long."""
         return self._selected.num_skipped
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
-        """The samples that are too short or too long for every batch, with the reason for each."""
+        """Samples that are in no batch because they are too short or too long, with the reason for each."""
         return self._selected.skipped
 
     @cached_property
@@ -122,7 +122,7 @@ class TokenBudgetBatchSampler:
         return {bucket: size / max(self.num_samples, 1) for bucket, size in self.bucket_sizes.items()}
 
     def plan_epoch(self, epoch: int = 0, interleave_buckets: bool | None = None) -> EpochPlan:
-        """Return the batches of an epoch. The most recent epoch is cached.
+        """Return the batches of an epoch. The result of the last call is cached.
 
         Args:
             epoch: Number of the epoch.
@@ -136,7 +136,7 @@ class TokenBudgetBatchSampler:
         return self._latest[2]
 
     def dropped(self, epoch: int = 0) -> tuple[SkippedSample, ...]:
-        """Return the samples that `drop_last` leaves out of an epoch."""
+        """Return the samples that `drop_last` leaves out of an epoch, although they would fit in a batch."""
         return self._selected.dropped(self.plan_epoch(epoch).batches)
 
     def iter_batches(

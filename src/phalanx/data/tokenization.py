@@ -131,7 +131,8 @@ class TokenizeStats:
     truncated: int = 0
     """Number of samples that were truncated."""
     skipped: list[str] = dataclasses.field(default_factory=list)
-    """Ids of the samples that were skipped, because they were too long or no token counts in the loss."""
+    """Ids of the samples that were skipped, because they were too long or had no tokens that count in the
+    loss."""
 
 
 def tokenize_rows(
@@ -147,8 +148,8 @@ def tokenize_rows(
 ) -> Generator[Sample, None, None]:
     """Tokenize a dataset, and yield its samples in order.
 
-    A preference row yields two samples with the ids `ID/chosen` and `ID/rejected`. If there are several
-    workers and the generator is not exhausted, close it.
+    A preference row yields two samples with the ids `ID/chosen` and `ID/rejected`. With several workers,
+    close the generator if you stop before its end, so that the workers are stopped.
 
     Args:
         source: Files, folders or an iterable of rows.
@@ -157,7 +158,7 @@ def tokenize_rows(
         chat: Chat template, which conversations require.
         split: Name of the split to read from a saved Hugging Face dataset.
         stats: Statistics that are updated during the iteration.
-        on_rows: Progress callback, which is called with the number of rows after each group of rows.
+        on_rows: Progress callback, which is called after each group of rows with the number of rows in it.
         workers: Number of processes that read and tokenize files. None uses the number of cores. The result
             does not depend on it.
     """
@@ -226,7 +227,8 @@ def iter_lengths(
     """Compute the lengths of a dataset's samples. Yields lists of ids and lengths, in order.
 
     The lengths are those of the samples that `tokenize_rows` yields with the same settings. The result does
-    not depend on the number of workers. Close the generator if it is not exhausted.
+    not depend on the number of workers. Close the generator if you stop before its end, so that the workers
+    are stopped.
 
     Args:
         source: Files or folders.
@@ -280,7 +282,8 @@ class _Outcome(NamedTuple):
     suffix: str
     """Suffix of the sample's id, which is appended to the row's id."""
     length: int
-    """Number of tokens. 0 if the sample is skipped, because it is too long or no token counts in the loss."""
+    """Number of tokens. 0 if the sample is skipped, because it is too long or has no tokens that count in the
+    loss."""
     truncated: bool
 
 
@@ -351,7 +354,8 @@ class _RowTokenizer(NamedTuple):
         """Compute the lengths of the samples in a part of a file.
 
         Returns:
-            The ids of the rows, and for each sample its row, the suffix of its id and its length.
+            The ids of the rows, and for each sample the index of its row, the suffix of its id, and its
+            length.
         """
         config = self.config
         adds_tokens = config.add_bos or config.add_eos is not False
@@ -366,9 +370,9 @@ class _RowTokenizer(NamedTuple):
     def _call_with_rows(self, part: FilePart, function: Callable[[Iterator[Row]], AnyResult]) -> AnyResult:
         """Call a function with the rows of a part of a file.
 
-        The locations of rows contain line numbers. Counting the lines before the part is slow. Therefore
-        lines are first numbered from 1, and only if the function raises `ValueError`, it is called again with
-        the actual line numbers.
+        The locations of rows contain line numbers. Counting the lines before the part is slow. Therefore the
+        lines of the part are numbered from 1 at first. If the function raises `ValueError`, it is called
+        again with the actual line numbers, so that they are right in the error message.
         """
         config, columns = self.config, None
         if config.format in ("text", "tokens"):
@@ -496,7 +500,7 @@ class _RowTokenizer(NamedTuple):
     def _format_completion(self, suffix: str, prompt: Any, completion: Any, tools: Any) -> _FormattedSample:
         """Format a prompt and its completion, which are either both strings or both lists of messages.
 
-        A prompt that is None is empty.
+        If the prompt is None, it is treated as empty.
         """
         loss = self.config.loss
         if prompt is None:

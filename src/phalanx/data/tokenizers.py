@@ -22,9 +22,9 @@ class Tokenizer(abc.ABC):
     """Converts text to token ids and back."""
 
     vocab_size: int
-    """Number of token ids."""
+    """Number of different token ids."""
     tokenizer_hash: str
-    """Hash of 16 characters, which changes if the tokens of any text change."""
+    """Hash of 16 characters. Tokenizers with the same hash give the same tokens for any text."""
     pad_token_id: int | None = None
     """Padding token. None if there is none."""
     eos_token_id: int | None = None
@@ -142,8 +142,8 @@ class CharTokenizer(ByteTokenizer):
 class HFTokenizer(Tokenizer):
     """Tokenizer from a `tokenizer.json` file of the Hugging Face `tokenizers` library.
 
-    Special tokens come from the `tokenizer_config.json` in the same folder. If it does not exist, there are
-    none.
+    Special tokens come from the `tokenizer_config.json` in the same folder. If there is no such file, the
+    tokenizer has no special tokens.
     """
 
     def __init__(
@@ -288,5 +288,5 @@ def _require_tokenizers(purpose: str) -> Any:
 
 
 def short_hash(data: bytes) -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of `data`."""
     return hashlib.sha256(data).hexdigest()[:16]

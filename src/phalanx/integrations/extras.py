@@ -9,8 +9,8 @@ def require_extra(module: str, extra: str, *packages: str) -> Iterator[None]:
     """Add the install command to the error if an import in the block fails because a library is missing.
 
     Args:
-        module: Name of the module of Phalanx that needs the libraries.
-        extra: Extra of Phalanx that installs them.
+        module: Name of the Phalanx module that needs the libraries.
+        extra: Name of the extra that installs the libraries, as in `pip install "phalanx[serve]"`.
         packages: Import names of the libraries. Errors about other modules are raised unchanged.
     """
     try:

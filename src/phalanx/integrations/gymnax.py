@@ -34,7 +34,7 @@ class GymnaxEnv:
     """Adapter that gives an environment gymnax's methods, as pure functions for `jit`, `vmap` and `scan`.
 
     `reset(key, params)` returns observation and state. `step(key, state, action, params)` returns
-    observation, state, reward, done and info. If an episode ends, it starts the next one from `key`;
+    observation, state, reward, done and info. When an episode ends, `step` starts the next one from `key`;
     `step_env` does not.
 
     `info` is a dictionary with the fields of the environment's info (`terminated`, `truncated`, ...),
@@ -62,7 +62,7 @@ class GymnaxEnv:
 
     @property
     def default_params(self) -> EnvParams:
-        """Parameters to pass to the other methods."""
+        """Parameters to pass to the other methods. They are empty."""
         return EnvParams()
 
     @property
@@ -100,7 +100,7 @@ class GymnaxEnv:
     def step(
         self, key: Key, state: PyTree, action: PyTree, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
-        """Take a step, and start the next episode if this one ends.
+        """Take a step. If the episode ends, start the next one.
 
         The class docstring lists the returned values. Under `vmap`, the batch takes one step, and only the
         episodes that have ended are reset.
@@ -143,7 +143,7 @@ class GymnaxEnv:
     def _last_info(self, state: PyTree) -> TransitionInfo:
         """Return the info of a finished state.
 
-        A step from such a state changes nothing and repeats its flags.
+        A step from a finished state does not change the state, and its info repeats the final flags.
         """
         action = self.environment.action_space.sample(jax.random.PRNGKey(0))
         return self.environment.step(state, action)[4]
@@ -181,7 +181,7 @@ class GymnaxEnv:
 def _shape_space(value: Any) -> Space | None:
     """Return a space that matches the shapes and dtypes of the arrays in a value.
 
-    Return None if it has no arrays.
+    Return None if the value contains no arrays.
     """
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):

@@ -43,7 +43,7 @@ class HFDatasetSamples(Mapping):
             dataset: Hugging Face dataset.
             column: Name of the column with token ids, or with texts if a tokenizer is given.
             tokenizer: Tokenizer for texts. None if the column has token ids.
-            id_column: Name of the column with sample ids. By default, the row indices are the ids.
+            id_column: Name of the column with sample ids. By default, the ids are the row indices as strings.
             loss_column: Name of the column with loss masks. By default, every token counts in the loss.
         """
         if not isinstance(dataset, datasets.Dataset):
@@ -101,7 +101,7 @@ class HFDatasetSamples(Mapping):
     def lengths(self) -> LengthTable:
         """Return the length of each sample.
 
-        Lengths of token ids are read from Arrow's offsets, which is fast.
+        If the column contains token ids, this is fast, because only Arrow's offsets are read.
         """
         parts = [np.zeros(0, np.int64)]
         for table in self._arrow.iter(_ROWS_AT_ONCE):
@@ -127,7 +127,7 @@ def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int
     """Return the rows of an epoch as a dataset in memory.
 
     The columns are `input_ids`, `labels`, `position_ids` and `segment_ids`, without padding. Use
-    `PackedCollator` to form batches, also in the Hugging Face `Trainer`.
+    `PackedCollator` to form batches, for example as the data collator of the Hugging Face `Trainer`.
 
     Args:
         plan: Batch plan.

@@ -23,8 +23,8 @@ class PlanTrainerMixin:
     `class PlanTrainer(PlanTrainerMixin, Trainer)` takes the argument `batches`, a `PlanDataset` with
     `all_epochs=True`, instead of a training dataset. Every checkpoint contains the position in the plan, so
     training can be resumed with the next batch, possibly on a different number of ranks. Epochs can have
-    different numbers of batches, so the trainer's own `epoch` is only the fraction of all steps that are
-    done.
+    different numbers of batches, so the `epoch` that the trainer reports is only the fraction of all steps
+    that have been taken.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class PlanTrainerMixin:
         args.ignore_data_skip = True
         args.max_steps, unused = divmod(len(batches), args.gradient_accumulation_steps)
         if unused:
-            # The trainer counts from the resume, so a smaller last step would occur only in some runs.
+            # The trainer counts from the resume on, so only some runs would have an incomplete last step.
             warnings.warn(
                 f"{len(batches)} batches are not a multiple of gradient_accumulation_steps "
                 f"({args.gradient_accumulation_steps}): the last {unused} are not used",
@@ -51,8 +51,8 @@ class PlanTrainerMixin:
         """Train from the beginning of the plan, or resume from a checkpoint.
 
         Args:
-            resume_from_checkpoint: Path of a checkpoint, or True for the last one. None starts from the
-                beginning.
+            resume_from_checkpoint: Path of a checkpoint, or True for the latest checkpoint in the output
+                folder. None starts from the beginning.
             **options: Further arguments of the trainer's `train` method.
         """
         trainer: Any = self

@@ -25,7 +25,8 @@ class SB3VecEnv(VecEnv):
       `MultiInputPolicy`.
     - Action: `Discrete` or `MultiDiscrete`, as in `GymnasiumVectorEnv`.
     - Finished episodes are reset in the same step. Their info has `terminal_observation`,
-      `TimeLimit.truncated` and the fields of the environment's info. Other infos are empty.
+      `TimeLimit.truncated` and the fields of the environment's info. The infos of all other episodes are
+      empty.
     - `env_method("action_masks")` returns the mask of legal actions of each environment.
 
     Args:
@@ -60,7 +61,7 @@ class SB3VecEnv(VecEnv):
     def reset(self) -> Any:
         """Reset all environments and return the observations.
 
-        Seeds that were set with `seed` are used once.
+        Seeds that were set with `seed` are used only for the next reset.
         """
         observations, _ = self._batch.reset(seed=self._seeds)
         self._reset_seeds()
@@ -103,7 +104,7 @@ class SB3VecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call `action_masks` or `render`, and return the results of the selected environments."""
+        """Call `action_masks` or `render`, and return the results of the environments in `indices`."""
         if method_name not in (_MASKS, "render"):
             raise AttributeError(f"only action_masks and render can be called, not {method_name!r}")
         rows = getattr(self._batch, method_name)(*method_args, **method_kwargs)

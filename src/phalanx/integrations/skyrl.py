@@ -14,8 +14,8 @@ with require_extra(__name__, "skyrl", "skyrl_gym"):
 class SkyRLEnvironment(BaseTextEnv):
     """A SkyRL environment that runs one episode of a text environment.
 
-    The dataset's row or `env_config` determines the episode with the keys `environment`, `settings` and
-    `seed`.
+    The keys `environment`, `settings` and `seed` of the dataset's row or of `env_config` determine the
+    episode.
 
     Args:
         env_config: Default values for all rows.
@@ -109,8 +109,8 @@ def skyrl_rows(
 def register(env_class: str = "phalanx", **kwargs: Any) -> None:
     """Register `SkyRLEnvironment` for `skyrl_gym.make(env_class, ...)`.
 
-    Call it in every process that creates one. Registering a name again replaces its settings. If the name
-    belongs to another environment, `skyrl_gym` raises an error.
+    Call this in every process that creates such environments. Registering a name again replaces its settings.
+    If the name belongs to another environment, `skyrl_gym` raises an error.
 
     Args:
         env_class: Name of the environment.

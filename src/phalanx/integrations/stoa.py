@@ -39,27 +39,28 @@ from phalanx.core.spaces import (
 from phalanx.core.vector import zeros_like_shapes
 
 OBSERVATION, MASK = "observation", "action_mask"
-"""Key of an observation that is not a composite, and key of the mask of legal actions."""
+"""Keys in an observation: of the observation itself if it has no fields, and of the mask of legal actions."""
 
 
 class PhalanxToStoa(StoaEnvironment):
     """Adapter that makes an environment a `stoa.Environment`.
 
-    - Observation: that of the environment. A composite becomes a dictionary of its fields.
-    - Action: an int32 scalar, a vector for a composite of integers (`MultiDiscreteSpace`), or a dictionary of
-      fields. The environment's own actions are accepted as well.
+    - Observation: the environment's observation. If it has several fields, it becomes a dictionary.
+    - Action: an int32 scalar, a vector if it has several integer fields (`MultiDiscreteSpace`), or a
+      dictionary of fields. The environment's own actions are accepted as well.
     - Mask of legal actions: `timestep.extras["action_mask"]`, as `AddActionMaskWrapper` expects. If an action
-      is a composite, the mask applies to its first field, such as the operation in ARC.
-    - Discount: 0 if the episode has terminated, and 1 otherwise, also after truncation.
+      has several fields, the mask applies to the first one, such as the operation in ARC.
+    - Discount: 0 if the episode has terminated, and 1 otherwise, even after truncation.
     - `timestep.extras["info"]`: fields of the environment's info, which are zeros after a reset.
 
-    There is no auto-reset, and a finished episode stays unchanged. The state contains the key `rng_key` for
-    `AutoResetWrapper`. A step does not use it, because randomness comes from the environment's state.
+    There is no auto-reset: a step does not change a finished episode. The state contains the random key
+    `rng_key` for `AutoResetWrapper`. `step` does not use this key, because randomness comes from the
+    environment's state.
 
     Args:
         environment: Environment to adapt.
-        mask_in_observation: Also include the mask in the observation, as a further field of a composite, or
-            as {"observation": ..., "action_mask": ...}.
+        mask_in_observation: Also include the mask in the observation. A dictionary gets the additional key
+            `action_mask`, and an array becomes {"observation": ..., "action_mask": ...}.
     """
 
     def __init__(self, environment: Environment, *, mask_in_observation: bool = False) -> None:
@@ -173,10 +174,10 @@ _KEY = jax.ShapeDtypeStruct((2,), np.uint32)
 
 
 class IntegerArraySpace(BoundedArraySpace):
-    """Space of integer or boolean arrays with bounds, both inclusive.
+    """Space of integer or boolean arrays with inclusive bounds.
 
     It replaces Stoa's `BoundedArraySpace`, which never samples the maximum and has infinite default bounds.
-    Some of Stoa's wrappers create a space of the same class without bounds.
+    The bounds are optional, because some of Stoa's wrappers create a space of the same class without bounds.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class IntegerArraySpace(BoundedArraySpace):
 
 
 def convert_space(space: Space, name: str = "") -> StoaSpace:
-    """Convert a space to a Stoa space. A composite becomes a dictionary of its fields."""
+    """Convert a space to a Stoa space. A `Composite` becomes a dictionary of its fields."""
     match space:
         case Composite(fields=fields):
             return DictSpace({field: convert_space(inner, field) for field, inner in fields}, name)
@@ -210,7 +211,7 @@ def convert_space(space: Space, name: str = "") -> StoaSpace:
 
 
 def convert_action_space(space: Space) -> StoaSpace:
-    """Convert an action space to a Stoa space. A composite of integers becomes one vector."""
+    """Convert an action space to a Stoa space. A `Composite` of integers becomes one vector."""
     if (sizes := discrete_sizes(space)) is not None:
         return MultiDiscreteSpace(sizes, jnp.int32, "action")
     return convert_space(space, "action")

@@ -22,9 +22,9 @@ with require_extra(__name__, "torch", "torch"):
 Attention = Literal["positions", "mask", "segments", "varlen"]
 """Tensors that tell a model which tokens of a packed row belong together.
 
-- `positions`: `position_ids`, from which `transformers` models infer the boundaries if they use no cache. The
-  batch includes `use_cache=False`.
-- `mask`: an additive `attention_mask` [rows, 1, width, width], which works with every model but is large.
+- `positions`: `position_ids`, from which `transformers` models infer where samples begin, provided that they
+  do not use a KV cache. The batch includes `use_cache=False`.
+- `mask`: an additive `attention_mask` [rows, 1, width, width], which works with any model but is large.
 - `segments`: `segment_ids`, for your own mask.
 - `varlen`: all samples in one row without padding, with `cu_seqlens` and `max_seqlen`, for flash-attention
   kernels.
@@ -52,9 +52,9 @@ class PlanDataset(IterableDataset):
     sample, the tensors that `attention` selects, and the additional columns of the batch.
 
     With a batch plan, an iteration covers one epoch, or all epochs with `all_epochs=True`. `set_epoch` and
-    `set_step` set where the next iteration starts, also for workers that are already running. The workers of
-    a data loader share the batches, and the loader returns them in the order of the plan. With a streaming
-    plan, an iteration continues where the previous one stopped, and workers cannot be used.
+    `set_step` set where the next iteration starts, even for workers that are already running. The batches are
+    divided among the workers of a data loader, and the loader returns them in the order of the plan. With a
+    streaming plan, an iteration continues where the previous one stopped, and workers cannot be used.
     """
 
     def __init__(
@@ -81,9 +81,10 @@ class PlanDataset(IterableDataset):
             world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
             all_epochs: Iterate over all epochs of a batch plan at once, for trainers that count steps.
             pad_id: Padding token.
-            attention: Tensors that tell a model which tokens belong together.
+            attention: Tensors that tell a model which tokens belong together, see `Attention`.
             dtype: Data type of an additive attention mask.
-            collate_fn: Function that creates additional arrays of a batch that is not packed.
+            collate_fn: Function that creates additional arrays for batches that are not packed, see
+                `CollateFn`.
             align: Pad every sample to a multiple of this value. Only for `attention="varlen"`.
         """
         super().__init__()
@@ -110,7 +111,7 @@ class PlanDataset(IterableDataset):
         # In shared memory, because workers that outlive an epoch have copies of this object.
         self._position = torch.tensor([first, 0]).share_memory_()
         self._sharded: dict[int, EpochPlan] = {}
-        # By epoch that was resumed on another number of ranks: `BatchPlanState.earlier`.
+        # `BatchPlanState.earlier` of each epoch that was resumed on a different number of ranks.
         self._earlier: dict[int, tuple[tuple[int, ShardSpec], ...]] = {}
 
     @property
@@ -126,11 +127,11 @@ class PlanDataset(IterableDataset):
 
     @property
     def first_batch(self) -> int:
-        """Index of the batch in this epoch at which the next iteration starts."""
+        """Index of the batch within `epoch` at which the next iteration starts."""
         return int(self._position[1])
 
     def epoch_plan(self, epoch: int) -> EpochPlan:
-        """Return the batches of this rank in one epoch."""
+        """Return the batches of this rank in the epoch with this number."""
         if epoch not in self._sharded:
             plan, earlier = self._batch_plan, self._earlier.get(epoch, ())
             sharded = plan.shard_epoch_for_rank(plan.get_epoch(epoch), self.rank, self.shard, earlier)
@@ -160,11 +161,13 @@ class PlanDataset(IterableDataset):
         self.set_epoch(last, step)
 
     def state_dict(self, batches: int = 0, *, start: tuple[int, int] | None = None) -> dict[str, Any]:
-        """Return a position as JSON-compatible values. For a streaming plan, it is the current position.
+        """Return the position `batches` batches after `start`, as JSON-compatible values.
+
+        For a streaming plan, the arguments are ignored and the current position is returned.
 
         Args:
-            batches: Number of batches between the start and the position.
-            start: Epoch and batch index of the start. By default, where the next iteration starts.
+            batches: Number of batches from `start` to the position.
+            start: Epoch and batch index. None means the position at which the next iteration starts.
         """
         if self._stream is not None:
             return self._stream.state_dict()
@@ -178,7 +181,9 @@ class PlanDataset(IterableDataset):
         return iterator.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set the position of the next iteration, possibly from a state of a different number of ranks.
+        """Set where the next iteration starts, from a state that `state_dict` returned.
+
+        The state may have been saved on a different number of ranks.
 
         Raises:
             ValueError: If the state is from another plan, or if a sharding setting other than `world_size`
@@ -193,7 +198,7 @@ class PlanDataset(IterableDataset):
         self.set_epoch(loaded.epoch, loaded.step)
 
     def __len__(self) -> int:
-        """Return the number of batches on this rank, in the current epoch or (with `all_epochs`) in all."""
+        """Return the number of batches on this rank in the current epoch (in all epochs if `all_epochs`)."""
         numbers = [plan.epoch for plan in self._batch_plan.epochs]
         return sum(len(self.epoch_plan(n)) for n in numbers if self.all_epochs or n == self.epoch)
 
@@ -293,7 +298,7 @@ class PlanLoader(DataLoader):
         return self.dataset.state_dict(self._num_used, start=self._start)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state that `state_dict` returned. The next iteration starts with the next batch."""
+        """Resume from a state that `state_dict` returned. The next iteration starts at its position."""
         self.dataset.load_state_dict(state)
         self._begin()
 
@@ -345,7 +350,7 @@ def to_torch(
 
     Args:
         batch: Batch of a plan or of a batch file.
-        attention: Tensors that tell a model which tokens belong together.
+        attention: Tensors that tell a model which tokens belong together, see `Attention`.
         dtype: Data type of an additive attention mask.
         align: Pad every sample to a multiple of this value. Only for `attention="varlen"`.
         pad_id: Token used for this padding.
@@ -380,8 +385,8 @@ def attention_bias(
 ) -> torch.Tensor:
     """Return an additive attention mask [rows, 1, width, width].
 
-    It is 0 where a token may attend and a large negative number elsewhere. Attention is causal within
-    segments. Padding attends to itself, because a softmax over nothing is undefined.
+    It is 0 where a token may attend to another token, and a large negative number elsewhere. Attention is
+    causal within segments. Each padding token attends to itself, because a softmax over nothing is undefined.
     """
     # Not boolean, because the eager attention of Hugging Face adds any mask to the scores.
     allowed = create_segment_attention_mask(segment_ids, padding_sees_itself=True)

@@ -30,7 +30,7 @@ from phalanx.core.vector import (
 )
 
 ACTION, OBSERVATION, MASK = "action", "observation", "action_mask"
-"""Keys of an action and of an observation that are not composites, and key of the mask of legal actions."""
+"""Keys of the action, of an observation without fields, and of the mask of legal actions."""
 
 _DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "bfloat16", "float32", "float64")
 _TORCH_DTYPES = {name: getattr(torch, name) for name in _DTYPES}
@@ -41,10 +41,10 @@ _TORCH_DTYPES |= {"uint16": torch.int32, "uint32": torch.int64}
 class BatchedVecEnv(EnvBase):
     """A batch of environments that TorchRL steps as one environment.
 
-    - Observation: the fields of the environment's observation under their names, or `observation` if it is
-      an array. If the environment has legal actions, there is also `action_mask`. If an action is a
-      composite, the mask applies to its first field.
-    - Action: `action`, int64 [B], or `("action", field)` for the fields of a composite.
+    - Observation: the fields of the environment's observation under their names, or `observation` if it is an
+      array. If the environment restricts the legal actions, there is also `action_mask`. If an action has
+      several fields, the mask applies to the first one.
+    - Action: `action`, int64 [B], or `("action", field)` for each field of an action with several fields.
     - `reward`, `done`, `terminated` and `truncated` have shape [B, 1].
 
     There is no auto-reset: a step that ends an episode returns its terminal observation, and further steps
@@ -99,7 +99,7 @@ class BatchedVecEnv(EnvBase):
 
     @property
     def last_info(self) -> dict[str, torch.Tensor]:
-        """Fields of the last step's info as tensors, such as `proved` and `overflow` for proofs."""
+        """Fields of the last step's info as tensors, such as `proved` in proof environments."""
         if self._info is None:
             raise RuntimeError("there is no info yet: call step() first")
         return {
@@ -172,7 +172,8 @@ class BatchedVecEnv(EnvBase):
 def num_envs(env: Any) -> int:
     """Return the number of environments in a TorchRL environment.
 
-    This is the size of its batch. Without one, it is `num_workers`, or 1 if there is no such attribute.
+    This is the number of elements in its `batch_size`. If there is no batch size, it is `num_workers`, or 1
+    if there is no such attribute either.
     """
     size = getattr(env, "batch_size", None)
     if size is not None:
@@ -191,8 +192,8 @@ def _parse_batch_size(batch_size: Any) -> int:
 def episode_keys(seed: int, num_episodes: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, "batch 2"]:
     """Compute the random key of each environment's next episode.
 
-    The key depends on the seed, the index of the environment and `num_episodes`, the number of its episodes
-    so far. SplitMix64 gives different keys to all pairs of an environment and an episode.
+    The key depends on the seed, the index of the environment, and the number of episodes that it has had so
+    far (`num_episodes`). SplitMix64 ensures that no two episodes of a batch have the same key.
     """
     counter = (np.arange(len(num_episodes), dtype=np.uint64) << np.uint64(32)) | num_episodes
     bits = _splitmix64(_splitmix64(np.full_like(counter, seed % 2**64)) ^ counter)
@@ -207,7 +208,7 @@ def _splitmix64(bits: UInt64[np.ndarray, " batch"]) -> UInt64[np.ndarray, " batc
 
 
 def torch_dtype(dtype: Any) -> torch.dtype:
-    """Return the torch dtype that can represent all values of a NumPy dtype."""
+    """Return a torch dtype that can represent all values of a NumPy dtype."""
     name = np.dtype(dtype).name
     if name not in _TORCH_DTYPES:
         raise TypeError(f"there is no torch dtype for {name}; supported are {', '.join(_TORCH_DTYPES)}")
@@ -250,7 +251,7 @@ def make_spec(space: Space, batch_size: torch.Size, device: torch.device | None)
 
 
 def from_tensors(space: Space, entry: Any, batch_size: torch.Size, name: str) -> PyTree:
-    """Copy tensors to a batch of values of a space. `name` is the key of the tensors in error messages."""
+    """Copy tensors to a batch of values of a space. `name` is the name of the tensors in error messages."""
     if isinstance(space, CompositeSpace):
         if not isinstance(entry, TensorDictBase):
             names = ", ".join(field for field, _ in space.fields)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class ToolEnvironment:
-    """Environment for one rollout.
+    """A text environment as a tool environment of TRL, for one rollout.
 
-    `reset` returns the first prompt, and the model calls the tool `move` with its answers. TRL offers every
-    public method to the model as a tool, so there are no others. The reward is the sum of the episode's
-    rewards.
+    `reset` returns the first prompt, and the model calls the tool `move` with its answers. TRL offers public
+    methods to the model as tools, so this class has no further public methods. The reward is the sum of the
+    episode's rewards.
     """
 
     def __init__(self, environment: TextEnvironment) -> None:
@@ -29,19 +29,19 @@ class ToolEnvironment:
     def reset(self, seed: int = 0, **row: Any) -> str:
         """Start the episode with the seed of a dataset row, and return the first prompt.
 
-        TRL appends it to the row's prompt.
+        TRL appends it to the row's prompt. Other columns of the row are ignored.
         """
         self._reward = 0.0
         return self._environment.reset(int(seed))
 
     def move(self, answer: str) -> str:
-        """Make one move of the puzzle, and see what becomes of it.
+        """Make one move.
 
         Args:
-            answer: The move, written as the puzzle asks for it.
+            answer: The move, in the format that the prompt describes.
 
         Returns:
-            What became of the move, and how the puzzle stands.
+            The outcome of the move and the new state.
         """
         step = self._environment.step(answer)
         self._reward += step.reward
@@ -97,7 +97,7 @@ def prompt_rows(
 def prompt_dataset(
     kinds: Sequence[str], seeds: Sequence[int], difficulty: str = "easy", *, turns: str = "single"
 ) -> "datasets.Dataset":
-    """Return `prompt_rows` as a Hugging Face dataset, for `GRPOTrainer(train_dataset=...)`."""
+    """Return the rows of `prompt_rows` as a Hugging Face dataset, for `GRPOTrainer(train_dataset=...)`."""
     try:
         import datasets
     except ModuleNotFoundError as error:
@@ -112,9 +112,10 @@ def solved_reward(
     seed: Sequence[int],
     **columns: Any,
 ) -> list[float]:
-    """Reward function for `GRPOTrainer(reward_funcs=...)`.
+    """Compute the rewards of completions, for `GRPOTrainer(reward_funcs=...)`.
 
-    Returns 1 for each answer that solves its puzzle, and 0 otherwise.
+    The reward is 1 if the completion solves its puzzle, and 0 otherwise. The other arguments are columns of
+    `prompt_rows`.
     """
     rewards = []
     for completion, name, level, row_seed in zip(completions, kind, difficulty, seed, strict=True):

@@ -41,7 +41,7 @@ class PhalanxTaskData(vf.TaskData):
 
 
 class PhalanxTask(vf.Task[PhalanxTaskData, vf.State, vf.TaskConfig]):
-    """Task that consists of one episode. The environment computes its reward."""
+    """Task that consists of one episode. Its reward is computed by `VerifiersEnv`."""
 
 
 class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxTasksetConfig]):
@@ -98,7 +98,7 @@ class VerifiersEnv(vf.Env[VerifiersEnvConfig]):
 
 
 class ChatHarnessConfig(vf.HarnessConfig):
-    """Settings of `ChatHarness`, which adds none to those of verifiers."""
+    """Settings of `ChatHarness`. There are none besides those of the base class."""
 
 
 class ChatHarness(vf.Harness[ChatHarnessConfig]):

@@ -34,13 +34,13 @@ _CORRUPTION_ERRORS = (
 )
 _ZIP_END = struct.Struct("<4s4H2LH")
 _ZIP64_MEMBER_COUNT = 0xFFFF
-"""Value in the end record of a ZIP archive that has too many members for the 16-bit field."""
+"""Number of members in the end record of a ZIP archive if the actual number does not fit into 16 bits."""
 _MAX_TAR_NAME_BYTES = 1 << 16
-"""Maximum size in bytes of a tar member's name and attributes, which are held in memory."""
+"""Maximum size in bytes of a tar header with a long name or attributes, which `tarfile` reads into memory."""
 
 
 class _LimitedTarInfo(tarfile.TarInfo):
-    """A `TarInfo` that rejects very long names before they are read."""
+    """A `TarInfo` that rejects very long names and attributes before they are read into memory."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_LimitedTarInfo":
@@ -57,7 +57,7 @@ class _LimitedTarInfo(tarfile.TarInfo):
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether the content of a file is a ZIP archive or a (compressed) tar archive."""
+    """Return whether a file is a ZIP archive or a tar archive, judging by its content and not by its name."""
     if zipfile.is_zipfile(path):
         return True
     try:
@@ -78,8 +78,9 @@ def unpack(archive: Path, folder: Path, shown: str) -> None:
         shown: Name of the archive in error messages, such as its URL.
 
     Raises:
-        ValueError: If a name is absolute or contains `..`, if a member is a link, a device, encrypted or
-            repeated, if the archive is corrupt, or if it exceeds `MAX_BYTES` or `MAX_MEMBERS`.
+        ValueError: If the name of a member is absolute, contains `..` or occurs twice, if a member is
+            encrypted, a link or a device, if the archive is corrupt, or if it exceeds `MAX_BYTES` or
+            `MAX_MEMBERS`.
     """
     with _prefix_errors(shown):
         members = (
@@ -106,7 +107,7 @@ def _zip_members(archive: Path, shown: str) -> Iterator[tuple[str, IO[bytes]]]:
         with archive.open("rb") as file:
             file.seek(-_ZIP_END.size - len(opened.comment), os.SEEK_END)
             _, _, _, _, expected, *_ = _ZIP_END.unpack(file.read(_ZIP_END.size))
-        # A corrupt length in the directory hides entries, and zipfile does not compare their number.
+        # If the length of the directory is corrupt, zipfile misses entries, because it does not count them.
         if expected not in (len(opened.infolist()), _ZIP64_MEMBER_COUNT):
             raise zipfile.BadZipFile(f"expected {expected} members, found {len(opened.infolist())}")
         for info in opened.infolist():
@@ -116,7 +117,7 @@ def _zip_members(archive: Path, shown: str) -> Iterator[tuple[str, IO[bytes]]]:
                 raise ValueError(f"{shown}: {info.filename!r} is a link or a device, not a file")
             if info.flag_bits & 1:
                 raise ValueError(f"{shown}: {info.filename!r} is encrypted")
-            # Opening a folder compares its name in the directory with the name in its own header.
+            # Folders are opened, too: this checks that their names in the directory and the header agree.
             with opened.open(info) as member:
                 if not info.is_dir():
                     yield info.filename, member
@@ -161,7 +162,7 @@ def _safe_path(shown: str, name: str) -> PurePosixPath:
 
 @contextlib.contextmanager
 def _prefix_errors(shown: str) -> Iterator[None]:
-    """Convert errors about a corrupt archive to `ValueError`, with a message that starts with its name."""
+    """Convert errors about a corrupt archive to a `ValueError` whose message starts with `shown`."""
     try:
         yield
     except _CORRUPTION_ERRORS as error:
@@ -171,7 +172,7 @@ def _prefix_errors(shown: str) -> Iterator[None]:
             raise
         raise ValueError(f"{shown}: the archive is corrupt: {error}") from error
     except OSError as error:
-        # An impossible size is an invalid argument to the system; bz2 has no errors of its own.
+        # The system reports an impossible size as EINVAL. Errors of bz2 are OSErrors without a number.
         if error.errno not in (None, errno.EINVAL):
             raise
         raise ValueError(f"{shown}: the archive is corrupt: {error.strerror or error}") from error

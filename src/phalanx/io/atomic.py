@@ -27,16 +27,16 @@ def atomic_write(
 def atomic_write(
     path: str | os.PathLike[str], mode: str = "wb", *, checksum: bool = False
 ) -> Iterator[IO[Any]]:
-    """Open a file for writing, which appears under its name only when it is complete and on disk.
+    """Write a file atomically: it appears under its name only when it is complete and on disk.
 
-    Use it as a context manager. If the block raises, the temporary file is removed and an existing file is
-    unchanged. If the path is a symbolic link, the link is replaced and its target is unchanged, so a link in
-    an untrusted folder cannot redirect the write.
+    This is a context manager that yields the open file. If the block raises, the temporary file is removed
+    and an existing file stays unchanged. If the path is a symbolic link, the link is replaced and its target
+    is unchanged, so a link in an untrusted folder cannot redirect the write.
 
     Args:
         path: Path of the file. Its folder must exist.
         mode: `"wb"`, or `"w"` for UTF-8 text with `\\n` line ends on every platform.
-        checksum: Add a checksum when the file is complete.
+        checksum: Embed a checksum with `add_checksum` when the file is complete.
     """
     if mode not in ("w", "wb"):
         raise ValueError(f"atomic_write replaces files: mode must be 'w' or 'wb', got {mode!r}")
@@ -73,7 +73,7 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Args:
         path: Final path of the folder. If it is a file, or a folder that is not empty, `FileExistsError` is
-            raised, before or after the block.
+            raised. This is checked both before and after the block.
 
     Yields:
         The temporary folder.
@@ -108,7 +108,7 @@ def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = 
 
     Args:
         folder: Folder to clean up.
-        name: Name of the file or folder whose temporaries are removed. None removes those of all names.
+        name: Remove only temporaries of the file or folder with this name. None removes all.
     """
     found = [path for path in Path(folder).iterdir() if is_stale_temporary(path.name, name)]
     for path in found:
@@ -119,7 +119,7 @@ def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = 
 def is_stale_temporary(name: str, target: str | None = None) -> bool:
     """Return whether a name is a temporary name that was created on this machine by a process that has ended.
 
-    If `target` is given, the temporary must also belong to the file or folder with this name.
+    If `target` is given, it must also be a temporary name for the file or folder called `target`.
     """
     match = _TEMPORARY_NAME.fullmatch(name)
     if match is None or match["machine"] != _machine_id() or target not in (None, match["target"]):

@@ -19,7 +19,8 @@ _DIGITS = 64
 _TAIL_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 20
 CHECKSUM_PLACEHOLDER = _MARKER.decode() + "0" * _DIGITS
-"""Text that a writer may leave near the end of a file. `add_checksum` replaces its zeros with the digits."""
+"""Text that a writer may put near the end of a file to reserve space for the checksum. `add_checksum`
+replaces its zeros with the digits."""
 CHECKSUM_FIELD = "sha256"
 """Name of the checksum field, which is the last field of a checksummed JSON file."""
 
@@ -31,8 +32,9 @@ class CorruptFileError(ValueError):
 def add_checksum(file: IO[bytes]) -> None:
     """Add a checksum to a file that is open for reading and writing.
 
-    If the file has a `CHECKSUM_PLACEHOLDER`, its digits are replaced. Otherwise the checksum is appended. In
-    a ZIP archive it becomes the archive's comment, so that other programs can still read the archive.
+    If the file contains a `CHECKSUM_PLACEHOLDER`, the checksum replaces its zeros. Otherwise, the checksum is
+    appended to the file. In a ZIP archive, it becomes the archive's comment, so that other programs can still
+    read the archive.
     """
     size = file.seek(0, os.SEEK_END)
     start = max(size - _TAIL_BYTES, 0)
@@ -102,7 +104,7 @@ def read_verified_json(path: str | os.PathLike[str], hint: str = "write it again
 
 
 def sha256_of_files(folder: Path, exclude: Collection[str] = ()) -> dict[str, str]:
-    """Return a mapping from the relative paths of all files below a folder to their SHA-256.
+    """Return the SHA-256 of each file in a folder and its subfolders, by path relative to the folder.
 
     Files whose names are in `exclude` are left out.
     """
@@ -111,7 +113,7 @@ def sha256_of_files(folder: Path, exclude: Collection[str] = ()) -> dict[str, st
 
 
 def verify_sha256(path: Path, digest: str, hint: str = "write it again") -> None:
-    """Raise an error if a file is missing or its SHA-256 differs from `digest`."""
+    """Raise `FileNotFoundError` if a file is missing, or `CorruptFileError` if its SHA-256 differs."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; {hint}")
     if _sha256(path) != digest:

@@ -23,13 +23,13 @@ def fetch(
 
     Args:
         url: An `http`, `https` or `file` URL.
-        path: Path of the file.
+        path: Path to which the file is saved.
         max_bytes: Maximum size of the file in bytes.
         sha256: Expected SHA-256 of the file. If it is empty, the SHA-256 is not checked.
         progress: Progress callback, which is called after every chunk.
 
     Raises:
-        ValueError: If the download fails, is too large, is incomplete or has another SHA-256.
+        ValueError: If the download fails, is too large, is incomplete or does not match `sha256`.
     """
     # Imported here because these modules are slow to import.
     import http.client
@@ -54,7 +54,7 @@ def fetch(
 
 
 def _save(response: Any, path: Path, max_bytes: int, progress: Progress | None) -> str:
-    """Write the response to a file and return its SHA-256."""
+    """Write the response to a file and return the SHA-256 of the file."""
     length = response.headers.get("Content-Length", "")
     total = int(length) if length.isdecimal() else None
     done, sha = 0, hashlib.sha256()

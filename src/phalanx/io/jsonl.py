@@ -24,10 +24,10 @@ class JsonlFile:
 
     Args:
         path: Path of the file.
-        rotate_bytes: Size in bytes that the file may not exceed. Before it does, the file is renamed to
+        rotate_bytes: Maximum size of the file in bytes. Before a line would exceed it, the file is renamed to
             `name.0001.jsonl`, `name.0002.jsonl`, ..., and a new file is started. By default, files are not
             rotated.
-        compress: Compress rotated files (`name.0001.jsonl.gz`).
+        compress: Compress rotated files with gzip (`name.0001.jsonl.gz`).
     """
 
     def __init__(
@@ -147,7 +147,7 @@ def _end_of_last_line(descriptor: int) -> int:
 def _rotated_files(path: Path) -> dict[int, Path]:
     """Return the rotated files by number.
 
-    If both versions of a file exist, the uncompressed one is returned.
+    If a file exists both with and without compression, the uncompressed one is returned.
     """
     name = re.compile(rf"{re.escape(path.stem)}\.(\d+){re.escape(path.suffix)}(\.gz)?")
     found: dict[int, Path] = {}

@@ -13,12 +13,12 @@ MAX_DEPTH = 32
 
 
 def is_regular_file(path: Path) -> bool:
-    """Return whether a path is a regular file. Symbolic links, folders and devices are not."""
+    """Return whether a path is an existing regular file, and not a symbolic link, folder or device."""
     return path.is_file() and not path.is_symlink()
 
 
 def reject_symlink(path: Path) -> None:
-    """Raise `OSError` if a path is a symbolic link, because it could redirect a write to another folder."""
+    """Raise `OSError` if a path is a symbolic link, because a write would follow it to another folder."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "symbolic links are not followed; remove the link", os.fspath(path))
 
@@ -35,7 +35,8 @@ def read_limited(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> by
 def parse_json(data: str | bytes, source: str | os.PathLike[str]) -> Any:
     """Parse JSON.
 
-    If it is invalid, raise `ValueError` with a message that starts with `source` and the location.
+    If it is invalid, raise `ValueError` with a message that starts with `source` (such as a path) and the
+    line and column of the error.
     """
     try:
         return json.loads(data)
@@ -67,7 +68,8 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a YAML file.
 
-    Raises `ValueError` if it is large or deeply nested, or has anchors or tags.
+    Raises `ValueError` if it has more than `MAX_BYTES` bytes or `MAX_DEPTH` levels of nesting, or if it has
+    anchors or tags.
     """
     import yaml
 
@@ -88,7 +90,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def _unescape_references(value: Any) -> Any:
-    """Remove the backslash from `\\${`. OmegaConf needs it when configs are written."""
+    """Replace `\\${` with `${`. The backslash keeps OmegaConf from resolving references in saved configs."""
     if isinstance(value, str):
         return value.replace("\\${", "${")
     if isinstance(value, dict):

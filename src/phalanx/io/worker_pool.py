@@ -50,8 +50,9 @@ def ordered_map(
 ) -> Generator[Result, None, None]:
     """Apply a function to items in parallel, and yield the results in the order of the items.
 
-    If the function raises an exception, it is raised here when the result of that item is due. Close the
-    generator if it is not exhausted. A script that uses several workers needs `if __name__ == "__main__":`.
+    If the function raises an exception, the generator raises it in place of the result. Close the generator
+    if you stop before its end, so that the workers are stopped. A script that uses several workers needs `if
+    __name__ == "__main__":`.
 
     Args:
         function: Picklable function, which is sent to each worker once.
@@ -110,7 +111,7 @@ def _map_in_processes(
 
 
 def _submit_ahead(submit: Callable[[Item], Result], items: Iterable[Item], ahead: int) -> Iterator[Result]:
-    """Submit items, up to `ahead` of them before their results are due, and yield what `submit` returns."""
+    """Yield `submit(item)` for each item, in order. `submit` is called for up to `ahead` items in advance."""
     waiting = iter(items)
     submitted = collections.deque(map(submit, itertools.islice(waiting, ahead)))
     while submitted:
@@ -144,7 +145,7 @@ def _init_worker(payload: bytes) -> None:
 
 
 def _exit_with_parent() -> None:
-    """End this process when its parent process ends, for example by SIGKILL."""
+    """End this process when its parent process ends, even if the parent is killed with SIGKILL."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -161,7 +162,7 @@ def _map_on_ray(
     ray = require_ray("use Ray workers")
     with ray_cluster(address, workers):
         count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        # In a list, where Ray leaves it a reference, so that each worker fetches the function once.
+        # Ray does not resolve a reference in a list, so each worker fetches the function only once.
         shared = [ray.put(function)]
         task = ray.remote(_call_on_ray).options(num_cpus=1, max_retries=_MAX_RETRIES)
         try:
@@ -211,7 +212,7 @@ def require_ray(purpose: str) -> Any:
 def ray_cluster(address: str | None = None, workers: int | None = None) -> Iterator[None]:
     """Connect to a Ray cluster, and disconnect at the end of the context.
 
-    If this process is already connected, it stays connected.
+    If this process is already connected, the existing connection is used and not closed.
 
     Args:
         address: Address of the cluster. None starts a local cluster.

@@ -27,8 +27,8 @@ class PuzzleEnvironment(TextEnvironment):
     """Text environment with one puzzle per episode.
 
     - **Prompt**: the rules, the board and the answer format. With `prompt_format="compact"`, the prompt
-      consists only of the first two letters of the kind and the board, in few characters, for small models.
-      The expert's answers are shortened as well.
+      consists only of the first two letters of the kind's name and a short drawing of the board, which is
+      easier for small models. The expert's answers are shortened as well.
     - **Answer**: one move (`turns="multi"`) or the complete solution (`turns="single"`), optionally in
       `<answer>` tags.
     - **Reward**: `rewards.solved` for the answer that solves the puzzle, `rewards.invalid` for an answer that
@@ -41,7 +41,7 @@ class PuzzleEnvironment(TextEnvironment):
         kind: Name of a puzzle kind, or an instance of your own `PuzzleKind`.
         difficulty: One of `kind.difficulties`.
         turns: `multi` for one move per answer, `single` for one answer with the complete solution.
-        max_steps: Maximum number of answers in multi-turn episodes. None allows twice the number of moves of
+        max_steps: Maximum number of answers in multi-turn episodes. None allows twice the number of moves in
             the solver's solution, plus ten.
         rewards: Reward of each possible outcome of an answer.
         prompt_format: `full` or `compact`.
@@ -89,12 +89,12 @@ class PuzzleEnvironment(TextEnvironment):
 
     @property
     def state_key(self) -> str:
-        """Compact board of the current state. It is the same for equal states, even with different seeds."""
+        """Compact drawing of the current state. It is the same for equal states, even with other seeds."""
         return self.kind.compact_board(self.puzzle, self._state)
 
     @property
     def episode_key(self) -> str:
-        """Compact board of the initial state."""
+        """Compact drawing of the initial state, which identifies the puzzle."""
         return self.kind.compact_board(self.puzzle, self.kind.initial_state(self.puzzle))
 
     @property

@@ -24,14 +24,15 @@ class Puzzle:
     difficulty: str
     """One of the difficulties of the kind."""
     size: int
-    """Side length of the board in cells. For kinds without a board, the number of people or numbers."""
+    """Side length of the board in cells. For kinds without a board, the number of people (knights) or of
+    numbers (countdown)."""
     given: tuple[int, ...]
     """Initial contents of the cells. 0 is a blank cell."""
     clues: tuple[Any, ...]
     """Further constraints of this puzzle, in a format that depends on the kind."""
     solution: tuple[int, ...]
-    """Solution that the generator found, in a format that depends on the kind, or empty. Other solutions that
-    satisfy the rules are accepted as well."""
+    """Solution that the generator found, in a format that depends on the kind. It is empty if the generator
+    does not provide one. Any solution that satisfies the rules is accepted, not only this one."""
 
 
 class PuzzleKind(abc.ABC, Generic[State, Move]):
@@ -52,7 +53,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     """Generator parameters of each difficulty, in the order in which the generator takes them."""
 
     def generate(self, seed: int, difficulty: str = "easy") -> Puzzle:
-        """Generate the puzzle of a seed, which must be from 0 to 2**63 - 1."""
+        """Generate the puzzle of a seed. The seed must be from 0 to 2**63 - 1."""
         return self.generate_batch([seed], difficulty)[0]
 
     def generate_batch(self, seeds: Sequence[int], difficulty: str = "easy") -> list[Puzzle]:
@@ -73,7 +74,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
             raise ValueError(f"{self.name} has no difficulty {difficulty!r}; choose from {known}")
 
     def parameters(self, difficulty: str) -> list[int]:
-        """Return the values of the generator parameters of a difficulty."""
+        """Return the generator parameters of a difficulty, in the order of `difficulties`."""
         return list(self.difficulties[difficulty].values())
 
     def _generate_records(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
@@ -91,7 +92,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def rules(self, puzzle: Puzzle) -> str:
-        """Return the rules, including the clues of this puzzle that do not change during an episode."""
+        """Return the rules as text for the model. They may contain clues of this puzzle."""
 
     @abc.abstractmethod
     def move_format(self, puzzle: Puzzle) -> str:
@@ -130,7 +131,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         """Return whether a state satisfies the rules. The generator's solution is not used."""
 
     def is_lost(self, puzzle: Puzzle, state: State) -> bool:
-        """Return True if it is known that no sequence of moves can solve the puzzle any more."""
+        """Return True if it is known that the puzzle can no longer be solved from this state."""
         return False
 
     @abc.abstractmethod
@@ -138,7 +139,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         """Return moves that solve the puzzle from this state, or None if no solution is found."""
 
     def parse_answer(self, puzzle: Puzzle, text: str) -> State:
-        """Parse a complete solution and return the state that it leads to, which may be wrong.
+        """Parse a complete solution and return the state that it leads to. The solution may be wrong.
 
         By default, each line of a solution is a move, and there are at most as many moves as the state has
         items.
@@ -189,10 +190,10 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
             return False
 
     def count_solutions(self, puzzle: Puzzle, limit: int = 2) -> int:
-        """Return the number of solutions, or `limit` if there are more.
+        """Return the number of solutions. Counting stops at `limit`.
 
         Raises:
-            ValueError: If puzzles of this kind may have several solutions (`has_unique_solution`).
+            ValueError: If `has_unique_solution` is False for this kind.
         """
         if not self.has_unique_solution:
             raise ValueError(

@@ -19,7 +19,7 @@ MAX_ANSWER_CHARS = 20_000
 """Maximum number of characters of an answer. Longer answers are rejected without parsing them."""
 
 MAX_SEED = 2**32 - 1
-"""Largest seed that every text environment accepts."""
+"""Largest seed. Every text environment accepts seeds from 0 to this value."""
 
 _SEEDS_PER_BLOCK = 32
 _MAX_MISSES = 1024
@@ -71,7 +71,7 @@ class TextVectorStep(NamedTuple):
 
     @classmethod
     def stack(cls, steps: Sequence[TextStep]) -> "TextVectorStep":
-        """Combine the results of single environments."""
+        """Combine the steps of single environments into the step of a batch."""
         return cls(
             [step.text for step in steps],
             np.array([step.reward for step in steps], np.float32),
@@ -101,7 +101,8 @@ class TextEnvironment(abc.ABC):
     """
 
     blocking: bool = True
-    """True if a step can take long, because it uses JAX or the network. A server then runs it in a thread."""
+    """True if a step can take a long time, because it uses JAX or the network. Servers run such steps in a
+    thread."""
 
     @abc.abstractmethod
     def reset(self, seed: int) -> str:
@@ -118,18 +119,18 @@ class TextEnvironment(abc.ABC):
 
     @property
     def state_key(self) -> str:
-        """Short string that is equal for equal states, also in different episodes. It is empty if the
+        """Short string that is equal for equal states, even in different episodes. It is empty if the
         environment does not provide one."""
         return ""
 
     @property
     def episode_key(self) -> str:
-        """String that identifies the episode and is equal for seeds that give the same episode. If it is
-        empty, the first prompt identifies the episode."""
+        """String that identifies the episode. It is equal for seeds that generate the same episode. If it is
+        empty, the first prompt is used to identify the episode."""
         return ""
 
     def expert_actions(self) -> list[str] | None:
-        """Return answers that solve the episode from the current state, or None if none are known."""
+        """Return answers that, in order, solve the episode from the current state. None if none are known."""
         return None
 
     def legal_actions(self) -> list[str] | None:
@@ -158,19 +159,20 @@ class TextVectorEnvironment:
     faster.
 
     Args:
-        factories: For each task, a function that creates an environment for one of its episodes.
+        factories: Mapping from the name of each task to a function that creates an environment for one
+            episode.
         fingerprint: Value of the attribute `fingerprint`. None uses the names of the tasks.
     """
 
     tasks: tuple[str, ...]
     """Names of the tasks, which `EpisodeId.task` refers to."""
     fingerprint: str
-    """String that identifies the set of episodes. Equal fingerprints mean that an `EpisodeId` gives the same
-    episode."""
+    """String that identifies how episodes are generated. Environments with the same fingerprint generate the
+    same episode from the same `EpisodeId`."""
     max_size: int = 2**30
     """Maximum number of rows."""
     expert_batch_size: int = 1
-    """Number of rows to use when expert episodes are generated."""
+    """Recommended number of rows for generating expert episodes."""
     prompt_suffix: str = ">"
     """Text that separates a prompt from the answer of a language model."""
     completion_end: str | None = None
@@ -196,11 +198,12 @@ class TextVectorEnvironment:
         return len(self._episodes)
 
     def reset(self, seeds: Sequence[int]) -> list[str]:
-        """Start one episode of the first task per seed, and return the prompts."""
+        """Start one episode of the first task for each seed, and return the prompts."""
         return self.start([EpisodeId(self.tasks[0], int(seed)) for seed in seeds])
 
     def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
-        """Start one episode per row, and return the prompts. Unfinished episodes are abandoned."""
+        """Start the given episodes, one per row, and return the prompts. This abandons unfinished
+        episodes."""
         self._check_episodes(episodes)
         used = dict.fromkeys(self.tasks, 0)
         self.environments = []
@@ -230,7 +233,7 @@ class TextVectorEnvironment:
 
     @property
     def prompts(self) -> list[str]:
-        """Current prompt of each row. It can be answered without earlier prompts."""
+        """Current prompt of each row, which a model can answer without having seen earlier prompts."""
         return [environment.prompt for environment in self.environments]
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:
@@ -270,16 +273,19 @@ class TextVectorEnvironment:
         return sampled
 
     def state_keys(self) -> list[str]:
-        """Return the `state_key` of each row. It is empty if the environment does not provide one."""
+        """Return the `state_key` of each row, which is empty if the environment does not provide one."""
         return [environment.state_key for environment in self.environments]
 
     def episode_keys(self) -> list[str]:
-        """Return a string per row that identifies its episode. The split is a function of this string."""
+        """Return a string for each row that identifies its episode and determines the split of the episode.
+
+        It is the `episode_key` or, if that is empty, the first prompt.
+        """
         pairs = zip(self.environments, self._first_prompts, strict=True)
         return [environment.episode_key or prompt for environment, prompt in pairs]
 
     def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
-        """Iterate without end over the seeds whose episodes are in a split, in ascending order.
+        """Iterate indefinitely over the seeds whose episodes are in a split, in ascending order.
 
         This does not affect running episodes.
 
@@ -289,7 +295,7 @@ class TextVectorEnvironment:
             first: Smallest seed to consider.
 
         Raises:
-            ValueError: If none of about 1,000 consecutive seeds gives an episode in the split.
+            ValueError: If about 1,000 consecutive seeds give no episode in the split.
         """
         misses = 0
         for start in itertools.count(first, _SEEDS_PER_BLOCK):
@@ -306,11 +312,11 @@ class TextVectorEnvironment:
                 )
 
     def first_seed(self, run_seed: int) -> int:
-        """Return the smallest seed of the rollouts in a training run with this run seed."""
+        """Return the first episode seed for rollouts in a training run, given the seed of the run."""
         return run_seed * _SEEDS_PER_RUN
 
     def first_expert_seed(self, run_seed: int) -> int:
-        """Return the smallest seed of the expert episodes in a training run with this run seed."""
+        """Return the first seed for expert episodes in a training run, given the seed of the run."""
         return self.first_seed(run_seed)
 
     def close(self) -> None:
@@ -353,7 +359,7 @@ class TextVectorEnvironment:
 
 
 def finished_step(info: TextInfo) -> TextStep:
-    """Return the result of a step after the end of an episode."""
+    """Return the result of a step after the end of an episode. `info` is that of the last step."""
     return TextStep("The episode is over.", 0.0, True, info._replace(error=""))
 
 
@@ -385,7 +391,7 @@ def extract_answer(text: str) -> str:
 
 
 def quote(text: str, max_chars: int = 40) -> str:
-    """Quote a model's text for an error message, shortened to `max_chars` characters and in ASCII.
+    """Quote text of a model for an error message, in ASCII and with at most `max_chars` characters.
 
     >>> quote("x" * 50)
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...'"
@@ -394,7 +400,7 @@ def quote(text: str, max_chars: int = 40) -> str:
 
 
 def validate_seed(seed: object) -> int:
-    """Return an untrusted seed, or raise `ValueError` if it is not an integer from 0 to `MAX_SEED`."""
+    """Validate an untrusted seed and return it. Raises `ValueError` unless it is from 0 to `MAX_SEED`."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
         raise ValueError(f"seed must be an integer from 0 to {MAX_SEED}, got {str(seed)[:40]!r}")
     return seed

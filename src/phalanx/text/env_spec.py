@@ -36,7 +36,7 @@ class TextEnvConfig(Config):
         "overrides": "was removed; set the environment's own settings, such as env.max_episode_steps=20"
     }
     environment_type: ClassVar[Any] = None
-    """Class of the environment whose settings were added by `env_config_class`. None if there is none."""
+    """Class of the environment whose settings `env_config_class` added. None if it added no settings."""
 
     id: str = ""
     """Spec of the environment, such as `sudoku`, `sudoku:hard,sokoban`, `puzzles` (all kinds of puzzles),
@@ -82,7 +82,7 @@ def env_config_class(spec: str) -> type[TextEnvConfig]:
             environment_type = import_object(part.name)
         elif part.registered and part.registered.vector_entry_point and not part.settings:
             environment_type = import_object(part.registered.vector_entry_point)
-    # A `TextEnvironment` and the vector environment of puzzles have neither.
+    # A `TextEnvironment` and the vector environment of puzzles have neither a space nor a config type.
     has_space = hasattr(environment_type, "observation_space")
     if not has_space and getattr(environment_type, "config_type", None) is None:
         return TextEnvConfig
@@ -101,10 +101,10 @@ class EnvSpecPart(NamedTuple):
     settings: Mapping[str, str]
     """Settings that follow the name in the spec, such as the difficulty."""
     registered: EnvSpec | None = None
-    """Registration of a text environment. None for other environments."""
+    """Registry entry of a text environment. None if `interface` is not `text`."""
 
     def make(self, **settings: Any) -> TextEnvironment:
-        """Create the text environment, unless `interface` is `jax`."""
+        """Create the text environment. Call this only if `interface` is not `jax`."""
         factory = self.registered.load() if self.registered else import_object(self.name)
         if not callable(factory):
             raise TypeError(f"{self.name} is not a class or function")

@@ -14,8 +14,8 @@ def split_of(content: str) -> Split:
     Equal content is always in the same split, even if different seeds generate it. On average, 1/16 of the
     episodes are in the test split, 1/16 in the validation split, and the rest in the train split.
 
-    >>> [split_of(content) for content in ("a", "b", "an", "e")]
-    ['train', 'train', 'train', 'train']
+    >>> [split_of(content) for content in ("a", "one", "f")]
+    ['train', 'validation', 'test']
     """
     splits: tuple[Split, ...] = ("test", "validation", "train")
     return splits[min(zlib.crc32(content.encode()) % _NUM_PARTS, 2)]

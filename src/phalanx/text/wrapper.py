@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from phalanx.core.expert import Expert, ExpertLabels
 
 _NUM_SEEDS = 2**32
-"""Number of seeds of a JAX environment, which are 32-bit integers."""
+"""Number of different seeds of a JAX environment. Larger seeds wrap around."""
 
 
 class TextVectorWrapper(TextVectorEnvironment):
     """A batch of episodes of a JAX environment that describes its states and actions as text.
 
-    All rows are stepped in one compiled call. Rewards are those of the environment. An invalid answer leaves
-    the state unchanged and gives the reward `rewards.invalid`.
+    All rows are stepped in one compiled call. Valid answers get the reward of the environment. An invalid
+    answer leaves the state unchanged and gives the reward `rewards.invalid`.
 
     Expert answers come from `environment.expert()`. The expert must see every step of an episode: a row has
     expert answers only if `expert_actions` was called before each of its steps and all its answers were
@@ -43,7 +43,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         environment: An environment whose `has_text` is True.
         task: Name of the only task. If it is empty, the name of the environment's class is used.
         max_invalid_answers: Number of consecutive invalid answers after which an episode is truncated.
-        rewards: Reward of invalid answers. The other fields are not used.
+        rewards: Rewards, of which only `invalid` is used.
         prompt_format: `full` or `compact`, if the environment supports both.
     """
 
@@ -84,7 +84,7 @@ class TextVectorWrapper(TextVectorEnvironment):
 
     @property
     def states(self) -> Any:
-        """Current states of the JAX environment, with one row per episode."""
+        """Current states of the JAX environment. The first axis of each array has one entry per episode."""
         self._check_started()
         return self._states
 
@@ -109,7 +109,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         return self._begin_rows(selected)
 
     def _begin_rows(self, started: np.ndarray) -> list[str]:
-        """Return the prompts of all rows, and restart the expert, which then follows only started rows."""
+        """Restart the expert, which then follows only the rows in the mask `started`. Return all prompts."""
         self._expert_memory, self._expert_labels = None, None
         self._expert_follows = started
         self._keys = []
@@ -214,7 +214,7 @@ class TextVectorWrapper(TextVectorEnvironment):
             self._expert_memory = self._expert.advance(
                 self._expert_memory, self._expert_labels, actions, np.zeros(len(self), bool)
             )
-        # Rows without a valid answer have the action of another row, which the expert has followed.
+        # In rows without a valid answer, the expert was advanced with an arbitrary action.
         self._expert_follows = self._expert_follows & moved
         self._expert_labels = None
 
@@ -256,9 +256,9 @@ class TextWrapper(TextEnvironment):
         return self._batch.episode_keys()[0]
 
     def expert_actions(self) -> list[str] | None:
-        """Return a list with only the expert's next answer, or None if it has none.
+        """Return the expert's next answer as a list of length 1, or None if the expert has no answer.
 
-        This must be called before every step, because the expert follows the episode.
+        Call this before every step of the episode, because the expert must see every step.
         """
         [action] = self._batch.expert_actions([0])
         return None if action is None else [action]

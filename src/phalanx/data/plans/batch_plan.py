@@ -50,8 +50,9 @@ class BatchSpec:
     table: LengthTable | None = None
     """Ids and lengths of the dataset. None in a streaming plan whose sources return samples."""
     samples: "Sequence[Sample] | None" = None
-    """The samples themselves if the batch belongs to a streaming plan, because its sources may be readable
-    only once. None in a batch plan, and in a streaming plan whose sources only have lengths."""
+    """The samples themselves, if the batch belongs to a streaming plan, because the sources of such a plan
+    may be readable only once. None in a batch plan, and in a streaming plan whose sources only have
+    lengths."""
 
     @cached_property
     def sample_ids(self) -> tuple[str, ...]:
@@ -137,7 +138,7 @@ class Plan(Protocol):
 
     @property
     def num_batches(self) -> int | None:
-        """Number of batches in the plan. None if it is unbounded."""
+        """Number of batches in the plan. None if the plan is unbounded."""
         ...
 
     def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> PlanIterator:
@@ -265,12 +266,12 @@ class BatchPlan:
 
     @property
     def num_skipped(self) -> int:
-        """Number of samples that are too short or too long for every batch."""
+        """Number of samples that are in no batch because they are too short or too long."""
         return self._selected.num_skipped
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
-        """The samples that are too short or too long for every batch, with the reason for each."""
+        """Samples that are in no batch because they are too short or too long, with the reason for each."""
         return self._selected.skipped
 
     def dropped(self, epoch: int) -> tuple[SkippedSample, ...]:
@@ -307,9 +308,9 @@ class BatchPlan:
         return digest_plan(settings, self.table, epochs, self._is_used)
 
     def adopt_fingerprint(self, full_hash: str) -> None:
-        """Set `full_hash` to a value that was computed for the same plan before, for example on another rank.
+        """Set `full_hash` to a value that was already computed for this plan, for example on another rank.
 
-        Hashing a large plan takes time, and this avoids doing it again.
+        This avoids hashing a large plan again, which takes time.
         """
         if len(full_hash) != 64:
             raise ValueError(f"full_hash must have 64 characters, got {full_hash!r}")
@@ -321,7 +322,7 @@ class BatchPlan:
         return self.full_hash[:16]
 
     def get_epoch(self, epoch: int) -> EpochPlan:
-        """Return an epoch by its number. Raises `MissingEpochError` if it is not in the plan."""
+        """Return the epoch with this number. Raises `MissingEpochError` if it is not in the plan."""
         for plan in self.epochs:
             if plan.epoch == epoch:
                 return plan
@@ -330,7 +331,7 @@ class BatchPlan:
         raise MissingEpochError(f"the plan has {available}, not epoch {epoch}")
 
     def iter_epoch(self, epoch: int) -> Iterator[BatchSpec]:
-        """Return an iterator over the batches of one epoch."""
+        """Return an iterator over the batches of the epoch with this number."""
         return iter(self.get_epoch(epoch))
 
     def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> "BatchPlanIterator":
@@ -374,8 +375,8 @@ class BatchPlan:
         Args:
             epoch: Number of the current epoch.
             step: Number of batches of this epoch that each rank has processed.
-            world_size: Number of ranks so far, or the `ShardSpec` so far.
-            **settings: Other fields of the `ShardSpec` so far, if `world_size` is a number.
+            world_size: Number of ranks that have processed the epoch so far, or their `ShardSpec`.
+            **settings: Other fields of their `ShardSpec`, if `world_size` is a number.
         """
         self._require_complete("take the remainder of")
         current = self.get_epoch(epoch)
@@ -435,8 +436,9 @@ class BatchPlan:
             epoch: Epoch of this plan.
             rank: Rank, from 0 to `spec.world_size - 1`.
             spec: How batches are divided among ranks.
-            earlier: Pairs of a number of steps and a `ShardSpec`, one for each different number of ranks with
-                which the beginning of the epoch was processed. These batches are excluded.
+            earlier: How the beginning of the epoch was processed on other numbers of ranks: pairs of a number
+                of steps and the `ShardSpec` of these steps, in order. The batches of these steps are
+                excluded.
         """
         for step, previous in earlier:
             left = self.shard_epoch(epoch, previous).remaining(step)
@@ -465,7 +467,8 @@ class BatchPlanState(FrozenModel):
     shard: ShardSpec
     """Current sharding settings."""
     earlier: tuple[tuple[int, ShardSpec], ...] = ()
-    """Pairs of a number of steps and a `ShardSpec`, one for each previous number of ranks in this epoch."""
+    """How the beginning of this epoch was processed on other numbers of ranks: pairs of a number of steps and
+    the `ShardSpec` of these steps, in order."""
 
 
 def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) -> BatchPlanState:
@@ -512,7 +515,7 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         self._open(0)
 
     def _open(self, number: int, step: int = 0, earlier: tuple[tuple[int, ShardSpec], ...] = ()) -> None:
-        """Go to a step of the epoch at index `number`. The epoch is sharded when its first batch is used."""
+        """Go to a step of the epoch at index `number`. The epoch is sharded when a batch is requested."""
         self._number, self._step, self._earlier = number, step, earlier
         self._sharded: EpochPlan | None = None
 
@@ -524,7 +527,7 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         return self._sharded
 
     def _advance(self, count: int) -> int:
-        """Move forward by up to `count` batches. Return by how many batches the plan is too short."""
+        """Move forward by `count` batches, or to the end. Return how many of these batches do not exist."""
         last = len(self._plan.epochs) - 1
         while count > 0 and last >= 0:
             taken = min(count, len(self._current) - self._step)

@@ -26,9 +26,9 @@ class PadPolicy(StrEnum):
     """Length to which the rows of a batch are padded."""
 
     PAD_TO_BUCKET = "pad_to_bucket"
-    """Maximum length of the batch's bucket."""
+    """Pad to the maximum length of the batch's bucket."""
     PAD_TO_MAX_IN_BATCH = "pad_to_max_in_batch"
-    """Length of the longest sample in the batch."""
+    """Pad to the length of the longest sample in the batch."""
 
     @classmethod
     def _missing_(cls, value: object) -> "PadPolicy | None":
@@ -39,8 +39,9 @@ class PadPolicy(StrEnum):
 class BatchingConfig(Config):
     """Settings that, together with the lengths and the epoch, determine the batches.
 
-    No batch exceeds the token budget, including padding. If a bucket's edge is above the budget, its samples
-    are padded to the budget instead. A sample that is longer than the budget is skipped and reported.
+    No batch has more tokens than the budget allows, including padding. If a bucket's edge is above the
+    budget, its samples are padded to the budget instead. A sample that is longer than the budget is skipped
+    and reported.
     """
 
     renamed_settings: ClassVar[dict[str, str]] = {"overflow_max": "max_sample_length"}
@@ -62,14 +63,14 @@ class BatchingConfig(Config):
     seed: int = Field(default=42, ge=0, lt=2**64)
     """Seed of all shuffling. Each epoch derives its own seed from it."""
     drop_last: bool = False
-    """Drop incomplete batches, which remain if there are not enough samples to fill them."""
+    """Drop batches that are not full, because the remaining samples are too few to fill them."""
     interleave_buckets: bool = True
     """Arrange batches of all buckets in random order. Otherwise the buckets come one after another, starting
     with the shortest samples."""
     bucket_max_lengths: tuple[int, ...] | None = None
     """Padded length of each bucket, if it should be larger than the bucket's maximum length (for example a
-    multiple of 64). A mapping {bucket: length} changes only the given buckets. None uses the maximum
-    lengths."""
+    multiple of 64). A mapping from bucket indices to lengths changes only the given buckets. None uses the
+    maximum lengths."""
     pool_batches: int = Field(default=128, ge=1)
     """Size of a pool of samples that are sorted or packed together, as a number of batches. A pool has at
     most half of all samples. It is used in throughput mode and for packing. A larger value reduces padding; a
@@ -163,7 +164,7 @@ class BatchingConfig(Config):
         return tuple(min(width, self.token_budget) for width in widths)
 
     def digest(self) -> str:
-        """Return the SHA-256 of every setting that changes the batches.
+        """Return the SHA-256 of all settings that affect the batches.
 
         `pool_batches` is included only in throughput mode.
         """

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from phalanx.config import Config
 
 BucketId: TypeAlias = int
-"""Index of a bucket. Bucket 0 has the shortest samples, and the last bucket has the longest."""
+"""Index of a bucket. Bucket 0 holds the shortest samples, and the last bucket holds the longest."""
 
 MAX_BUCKETS = 1024
 
@@ -19,7 +19,8 @@ MAX_BUCKETS = 1024
 class BucketSpec(Config):
     """Bucket boundaries.
 
-    Bucket `i` has lengths up to `edges[i]`, and the last bucket has lengths up to `max_sample_length`.
+    Bucket `i` holds samples of length up to `edges[i]` that do not fit in a smaller bucket. The last bucket
+    holds samples of length up to `max_sample_length`.
     """
 
     renamed_settings: ClassVar[dict[str, str]] = {"overflow_max": "max_sample_length"}
@@ -87,13 +88,13 @@ class BucketSpec(Config):
         return (*self.edges, self.max_sample_length)
 
     def get_bucket(self, length: int) -> BucketId:
-        """Return the bucket of a length. Lengths above `max_sample_length` belong to the last bucket."""
+        """Return the bucket for a length. Lengths above `max_sample_length` belong to the last bucket."""
         if length < 1:
             raise ValueError(f"length must be a positive integer, got {length}")
         return int(np.searchsorted(self.edges, length))
 
     def get_bucket_ids(self, lengths: Int32[np.ndarray, " samples"]) -> Int16[np.ndarray, " samples"]:
-        """Return the bucket of each length in an array."""
+        """Return the index of the bucket for each length."""
         return np.searchsorted(np.array(self.edges, np.int32), lengths).astype(np.int16)
 
     def get_bucket_max_length(self, bucket_id: BucketId) -> int:

@@ -138,20 +138,20 @@ class SelectedSamples:
 
     @cached_property
     def compact_lengths(self) -> Int16[np.ndarray, " kept"] | Int32[np.ndarray, " kept"]:
-        """Lengths of the kept samples, as int16 if all of them fit.
+        """Lengths of the kept samples, as int16 if all values fit, and otherwise as int32.
 
-        Random access is faster in half the memory, because more of the lengths fit in the cache.
+        Random access to int16 is faster, because more of the lengths fit in the cache.
         """
         fits = self.config.max_sample_length <= np.iinfo(np.int16).max
         return self.lengths.astype(np.int16) if fits else self.lengths
 
     def gather_indices(self, positions: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
-        """Return the table indices of the kept samples at these positions among all kept samples."""
+        """Convert positions among the kept samples to indices in the length table."""
         return positions if self.subset is None else self.subset[positions]
 
     @cached_property
     def bucket_ids(self) -> Int8[np.ndarray, " kept"] | Int16[np.ndarray, " kept"]:
-        """Bucket index of each kept sample, as int8 if there are fewer than 128 buckets and else as int16."""
+        """Bucket index of each kept sample, as int8 if there are fewer than 128 buckets, else as int16."""
         spec = self.config.bucket_spec
         buckets = np.empty(len(self.lengths), np.int8 if spec.num_buckets < 128 else np.int16)
         for start in range(0, len(buckets), _BLOCK):
@@ -165,7 +165,7 @@ class SelectedSamples:
         return self._report(indices[:0] if self.subset is None else np.delete(indices, self.subset))
 
     def dropped(self, batches: EpochBatches) -> tuple[SkippedSample, ...]:
-        """Return the kept samples that are in none of the batches, in table order."""
+        """Return the kept samples that are not in any of the batches, in table order."""
         kept = np.arange(len(self.table)) if self.subset is None else self.subset
         reason = "in an incomplete batch, which drop_last removes"
         return self._report(np.setdiff1d(kept, batches.order), reason)
@@ -314,7 +314,7 @@ def spread_order(
     """Return a random order in which batches of every size are spread evenly over the epoch.
 
     Groups of 32 batches of similar size are distributed over 32 equal parts of the epoch, one to each part,
-    at a random position in it. Each batch is still equally likely to come at any time.
+    at a random position in it. Each batch is still equally likely to be at any position.
     """
     count = len(sizes)
     shuffled = random_order(count, bits)

@@ -14,13 +14,14 @@ class MixtureStage(Config):
     """Weights at one point of a mixture schedule."""
 
     tokens: int = Field(ge=0)
-    """Total number of tokens at which these weights are reached."""
+    """Number of tokens, counted over all sources from the start of training, at which these weights are
+    reached."""
     weights: dict[str, float]
     """Weight of each source. A source that is not listed has weight 0."""
 
 
 class Mixture(Config):
-    """Fraction of the tokens that comes from each source.
+    """Fractions of the tokens that come from each source, which may change during training.
 
     Between two stages of the schedule, the fractions change linearly. After the last stage they are constant.
 

@@ -17,8 +17,8 @@ class PlanDifference(FrozenModel):
     """The first difference between two plans."""
 
     cause: Literal["config", "membership", "lengths", "order"]
-    """First of these that differs. `membership` is the set of samples, and `order` means that all else is
-    equal."""
+    """What differs: the settings (`config`), the set of samples (`membership`), the sample lengths
+    (`lengths`), or only the order of the samples (`order`). If several differ, it is the first of these."""
     message: str
     """Description of the difference."""
     epoch: int | None = None
@@ -47,7 +47,7 @@ def compare_plans(expected: BatchPlan, found: BatchPlan) -> PlanDifference | Non
 
 
 def verify_batch_plan(plan: BatchPlan, lengths: Lengths) -> PlanDifference | None:
-    """Rebuild a plan from lengths and the plan's own settings, and compare the two.
+    """Rebuild a plan from lengths and the plan's own settings, and compare the new plan with the original.
 
     A shard is compared with the same shard of the new plan. The result of `BatchPlan.remaining` cannot be
     verified; verify the complete plan instead.
@@ -101,7 +101,7 @@ def _compare_lengths(expected: LengthTable, found: LengthTable, rows: Int32[np.n
 def _match_rows(expected: LengthTable, found: LengthTable) -> Int32[np.ndarray, " found"]:
     """Return the index in `expected` of each sample of `found`.
 
-    Samples that are not in `expected` get indices from `len(expected)` on.
+    Samples that are not in `expected` get consecutive indices that start at `len(expected)`.
     """
     index = {sample: row for row, sample in enumerate(expected.ids)}
     new = len(expected)

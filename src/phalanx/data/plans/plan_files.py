@@ -73,10 +73,10 @@ class _PlanHeader(FrozenModel):
 
 
 def plan_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of the file of a plan.
+    """Return the path of a plan file, given its path or the folder that contains it.
 
-    This is the path itself if it ends in `.plan` and is not a folder, and `batch.plan` inside the path
-    otherwise.
+    A path that ends in `.plan` and is not a folder is returned unchanged. Any other path is treated as a
+    folder that contains `batch.plan`.
     """
     path = Path(path)
     return path if path.suffix == PLAN_SUFFIX and not path.is_dir() else path / PLAN_FILE
@@ -88,8 +88,8 @@ def save_batch_plan(plan: BatchPlan, path: str | os.PathLike[str], *, overwrite:
     Args:
         plan: Plan to save.
         path: File name that ends in `.plan`, or a folder, in which `batch.plan` is written.
-        overwrite: Replace an existing plan. Processes that have already loaded it keep the old plan. If it is
-            False, an existing plan raises `FileExistsError`.
+        overwrite: Replace an existing plan. Processes that have already loaded the old plan can continue to
+            use it. If `overwrite` is False and a plan exists, `FileExistsError` is raised.
     """
     check_type(plan, BatchPlan, "plan")
     target = plan_path(path)
@@ -117,15 +117,16 @@ def load_batch_plan(
     Args:
         path: File or folder that was passed to `save_batch_plan`.
         verify: Also recompute the fingerprint from the batches and compare it with the stored one.
-        expected_tokenizer_hash: Raise `ValueError` if the plan was built with another tokenizer. None skips
+        expected_tokenizer_hash: Raise `ValueError` if the plan was built with a different tokenizer. None
+            skips the check.
+        expected_dataset_hash: Raise `ValueError` if the plan was built from a different dataset. None skips
             the check.
-        expected_dataset_hash: Raise `ValueError` if the plan was built from another dataset. None skips the
-            check.
 
     Raises:
         FileNotFoundError: If there is no plan.
         CorruptFileError: If the file is damaged.
-        ValueError: If the plan has another version, or is not the expected one.
+        ValueError: If the plan was written in a different version of the format, or does not match an
+            expected hash.
     """
     source = plan_path(path)
     if not source.is_file():
@@ -220,7 +221,7 @@ def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
 
 def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:
     def read(name: str, count: int | None, dtype: Any = None) -> np.ndarray:
-        """Read an array. Raise an error unless it has this size and type, where None accepts any."""
+        """Read an array. Raises an error unless it has `count` elements of type `dtype`; None accepts any."""
         if name not in header.arrays:
             raise CorruptFileError(f"{path} is corrupt: it has no array {name}; {_REMEDY}")
         entry = header.arrays[name]

@@ -14,16 +14,16 @@ from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets, spread_ord
 
 
 class ShardPolicy(StrEnum):
-    """Policy for a number of batches that is not divisible by the number of ranks."""
+    """What to do if the number of batches is not divisible by the number of ranks."""
 
     DROP = "drop"
     """Drop the last batches of the epoch."""
     REPEAT = "repeat"
     """Repeat the first batches of the epoch."""
     SPLIT = "split"
-    """Split the batches with the most rows in half until their number is divisible, so that no sample is
-    dropped or repeated. If every batch has a single row, the first batches are repeated, because no rank can
-    train on an empty batch."""
+    """Split the batches with the most rows in half until the number of batches is divisible, so that no
+    sample is dropped or repeated. If every batch has a single row, the first batches are repeated, because no
+    rank can train on an empty batch."""
 
     @classmethod
     def _missing_(cls, value: object) -> "ShardPolicy | None":
@@ -40,7 +40,7 @@ class ShardSpec(Config):
     world_size: int = Field(default=1, ge=1)
     """Number of ranks."""
     policy: ShardPolicy = ShardPolicy.SPLIT
-    """Policy for a number of batches that is not divisible by the number of ranks."""
+    """What to do if the number of batches is not divisible by the number of ranks."""
     balance: bool = False
     """Give all ranks batches of about the same cost in each step."""
     d_model: int | None = Field(default=None, ge=1)
@@ -59,7 +59,7 @@ class ShardSpec(Config):
 
 
 class ShardInfo(ShardSpec):
-    """Sharding settings, rank and origin of a plan that is a shard."""
+    """Sharding settings and rank of a plan that is a shard, and the fingerprint of the complete plan."""
 
     rank: int
     """Rank that the shard belongs to, from 0."""
@@ -98,7 +98,10 @@ class ShardedEpoch:
         return self.batches.take(self.sequence[rank :: self.world_size])
 
     def remaining(self, steps: int) -> EpochBatches:
-        """Return the batches that no rank has processed after `steps` steps. Dropped batches come last."""
+        """Return the batches that no rank has processed after `steps` steps.
+
+        Batches that the policy `drop` leaves out are included. They come last.
+        """
         if not 0 <= steps * self.world_size <= len(self.sequence):
             raise ValueError(
                 f"step must be between 0 and {len(self.sequence) // self.world_size}, got {steps}"
@@ -156,12 +159,13 @@ def shard_epoch(
 def batch_costs(
     batches: EpochBatches, lengths: Int32[np.ndarray, " samples"], d_model: int | None = None
 ) -> Float64[np.ndarray, " batches"]:
-    """Return the estimated cost of each batch, in pairs of attending positions.
+    """Return the estimated cost of each batch. The unit is the cost of attention for one pair of positions.
 
-    The cost of attention is the number of rows times the square of the padded row length. Packed samples
-    attend only to themselves, so their cost is the sum of the squared sample lengths. With `d_model`, `6 *
-    d_model` is added for every token including padding, because the matrix products of a transformer layer
-    take `24 * d_model**2` FLOPs per token, and attention takes `4 * d_model` FLOPs per pair.
+    The cost of attention is the number of rows times the square of the padded row length. Tokens of packed
+    samples attend only to tokens of the same sample, so their cost is the sum of the squared sample lengths.
+    With `d_model`, `6 * d_model` is added for every token including padding, because the matrix products of a
+    transformer layer take `24 * d_model**2` FLOPs per token, and attention takes `4 * d_model` FLOPs per
+    pair.
     """
     if batches.pack_offsets is not None:
         costs = batches.batch_sums(lengths.astype(np.int64) ** 2).astype(np.float64)
@@ -188,7 +192,8 @@ def balance_ranks(costs: Float64[np.ndarray, " items"], world_size: int) -> Int6
 
     A step is a group of `world_size` consecutive items, one for each rank. Items are sorted by cost and
     divided into steps. Then, starting with the step whose costs differ most, more expensive items are
-    assigned to ranks with less work so far. Items beyond a multiple of `world_size` come last.
+    assigned to ranks with less work so far. If the number of items is not a multiple of `world_size`, the
+    remaining items come last.
     """
     by_cost = np.argsort(-costs, kind="stable")
     divisible = len(costs) - len(costs) % world_size
@@ -226,7 +231,7 @@ def measure_balance(
 def _split_largest(
     batches: EpochBatches, lengths: Int32[np.ndarray, " samples"], extra: int, pad_to_longest: bool
 ) -> EpochBatches:
-    """Split the batches with the most rows in half until `extra` batches are added, or all have one row."""
+    """Split the batches with the most rows in half until there are `extra` more, or all have one row."""
     if not extra or not len(batches):
         return batches
     rows = batches.row_counts

@@ -123,12 +123,12 @@ class IterableSource(StreamSource):
         """Create a source.
 
         Args:
-            open_at: Function that takes a position and returns an iterable over the samples from there on. A
-                sample is a `Sample` or a mapping with `input_ids`.
+            open_at: Function that takes a position and returns an iterable over the samples from this
+                position on. A sample is a `Sample` or a mapping with `input_ids`.
             length: Function that returns the number of tokens of a sample. By default, the length of its
                 `input_ids`.
-            fingerprint: String that identifies the contents and their order. A saved state with another
-                fingerprint is rejected.
+            fingerprint: String that identifies the contents and their order. A state that was saved with a
+                different fingerprint is rejected.
         """
         self._open_at, self._length = open_at, length or _count_tokens
         self._fingerprint = fingerprint

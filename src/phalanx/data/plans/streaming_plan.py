@@ -65,11 +65,11 @@ class StreamingPlanConfig(Config):
     packing: PackingConfig | None = PackingConfig()
     """Packing settings. If it is None, each sample is a row of its own, padded to `max_length`."""
     max_length: int | None = Field(default=None, ge=1)
-    """Row length in tokens if `packing` is None. It must be unset otherwise, because `packing.max_length`
+    """Row length in tokens if `packing` is None. With packing, it must be None, because `packing.max_length`
     applies."""
     overlong: OverlongPolicy | None = None
-    """Policy for samples that are longer than `max_length` if `packing` is None. The default is to raise an
-    error. It must be unset otherwise, because `packing.overlong` applies."""
+    """Policy for samples that are longer than `max_length` if `packing` is None. By default, such samples
+    raise an error. With packing, it must be None, because `packing.overlong` applies."""
     packs_per_batch: int = Field(default=8, ge=1)
     """Number of rows in a batch on each rank."""
     packing_buffer_size: int = Field(default=1024, ge=1)
@@ -103,7 +103,8 @@ class StreamingPlanConfig(Config):
 
 
 class _Packs(NamedTuple):
-    """Packs in training order, with the samples they contain. The first four arrays are sample by sample."""
+    """Packs in training order, with the samples they contain. The first four arrays have one entry per
+    sample."""
 
     sources: Int16[np.ndarray, " samples"]
     positions: Int64[np.ndarray, " samples"]
@@ -119,7 +120,7 @@ class _Packs(NamedTuple):
     def reorder(
         self, samples: Int64[np.ndarray, " chosen"], offsets: Int64[np.ndarray, " packs_and_one"]
     ) -> "_Packs":
-        """Return packs of the chosen samples, in this order."""
+        """Return packs of the chosen samples, in this order. `offsets` are those of the new packs."""
         return _Packs._make([*(array[samples] for array in self[:4]), offsets])
 
     def take(self, packs: Int64[np.ndarray, " chosen"]) -> "_Packs":
@@ -215,7 +216,7 @@ class StreamingPlan:
             drawn.append(part)
             if has_ended:
                 ended.append(name)
-                # What it still owes is not requested again.
+                # The missing tokens are not requested again.
                 owed_tokens[name] = float(tokens[name])
         update = {"positions": positions, "tokens": tokens, "owed_tokens": owed_tokens, "skipped": skipped}
         update |= {"pool": state.pool + 1, "pack": 0, "ended": tuple(ended)}
@@ -230,7 +231,7 @@ class StreamingPlan:
             owed: Number of tokens to read.
 
         Returns:
-            The samples without those that are skipped because of their length, one per pack; the number of
+            The samples, one per pack, without those that are skipped because of their length; the number of
             samples read, including skipped ones; and whether the source has ended.
         """
         name, source = list(self.sources.items())[number]
@@ -334,7 +335,7 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
         return self._create_spec(step, self._share(_concatenate(parts)))
 
     def _current_packs(self) -> _Packs | None:
-        """Return the packs of the first pool that has unused ones, reading the next pool if necessary.
+        """Return the packs of the current pool. If all of them are used, continue with the next pool.
 
         Return None if all sources are exhausted.
         """

@@ -37,7 +37,7 @@ from phalanx.integrations.gymnasium.spaces import (
 from phalanx.registry import make, registered_environments
 
 OBSERVATION, MASK = "observation", "action_mask"
-"""Key of an observation that is not a composite, and key of the mask of legal actions."""
+"""Keys in an observation: of the observation itself if it has no fields, and of the mask of legal actions."""
 
 Legal = Bool[Array, "batch actions"] | Bool[np.ndarray, "batch actions"] | None
 Keys = UInt32[Array, "batch 2"]
@@ -68,9 +68,8 @@ def _step(
     """Take a step in all environments, and reset those that have ended according to `mode`.
 
     Returns:
-        The new state, whose flags are those of the step, the new keys, the rewards and the infos. In
-        same-step mode, these are followed by the observations and masks of legal actions before any reset,
-        otherwise by None.
+        The new state (with the flags of the step), the new keys, the rewards, the infos, and the observations
+        and masks of legal actions before any reset. The last item is None unless `mode` is same-step mode.
     """
     actions = build_actions(environment.action_space, arrays)
     if mode == "next_step":
@@ -93,12 +92,14 @@ def _step(
 class GymnasiumVectorEnv(gym.vector.VectorEnv):
     """A batch of environments that is stepped with one compiled call. It takes and returns NumPy arrays.
 
-    - Observation: a dictionary with the fields of the environment's observation, or with `observation` if
-      it is an array. If the environment has legal actions, there is also `action_mask` (int8, 1 for legal
-      actions). If an action is a composite, the mask applies to its first field.
-    - Action: `Discrete`, `MultiDiscrete` for a composite of integers (for ARC [operation, row, col] or
-      [operation, r1, c1, r2, c2]), or a dictionary. An illegal action changes nothing and incurs a penalty.
-    - Info: fields of the environment's info, and `action_mask`, also after a reset.
+    - Observation: a dictionary with the fields of the environment's observation, or with the key
+      `observation` if it is an array. If the environment restricts the legal actions, there is also
+      `action_mask` (int8, 1 for legal actions). If an action has several fields, the mask applies to the
+      first field.
+    - Action: an integer (`Discrete`), a vector if an action has several integer fields (`MultiDiscrete`; for
+      ARC [operation, row, col] or [operation, r1, c1, r2, c2]), or a dictionary. An illegal action changes
+      nothing and incurs a penalty.
+    - Info: the fields of the environment's info, and `action_mask`, which the info of a reset contains, too.
 
     `reset(seed=s)` gives environment i the seed s + i, and a list gives each environment its own seed. The
     episodes of an environment depend only on its own seed, not on the rest of the batch.
@@ -204,7 +205,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
     ) -> dict[str, Any]:
         """Return the infos of a step.
 
-        Environments that were reset in the step have no fields of the step's info.
+        For environments that were reset in this step, the fields of the step's info are omitted.
 
         Args:
             info: Info of the step.
@@ -229,10 +230,10 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         return infos
 
     def action_masks(self) -> Bool[np.ndarray, "batch choices"]:
-        """Return a mask for every integer of an action, concatenated along the last axis.
+        """Return a mask of legal values for each integer of an action, concatenated along the last axis.
 
         This is the format of SB3-Contrib's `MaskablePPO`. For ARC actions at a point, it consists of the
-        masks for operation, row and column. Only the first integer is restricted.
+        masks for operation, row and column. Only the mask of the first integer can contain False.
         """
         masks = self.state.legal_actions
         if masks is None:
@@ -290,7 +291,7 @@ class GymnasiumEnv(gym.Env):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode and return the observation and the info.
 
-        Without a seed, it is the next episode of the current seed.
+        Without a seed, the next episode in the sequence of the current seed is started.
         """
         super().reset(seed=seed)
         observations, infos = self._batch.reset(seed=seed, options=options)
@@ -316,7 +317,7 @@ class GymnasiumEnv(gym.Env):
 def register_environments() -> None:
     """Register `phalanx/<id>` with Gymnasium for every id of `phalanx.make`.
 
-    Importing this package calls it. Call it again after `phalanx.register`.
+    This is called when the package is imported. Call it again after `phalanx.register`.
     """
     for spec in registered_environments():
         if f"phalanx/{spec.id}" not in registry:
@@ -331,7 +332,7 @@ def register_environments() -> None:
 def make_env(
     phalanx_id: str, *, flatten: bool = False, render_mode: str | None = None, **settings: Any
 ) -> GymnasiumEnv:
-    """Entry point of `gymnasium.make("phalanx/arc-v2", ...)`. `settings` are passed to `phalanx.make`."""
+    """Create an environment for `gymnasium.make`. `settings` are passed to `phalanx.make`."""
     return GymnasiumEnv(make(phalanx_id, **settings), flatten=flatten, render_mode=render_mode)
 
 
@@ -344,7 +345,7 @@ def make_vector_env(
     render_mode: str | None = None,
     **settings: Any,
 ) -> GymnasiumVectorEnv:
-    """Entry point of `gymnasium.make_vec("phalanx/arc-v2", ...)`. `settings` are passed to `phalanx.make`."""
+    """Create a vector environment for `gymnasium.make_vec`. `settings` are passed to `phalanx.make`."""
     environment = make(phalanx_id, **settings)
     return GymnasiumVectorEnv(
         environment, num_envs, autoreset_mode=autoreset_mode, flatten=flatten, render_mode=render_mode
@@ -368,7 +369,7 @@ def _parse_mode(mode: AutoresetMode | str) -> AutoresetMode:
 
 
 def _format_infos(fields: Mapping[str, Any], mask: Bool[np.ndarray, " batch"]) -> dict[str, Any]:
-    """Copy the infos of the environments in `mask` to NumPy arrays, in Gymnasium's format.
+    """Copy the infos of the environments where `mask` is True to NumPy arrays, in Gymnasium's format.
 
     Values of other environments are 0, and the mask is added under the name `_<field>`. Fields that are None
     are omitted.
@@ -416,9 +417,9 @@ def _keys_from_seeds(seeds: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, 
 
 
 def _reset_mask(options: Mapping[str, Any] | None, num_envs: int) -> Bool[np.ndarray, " batch"]:
-    """Return the mask of the environments that the options of `reset` select.
+    """Return a mask of the environments that the options of `reset` select.
 
-    Without options, it selects all.
+    Without options, all environments are selected.
     """
     options = {} if options is None else options
     if unknown := [name for name in options if name != "reset_mask"]:

@@ -40,7 +40,7 @@ def convert_space(space: Space) -> spaces.Space:
 
 
 def convert_action_space(space: Space) -> spaces.Space:
-    """Convert an action space to a Gymnasium space. A composite of integers becomes `MultiDiscrete`."""
+    """Convert an action space to a Gymnasium space. A `Composite` of integers becomes `MultiDiscrete`."""
     if (sizes := discrete_sizes(space)) is not None:
         return spaces.MultiDiscrete(sizes)
     return convert_space(space)
@@ -59,7 +59,7 @@ def flat_space(space: Space) -> spaces.Box:
 
 
 def to_arrays(space: Space, value: PyTree) -> Any:
-    """Copy a batch of values of a space to NumPy arrays. A composite becomes a dictionary."""
+    """Copy a batch of values of a space to NumPy arrays. A value of a `Composite` becomes a dictionary."""
     return convert_value(_to_array, space, value)
 
 
@@ -85,7 +85,10 @@ def to_flat_arrays(space: Space, value: PyTree) -> Float32[np.ndarray, "batch wi
 
 
 def check_actions(space: Space, actions: Any, num_envs: int, name: str = "actions") -> Any:
-    """Validate actions from the user, and convert them to arrays for `build_actions`."""
+    """Validate actions from the user, and convert them to arrays for `build_actions`.
+
+    `name` is the name of the actions in error messages.
+    """
     if (sizes := discrete_sizes(space)) is not None:
         return _check_integers(actions, (num_envs, len(sizes)), np.array(sizes), name)
     match space:
@@ -114,7 +117,7 @@ def check_actions(space: Space, actions: Any, num_envs: int, name: str = "action
 def build_actions(space: Space, arrays: Any) -> PyTree:
     """Create a batch of the environment's actions from the arrays that `check_actions` returns.
 
-    JAX can trace it.
+    This function can be traced by JAX.
     """
     if discrete_sizes(space) is not None:
         assert isinstance(space, Composite)
@@ -126,7 +129,7 @@ def build_actions(space: Space, arrays: Any) -> PyTree:
 
 
 def take_row(arrays: Any, index: int) -> Any:
-    """Return views of the row with this index in every array of a batch."""
+    """Return row `index` of every array of a batch, as views."""
     if isinstance(arrays, Mapping):
         return {name: take_row(array, index) for name, array in arrays.items()}
     return arrays[index]
@@ -153,7 +156,7 @@ def _width(leaf: Any) -> int:
 
 
 def _leaves(space: Space, value: PyTree = None) -> Iterator[tuple[Any, Any]]:
-    """Iterate over the spaces that are not composites and, if a value is given, over its parts."""
+    """Iterate over the fields of a space that are not composites, with the matching parts of `value`."""
     if isinstance(space, Composite):
         for name, field in space.fields:
             yield from _leaves(field, getattr(value, name, None))

@@ -21,10 +21,10 @@ class _Model(BaseModel):
 
 
 class TextAction(_Model):
-    """Action of a client."""
+    """Action that a client sends."""
 
     answer: str
-    """The model's answer: a move, or all its output."""
+    """Answer of the model. It may be only the move or the complete output of the model."""
     metadata: dict[str, Any] = {}
     """Additional data, which is ignored."""
 
@@ -101,9 +101,9 @@ class Session:
             return error_reply("EXECUTION_ERROR", str(error))
 
     def reset(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Start the episode with the given `seed`, or with a random seed, and return the first observation.
+        """Start the episode of `data["seed"]`, or of a random seed, and return the first observation.
 
-        `episode_id` is stored. Other fields are ignored.
+        The field `episode_id` is stored. All other fields of `data` are ignored.
         """
         seed, name = data.get("seed"), data.get("episode_id")
         if name is not None and not (isinstance(name, str) and len(name) <= MAX_EPISODE_ID_CHARS):
@@ -117,7 +117,7 @@ class Session:
         return _observation(text, TextInfo(), None, False, {"seed": self._seed})
 
     def step(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Pass `answer` to the environment and return the observation, reward and `done`."""
+        """Pass the `answer` in `data` to the environment and return the observation, reward and `done`."""
         answer = data.get("answer")
         # Clients that parse the model's output as JSON send an answer such as `3` as a number.
         if isinstance(answer, int) and not isinstance(answer, bool):
@@ -177,7 +177,8 @@ def _observation(
 ) -> dict[str, Any]:
     """Format an observation like OpenEnv's server.
 
-    `metadata` is included in the observation and, if it is not empty, next to it.
+    `metadata` is part of the observation. If it is not empty, it is also added to the top level of the
+    result.
     """
     observation = {
         "text": text,

@@ -40,7 +40,7 @@ class ServerLimits:
     connect_timeout: float = 10.0
     """Seconds within which a new connection must send a complete request."""
     num_threads: int = 4
-    """Number of threads for environments whose steps can take long, because they use JAX or external
+    """Number of threads for environments whose steps can take a long time, because they use JAX or external
     servers."""
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class _Sessions:
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[tuple[Session, Callable[..., Any]]]:
-        """Open a session. Yields it with a function that runs its methods without blocking other sessions."""
+        """Open a session. Yields the session and a function that runs its methods without blocking others."""
         if self.open >= self._limits.max_sessions:
             raise ClientError(f"all {self._limits.max_sessions} sessions are in use", "CAPACITY_REACHED")
         self.open += 1

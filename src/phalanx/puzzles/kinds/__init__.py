@@ -22,7 +22,7 @@ KINDS: dict[str, PuzzleKind[Any, Any]] = {kind.name: kind() for kind in _CLASSES
 
 
 def puzzle_kind(name: str) -> PuzzleKind[Any, Any]:
-    """Return the puzzle kind with a name, or raise `ValueError` if there is none.
+    """Return the puzzle kind with this name. Raises `ValueError` if there is none.
 
     >>> puzzle_kind("sudoku").has_unique_solution
     True

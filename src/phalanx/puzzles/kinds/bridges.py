@@ -28,10 +28,10 @@ class Edge(NamedTuple):
 
 
 def list_edges(numbers: Sequence[int], size: int) -> list[Edge]:
-    """Return the edge to the right of each island and the edge below it, in the order of the islands' cells.
+    """Return all edges of a board: for each island, the edge to its right and the edge below it, if any.
 
     Args:
-        numbers: Number of each island by cell, and 0 for cells without an island.
+        numbers: For each cell, the number of its island, or 0 if it has no island.
         size: Side length of the board.
     """
     edges = []
@@ -46,7 +46,7 @@ def list_edges(numbers: Sequence[int], size: int) -> list[Edge]:
 
 
 def crossing_edges(edges: Sequence[Edge], size: int) -> list[tuple[int, int]]:
-    """Return the pairs of indices of edges that cross each other."""
+    """Return all pairs of edges that cross, as indices of the horizontal and the vertical edge."""
     return [
         (one, other)
         for one, across in enumerate(edges)
@@ -63,7 +63,7 @@ def is_joined(edges: Sequence[Edge], built: Sequence[bool], islands: int) -> boo
 
     Args:
         edges: All edges of the board.
-        built: True for each edge that has a bridge.
+        built: For each edge, whether it has at least one bridge.
         islands: Number of islands.
     """
     part: dict[int, set[int]] = {}
@@ -229,7 +229,12 @@ def _board_edges(puzzle: Puzzle) -> tuple[list[Edge], dict[tuple[int, int], int]
 def _edges_of(
     numbers: tuple[int, ...], size: int
 ) -> tuple[list[Edge], dict[tuple[int, int], int], list[list[int]]]:
-    """Return the edges of a board, their indices by end cells, and for each edge the edges that cross it."""
+    """Find the edges of a board.
+
+    Returns:
+        The edges, a mapping from the two cells of an edge to its index, and for each edge the indices of the
+        edges that cross it.
+    """
     edges = list_edges(numbers, size)
     crossed: list[list[int]] = [[] for _ in edges]
     for one, other in crossing_edges(edges, size):

@@ -1,4 +1,4 @@
-"""Countdown, the game of combining numbers by arithmetic until the target is left.
+"""Countdown puzzles: combine numbers with arithmetic operations until only the target number is left.
 
 Every intermediate result must be a positive integer, so answers do not depend on rounding.
 """
@@ -24,7 +24,7 @@ _MAX_TOKENS = 64
 class Countdown(PuzzleKind[Numbers, Step]):
     """Countdown: combine all numbers with + - * / until only the target is left.
 
-    A state consists of the remaining numbers. A move combines two of them. The only clue is the target.
+    A state consists of the remaining numbers. A move combines two of them. `clues` contains only the target.
     """
 
     name = "countdown"
@@ -149,7 +149,7 @@ def _result(one: int, operator: int, other: int) -> int:
 
 
 def _is_valid(one: int, operator: int, other: int) -> bool:
-    """Return whether the result of a step is allowed."""
+    """Return whether the result of a step is a positive integer below 10**9."""
     try:
         _result(one, operator, other)
     except ValueError:
@@ -158,7 +158,7 @@ def _is_valid(one: int, operator: int, other: int) -> bool:
 
 
 def _combine(numbers: Numbers, step: Step) -> Numbers:
-    """Return the numbers after a step: its two numbers are removed, and the result is appended."""
+    """Return the numbers after a step: both numbers of the step are removed, and its result is appended."""
     left = list(numbers)
     left.remove(step[0])
     left.remove(step[2])
@@ -191,7 +191,8 @@ def _search(numbers: Numbers, target: int, dead_ends: set[Numbers]) -> list[Step
     Args:
         numbers: Numbers to combine.
         target: Number that must be left.
-        dead_ends: Sorted numbers that cannot be combined to the target. The search adds to this set.
+        dead_ends: Collections of numbers, as sorted tuples, that cannot be combined to the target. The search
+            adds to this set.
     """
     if len(numbers) == 1:
         return [] if numbers[0] == target else None

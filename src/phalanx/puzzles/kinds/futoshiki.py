@@ -9,7 +9,8 @@ from phalanx.puzzles.kinds.grid import Cells, LatinPuzzle
 class Futoshiki(LatinPuzzle):
     """Futoshiki: fill a Latin square such that the inequality signs between neighboring cells hold.
 
-    The clues are a flat list of pairs of cells. The first cell of each pair must contain the smaller digit.
+    `clues` is a flat sequence with two cells per inequality sign. The first of the two cells must contain the
+    smaller digit.
     """
 
     name = "futoshiki"

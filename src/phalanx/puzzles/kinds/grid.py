@@ -153,7 +153,7 @@ def rows_and_columns(size: int) -> tuple[range, ...]:
 
 @functools.cache
 def neighbors(size: int) -> tuple[tuple[int, ...], ...]:
-    """Return the neighbors of each cell, in the order above, below, left and right."""
+    """Return the cells above, below, left and right of each cell, in this order, as far as they exist."""
     return tuple(
         tuple(
             (row + down) * size + column + right

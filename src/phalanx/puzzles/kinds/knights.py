@@ -18,10 +18,17 @@ ROLES = ("unknown", "knave", "knight")
 Roles: TypeAlias = tuple[int, ...]
 
 Statement: TypeAlias = tuple[int, int, int, int, int]
-"""Form of the statement, first person, role of the first person, second person, role of the second person.
+"""A statement: its form, the first person and their role, and the second person and their role.
 
-The role is 1 for a knight and 0 for a knave. In form 4 ("exactly n of us are knights"), the second item is
-the number of knights, and the remaining items are not used."""
+Persons are indices, and a role is 1 for a knight and 0 for a knave. The forms are:
+
+- 0: the first person has this role
+- 1: both persons have the same role; the roles in the tuple are equal
+- 2: both persons have these roles
+- 3: at least one of the two persons has this role
+- 4: exactly n of us are knights, where n is the second item; the remaining items are not used
+- 5: if the first person has this role, then the second person has this role
+"""
 
 _SHORT = re.compile(r"([A-Za-z])([-+])")
 _MOVE = re.compile(r"([A-Za-z]{1,20})(?: is|:)?(?: an?)? (knight|knave)[.,]?", re.IGNORECASE)
@@ -31,7 +38,7 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
     """Knights and knaves: find out who is a knight and tells the truth, and who is a knave and lies.
 
     A state is the index in `ROLES` of each person's assumed role. A move is the index of a person and the
-    index of a role. The clues are the names, followed by one statement per person.
+    index of a role. `clues` contains the names, followed by one `Statement` per person.
     """
 
     name = "knights"
@@ -157,7 +164,7 @@ def _text(statement: Statement, names: Sequence[str]) -> str:
 def _short(statement: Statement, names: Sequence[str]) -> str:
     """Format a statement in few characters, with the first letters of names, + for knight and - for knave.
 
-    The first letters of all names differ.
+    This is unambiguous, because all names start with different letters.
     """
     form, one, one_knight, other, other_knight = statement
     if form == 4:
@@ -194,7 +201,7 @@ def truth_tables(people: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 
 
 def truth_table(statement: Statement, people: int) -> int:
-    """Return the assignments in which a statement is true, with one bit per assignment."""
+    """Return the truth table of a statement: bit `a` is 1 if the statement is true in assignment `a`."""
     form, one, one_knight, other, other_knight = statement
     knight, counts, every = truth_tables(people)
     if form == 4:
@@ -206,9 +213,9 @@ def truth_table(statement: Statement, people: int) -> int:
 
 
 def consistent_assignments(people: int, statements: Sequence[Statement]) -> int:
-    """Return the assignments in which every knight's statement is true and every knave's is false.
+    """Return the assignments in which exactly the knights' statements are true, as a truth table.
 
-    The result has one bit per assignment.
+    Bit `a` is 1 if every knight tells the truth and every knave lies in assignment `a`.
     """
     knight, _, left = truth_tables(people)
     for person, statement in enumerate(statements):

@@ -78,9 +78,9 @@ class LightsOut(PuzzleKind[Cells, int]):
         """Return the solution that light chasing finds, or the shortest solution on boards larger than 4x4.
 
         Light chasing turns lights off row by row, by pressing the cell below each light that is on. If only
-        the last row is then lit, it presses in the first row and starts over. Each press depends on few
-        lights, whereas a shortest solution depends on all of them. On large boards, light chasing may take
-        longer than an episode.
+        lights in the last row remain, it presses cells in the first row and starts over. Each press depends
+        on few lights, whereas a shortest solution depends on all of them. On large boards, light chasing may
+        need more moves than an episode allows.
         """
         size, moves = puzzle.size, list[str]()
         if size > 4:
@@ -96,11 +96,11 @@ def shortest_presses(lights: int, size: int) -> int:
     """Return the smallest set of presses that turns off all lights.
 
     Args:
-        lights: Lights that are on, as a bit mask over cells. It must be possible to turn them off.
+        lights: Lights that are on, as a bit mask with one bit per cell. The board must be solvable.
         size: Side length of the board.
 
     Returns:
-        The cells to press, as a bit mask.
+        The cells to press, as a bit mask with one bit per cell.
     """
     presses, last_row = _chase(lights, size)
     solutions = [presses ^ others for others in _top_row_presses(size)[last_row]]
@@ -111,7 +111,7 @@ def chasing_press(state: Cells, size: int) -> int:
     """Return the cell that light chasing presses next.
 
     This is the cell below the first light that is on and not in the last row. If only the last row is lit, it
-    is the first of the presses in the top row that are known to clear this pattern of the last row.
+    is a cell in the top row: the first of the presses that clear this pattern of the last row.
     """
     above = state[: size * (size - 1)]
     if 1 in above:
@@ -136,11 +136,11 @@ def _chase(lights: int, size: int) -> tuple[int, int]:
 
 @functools.cache
 def _top_row_presses(size: int) -> dict[int, list[int]]:
-    """Map each pattern of the last row to the presses that leave only this pattern on a dark board.
+    """For each pattern of lights in the last row, return all sets of presses that clear it.
 
-    Each item is a bit mask of presses in the top row and of the presses of light chasing that follow them.
-    The same presses clear the pattern, because pressing a cell twice has no effect. A solution is determined
-    by its presses in the top row, so the items together with the presses of `_chase` are all solutions.
+    The rest of the board is dark before and after these presses. Each set is a bit mask of cells: some cells
+    of the top row, and the cells that light chasing presses after them. A solution is determined by its
+    presses in the top row, so combining the presses of `_chase` with each set (by XOR) gives all solutions.
     """
     effects = _effects(size)
     found: dict[int, list[int]] = {}

@@ -12,7 +12,7 @@ class Nonogram(GridPuzzle):
     """Nonogram: fill cells so that the lengths of the runs of filled cells in each row and column match its
     clue.
 
-    The clues are the run lengths of the rows, followed by those of the columns. Each is padded with zeros to
+    `clues` contains the run lengths of each row, followed by those of each column, all padded with zeros to
     the same length. A state is 1 for each filled cell and 0 for each empty cell.
     """
 

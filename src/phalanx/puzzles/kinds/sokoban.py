@@ -9,7 +9,7 @@ from phalanx.text.env import quote
 PARAMETERS = ("rows", "columns", "boxes", "walls", "min_pushes", "max_pushes", "boards")
 WIDTH = 8
 STEPS = (-WIDTH, WIDTH, -1, 1)
-"""Offsets of the cell above, below, to the left and to the right."""
+"""Offsets from the index of a cell to those of the cells above, below, to the left and to the right."""
 FLOOR, WALL, GOAL, BOX, BOX_ON_GOAL = range(5)
 DIRECTIONS = ("up", "down", "left", "right")
 _MAX_SEARCHED_BOARDS = 500_000
@@ -21,7 +21,7 @@ _LETTERS, _LETTER = (
 
 
 class SokobanState(NamedTuple):
-    """Cells of the boxes and the player."""
+    """Current cells of the boxes and the player."""
 
     boxes: frozenset[int]
     player: int
@@ -30,8 +30,8 @@ class SokobanState(NamedTuple):
 class Sokoban(PuzzleKind[SokobanState, int]):
     """Sokoban: push every box onto a goal.
 
-    Boards have at most 8x8 cells, including the walls around them. A move is an index in `DIRECTIONS`. The
-    clues are the number of rows, the number of columns and the initial cell of the player.
+    Boards have at most 8x8 cells, including the walls around them. A move is an index in `DIRECTIONS`.
+    `clues` contains the number of rows, the number of columns and the initial cell of the player.
     """
 
     name = "sokoban"

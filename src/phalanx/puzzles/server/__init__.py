@@ -1,4 +1,4 @@
-"""Client of an external puzzle server, and text environments and token samples from its games."""
+"""Client for an external puzzle server, and text environments and token samples based on its games."""
 
 from phalanx.puzzles.server.client import (
     PuzzleClient as PuzzleClient,

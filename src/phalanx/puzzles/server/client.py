@@ -1,4 +1,4 @@
-"""Asynchronous client of a puzzle server, which restores its puzzle if the connection is lost."""
+"""Asynchronous client for a puzzle server, which restores its puzzle if the connection is lost."""
 
 import abc
 import asyncio
@@ -42,16 +42,18 @@ Answer = TypeVar("Answer")
 _LOG = logging.getLogger("phalanx.puzzles.server")
 
 HINT_LIMIT = 99
-"""Maximum number of hints per puzzle. The server allows 100, but version 0.10 replies to the last request as
-if the puzzle were solved."""
+"""Maximum number of hints per puzzle. The server allows 100, but version 0.10 of the server replies to the
+100th request as if the puzzle were solved."""
 
 _BARRIER = "mode json\n"
-"""Command that is sent after every other command. Its acknowledgement marks the end of the reply."""
+"""Command that is sent after every other command. Its acknowledgment marks the end of the reply to that
+command."""
 
 _OBSERVATION = ("observation", PuzzleObservation)
 
 _RESERVED_COMMANDS = frozenset({"quit", "exit", "q", "menu", "m", "mode", "hint", "reset"})
-"""Commands that change the connection or the number of hints. `PuzzleClient` has methods for them."""
+"""Commands that `send_action` rejects, because they affect the connection, the format of replies or the
+number of hints. `PuzzleClient` has methods for leaving a puzzle, for hints and for resets."""
 
 _LOGIC_GRID_NOTE = (
     "the server turns names into small letters and so refuses every move of Logic Grid; "
@@ -67,13 +69,13 @@ class PuzzleClientConfig(Config):
     port: int = Field(default=8023, ge=1, le=65535)
     """Port of the server."""
     connect_timeout: float = Field(default=10.0, gt=0)
-    """Maximum time of one attempt to connect, including the server's greeting, in seconds."""
+    """Maximum duration of one attempt to connect, including the server's greeting, in seconds."""
     read_timeout: float = Field(default=30.0, gt=0)
     """Maximum time to wait for one reply, in seconds."""
     deadline: float = Field(default=120.0, gt=0)
-    """Maximum time of one request in total, including all retries, in seconds."""
+    """Maximum total duration of one request, including all retries, in seconds."""
     max_retries: int = Field(default=8, ge=0)
-    """Number of retries if the server is full, unreachable or silent, or closes the connection."""
+    """Maximum number of retries if the server is full, unreachable or silent, or closes the connection."""
     retry_delay: float = Field(default=0.05, ge=0)
     """Delay before the first retry, in seconds. The delay doubles with each retry."""
     max_retry_delay: float = Field(default=2.0, ge=0)
@@ -88,7 +90,7 @@ class PuzzleClientConfig(Config):
 
 
 class Retries:
-    """Delays and the deadline of the retries of one request.
+    """Waits between the attempts of one request, and enforces the limits on retries and time.
 
     Each retry is logged as a warning by the Python logger `phalanx.puzzles.server`.
     """
@@ -140,7 +142,7 @@ def backoff_delay(config: PuzzleClientConfig, attempt: int, rng: random.Random) 
 
 @dataclasses.dataclass
 class _Puzzle:
-    """The current puzzle, with the data that is needed to restore it on another connection."""
+    """The current puzzle, with the data that is needed to restore it on a new connection."""
 
     game: str
     observation: PuzzleObservation
@@ -162,7 +164,7 @@ class ClosedOnExit(contextlib.AbstractAsyncContextManager["ClosedOnExit"]):
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Release resources. It is allowed to call this more than once."""
+        """Release resources. This may be called more than once."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -172,9 +174,9 @@ class ClosedOnExit(contextlib.AbstractAsyncContextManager["ClosedOnExit"]):
 
 
 class PuzzleClient(ClosedOnExit):
-    """Client of a puzzle server, with one connection and at most one current puzzle.
+    """Client for a puzzle server, with one connection and at most one current puzzle.
 
-    Concurrent calls wait for one another. If the connection is lost, or closed by the server after 300
+    Concurrent calls are processed one at a time. If the connection is lost, or closed by the server after 300
     seconds, the client connects again and restores the puzzle: it starts the puzzle from its seed and sends
     all previous commands again. A request ends within `config.deadline` seconds, either with its result or
     with a `PuzzleServerUnavailableError`.
@@ -208,7 +210,7 @@ class PuzzleClient(ClosedOnExit):
 
     @property
     def is_connected(self) -> bool:
-        """True if the client is connected. A connection that the server has closed is noticed only on use."""
+        """True if connected. If the server has closed the connection, only the next request detects it."""
         return self._connection is not None and self._connection.usable
 
     @property
@@ -228,7 +230,7 @@ class PuzzleClient(ClosedOnExit):
             await self._retry(lambda: asyncio.sleep(0))
 
     async def disconnect(self) -> None:
-        """Disconnect and abandon the puzzle. Further calls have no effect."""
+        """Disconnect and abandon the puzzle. This may be called more than once."""
         self._num_disconnects += 1
         self._puzzle = None
         await self._drop()
@@ -242,13 +244,13 @@ class PuzzleClient(ClosedOnExit):
         """Start a puzzle and return its initial state. The current puzzle is abandoned.
 
         Args:
-            game: Any game of the server, including games that are not in `PuzzleGame`.
+            game: Name of any game that the server has, including games that are not in `PuzzleGame`.
             difficulty: Difficulty of the puzzle.
             seed: Seed of the puzzle. If it is None, the server draws one.
 
         Raises:
             UnknownGameNameError: If the server has no such game.
-            StartError: If the server did not start a game that is in `PuzzleGame`.
+            StartError: If the game is in `PuzzleGame`, but the server did not start it.
         """
         name, level = game_id(game), PuzzleDifficulty(difficulty)
         command = f"{name} {level.value}" + ("" if seed is None else f" {int(seed)}")
@@ -263,8 +265,8 @@ class PuzzleClient(ClosedOnExit):
 
         Returns:
             The hint, as text (`message`) and as a `command` for `send_action`. `success` is False if there is
-            no hint to follow (codes HINT_NONE, HINT_DENIED and HINT_LIMIT). This does not mean that the
-            puzzle is solved, which is in `state.is_complete`.
+            no hint to follow (codes HINT_NONE, HINT_DENIED and HINT_LIMIT). To find out whether the puzzle is
+            solved, see `state.is_complete`.
         """
         async with self._lock:
             puzzle = self._require_puzzle("a hint")
@@ -344,7 +346,7 @@ class PuzzleClient(ClosedOnExit):
     async def _retry(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call `attempt` and return its result. If the connection is lost, connect again and retry.
 
-        A new connection restores the current puzzle first.
+        After connecting again, the current puzzle is restored before the retry.
         """
         self._retries, num_disconnects = Retries(self.config, self._rng), self._num_disconnects
         while True:

@@ -1,4 +1,4 @@
-"""Collection of episodes from a puzzle server into a JSON Lines file of samples, which can be resumed."""
+"""Resumable collection of episodes from a puzzle server into a JSON Lines file of samples."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ResumeMismatchError(ValueError):
-    """Raised if an episode that is run again gives other samples than those in the file."""
+    """Raised if an episode that is run again gives samples that differ from those in the file."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ExistingEpisodes:
     """Complete episodes that an earlier run wrote to the output file."""
 
     count: int
-    """Number of episodes that need not be run again."""
+    """Number of complete episodes, including those without moves, which have no samples in the file."""
     last: list[dict[str, Any]]
     """Samples of the last episode. Empty if there are no episodes."""
 
@@ -43,7 +43,7 @@ class CollectResult:
     samples: int
     """Number of added samples."""
     reconnects: int
-    """Number of connections that replaced another one."""
+    """Number of times that a connection was replaced, because it was lost or too old."""
     episodes_replayed: int
     """Number of times that an episode was restored on a new connection."""
 
@@ -105,8 +105,8 @@ async def collect(
         on_episode: Function that is called after each new episode.
 
     Raises:
-        ResumeMismatchError: If the last existing episode, which is run again as a check, gives other
-            samples.
+        ResumeMismatchError: If the last existing episode, which is run again before new episodes as a check,
+            gives different samples.
     """
     # The last existing episode is run again, to detect different settings or a different server.
     first = existing.count - 1 if 0 < existing.count < num_episodes else existing.count

@@ -73,12 +73,13 @@ class PuzzleServerEnvConfig(Config):
 
 
 class PuzzleServerVectorEnvironment(TextVectorEnvironment):
-    """A batch of puzzles of a server, each on its own connection.
+    """A batch of puzzles on a puzzle server, each with its own connection.
 
     Use it in a `with` statement, or call `close` to disconnect.
 
     - **Prompt**: the name of the game, the board and the move format (`full`), or the game, the board and a
-      line that asks for a move (`compact`), as in collected samples. The server does not provide rules.
+      line that asks for a move (`compact`), as in the samples that `collect` writes. The server does not
+      provide rules.
     - **Answer**: one move as a command of the server, such as `place 1 2 7`. Other commands of the server,
       such as `solve` or `hint`, are invalid answers and are not sent.
     - **Reward**: a field of `StepRewards`, depending on the outcome of the move.
@@ -96,7 +97,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         max_invalid_answers: Maximum number of consecutive invalid answers. None means that only `max_steps`
             limits them.
         prompt_format: `full` or `compact`.
-        prompt: Function that writes the prompt. It replaces `prompt_format`.
+        prompt: Function that writes the prompt. If it is given, `prompt_format` is ignored.
         rewards: Reward of each possible outcome of a move.
     """
 
@@ -162,12 +163,13 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return _FIRST_SEEDS["train"] + _SEEDS_PER_RUN * run_seed
 
     def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
-        """Iterate without end over the seeds of a split, which are ranges of integers.
+        """Iterate indefinitely over the seeds of a split, which are consecutive integers.
 
         Args:
             task: Name of the task. All tasks have the same seeds.
             split: `train`, `validation` or `test`.
-            first: Smallest seed of the train split. Other splits ignore it, so that splits are disjoint.
+            first: Smallest seed to yield from the train split. The other splits ignore it, so that splits
+                stay disjoint.
         """
         return itertools.count(max(first, _FIRST_SEEDS[split]) if split == "train" else _FIRST_SEEDS[split])
 
@@ -185,7 +187,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return TextVectorStep.stack(self.run([each.step_async(answer) for each, answer in pairs]))
 
     def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
-        """Draw a random command for each given row, with coordinates on the board. It may be invalid."""
+        """Draw a random command within the board for each given row. It may be an illegal move."""
         environments = [self.environments[row] for row in rows]
         return [random_command(each.game, each.observation, rng) for each in environments]
 
@@ -218,7 +220,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
 
 
 class PuzzleServerEnvironment(TextEnvironment):
-    """Text environment that plays one puzzle of a server at a time.
+    """Text environment that runs one puzzle of a puzzle server at a time.
 
     Create it with `make_text_env("puzzle_server:GAME")`.
     """
@@ -294,7 +296,7 @@ class PuzzleServerEnvironment(TextEnvironment):
         return self._batch.write_prompt(self.game, self.observation)
 
     def expert_actions(self) -> list[str] | None:
-        """Return a list with the move of the server's next hint, or None if there is no such move.
+        """Return the move of the server's next hint as a list of length 1, or None if there is none.
 
         The list is empty after the end of the episode.
         """
@@ -312,7 +314,7 @@ class PuzzleServerEnvironment(TextEnvironment):
 
     @property
     def observation(self) -> PuzzleObservation:
-        """State of the puzzle that the server sent last."""
+        """State of the puzzle in the last message of the server."""
         if self._observation is None:
             raise ValueError("there is no episode yet; call reset")
         return self._observation

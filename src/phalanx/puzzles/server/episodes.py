@@ -41,7 +41,7 @@ Encode: TypeAlias = Callable[[str], Sequence[int]]
 
 Prompt: TypeAlias = Callable[[str, PuzzleObservation], str]
 """Function `prompt(game, observation)` that returns the prompt for a move, given the id of the game and the
-current puzzle."""
+current state of the puzzle."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,7 @@ class CollectConfig(Config):
     """Address of the server, timeouts and retries. With 12 retries, the server can be unavailable for about
     13 seconds."""
     games: tuple[Annotated[str, AfterValidator(game_id)], ...] = Field(("sudoku",), min_length=1)
-    """Names of the games, which are played in turn. Any game of the server can be named."""
+    """Names of the games, which are played in turn. Any game that the server has is allowed."""
     difficulties: tuple[PuzzleDifficulty, ...] = Field((PuzzleDifficulty.EASY,), min_length=1)
     """Difficulties of the puzzles. Each round through all games uses the next difficulty."""
     seed: int = 0
@@ -160,7 +160,7 @@ async def rollout_episode(
     ends after the first invalid move, because the next hint would be the same.
 
     Args:
-        client: Client of the server.
+        client: Client for the server.
         spec: Game, difficulty and seed of the puzzle.
         config: Use of hints, limits on moves, and rewards. Its other settings are ignored. None uses the
             defaults of `CollectConfig`.
@@ -242,10 +242,10 @@ def check_hints_known(games: Sequence[str]) -> None:
 
 
 async def apply_move(client: PuzzleClient, game: str, command: str) -> PuzzleResult:
-    """Send a move and return its result. A command that is not a move of the game is not sent.
+    """Send a move and return its result.
 
-    In that case, `success` is False in the result. Other commands of the server, such as `solve`, could
-    complete the puzzle.
+    A command that is not a move of the game is not sent, because other commands of the server, such as
+    `solve`, could complete the puzzle. In this case, the result has `success=False`.
     """
     try:
         command = one_line(command)
@@ -295,11 +295,11 @@ class StreamMetrics:
     episodes_failed: int = 0
     """Number of episodes in which the puzzle was not solved."""
     total_time_seconds: float = 0.0
-    """Time in seconds that was spent waiting for episodes."""
+    """Time in seconds that the stream has spent waiting for episodes."""
     total_tokens: int = 0
     """Number of tokens of all samples."""
     total_loss_tokens: int = 0
-    """Number of tokens of all samples on which the loss is computed."""
+    """Number of tokens that count in the loss, over all samples."""
     min_length_seen: int | None = None
     """Number of tokens of the shortest sample. None before the first sample."""
     max_length_seen: int | None = None
@@ -313,7 +313,7 @@ class StreamMetrics:
     reward_count: int = 0
     """Number of samples with a known reward."""
     reconnects: int = 0
-    """Number of connections that replaced another one."""
+    """Number of times that a connection was replaced, because it was lost or too old."""
     episodes_replayed: int = 0
     """Number of times that an episode was restored on a new connection."""
 
@@ -329,12 +329,12 @@ class StreamMetrics:
 
     @property
     def samples_per_second(self) -> float:
-        """Number of samples produced per second."""
+        """Number of samples produced per second of `total_time_seconds`."""
         return _ratio(self.samples_produced, self.total_time_seconds)
 
     @property
     def tokens_per_second(self) -> float:
-        """Number of tokens produced per second."""
+        """Number of tokens produced per second of `total_time_seconds`."""
         return _ratio(self.total_tokens, self.total_time_seconds)
 
     @property
@@ -492,8 +492,8 @@ class PuzzleSampleStream(EpisodeStream):
     """Asynchronous stream of samples from puzzles of a server, solved by following hints or by a policy.
 
     The samples of an episode are yielded after its end, because each of them contains the outcome. With
-    `pool.ordered` (the default in `CollectConfig`), episodes are in order, and two runs with the same
-    settings give the same samples, even if connections are lost.
+    `pool.ordered` (the default in `CollectConfig`), episodes are yielded in order of their index, and two
+    runs with the same settings give the same samples, even if connections are lost.
 
     The first request for a sample starts the episodes, which run concurrently on several connections. They
     continue in the background, up to `pool.queue_size` episodes, until `close` or the end of `async with`.
@@ -505,7 +505,7 @@ class PuzzleSampleStream(EpisodeStream):
         policy: Function that chooses the moves. None follows the hints.
         prompt: Function that writes the prompts.
         dataset_id: Name of the dataset in the samples.
-        max_episodes: Number of episodes. None streams without end.
+        max_episodes: Number of episodes. None means that the stream does not end.
         first_episode: Index of the first episode.
     """
 

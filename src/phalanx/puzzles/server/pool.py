@@ -53,14 +53,14 @@ def episode_specs(
     """Iterate over the specs of a collection's episodes.
 
     The episodes go through all games with the first difficulty, then through all games with the second
-    difficulty, and so on. After the last difficulty, they start over with other seeds.
+    difficulty, and so on. After the last difficulty, they start over. Every episode has its own seed.
 
     Args:
         games: Names of the games.
         difficulties: Difficulties.
         base_seed: Seed of the collection.
         first: Index of the first episode.
-        end: Index after the last episode. None iterates without end.
+        end: Index after that of the last episode. None means that there is no last episode.
     """
     if not games or not difficulties:
         raise ValueError("episodes need at least one game and one difficulty")
@@ -135,7 +135,7 @@ class PuzzlePool(ClosedOnExit):
     ) -> AsyncGenerator[tuple[EpisodeSpec, Any], None]:
         """Run each episode once, and yield its spec and the result of `run`.
 
-        An error in `run` is raised when the result of its episode is due, and ends the iteration.
+        If `run` raises an error, it is raised here in place of the result and ends the iteration.
 
         Args:
             specs: Episodes to run.

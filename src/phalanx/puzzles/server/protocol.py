@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 _UNKNOWN_BOARD_SIZE = 9
-"""Number of rows and columns from which random commands are drawn if the server does not send the board."""
+"""Number of rows and columns that random commands assume if the server does not send the board."""
 
 
 class PuzzleServerConnectionError(ConnectionError):
@@ -43,7 +43,7 @@ class UnknownGameNameError(ValueError):
 
 
 class StartError(RuntimeError):
-    """Raised if the server did not start a game of `PuzzleGame`."""
+    """Raised if the server did not start a game that is in `PuzzleGame`."""
 
 
 class CommandError(ValueError):
@@ -55,9 +55,10 @@ class NoPuzzleError(RuntimeError):
 
 
 class PuzzleGame(StrEnum):
-    """Games that both public puzzle servers have. The value is the server's id of the game.
+    """Games that both supported servers have. The value is the server's id of the game.
 
-    Long names, spaces and other capitalization are accepted, too: `PuzzleGame("Killer Sudoku")`.
+    The servers are puzzle-arcade-server and chuk-puzzles-gym. Long names, spaces and other capitalization are
+    accepted, too: `PuzzleGame("Killer Sudoku")`.
     """
 
     SUDOKU = "sudoku"
@@ -90,7 +91,7 @@ class PuzzleGame(StrEnum):
     @property
     def accepts_moves(self) -> bool:
         """True if the game can be played. It is False for Logic Grid, whose moves the server always rejects,
-        because it converts their names to lowercase."""
+        because it converts the names in a move to lowercase."""
         return self is not PuzzleGame.LOGIC_GRID
 
 
@@ -108,7 +109,7 @@ class PuzzleDifficulty(StrEnum):
 
 
 def game_id(game: PuzzleGame | str) -> str:
-    """Return the server's id of a known game, or a normalized name for any other game.
+    """Return the server's id of a game in `PuzzleGame`, or the normalized name of any other game.
 
     >>> game_id("Lights Out"), game_id("einstein")
     ('lights', 'einstein')
@@ -187,7 +188,7 @@ class PuzzleObservation(PuzzleStats):
 
 
 class PuzzleCompletion(_Message):
-    """Message of the server that a puzzle is solved."""
+    """Message with which the server reports that a puzzle is solved."""
 
     success: bool
     """True if the puzzle is solved."""
@@ -215,7 +216,8 @@ class PuzzleResult(_Message):
     state: PuzzleObservation | None = None
     """State of the puzzle after the command."""
     completion: PuzzleCompletion | None = None
-    """Message that this command solved the puzzle, or None. In Knapsack, it is sent only after `check`."""
+    """Message of the server that this command solved the puzzle. None if it did not. In Knapsack, it is sent
+    only after `check`."""
     game_over: bool = False
     """True if the game is lost, for example because a mine was revealed or no guesses are left."""
 
@@ -226,7 +228,7 @@ class PuzzleResult(_Message):
 
 
 class PuzzleHint(PuzzleResult):
-    """A hint for the next move, which is not made. `success` is False if there is no hint."""
+    """A hint for the next move. The move itself is not made. `success` is False if there is no hint."""
 
     command: str | None = None
     """Command of the move that the hint suggests. None if the hint cannot be converted to a command."""
@@ -240,7 +242,8 @@ class _GameCommands(NamedTuple):
     """Commands of a game. The defaults are those of games in which digits are placed."""
 
     hints: Mapping[str, str] = {rf"Try placing (\d+) at {_CELL}": r"place \2 \3 \1"}
-    """Command for each pattern of the text of a hint. `\\1` stands for the first group of the pattern."""
+    """Mapping from regular expressions that match the text of a hint to the command of the suggested move. In
+    a command, `\\1` stands for the first group of the match."""
     move_format: str = "`place ROW COLUMN DIGIT`"
     """Text for a model that describes how to write a move. Each command is enclosed in backticks."""
 
@@ -308,15 +311,15 @@ _COMMANDS: dict[PuzzleGame, _GameCommands] = {
 
 
 def _commands(game: PuzzleGame | str) -> _GameCommands:
-    """Return the commands of a game. The hints of a game that is not in `PuzzleGame` are unknown."""
+    """Return the commands of a game. A game that is not in `PuzzleGame` has no patterns for hints."""
     return _COMMANDS.get(PuzzleGame(game), _GameCommands()) if game in list(PuzzleGame) else _GameCommands({})
 
 
 def command_for_hint(game: PuzzleGame | str, hint: str) -> str | None:
     """Convert the text of a hint to the command of the suggested move.
 
-    Returns None if the game is unknown or the hint has no such command. For example, the server has no
-    command that removes a tent or a star, or that makes a shaded cell of Hitori white.
+    Returns None if the game is unknown or if no command makes the suggested move. For example, the server has
+    no command that removes a tent or a star, or that makes a shaded cell of Hitori white.
 
     >>> command_for_hint(PuzzleGame.SUDOKU, "Try placing 7 at row 1, column 2")
     'place 1 2 7'
@@ -334,11 +337,11 @@ def move_format(game: PuzzleGame | str) -> str:
 
 
 def allowed_moves(game: PuzzleGame | str) -> frozenset[str]:
-    """Return the first words of the commands that are moves of a game.
+    """Return the first word of each command that is a move of a game.
 
-    A policy may send only these. The server has other commands that reveal the solution or end the game, and
-    newer versions may have more of them. For a game that is not in `PuzzleGame`, the moves of all games are
-    allowed.
+    Only these commands are sent for a policy. The server has other commands that reveal the solution or end
+    the game, and newer versions may have more of them. For a game that is not in `PuzzleGame`, the moves of
+    all games are allowed.
 
     >>> sorted(allowed_moves("sudoku"))
     ['clear', 'place']
@@ -444,7 +447,7 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The lines that are not JSON, joined to one line."""
+        """The lines that are not JSON, joined into one line."""
         return " ".join(" ".join(self.texts).split())
 
 

@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 
 IAC = 255
-"""First byte of a telnet command ("interpret as command"). In text, this byte is sent twice."""
+"""First byte of a telnet control sequence ("interpret as command"). A byte 255 of the text is sent twice."""
 SB, SE = 250, 240
-"""Command bytes that start and end a telnet subnegotiation."""
+"""Bytes that, after `IAC`, start and end a telnet subnegotiation."""
 LINEMODE = 34
 """Telnet option for line mode, in which a server neither echoes input nor sends prompts."""
 KEEPALIVE = bytes([IAC, 241]) * 5
-"""Five telnet commands without effect (NOP), which are ten bytes."""
+"""Five telnet control sequences of two bytes that have no effect (NOP)."""
 
 _COMMAND = re.compile(
     rb"\xff(?:([\xfb-\xfe])(.)"  # negotiation of an option
     rb"|\xfa(?:[^\xff]|\xff[^\xf0])*+\xff\xf0"  # subnegotiation, in which IAC is sent twice, too
-    rb"|([^\xfa-\xfe]))",  # command of two bytes, or IAC as text
+    rb"|([^\xfa-\xfe]))",  # control sequence of two bytes, or IAC as text
     re.DOTALL,
 )
 _MAX_COMMAND_BYTES = 4096
-"""Maximum length in bytes of a telnet command from the server and of a command to the server, which closes
-the connection after a line of 64 KiB."""
+"""Maximum length in bytes of a control sequence from the server, and of a line of text that is sent to the
+server. The server closes the connection when a line reaches 64 KiB."""
 
 
 class Verb(IntEnum):
-    """Command byte of a telnet option negotiation."""
+    """Second byte of a control sequence that negotiates a telnet option."""
 
     WILL = 251
     WONT = 252
@@ -52,20 +52,20 @@ class Verb(IntEnum):
 
 
 class Negotiation(NamedTuple):
-    """A telnet command that offers, requests or refuses an option."""
+    """A telnet control sequence that offers, requests or refuses an option."""
 
     verb: Verb
     option: int
 
     def encode(self) -> bytes:
-        """Return the command as three bytes."""
+        """Return the control sequence as three bytes."""
         return bytes([IAC, self.verb, self.option])
 
 
 class TelnetParser:
-    """Separates text from telnet commands, which may be split between packets.
+    """Separates text from telnet control sequences, which may be split between packets.
 
-    All commands except negotiations are dropped.
+    All control sequences except negotiations are dropped.
 
     >>> parser = TelnetParser()
     >>> list(parser.feed(b"ab\\xff")), list(parser.feed(b"\\xfd\\x22c"))
@@ -74,12 +74,12 @@ class TelnetParser:
 
     def __init__(self) -> None:
         self._incomplete = b""
-        """Start of a command whose end has not arrived yet."""
+        """Start of a control sequence whose end has not arrived yet."""
 
     def feed(self, data: bytes) -> Iterator[bytes | Negotiation]:
-        """Parse more bytes, and iterate over texts and negotiations in the order of arrival.
+        """Parse more bytes, and iterate over pieces of text and negotiations in the order of arrival.
 
-        Consume all of them before the next call.
+        Exhaust the iterator before the next call.
 
         Raises:
             ValueError: If a subnegotiation is too long.
@@ -114,8 +114,8 @@ _PACKET_BYTES = 1 << 16
 class TelnetConnection:
     """A telnet connection that sends and receives lines of text. Use `open` to connect.
 
-    After an error or a canceled request, replies could no longer be matched to requests. The connection is
-    therefore closed, and every later use raises a `PuzzleServerConnectionError`.
+    After an error or a canceled request, replies can no longer be matched to requests. Therefore the
+    connection is closed, and all later requests raise a `PuzzleServerConnectionError`.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class TelnetConnection:
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.time()
         self.usable = True
-        """False after the connection was closed, so that no more requests can be sent."""
+        """True until the connection is closed. Afterwards, no more requests can be sent."""
 
     @classmethod
     async def open(cls, config: "PuzzleClientConfig", max_seconds: float = math.inf) -> "TelnetConnection":
@@ -140,7 +140,8 @@ class TelnetConnection:
 
         Args:
             config: Address of the server and timeouts.
-            max_seconds: Maximum time in seconds. `config.connect_timeout` limits it, too.
+            max_seconds: Maximum duration in seconds. The smaller of this and `config.connect_timeout`
+                applies.
         """
         where, timeout = f"{config.host}:{config.port}", min(config.connect_timeout, max_seconds)
         with contextlib.ExitStack() as on_error:
@@ -164,8 +165,8 @@ class TelnetConnection:
         """Send commands and return the lines of the reply.
 
         Args:
-            commands: Commands, each followed by a line break.
-            last_lines: Lines that end the reply. Any one of them does.
+            commands: One or more commands for the server, each followed by a line break.
+            last_lines: Possible last lines. The reply is complete when any of them arrives.
             timeout: Maximum time for the complete reply, in seconds.
         """
         if not self.usable:
@@ -267,7 +268,7 @@ class TelnetConnection:
 
 
 def one_line(text: str) -> str:
-    """Return a command without surrounding whitespace.
+    """Return a command for the server without surrounding whitespace.
 
     Raises:
         CommandError: If the text is empty, too long, or not a single line of printable characters.
