@@ -1,4 +1,4 @@
-"""Planning and packing with `phalanx.data` does not import JAX, PyTorch or PyArrow."""
+"""Planning and packing with `phalanx.data` do not import JAX, PyTorch or PyArrow."""
 
 import subprocess
 import sys
