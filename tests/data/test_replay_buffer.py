@@ -64,7 +64,7 @@ def test_random_eviction_depends_only_on_the_seed() -> None:
                 assert buffer.stats().size == min(number + 1, 20)
         return names(buffer.get_all())
 
-    # Reading the statistics, which stores pending samples, does not change the result.
+    # Reading the statistics in between does not change the result.
     assert remaining(1, 1) == remaining(1, 7) == remaining(1, 1000)
     assert remaining(1, 1) != remaining(2, 1)
     ages = [100 - int(name) for name in remaining(1, 1)]
