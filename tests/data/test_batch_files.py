@@ -1,4 +1,4 @@
-"""Batches as files: collation, writing, being interrupted, and reading back."""
+"""Batch files: collation, writing, interruption, and reading."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ LENGTHS = {f"s{i}": 3 + i for i in range(12)}
 
 
 def samples(lengths: dict[str, int] = LENGTHS) -> dict[str, dict[str, list[int]]]:
-    """Tokens 100, 101, ... with the first of each sample not in the loss."""
+    """Return samples with tokens 100, 101, ...; the first token of each sample is not in the loss."""
     return {
         sample_id: {"input_ids": list(range(100, 100 + n)), "loss_mask": [0] + [1] * (n - 1)}
         for sample_id, n in lengths.items()
@@ -40,13 +40,13 @@ def plan(num_epochs: int = 2, packing: PackingConfig | None = None, seed: int = 
     return BatchPlanBuilder(LENGTHS, config, packing=packing).build_sync(num_epochs)
 
 
-def test_rows_are_filled_up_to_one_width() -> None:
+def test_sequences_are_padded_to_equal_length() -> None:
     assert pad_sequences([[1, 2], [], [3]], 9).tolist() == [[1, 2], [9, 9], [3, 9]]
     assert pad_sequences([[1]], 0, max_length=3).tolist() == [[1, 0, 0]]
     assert pad_sequences([], 0, max_length=3).shape == (0, 3)
 
 
-def test_nothing_is_cut_off_to_fit() -> None:
+def test_sequences_longer_than_max_length_are_rejected() -> None:
     with pytest.raises(ValueError, match="sequence 1 has 3 tokens, more than max_length 2"):
         pad_sequences([[1], [1, 2, 3]], 0, max_length=2)
 
@@ -70,13 +70,13 @@ def collate_rows(
 TOKENS = {"a": Sample("a", [5, 6], [0, 1]), "b": {"input_ids": [7]}}
 
 
-def test_a_batch_has_its_arrays_by_name() -> None:
+def test_arrays_of_a_batch_are_accessed_by_name() -> None:
     batch = collate_rows(TOKENS)
     assert batch["input_ids"].tolist() == [[5, 6, 0, 0], [7, 0, 0, 0]]
     assert batch["loss_mask"].tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
 
 
-def test_a_batch_that_is_read_back_is_a_mapping_of_arrays(tmp_path: Path) -> None:
+def test_loaded_batch_is_a_mapping_of_arrays(tmp_path: Path) -> None:
     BatchWriter(plan(), samples(), tmp_path / "out").write_all()
     batch = BatchReader(tmp_path / "out").get_batch(0, 3)
     assert dict(batch).keys() >= {"input_ids"}
@@ -87,7 +87,7 @@ def test_a_batch_that_is_read_back_is_a_mapping_of_arrays(tmp_path: Path) -> Non
         batch["labels"]
 
 
-def test_a_packed_batch_has_segments_and_positions_that_begin_anew() -> None:
+def test_packed_batch_has_segment_ids_and_restarted_positions() -> None:
     batch = collate_rows(TOKENS, PackingConfig(max_length=4), packs=(("a", "b"),))
     assert batch["input_ids"].tolist() == [[5, 6, 7, 0]]
     assert batch["segment_ids"].tolist() == [[1, 1, 2, 0]]
@@ -95,13 +95,13 @@ def test_a_packed_batch_has_segments_and_positions_that_begin_anew() -> None:
     assert batch["loss_mask"].tolist() == [[0, 1, 1, 0]]
 
 
-def test_a_narrow_pack_is_padded_to_the_planned_width() -> None:
+def test_short_pack_is_padded_to_the_planned_length() -> None:
     config = PackingConfig(max_length=4, pad_to_max=False)
     batch = collate_rows(TOKENS, config, pad_id=9, packs=(("a", "b"),))
     assert batch["input_ids"].tolist() == [[5, 6, 7, 9]]
 
 
-def test_truncation_that_was_planned_is_done_and_any_other_is_an_error() -> None:
+def test_only_planned_truncation_is_applied() -> None:
     long = {"a": {"input_ids": [1, 2, 3, 4, 5]}}
     changes = {"samples": ("a",), "packs": (("a",),)}
     config = PackingConfig(max_length=4, overlong=OverlongPolicy.TRUNCATE)
@@ -119,28 +119,28 @@ def test_truncation_that_was_planned_is_done_and_any_other_is_an_error() -> None
         ({"a": {"input_ids": [1, 2], "loss_mask": [1]}, "b": TOKENS["b"]}, "2 input_ids but 1 entries"),
     ],
 )
-def test_a_sample_that_is_not_as_planned_is_named(tokens: dict, message: str) -> None:
+def test_samples_that_differ_from_the_plan_are_rejected(tokens: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         collate_rows(tokens)
 
 
 @pytest.mark.parametrize("packing", [None, PackingConfig(max_length=16)])
-def test_what_is_written_is_read_back(tmp_path: Path, packing: PackingConfig | None) -> None:
-    made = plan(packing=packing)
-    paths = BatchWriter(made, samples(), tmp_path / "out").write_all()
-    assert len(paths) == made.total_microbatches
+def test_written_batches_are_read_back(tmp_path: Path, packing: PackingConfig | None) -> None:
+    batch_plan = plan(packing=packing)
+    paths = BatchWriter(batch_plan, samples(), tmp_path / "out").write_all()
+    assert len(paths) == batch_plan.total_microbatches
     assert paths[0] == tmp_path / "out/epoch_0/batch_000000.npz"
     reader = BatchReader(tmp_path / "out")
     assert reader.num_epochs == 2
-    assert reader.fingerprint == made.fingerprint
-    assert reader.verify_fingerprint(made.fingerprint)
+    assert reader.fingerprint == batch_plan.fingerprint
+    assert reader.verify_fingerprint(batch_plan.fingerprint)
     assert not reader.verify_fingerprint("another")
     assert reader.verify() == len(paths)
     tokens = samples()
     for epoch in range(2):
         seen = []
         for planned, (found, batch) in zip(
-            made.iter_epoch(epoch), reader.iter_epoch_specs(epoch), strict=True
+            batch_plan.iter_epoch(epoch), reader.iter_epoch_specs(epoch), strict=True
         ):
             assert found == planned
             assert batch["input_ids"].shape == (planned.num_packs, planned.max_len)
@@ -150,7 +150,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, packing: PackingConfig | N
         assert sorted(seen) == sorted(LENGTHS)
 
 
-def test_the_files_are_plain_npz(tmp_path: Path) -> None:
+def test_files_can_be_loaded_with_numpy(tmp_path: Path) -> None:
     path = BatchWriter(plan(), samples(), tmp_path / "out").write_all()[0]
     with np.load(path, allow_pickle=False) as archive:
         assert archive["input_ids"].dtype == np.int32
@@ -163,8 +163,8 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 
 
-def test_interrupted_writing_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    whole = BatchWriter(plan(), samples(), tmp_path / "whole").write_all()
+def test_interrupted_writing_can_be_resumed(tmp_path: Path) -> None:
+    complete = BatchWriter(plan(), samples(), tmp_path / "complete").write_all()
 
     def interrupt(path: Path) -> None:
         if path.name == "batch_000002.npz":
@@ -182,22 +182,22 @@ def test_interrupted_writing_goes_on_where_it_stopped(tmp_path: Path) -> None:
         BatchReader(tmp_path / "out").iter_epoch(0)
     paths = writer.write_all()
     assert first.stat().st_mtime_ns == before
-    assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in whole]
+    assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in complete]
     assert sorted(path.name for path in first.parent.iterdir()) == [
         p.name for p in paths if p.parent == first.parent
     ]
 
 
-def test_a_damaged_file_is_written_again_on_resuming(tmp_path: Path) -> None:
+def test_corrupt_file_is_rewritten_on_resume(tmp_path: Path) -> None:
     writer = BatchWriter(plan(), samples(), tmp_path / "out")
     paths = writer.write_all()
-    good = paths[1].read_bytes()
-    paths[1].write_bytes(good[:100])
+    original = paths[1].read_bytes()
+    paths[1].write_bytes(original[:100])
     writer.write_all()
-    assert paths[1].read_bytes() == good
+    assert paths[1].read_bytes() == original
 
 
-def test_a_file_of_other_samples_is_not_taken_for_ones_own(tmp_path: Path) -> None:
+def test_file_of_other_samples_is_rejected(tmp_path: Path) -> None:
     BatchWriter(plan(), samples(), tmp_path / "out").write_all()
     other = samples()
     other["s4"]["input_ids"][0] += 1
@@ -207,7 +207,7 @@ def test_a_file_of_other_samples_is_not_taken_for_ones_own(tmp_path: Path) -> No
         BatchWriter(plan(), other, tmp_path / "out").write_all()
 
 
-def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
+def test_folder_of_another_plan_is_rejected(tmp_path: Path) -> None:
     BatchWriter(plan(), samples(), tmp_path / "out").write_all()
     with pytest.raises(
         ValueError, match="out has batches of plan fff0a2cc905f11d2, not of this plan 2c3e0f438eddc85f"
@@ -217,16 +217,16 @@ def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
         BatchWriter(plan(), samples(), tmp_path / "out", pad_id=5).write_all()
 
 
-def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_nonempty_folder_without_manifest_is_not_modified(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(
-        FileExistsError, match=r"test_a_folder_with_other_thing0 is not empty and has no manifest\.json"
+        FileExistsError, match=r"test_nonempty_folder_without_m0 is not empty and has no manifest\.json"
     ):
         BatchWriter(plan(), samples(), tmp_path).write_all()
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_a_missing_file_is_named_before_any_batch_is_read(tmp_path: Path) -> None:
+def test_missing_file_is_reported_before_reading(tmp_path: Path) -> None:
     paths = BatchWriter(plan(), samples(), tmp_path / "out").write_all()
     paths[2].unlink()
     reader = BatchReader(tmp_path / "out")
@@ -237,7 +237,7 @@ def test_a_missing_file_is_named_before_any_batch_is_read(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "flip", "text"])
-def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
+def test_corrupt_file_is_reported(tmp_path: Path, damage: str) -> None:
     path = BatchWriter(plan(), samples(), tmp_path / "out").write_all()[1]
     data = bytearray(path.read_bytes())
     if damage == "flip":
@@ -248,7 +248,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
         BatchReader(tmp_path / "out").verify()
 
 
-def test_files_that_were_swapped_are_found(tmp_path: Path) -> None:
+def test_swapped_files_are_detected(tmp_path: Path) -> None:
     paths = BatchWriter(plan(), samples(), tmp_path / "out").write_all()
     one, two = paths[0].read_bytes(), paths[1].read_bytes()
     paths[0].write_bytes(two)
@@ -259,7 +259,7 @@ def test_files_that_were_swapped_are_found(tmp_path: Path) -> None:
         list(BatchReader(tmp_path / "out").iter_epoch(0))
 
 
-def test_one_epoch_can_be_written_and_read_before_the_others(tmp_path: Path) -> None:
+def test_single_epoch_can_be_written_and_read(tmp_path: Path) -> None:
     writer = BatchWriter(plan(), samples(), tmp_path / "out")
     writer.write_epoch(1)
     reader = BatchReader(tmp_path / "out")
@@ -272,10 +272,10 @@ def test_one_epoch_can_be_written_and_read_before_the_others(tmp_path: Path) -> 
         reader.get_batch(1, 99)
 
 
-def test_a_shard_with_empty_batches_can_be_written(tmp_path: Path) -> None:
-    whole = plan(num_epochs=1)
-    ranks = whole.total_microbatches + 1
-    shards = [whole.shard(rank, ranks, policy="split") for rank in range(ranks)]
+def test_shards_with_more_ranks_than_batches_can_be_written(tmp_path: Path) -> None:
+    complete = plan(num_epochs=1)
+    ranks = complete.total_microbatches + 1
+    shards = [complete.shard(rank, ranks, policy="split") for rank in range(ranks)]
     seen: list[str] = []
     for rank, shard in enumerate(shards):
         BatchWriter(shard, samples(), tmp_path / str(rank)).write_all()
@@ -283,7 +283,7 @@ def test_a_shard_with_empty_batches_can_be_written(tmp_path: Path) -> None:
     assert sorted(seen) == sorted(LENGTHS)
 
 
-def test_a_collate_function_of_ones_own_may_add_arrays(tmp_path: Path) -> None:
+def test_custom_collate_function_can_add_arrays(tmp_path: Path) -> None:
     def with_labels(tokens: list[dict[str, np.ndarray]], max_len: int, pad_id: int) -> dict[str, np.ndarray]:
         arrays = default_collate(tokens, max_len, pad_id)
         return arrays | {"labels": np.where(arrays["loss_mask"] == 1, arrays["input_ids"], -100)}
@@ -294,7 +294,7 @@ def test_a_collate_function_of_ones_own_may_add_arrays(tmp_path: Path) -> None:
     assert batch["labels"][0, 1] == 101
 
 
-def test_a_collate_function_that_loses_a_row_is_caught(tmp_path: Path) -> None:
+def test_collate_function_that_drops_a_row_is_rejected(tmp_path: Path) -> None:
     def lossy(tokens: list[dict[str, np.ndarray]], max_len: int, pad_id: int) -> dict[str, np.ndarray]:
         return default_collate(tokens[1:], max_len, pad_id)
 
@@ -302,7 +302,7 @@ def test_a_collate_function_that_loses_a_row_is_caught(tmp_path: Path) -> None:
         BatchWriter(plan(), samples(), tmp_path / "out", collate_fn=lossy).write_all()
 
 
-def test_a_folder_that_holds_no_batches_is_said_so(tmp_path: Path) -> None:
+def test_folder_without_valid_manifest_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"has no manifest\.json"):
         BatchReader(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
@@ -317,7 +317,7 @@ LABELS = {"input_ids": [5, 6, 7], "loss_mask": [-100, -100, 7]}
 
 
 @pytest.mark.parametrize("packing", [None, PackingConfig(max_length=8)])
-def test_labels_given_as_a_loss_mask_are_refused_in_words(packing: PackingConfig | None) -> None:
+def test_labels_as_loss_mask_are_rejected(packing: PackingConfig | None) -> None:
     plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8), packing=packing).build_sync()
     with pytest.raises(ValueError, match=r"sample 'a': loss_mask\[0\] must be 0 or 1, got -100"):
         collate(plan.arrays.get_epoch(0)[0], {"a": LABELS})
@@ -327,13 +327,13 @@ def test_labels_given_as_a_loss_mask_are_refused_in_words(packing: PackingConfig
         collate(plan.arrays.get_epoch(0)[0], {"a": {**LABELS, "loss_mask": [0, 0.5, 1]}})
 
 
-def test_without_a_loss_mask_every_token_counts_when_collated() -> None:
+def test_missing_loss_mask_includes_every_token() -> None:
     arrays = default_collate([{"input_ids": [5, 6]}, {"input_ids": [7], "loss_mask": [0]}], 3, pad_id=9)
     assert arrays["input_ids"].tolist() == [[5, 6, 9], [7, 9, 9]]
     assert arrays["loss_mask"].tolist() == [[1, 1, 0], [0, 0, 0]]
 
 
-def test_the_largest_token_is_noted_and_otherwise_found_by_reading(tmp_path: Path) -> None:
+def test_largest_token_is_read_from_the_manifest_or_the_batches(tmp_path: Path) -> None:
     plan = BatchPlanBuilder({"a": 2, "b": 3}, BatchingConfig.throughput(4)).build_sync(2)
     data = {"a": {"input_ids": [5, 7]}, "b": {"input_ids": [1, 2, 3]}}
     BatchWriter(plan, data, tmp_path / "files", pad_id=4).write_all()

@@ -1,4 +1,4 @@
-"""The analysis as SVG."""
+"""SVG charts of lengths, buckets and efficiency reports."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -32,52 +32,54 @@ def elements(chart: drawsvg.Drawing, tag: str) -> list[ElementTree.Element]:
     return [element for element in root.iter() if element.tag.endswith("}" + tag)]
 
 
-def words(chart: drawsvg.Drawing) -> list[str]:
+def texts(chart: drawsvg.Drawing) -> list[str]:
     return [element.text or "" for element in elements(chart, "text")]
 
 
-def located(
+def iter_positions(
     element: ElementTree.Element, dx: float = 0.0, dy: float = 0.0
 ) -> Iterator[tuple[ElementTree.Element, float, float]]:
-    """Yield every element with the position of its coordinate origin on the sheet."""
+    """Yield every element with the position of its coordinate origin on the canvas."""
     if moved := re.fullmatch(r"translate\((.+),(.+)\)", element.get("transform", "")):
         dx, dy = dx + float(moved[1]), dy + float(moved[2])
     yield element, dx, dy
     for child in element:
-        yield from located(child, dx, dy)
+        yield from iter_positions(child, dx, dy)
 
 
 def assert_inside(chart: drawsvg.Drawing) -> None:
-    """No bar and no text begins or ends outside the sheet."""
-    for element, dx, dy in located(ElementTree.fromstring(chart.as_svg())):
+    """Check that all bars and texts are inside the canvas."""
+    for element, dx, dy in iter_positions(ElementTree.fromstring(chart.as_svg())):
         x, y = dx + float(element.get("x", 0)), dy + float(element.get("y", 0))
         if element.tag.endswith("}rect"):
             assert x >= 0 and x + float(element.get("width", 0)) <= chart.width
             assert y >= 0 and y + float(element.get("height", 0)) <= chart.height
         elif element.tag.endswith("}text"):
-            wide = 0.52 * float(element.get("font-size", 0)) * len(element.text or "")
-            left = {"start": x, "middle": x - wide / 2, "end": x - wide}[element.get("text-anchor", "start")]
-            assert left >= 0 and left + wide <= chart.width, element.text
+            width = 0.52 * float(element.get("font-size", 0)) * len(element.text or "")
+            left = {"start": x, "middle": x - width / 2, "end": x - width}[
+                element.get("text-anchor", "start")
+            ]
+            assert left >= 0 and left + width <= chart.width, element.text
             assert 0 < y <= chart.height
 
 
-def test_the_histogram_has_a_bar_for_each_bin_and_marks_percentiles(lengths: LengthTable) -> None:
+def test_histogram_has_bars_and_percentile_markers(lengths: LengthTable) -> None:
     histogram = compute_length_histogram(lengths, 40)
     chart = histogram.to_svg()
     titles = [title.text for title in elements(chart, "title")]
     assert sum("samples" in (title or "") for title in titles) == sum(b.count > 0 for b in histogram.bins)
-    assert {"Sample lengths", "p50", "p90", "200"} <= set(words(chart))
+    assert {"Sample lengths", "p50", "p90", "200"} <= set(texts(chart))
     assert_inside(chart)
 
 
-def test_samples_of_one_length_can_be_drawn() -> None:
+def test_histogram_of_equal_lengths_is_drawn() -> None:
     assert_inside(compute_length_histogram({"a": 5, "b": 5}).to_svg())
 
 
-def test_every_bucket_has_its_row_and_an_empty_one_says_so() -> None:
+def test_every_bucket_has_a_row_and_empty_ones_are_labeled() -> None:
     analysis = analyze_bucket_efficiency({"a": 100, "b": 600, "c": 9000}, SPEC)
     chart = analysis.to_svg()
-    shown = words(chart)
+    shown = texts(chart)
     assert [text for text in shown if "–" in text] == ["1–128", "129–256", "257–512", "513–1,024"]
     assert shown.count("empty") == 2
     assert "78.1% of 128" in shown
@@ -85,14 +87,14 @@ def test_every_bucket_has_its_row_and_an_empty_one_says_so() -> None:
     assert_inside(chart)
 
 
-def test_buckets_and_packing_stand_side_by_side(lengths: LengthTable) -> None:
+def test_report_chart_compares_buckets_and_packing(lengths: LengthTable) -> None:
     report = create_efficiency_report(lengths, SPEC)
     chart = report.to_svg()
-    assert {"These buckets", "Best for waste", "Packing"} <= set(words(chart))
+    assert {"These buckets", "Best for waste", "Packing"} <= set(texts(chart))
     assert_inside(chart)
 
 
-def test_a_saved_chart_is_an_svg_file_and_the_same_every_time(lengths: LengthTable, tmp_path: Path) -> None:
+def test_saved_chart_is_valid_and_reproducible_svg(lengths: LengthTable, tmp_path: Path) -> None:
     for name in ("one.svg", "two.svg"):
         save_svg(compute_length_histogram(lengths).to_svg(), tmp_path / name)
     one = (tmp_path / "one.svg").read_text()

@@ -7,14 +7,14 @@ from phalanx.data import BucketSpec, LengthTable, OptimizationGoal, create_effic
 
 
 @pytest.fixture(scope="module")
-def million() -> LengthTable:
-    """The lengths on which the peers were measured."""
+def million_lengths() -> LengthTable:
+    """A million log-normally distributed lengths."""
     draws = np.random.default_rng(0).lognormal(np.log(300) - 0.5, 1.0, 1_000_000)
     return LengthTable.from_arrays(None, np.clip(np.round(draws), 1, 2048).astype(np.int32))
 
 
-def test_a_report_compares_the_same_samples_in_buckets_and_packed(million: LengthTable) -> None:
-    report = create_efficiency_report(million, BucketSpec.default())
+def test_report_compares_buckets_with_packing(million_lengths: LengthTable) -> None:
+    report = create_efficiency_report(million_lengths, BucketSpec.default())
     assert report.overall_efficiency == pytest.approx(0.6919, abs=1e-4)
     assert report.packing.efficiency > 0.9999
     assert report.packing.num_packs <= 143_087
@@ -30,7 +30,7 @@ def test_a_report_compares_the_same_samples_in_buckets_and_packed(million: Lengt
     assert max(map(len, printed.split("\n"))) <= 80
 
 
-def test_a_report_speaks_only_of_the_samples_that_the_buckets_take() -> None:
+def test_report_excludes_skipped_samples() -> None:
     lengths = {"a": 1, "b": 4, "c": 8, "d": 100}
     report = create_efficiency_report(lengths, BucketSpec(edges=(4,), max_sample_length=8, min_length=2))
     assert report.total_samples == report.packing.total_samples == 2
@@ -42,7 +42,7 @@ def test_a_report_speaks_only_of_the_samples_that_the_buckets_take() -> None:
     assert "stay with buckets, which are simpler" in text
 
 
-def test_a_report_advises_better_edges_and_names_idle_and_crowded_buckets() -> None:
+def test_report_recommends_edges_and_lists_empty_and_crowded_buckets() -> None:
     lengths = {f"s{i}": 30 + i % 3 for i in range(50)} | {"long": 1000}
     report = create_efficiency_report(lengths, BucketSpec(edges=(10, 20, 512), max_sample_length=1024))
     text = " ".join(report.recommendations)
@@ -51,7 +51,7 @@ def test_a_report_advises_better_edges_and_names_idle_and_crowded_buckets() -> N
     assert "Bucket 21-512 holds 98% of the samples" in text
 
 
-def test_a_report_without_any_kept_sample_is_an_error() -> None:
+def test_report_without_samples_in_buckets_raises_error() -> None:
     with pytest.raises(
         ValueError, match="all buckets are empty: lengths are 50 to 60, but buckets have lengths 1 to 8"
     ):

@@ -28,13 +28,13 @@ def count(path: Path, **options: object) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("part_bytes", [200, 5000])
-def test_the_result_does_not_depend_on_workers_and_parts(tmp_path: Path, part_bytes: int):
+def test_lengths_do_not_depend_on_workers_and_parts(tmp_path: Path, part_bytes: int):
     path = write_jsonl(tmp_path / "a.jsonl", 300)
     expected = {f"s{n}": 1 + n % 50 for n in range(300)}
     assert count(path, workers=1) == count(path, workers=2, part_bytes=part_bytes) == expected
 
 
-def test_lengths_are_those_of_the_tokens(tmp_path: Path):
+def test_lengths_equal_the_number_of_tokens(tmp_path: Path):
     path = write_jsonl(tmp_path / "a.jsonl", 100)
     config = TokenizeConfig(add_eos=True)
     samples = {s.sample_id: s.length for s in tokenize_rows(path, ByteTokenizer(), config, workers=2)}
@@ -50,7 +50,7 @@ def test_parts_cover_every_line_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_invalid_row_is_reported_with_its_line(tmp_path: Path, workers: int):
+def test_invalid_row_is_reported_with_its_line(tmp_path: Path, workers: int):
     path = write_jsonl(tmp_path / "a.jsonl", 120)
     lines = path.read_text().splitlines()
     lines[90] = '{"id": "s90"}'
@@ -60,7 +60,7 @@ def test_an_invalid_row_is_reported_with_its_line(tmp_path: Path, workers: int):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_repeated_id_is_reported_with_both_lines(tmp_path: Path, workers: int):
+def test_duplicate_id_is_reported_with_both_lines(tmp_path: Path, workers: int):
     path = write_jsonl(tmp_path / "a.jsonl", 120)
     lines = path.read_text().splitlines()
     lines[100] = '{"id": "s3", "text": "x"}'
@@ -75,7 +75,7 @@ def _die(item: int) -> int:
     return item
 
 
-def test_a_worker_that_dies_raises_an_error():
+def test_killed_worker_raises_error():
     with pytest.raises(WorkerError, match="a worker process died"):
         list(ordered_map(_die, range(8), workers=2))
 
@@ -97,7 +97,7 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_end_when_their_parent_is_killed(tmp_path: Path):
+def test_workers_exit_when_their_parent_is_killed(tmp_path: Path):
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
@@ -119,13 +119,13 @@ def _is_running(pid: int) -> bool:
     return state != "Z"
 
 
-def test_ray_gives_the_same_lengths(tmp_path: Path):
+def test_ray_returns_the_same_lengths(tmp_path: Path):
     pytest.importorskip("ray")
     path = write_jsonl(tmp_path / "a.jsonl", 60)
     assert count(path, use_ray=True, workers=2, part_bytes=500) == count(path, workers=1)
 
 
-def test_files_are_counted_in_order_and_give_the_same_cache(tmp_path: Path):
+def test_cache_of_several_files_does_not_depend_on_workers(tmp_path: Path):
     first, second = write_jsonl(tmp_path / "b.jsonl", 80), tmp_path / "a.txt"
     second.write_text("".join(f"line {n}\n" for n in range(70)))
     caches = []
@@ -144,7 +144,7 @@ def test_files_are_counted_in_order_and_give_the_same_cache(tmp_path: Path):
     assert list(LengthCache.load(tmp_path / "lengths1.jsonl").ids)[78:82] == ["s78", "s79", "80", "81"]
 
 
-def test_workers_end_with_the_generator():
+def test_workers_exit_when_the_generator_is_closed():
     results = ordered_map(_pid, range(40), workers=2)
     pids = {next(results) for _ in range(10)}
     results.close()
@@ -163,12 +163,12 @@ def _fail(item: int) -> int:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_in_a_worker_is_raised(workers: int):
+def test_error_in_a_worker_is_raised(workers: int):
     with pytest.raises(KeyError, match="item 0"):
         list(ordered_map(_fail, range(4), workers=workers))
 
 
-def test_an_empty_file_has_no_lengths(tmp_path: Path):
+def test_empty_file_has_no_lengths(tmp_path: Path):
     (tmp_path / "a.jsonl").touch()
     assert count(tmp_path / "a.jsonl", workers=1) == {}
 
@@ -181,7 +181,7 @@ def test_tokenization_does_not_depend_on_workers(tmp_path: Path, workers: int):
     assert list(tokenize_rows(path, ByteTokenizer(), config, workers=workers)) == expected
 
 
-def test_a_cluster_that_does_not_answer_is_reported_at_once():
+def test_unreachable_cluster_is_reported_quickly():
     pytest.importorskip("ray")
     begin = time.monotonic()
     with (
@@ -192,7 +192,7 @@ def test_a_cluster_that_does_not_answer_is_reported_at_once():
     assert time.monotonic() - begin < 15
 
 
-def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_ray_is_reported_with_the_install_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"pip install .*phalanx\[ray\]"):
         count(write_jsonl(tmp_path / "a.jsonl", 3), use_ray=True)

@@ -1,4 +1,4 @@
-"""The length cache: adding, reopening, crashes, and the binary forms."""
+"""The length cache: adding, reopening, interrupted writes, and binary files."""
 
 import time
 import warnings
@@ -34,7 +34,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / f"lengths.{request.param}"
 
 
-def test_what_is_added_is_read_back_in_its_order(path: Path) -> None:
+def test_entries_are_read_back_in_order(path: Path) -> None:
     write(path, {"b": 3, "a": 12})
     cache = load(path, "v1")
     assert cache.get_all() == {"b": 3, "a": 12}
@@ -46,45 +46,45 @@ def test_what_is_added_is_read_back_in_its_order(path: Path) -> None:
     assert cache.lengths.dtype == np.int32
 
 
-def test_a_line_is_a_length_entry_that_people_can_read(tmp_path: Path) -> None:
+def test_line_is_a_json_length_entry(tmp_path: Path) -> None:
     write(tmp_path / "l.jsonl", {"s1": 7})
     line = (tmp_path / "l.jsonl").read_text()
     assert line == '{"sample_id":"s1","tokenizer_hash":"v1","length":7}\n'
     assert LengthEntry.model_validate_json(line).length == 7
 
 
-def test_reopening_adds_to_what_is_there(path: Path) -> None:
+def test_reopening_appends_entries(path: Path) -> None:
     write(path, {"a": 1})
     write(path, {"b": 2})
     assert load(path).get_all() == {"a": 1, "b": 2}
 
 
-def test_a_run_that_is_started_again_finds_its_entries_and_adds_the_rest(path: Path) -> None:
+def test_restarted_run_adds_only_missing_entries(path: Path) -> None:
     write(path, {"a": 1, "b": 2})
     write(path, {"a": 1, "b": 2, "c": 3})
     assert load(path).get_all() == {"a": 1, "b": 2, "c": 3}
 
 
-def test_a_length_that_changed_since_the_file_was_written_is_an_error(path: Path) -> None:
+def test_changed_length_raises_error(path: Path) -> None:
     write(path, {"a": 1})
     with pytest.raises(ValueError, match=r"sample id 'a' has length 1 in the file, but now 5"):
         write(path, {"a": 5})
     assert load(path).get_all() == {"a": 1}
 
 
-def test_an_id_that_comes_twice_in_one_run_is_an_error(path: Path) -> None:
+def test_duplicate_id_in_one_run_raises_error(path: Path) -> None:
     def run(first: int) -> None:
         with LengthCache.create(path, "v1") as cache:
             cache.add("a", first)
             cache.add("a", first)
 
-    for _ in range(2):  # the second time the file holds it already, and once more is still too often
+    for _ in range(2):  # in the second run, the file already has the id
         with pytest.raises(ValueError, match="'a' was added twice"):
             run(4)
     assert load(path).get_all() == {"a": 4}
 
 
-def test_integer_ids_work_and_zero_is_one_of_them(path: Path) -> None:
+def test_integer_ids_including_zero_are_supported(path: Path) -> None:
     write(path, {0: 5, 1: 6})
     cache = load(path)
     assert cache.get_all() == {"0": 5, "1": 6}
@@ -95,7 +95,7 @@ def test_integer_ids_work_and_zero_is_one_of_them(path: Path) -> None:
     assert cache.validate([0, 2]) == ({"2"}, {"1"})
 
 
-def test_a_file_with_integer_ids_is_read(tmp_path: Path) -> None:
+def test_file_with_integer_ids_is_read(tmp_path: Path) -> None:
     file = tmp_path / "l.jsonl"
     file.write_text(
         "".join(f'{{"sample_id":{i},"tokenizer_hash":"v1","length":{i + 1}}}\n' for i in range(3))
@@ -103,12 +103,12 @@ def test_a_file_with_integer_ids_is_read(tmp_path: Path) -> None:
     assert load(file).get_all() == {"0": 1, "1": 2, "2": 3}
 
 
-def test_an_unknown_id_has_no_length(path: Path) -> None:
+def test_unknown_id_has_no_length(path: Path) -> None:
     write(path, {"a": 1})
     assert load(path).get("b") is None
 
 
-def test_another_tokenizer_is_refused_on_load_and_on_reopening(path: Path) -> None:
+def test_other_tokenizer_is_rejected_on_load_and_reopen(path: Path) -> None:
     write(path, {"a": 1}, "v1")
     with pytest.raises(ValueError, match=rf"{path.name}.*counted with tokenizer 'v1', not 'v2'"):
         load(path, "v2")
@@ -117,7 +117,7 @@ def test_another_tokenizer_is_refused_on_load_and_on_reopening(path: Path) -> No
     assert load(path).get_all() == {"a": 1}
 
 
-def test_a_line_of_another_tokenizer_is_named(tmp_path: Path) -> None:
+def test_line_of_another_tokenizer_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "l.jsonl"
     file.write_bytes(format_entries(["a", "b"], [1, 2], "v1") + format_entries(["c"], [3], "v2"))
     with pytest.raises(ValueError, match=r"l\.jsonl:3: counted with tokenizer 'v2', not 'v1'"):
@@ -125,9 +125,7 @@ def test_a_line_of_another_tokenizer_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 10, 40, 49])
-def test_a_cut_off_last_line_is_an_error_on_load_and_is_repaired_on_reopening(
-    tmp_path: Path, cut: int
-) -> None:
+def test_incomplete_last_line_is_rejected_on_load_and_repaired_on_reopen(tmp_path: Path, cut: int) -> None:
     file = tmp_path / "l.jsonl"
     write(file, {"a": 1, "b": 2})
     file.write_bytes(file.read_bytes()[: -cut - 1])
@@ -141,7 +139,7 @@ def test_a_cut_off_last_line_is_an_error_on_load_and_is_repaired_on_reopening(
     assert load(file).get_all() == {"a": 1, "c": 3}
 
 
-def test_a_last_line_that_lacks_only_its_line_end_counts(tmp_path: Path) -> None:
+def test_last_line_without_newline_is_read(tmp_path: Path) -> None:
     file = tmp_path / "l.jsonl"
     write(file, {"a": 1, "b": 2})
     file.write_bytes(file.read_bytes()[:-1])
@@ -150,7 +148,7 @@ def test_a_last_line_that_lacks_only_its_line_end_counts(tmp_path: Path) -> None
     assert load(file).get_all() == {"a": 1, "b": 2, "c": 3}
 
 
-def test_a_tail_of_zero_bytes_after_a_power_cut_is_a_cut_off_line(tmp_path: Path) -> None:
+def test_trailing_zero_bytes_are_an_incomplete_line(tmp_path: Path) -> None:
     file = tmp_path / "l.jsonl"
     write(file, {"a": 1})
     file.write_bytes(file.read_bytes() + bytes(100))
@@ -181,7 +179,7 @@ def test_a_tail_of_zero_bytes_after_a_power_cut_is_a_cut_off_line(tmp_path: Path
         ('{"sample_id":"b{"sample_id":"c","tokenizer_hash":"v1","length":3}', "not a JSON object"),
     ],
 )
-def test_a_bad_line_in_the_middle_is_named_by_file_and_line(tmp_path: Path, line: str, message: str) -> None:
+def test_invalid_line_is_reported_with_file_and_line(tmp_path: Path, line: str, message: str) -> None:
     file = tmp_path / "l.jsonl"
     good = format_entries(["a"], [1], "v1")
     file.write_bytes(good + line.encode(errors="surrogateescape") + b"\n" + format_entries(["z"], [1], "v1"))
@@ -191,14 +189,14 @@ def test_a_bad_line_in_the_middle_is_named_by_file_and_line(tmp_path: Path, line
         write(file, {"q": 1})
 
 
-def test_a_repeated_id_in_the_file_is_named_with_both_lines(tmp_path: Path) -> None:
+def test_duplicate_id_in_the_file_is_reported_with_both_lines(tmp_path: Path) -> None:
     file = tmp_path / "l.jsonl"
     file.write_bytes(format_entries(["a", "b", "c", "a"], [1, 2, 3, 1], "v1"))
     with pytest.raises(ValueError, match=r"l\.jsonl:4: sample id 'a' is already on line 1"):
         load(file)
 
 
-def test_two_wrong_lines_that_make_up_for_each_other_are_still_found(tmp_path: Path) -> None:
+def test_invalid_lines_that_compensate_each_other_are_detected(tmp_path: Path) -> None:
     file = tmp_path / "l.jsonl"
     middle = '","tokenizer_hash":"v1","length":'
     lines = [f'{{"sample_id":"1{middle}5{middle}6}}', '{"sample_id":"77}', f'{{"sample_id":"2{middle}5}}']
@@ -208,13 +206,13 @@ def test_two_wrong_lines_that_make_up_for_each_other_are_still_found(tmp_path: P
 
 
 @pytest.mark.parametrize("length", [0, -4])
-def test_a_length_that_is_not_positive_is_refused_and_not_written(path: Path, length: int) -> None:
+def test_nonpositive_length_is_rejected_and_not_written(path: Path, length: int) -> None:
     with pytest.raises(ValueError, match=f"sample 'x': length must be a positive integer, got {length}"):
         write(path, {"a": 1, "x": length})
     assert load(path).get_all() == {"a": 1}
 
 
-def test_what_was_added_before_an_error_is_kept(path: Path) -> None:
+def test_entries_added_before_an_error_are_kept(path: Path) -> None:
     def run() -> None:
         with LengthCache.create(path, "v1") as cache:
             cache.add("a", 1)
@@ -225,7 +223,7 @@ def test_what_was_added_before_an_error_is_kept(path: Path) -> None:
     assert load(path).get_all() == {"a": 1}
 
 
-def test_adding_many_at_once_is_the_same_as_one_by_one(path: Path) -> None:
+def test_add_many_equals_repeated_add(path: Path) -> None:
     def run() -> None:
         with LengthCache.create(path, "v1") as cache:
             cache.add("a", 1)
@@ -247,7 +245,9 @@ def test_adding_many_at_once_is_the_same_as_one_by_one(path: Path) -> None:
         (["b", ""], [1, 2], "sample 1: sample id must be"),
     ],
 )
-def test_of_many_none_is_added_if_one_is_wrong(path: Path, ids: list, lengths: list, message: str) -> None:
+def test_add_many_adds_nothing_if_an_entry_is_invalid(
+    path: Path, ids: list, lengths: list, message: str
+) -> None:
     def run() -> None:
         with LengthCache.create(path, "v1") as cache:
             cache.add("a", 1)
@@ -258,13 +258,13 @@ def test_of_many_none_is_added_if_one_is_wrong(path: Path, ids: list, lengths: l
     assert load(path).get_all() == {"a": 1}
 
 
-def test_adding_outside_the_context_says_how_to_do_it(path: Path) -> None:
+def test_adding_outside_the_context_raises_error(path: Path) -> None:
     cache = LengthCache.create(path, "v1")
     with pytest.raises(ValueError, match=r"with LengthCache\.create"):
         cache.add("a", 1)
 
 
-def test_load_or_create_reads_what_there_is_and_can_be_added_to(path: Path) -> None:
+def test_load_or_create_keeps_existing_entries(path: Path) -> None:
     def run(sample_id: str, length: int) -> int:
         cache = LengthCache.load_or_create(path, "v1")
         before = len(cache)
@@ -277,13 +277,13 @@ def test_load_or_create_reads_what_there_is_and_can_be_added_to(path: Path) -> N
     assert load(path).get_all() == {"a": 1, "b": 2}
 
 
-def test_an_empty_cache_is_a_cache(path: Path) -> None:
+def test_empty_cache_can_be_loaded(path: Path) -> None:
     write(path, {})
     assert load(path).get_all() == {}
     assert load(path).is_complete([])
 
 
-def test_a_cache_that_is_not_there_is_said_so(path: Path) -> None:
+def test_missing_cache_or_folder_is_reported(path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no length cache"):
         load(path)
     with pytest.raises(FileNotFoundError, match=r"cannot write .* does not exist"):
@@ -292,7 +292,7 @@ def test_a_cache_that_is_not_there_is_said_so(path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["npz"])
 @pytest.mark.parametrize("keep", [0, 20, 200])
-def test_a_truncated_binary_cache_is_an_error_that_names_it(tmp_path: Path, suffix: str, keep: int) -> None:
+def test_truncated_binary_cache_is_reported(tmp_path: Path, suffix: str, keep: int) -> None:
     if suffix == "arrow":
         pytest.importorskip("pyarrow")
     file = tmp_path / f"l.{suffix}"
@@ -302,18 +302,18 @@ def test_a_truncated_binary_cache_is_an_error_that_names_it(tmp_path: Path, suff
         load(file)
 
 
-def test_a_damaged_byte_in_a_binary_cache_is_found(tmp_path: Path) -> None:
+def test_changed_byte_in_a_binary_cache_is_detected(tmp_path: Path) -> None:
     file = tmp_path / "l.npz"
     write(file, {f"sample-{i}": i + 1 for i in range(100)})
     data = bytearray(file.read_bytes())
-    place = data.find(np.arange(1, 101, dtype=np.int32).tobytes())
-    data[place + 8] ^= 1
+    position = data.find(np.arange(1, 101, dtype=np.int32).tobytes())
+    data[position + 8] ^= 1
     file.write_bytes(bytes(data))
     with pytest.raises(ValueError, match=r"l\.npz is corrupt"):
         load(file)
 
 
-def test_ids_of_a_binary_cache_that_was_replaced_meanwhile_are_not_mixed_in(tmp_path: Path) -> None:
+def test_replaced_binary_cache_is_detected(tmp_path: Path) -> None:
     file = tmp_path / "l.npz"
     write(file, {"a": 1})
     cache = load(file)
@@ -323,7 +323,7 @@ def test_ids_of_a_binary_cache_that_was_replaced_meanwhile_are_not_mixed_in(tmp_
         cache.get_all()
 
 
-def test_many_blocks_are_read_as_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_with_many_blocks_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("phalanx.data.length_cache._BLOCK_BYTES", 100)
     file = tmp_path / "l.jsonl"
     entries = {f"sample-{i}": i + 1 for i in range(57)}
@@ -336,7 +336,7 @@ def test_many_blocks_are_read_as_one_file(tmp_path: Path, monkeypatch: pytest.Mo
         load(file)
 
 
-def test_a_hundred_thousand_entries_take_a_fraction_of_a_second(tmp_path: Path) -> None:
+def test_writing_and_loading_many_entries_is_fast(tmp_path: Path) -> None:
     ids = [f"sample_{i:07d}" for i in range(100_000)]
     lengths = np.arange(1, 100_001)
 
@@ -348,11 +348,11 @@ def test_a_hundred_thousand_entries_take_a_fraction_of_a_second(tmp_path: Path) 
         assert len(loaded) == 100_000
         return time.process_time() - start
 
-    # About 0.25 s; entry by entry, as JSON, it would be above 1 s.
+    # Takes about 0.25 s; parsing each entry as JSON would take more than 1 s.
     assert run() < 1.0
 
 
-def test_a_whole_file_is_reopened_without_a_warning(tmp_path: Path) -> None:
+def test_valid_file_is_reopened_without_warning(tmp_path: Path) -> None:
     write(tmp_path / "l.jsonl", {"a": 1})
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -16,13 +16,13 @@ def table(lengths: list[int]) -> LengthTable:
 
 
 @pytest.fixture(scope="module")
-def million() -> LengthTable:
-    """The lengths on which the peers were measured."""
+def million_lengths() -> LengthTable:
+    """A million log-normally distributed lengths."""
     draws = np.random.default_rng(0).lognormal(np.log(300) - 0.5, 1.0, 1_000_000)
     return LengthTable.from_arrays(None, np.clip(np.round(draws), 1, 2048).astype(np.int32))
 
 
-def test_a_histogram_counts_each_sample_in_its_bin() -> None:
+def test_histogram_counts_samples_per_bin() -> None:
     histogram = compute_length_histogram(SMALL, num_bins=3)
     assert [(b.min_length, b.max_length, b.count) for b in histogram.bins] == [
         (1, 4, 3),
@@ -44,7 +44,7 @@ def test_percentiles_are_lengths_that_occur() -> None:
 
 
 @given(LENGTHS, st.integers(1, 70))
-def test_as_many_bins_are_made_as_were_asked_for(lengths: list[int], bins: int) -> None:
+def test_histogram_has_the_requested_number_of_bins(lengths: list[int], bins: int) -> None:
     histogram = compute_length_histogram(table(lengths), num_bins=bins)
     assert len(histogram.bins) == bins
     assert sum(b.count for b in histogram.bins) == len(lengths)
@@ -52,7 +52,7 @@ def test_as_many_bins_are_made_as_were_asked_for(lengths: list[int], bins: int) 
         assert b.count == sum(b.min_length <= n < b.max_length for n in lengths)
 
 
-def test_bins_of_a_given_width_reach_the_longest_sample() -> None:
+def test_bins_of_fixed_width_include_the_longest_sample() -> None:
     histogram = compute_length_histogram(SMALL, bin_width=4)
     assert [(b.min_length, b.max_length, b.count) for b in histogram.bins] == [
         (1, 5, 3),
@@ -61,8 +61,8 @@ def test_bins_of_a_given_width_reach_the_longest_sample() -> None:
     ]
 
 
-def test_the_printed_histogram_is_ascii_within_80_columns(million: LengthTable) -> None:
-    printed = compute_length_histogram(million, num_bins=20).to_ascii(width=50)
+def test_printed_histogram_is_ascii_within_80_columns(million_lengths: LengthTable) -> None:
+    printed = compute_length_histogram(million_lengths, num_bins=20).to_ascii(width=50)
     lines = printed.split("\n")
     assert printed.isascii()
     assert max(map(len, lines)) <= 80
@@ -70,7 +70,7 @@ def test_the_printed_histogram_is_ascii_within_80_columns(million: LengthTable) 
     assert "p50 182" in printed
 
 
-def test_bars_give_way_to_wide_labels() -> None:
+def test_bars_are_shortened_for_wide_labels() -> None:
     lines = bar_lines(
         [TextBar("1,000,000,000-2,000,000,000", 5, "1,000,000 100.0%"), TextBar("x", 0.001, "")], width=20
     )
@@ -79,11 +79,11 @@ def test_bars_give_way_to_wide_labels() -> None:
     assert "|." in lines[1]
 
 
-def test_no_samples_at_all_are_an_error() -> None:
+def test_empty_lengths_raise_error() -> None:
     with pytest.raises(ValueError, match="there are no samples"):
         compute_length_histogram({})
 
 
-def test_a_bad_length_is_named() -> None:
+def test_invalid_length_is_reported() -> None:
     with pytest.raises(ValueError, match=r"sample 1 \('b'\): length must be a positive integer, got -3"):
         compute_length_histogram({"a": 1, "b": -3})

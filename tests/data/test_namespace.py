@@ -1,4 +1,4 @@
-"""The public names of `phalanx.data`, and what using them costs."""
+"""Planning and packing with `phalanx.data` do not import JAX, PyTorch or PyArrow."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ print(sorted({"jax", "jaxlib", "torch", "pyarrow"} & set(sys.modules)))
 """
 
 
-def test_planning_packing_saving_and_loading_import_no_jax(tmp_path):
-    run = [sys.executable, "-c", WITHOUT_JAX, str(tmp_path)]
-    done = subprocess.run(run, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["Lengths", "[]"], done.stderr
+def test_planning_and_packing_do_not_import_jax(tmp_path):
+    command = [sys.executable, "-c", WITHOUT_JAX, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.stdout.splitlines() == ["Lengths", "[]"], result.stderr

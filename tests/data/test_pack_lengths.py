@@ -1,4 +1,4 @@
-"""Bins from lengths: each mode against an obvious version of its rule, compiled and in Python."""
+"""Bin packing of lengths: every mode is compared with straightforward implementations of its rule."""
 
 import numpy as np
 import pytest
@@ -12,35 +12,35 @@ from tests.reference import bin_packing
 MODES = list(PackingMode)
 
 
-def both(lengths: np.ndarray, capacity: int, mode: PackingMode) -> np.ndarray:
+def pack_and_compare(lengths: np.ndarray, capacity: int, mode: PackingMode) -> np.ndarray:
     """Return the bins, which must equal those of the reference implementation."""
     bins = pack_lengths(lengths, capacity, mode)
     assert bins.tolist() == bin_packing.pack(np.asarray(lengths, np.int32), capacity, mode).tolist()
     return bins
 
 
-def obvious(lengths: list[int], capacity: int, mode: PackingMode) -> list[int]:
-    """The rules as a person would follow them, looking at every bin for every sample."""
+def naive_pack(lengths: list[int], capacity: int, mode: PackingMode) -> list[int]:
+    """Pack by searching all bins for every sample."""
     order = list(range(len(lengths)))
     if mode is PackingMode.BEST_FIT_DECREASING:
         order.sort(key=lambda sample: -lengths[sample])
-    rooms: list[int] = []
+    free_space: list[int] = []
     bins = [-1] * len(lengths)
     for sample in order:
-        fitting = [bin_ for bin_, room in enumerate(rooms) if room >= lengths[sample]]
+        fitting = [bin_ for bin_, space in enumerate(free_space) if space >= lengths[sample]]
         if mode is PackingMode.GREEDY:
-            fitting = [bin_ for bin_ in fitting if bin_ == len(rooms) - 1]
+            fitting = [bin_ for bin_ in fitting if bin_ == len(free_space) - 1]
         elif mode is not PackingMode.FIRST_FIT:
-            fitting.sort(key=lambda bin_: rooms[bin_])
+            fitting.sort(key=lambda bin_: free_space[bin_])
         if not fitting:
-            fitting = [len(rooms)]
-            rooms.append(capacity)
+            fitting = [len(free_space)]
+            free_space.append(capacity)
         bins[sample] = fitting[0]
-        rooms[fitting[0]] -= lengths[sample]
+        free_space[fitting[0]] -= lengths[sample]
     return bins
 
 
-def hard(samples: int) -> np.ndarray:
+def hard_lengths(samples: int) -> np.ndarray:
     return np.random.default_rng(0).integers(300, 1301, samples)
 
 
@@ -52,7 +52,7 @@ def lognormal(samples: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("mode", "lengths", "bins"),
     [
-        # At capacity 10.
+        # The capacity is 10.
         ("next_fit", [4, 7, 3, 6], [0, 1, 1, 2]),
         ("first_fit", [4, 7, 3, 6], [0, 1, 0, 2]),
         ("best_fit", [4, 7, 3, 6], [0, 1, 1, 0]),
@@ -68,13 +68,13 @@ def test_each_mode_follows_its_rule(mode: str, lengths: list[int], bins: list[in
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_samples_need_no_bins(mode: PackingMode) -> None:
+def test_empty_lengths_have_no_bins(mode: PackingMode) -> None:
     assert pack_lengths([], 8, mode).tolist() == []
     assert pack_lengths(np.zeros(0, np.int64), 8, mode).dtype == np.int32
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_full_sample_has_its_bin_to_itself(mode: PackingMode) -> None:
+def test_full_sample_has_its_own_bin(mode: PackingMode) -> None:
     assert sorted(pack_lengths([8, 8, 8], 8, mode).tolist()) == [0, 1, 2]
 
 
@@ -84,9 +84,11 @@ def test_a_full_sample_has_its_bin_to_itself(mode: PackingMode) -> None:
     seeds=st.lists(st.integers(0, 10_000), max_size=60),
     mode=st.sampled_from([mode for mode in MODES if mode is not PackingMode.SUBSET_SUM]),
 )
-def test_the_bins_are_those_of_the_obvious_rule(capacity: int, seeds: list[int], mode: PackingMode) -> None:
+def test_bins_equal_the_naive_implementation(capacity: int, seeds: list[int], mode: PackingMode) -> None:
     lengths = [1 + seed % capacity for seed in seeds]
-    assert both(np.asarray(lengths, int), capacity, mode).tolist() == obvious(lengths, capacity, mode)
+    assert pack_and_compare(np.asarray(lengths, int), capacity, mode).tolist() == naive_pack(
+        lengths, capacity, mode
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -97,12 +99,12 @@ def test_the_bins_are_those_of_the_obvious_rule(capacity: int, seeds: list[int],
     share=st.tuples(st.floats(0, 0.5), st.floats(0.5, 1)),
     mode=st.sampled_from(MODES),
 )
-def test_no_bin_overflows_none_is_empty_and_both_engines_agree(
+def test_bins_are_valid_and_equal_the_reference(
     capacity: int, samples: int, seed: int, share: tuple[float, float], mode: PackingMode
 ) -> None:
     shortest, longest = (max(1, round(part * capacity)) for part in share)
     lengths = np.random.default_rng(seed).integers(shortest, longest + 1, samples)
-    bins = both(lengths, capacity, mode)
+    bins = pack_and_compare(lengths, capacity, mode)
     loads = np.bincount(bins, weights=lengths)
     assert loads.max() <= capacity and loads.min() > 0
     if mode is PackingMode.SUBSET_SUM:
@@ -111,12 +113,14 @@ def test_no_bin_overflows_none_is_empty_and_both_engines_agree(
 
 
 @pytest.mark.parametrize("mode", [PackingMode.BEST_FIT_DECREASING, PackingMode.SUBSET_SUM])
-@pytest.mark.parametrize("lengths", [hard(400) // 8, hard(100_000) // 8, lognormal(100_000) // 8 + 1])
-def test_both_engines_agree_on_many_samples_of_few_lengths(mode: PackingMode, lengths: np.ndarray) -> None:
-    assert both(lengths, 257, mode).max() < len(lengths)
+@pytest.mark.parametrize(
+    "lengths", [hard_lengths(400) // 8, hard_lengths(100_000) // 8, lognormal(100_000) // 8 + 1]
+)
+def test_large_inputs_equal_the_reference(mode: PackingMode, lengths: np.ndarray) -> None:
+    assert pack_and_compare(lengths, 257, mode).max() < len(lengths)
 
 
-def test_the_largest_bin_works() -> None:
+def test_maximum_capacity_is_supported() -> None:
     assert pack_lengths([1, MAX_CAPACITY, 5], MAX_CAPACITY).tolist() == [1, 0, 1]
 
 
@@ -124,16 +128,16 @@ def test_equal_lengths_keep_their_order() -> None:
     assert pack_lengths([5] * 6, 10).tolist() == [0, 0, 1, 1, 2, 2]
 
 
-def test_the_log_normal_million_is_within_a_hundredth_of_a_percent_of_the_lower_bound() -> None:
+def test_lognormal_lengths_are_packed_near_the_lower_bound() -> None:
     lengths = lognormal(1_000_000)
-    least = -(-int(lengths.sum()) // 2048)
-    assert least == 143_073
-    assert pack_lengths(lengths, 2048).max() + 1 <= least * 1.0001
-    assert pack_lengths(lengths, 2048, PackingMode.SUBSET_SUM).max() + 1 == least
+    lower_bound = -(-int(lengths.sum()) // 2048)
+    assert lower_bound == 143_073
+    assert pack_lengths(lengths, 2048).max() + 1 <= lower_bound * 1.0001
+    assert pack_lengths(lengths, 2048, PackingMode.SUBSET_SUM).max() + 1 == lower_bound
 
 
-def test_the_hard_million_is_99_and_a_half_percent_full_in_hybrid_mode() -> None:
-    lengths = hard(1_000_000)
+def test_hard_lengths_are_packed_nearly_full_with_subset_sum() -> None:
+    lengths = hard_lengths(1_000_000)
     decreasing = pack_lengths(lengths, 2048).max() + 1
     filled = pack_lengths(lengths, 2048, PackingMode.SUBSET_SUM).max() + 1
     assert decreasing == 395_019
@@ -141,7 +145,7 @@ def test_the_hard_million_is_99_and_a_half_percent_full_in_hybrid_mode() -> None
 
 
 @pytest.mark.parametrize(
-    ("lengths", "capacity", "words"),
+    ("lengths", "capacity", "message"),
     [
         ([3, -3, 2], 4, "sample 1: length must be a positive integer, got -3"),
         ([3, 0], 4, "sample 1: length must be a positive integer, got 0"),
@@ -153,8 +157,8 @@ def test_the_hard_million_is_99_and_a_half_percent_full_in_hybrid_mode() -> None
         ([1], MAX_CAPACITY + 1, "capacity must be between 1 and 16777216, got 16777217"),
     ],
 )
-def test_bad_lengths_are_named(lengths: list[int], capacity: int, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_invalid_lengths_and_capacities_are_rejected(lengths: list[int], capacity: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         pack_lengths(lengths, capacity)
 
 
@@ -163,7 +167,7 @@ def test_unknown_mode_is_rejected() -> None:
         pack_lengths([1], 4, "worst_fit")
 
 
-def test_the_compiled_code_refuses_what_would_leave_its_arrays() -> None:
+def test_compiled_code_rejects_invalid_arrays() -> None:
     compiled = native_module()
     if compiled is None:
         pytest.skip("the compiled extension is not installed")

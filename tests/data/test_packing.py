@@ -1,4 +1,4 @@
-"""Packs as objects and as arrays: what stands where, and what happens to samples that do not fit."""
+"""Packing samples into objects and arrays, and the policies for overlong samples."""
 
 import itertools
 
@@ -28,7 +28,7 @@ PAD, SEPARATOR = 0, 99
 
 
 def sequences(*rows: list[int]) -> list[SequenceToPack]:
-    """Samples s0, s1, ... in which all but the first token counts in the loss."""
+    """Return samples s0, s1, ... with all tokens but the first in the loss."""
     return [
         SequenceToPack(sample_id=f"s{i}", input_ids=row, loss_mask=[0] + [1] * (len(row) - 1))
         for i, row in enumerate(rows)
@@ -57,7 +57,7 @@ def test_three_samples_fill_two_packs() -> None:
     assert (last.num_segments, last.total_tokens, last.padding_tokens, last.efficiency) == (2, 4, 0, 1.0)
 
 
-def test_padding_has_a_segment_of_its_own_that_is_no_samples() -> None:
+def test_padding_has_segment_id_0_and_no_loss() -> None:
     (pack,) = pack_sequences(sequences([1, 2], [3]), PackingConfig(max_length=6), pad_token_id=7)
     assert pack.input_ids.tolist() == [1, 2, 3, 7, 7, 7]
     assert pack.segment_ids.tolist() == [1, 1, 2, 0, 0, 0]
@@ -67,37 +67,37 @@ def test_padding_has_a_segment_of_its_own_that_is_no_samples() -> None:
     assert (pack.length, pack.padding_tokens, pack.efficiency) == (6, 3, 0.5)
 
 
-def test_a_separator_belongs_to_the_segment_that_it_ends_and_is_no_real_token() -> None:
+def test_separator_belongs_to_the_preceding_segment() -> None:
     config = PackingConfig(max_length=8, add_separator=True, separator_token_id=SEPARATOR)
     (pack,) = pack_sequences(sequences([1, 2], [3], [4, 5]), config)
     assert pack.input_ids.tolist() == [1, 2, SEPARATOR, 3, SEPARATOR, 4, 5, PAD]
     assert pack.segment_ids.tolist() == [1, 1, 1, 2, 2, 3, 3, 0]
     assert pack.position_ids.tolist() == [0, 1, 2, 0, 1, 0, 1, 0]
-    # Each sample's first token carries no loss here, so of the two separators only the first does.
+    # The second sample has no token in the loss, so only the first separator is in the loss.
     assert pack.loss_mask.tolist() == [0, 1, 1, 0, 0, 0, 1, 0]
-    (silent,) = pack_sequences(
+    (without_loss,) = pack_sequences(
         sequences([1, 2], [3], [4, 5]),
         PackingConfig(max_length=8, separator_token_id=SEPARATOR, separator_loss=False),
     )
-    assert silent.loss_mask.tolist() == [0, 1, 0, 0, 0, 0, 1, 0]
+    assert without_loss.loss_mask.tolist() == [0, 1, 0, 0, 0, 0, 1, 0]
     assert pack.cu_seqlens.tolist() == [0, 3, 5, 7]
     assert (pack.total_tokens, pack.separator_tokens, pack.padding_tokens) == (5, 2, 1)
     assert pack.sample_lengths == (2, 1, 2)
 
 
-def test_a_separator_takes_room_between_two_samples_but_not_beside_one() -> None:
+def test_separators_are_added_only_between_samples() -> None:
     config = PackingConfig(max_length=4, separator_token_id=SEPARATOR)
     assert ids(pack_sequences(sequences([1, 2], [3]), config)) == [[1, 2, SEPARATOR, 3]]
     assert ids(pack_sequences(sequences([1, 2], [3, 4]), config)) == [[1, 2, PAD, PAD], [3, 4, PAD, PAD]]
     assert ids(pack_sequences(sequences([1, 2, 3, 4]), config)) == [[1, 2, 3, 4]]
 
 
-def test_add_separator_without_its_token_is_an_error() -> None:
+def test_add_separator_requires_separator_token_id() -> None:
     with pytest.raises(ValidationError, match="add_separator needs separator_token_id"):
         PackingConfig(add_separator=True)
 
 
-def test_a_loss_mask_of_another_length_is_an_error() -> None:
+def test_loss_mask_of_wrong_length_raises_error() -> None:
     with pytest.raises(ValidationError, match="sample 'a': 3 input_ids but 2 entries in loss_mask"):
         SequenceToPack(sample_id="a", input_ids=[1, 2, 3], loss_mask=[1, 1])
     with pytest.raises(ValueError, match="loss_mask must have 3 entries, one per token, got 2"):
@@ -105,7 +105,7 @@ def test_a_loss_mask_of_another_length_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("input_ids", "loss_mask", "words"),
+    ("input_ids", "loss_mask", "message"),
     [
         ([], [], "sample 'a': a sample needs at least one token"),
         ([1], [2], r"loss_mask\[0\] must be 0 or 1"),
@@ -114,17 +114,17 @@ def test_a_loss_mask_of_another_length_is_an_error() -> None:
         ([2**31], [1], "input_ids must be between 0 and 2147483647"),
     ],
 )
-def test_a_bad_sequence_is_refused(input_ids: list[int], loss_mask: list[int], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
+def test_invalid_sequence_is_rejected(input_ids: list[int], loss_mask: list[int], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         SequenceToPack(sample_id="a", input_ids=input_ids, loss_mask=loss_mask)
 
 
-def test_two_samples_of_one_name_are_an_error() -> None:
+def test_duplicate_sample_id_raises_error() -> None:
     with pytest.raises(ValueError, match=r"sequences\[2\]: sample id 's0' is already used by sequences\[0\]"):
         pack_sequences([*sequences([1], [2]), *sequences([3])])
 
 
-def test_packs_are_as_long_as_what_they_hold_without_padding() -> None:
+def test_packs_are_not_padded_without_pad_to_max() -> None:
     config = PackingConfig(max_length=4, pad_to_max=False)
     packs = pack_sequences(sequences([1, 2, 3], [4, 5, 6]), config)
     assert ids(packs) == [[1, 2, 3], [4, 5, 6]]
@@ -136,24 +136,24 @@ def test_packs_are_as_long_as_what_they_hold_without_padding() -> None:
 class TestOverlong:
     rows = ([1, 2], [3, 4, 5, 6, 7], [8])
 
-    def test_an_overlong_sample_is_an_error_unless_told_otherwise(self) -> None:
+    def test_overlong_sample_raises_error_by_default(self) -> None:
         with pytest.raises(ValueError, match=r"sample 1 \('s1'\) has 5 tokens, more than max_length 2"):
             pack_sequences(sequences(*self.rows), PackingConfig(max_length=2))
 
-    def test_skipping_reports_the_sample_with_its_reason(self) -> None:
+    def test_skipped_sample_is_reported_with_its_reason(self) -> None:
         packs = pack_sequences(sequences(*self.rows), PackingConfig(max_length=2, overlong="skip"))
         assert ids(packs) == [[1, 2], [8, PAD]]
         (skipped,) = packs.skipped
         assert (skipped.sample_id, skipped.length) == ("s1", 5)
         assert skipped.reason == "longer than max_length 2"
 
-    def test_truncating_keeps_the_first_tokens(self) -> None:
+    def test_truncation_keeps_the_first_tokens(self) -> None:
         packs = pack_sequences(sequences(*self.rows), PackingConfig(max_length=2, overlong="truncate"))
         assert ids(packs) == [[1, 2], [3, 4], [8, PAD]]
         assert packs[1].loss_mask.tolist() == [0, 1]
         assert packs.skipped == ()
 
-    def test_splitting_makes_every_piece_a_segment_that_says_where_it_began(self) -> None:
+    def test_split_parts_are_segments_with_offsets(self) -> None:
         packs = pack_sequences(sequences(*self.rows), PackingConfig(max_length=2, overlong="split"))
         assert ids(packs) == [[1, 2], [3, 4], [5, 6], [7, 8]]
         assert [pack.sample_ids for pack in packs] == [("s0",), ("s1",), ("s1",), ("s1", "s2")]
@@ -161,13 +161,13 @@ class TestOverlong:
         assert packs[2].loss_mask.tolist() == [1, 1]
         assert packs[3].segment_ids.tolist() == [1, 2]
 
-    def test_a_sample_that_just_fits_is_never_touched(self) -> None:
+    def test_sample_of_maximum_length_is_unchanged(self) -> None:
         for policy in OverlongPolicy:
             packs = pack_sequences(sequences([1, 2]), PackingConfig(max_length=2, overlong=policy))
             assert ids(packs) == [[1, 2]]
 
 
-def test_metrics_are_numbers() -> None:
+def test_metrics_count_packs_and_tokens() -> None:
     config = PackingConfig(max_length=5, separator_token_id=SEPARATOR)
     rows = [[1, 2, 3], [4], [5, 6, 7]]
     expected = {
@@ -190,34 +190,34 @@ def test_metrics_are_numbers() -> None:
     assert {**summary, "num_batches": 0, "mean_batch_size": 0.0} == metrics.summary()
 
 
-def test_nothing_to_pack_gives_nothing() -> None:
+def test_empty_input_has_no_packs() -> None:
     assert pack_sequences([]) == []
     assert compute_packing_metrics([]).num_packs == 0
     batch = pack_tokens(np.zeros(0, np.int32), [0], PackingConfig(max_length=4))
     assert batch.input_ids.shape == (0, 4)
 
 
-def test_a_pack_survives_json() -> None:
+def test_pack_is_restored_from_json() -> None:
     (pack,) = pack_sequences(sequences([1, 2], [3]), PackingConfig(max_length=4))
-    again = PackedSequence.model_validate_json(pack.model_dump_json())
-    assert again == pack
+    restored = PackedSequence.model_validate_json(pack.model_dump_json())
+    assert restored == pack
     assert pack != pack_sequences(sequences([1, 2], [4]), PackingConfig(max_length=4))[0]
 
 
-def test_boundaries_of_a_row_end_before_its_padding() -> None:
+def test_cu_seqlens_exclude_padding() -> None:
     batch = pack_tokens(*flat([[1, 2, 3], [4, 5], [6]]), PackingConfig(max_length=4))
     assert batch.segment_ids.tolist() == [[1, 1, 1, 2], [1, 1, 0, 0]]
     assert batch.cu_seqlens(0).tolist() == [0, 3, 4]
     assert batch.cu_seqlens(1).tolist() == [0, 2]
 
 
-def test_a_layout_can_be_filled_part_by_part() -> None:
+def test_layout_can_be_filled_in_parts() -> None:
     rows = [[1, 2, 3], [4, 5], [6], [7, 8, 9, 10]]
     config = PackingConfig(max_length=4)
     layout = assign_packs([len(row) for row in rows], config)
-    whole = pack_tokens(*flat(rows), config)
+    complete = pack_tokens(*flat(rows), config)
     parts = [pack_tokens(*flat(rows), config, layout=layout.slice_rows(i, i + 1)) for i in range(len(layout))]
-    assert np.concatenate([part.input_ids for part in parts]).tolist() == whole.input_ids.tolist()
+    assert np.concatenate([part.input_ids for part in parts]).tolist() == complete.input_ids.tolist()
     assert [part.input_ids.tolist() for part in iter_packed_batches(*flat(rows), config, 2)] == [
         [[7, 8, 9, 10], [1, 2, 3, 6]],
         [[4, 5, 0, 0]],
@@ -226,7 +226,7 @@ def test_a_layout_can_be_filled_part_by_part() -> None:
         iter_packed_batches(*flat(rows), config, 0)
 
 
-def test_a_layout_of_other_samples_is_refused() -> None:
+def test_layout_of_other_samples_is_rejected() -> None:
     config = PackingConfig(max_length=4)
     tokens, offsets = flat([[1, 2], [3]])
     with pytest.raises(ValueError, match="computed for samples of other lengths"):
@@ -236,7 +236,7 @@ def test_a_layout_of_other_samples_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offsets", "words"),
+    ("offsets", "message"),
     [
         ([0, 2, 1, 3], r"offsets\[2\] = 1 is less than"),
         ([0, 4], "offsets must be between 0 and 3"),
@@ -245,27 +245,27 @@ def test_a_layout_of_other_samples_is_refused() -> None:
         ([0, 0, 3], "sample 0: length must be a positive integer, got 0"),
     ],
 )
-def test_offsets_that_leave_the_tokens_are_refused(offsets: list[int], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_invalid_offsets_are_rejected(offsets: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         pack_tokens(np.arange(3), offsets, PackingConfig())
 
 
-def test_tokens_beyond_32_bits_are_refused() -> None:
+def test_tokens_above_32_bits_are_rejected() -> None:
     with pytest.raises(ValueError, match="tokens must be between 0 and 2147483647, got 2147483648"):
         pack_tokens(np.asarray([1, 2**31]), [0, 2], PackingConfig())
     small = pack_tokens(np.asarray([1, 65535], np.uint16), [0, 2], PackingConfig(max_length=2))
     assert small.input_ids.tolist() == [[1, 65535]]
 
 
-def unpacked(batch: TokenBatch, rows: int) -> list[list[int]]:
-    """The samples again, by segment ids and positions alone."""
+def unpack(batch: TokenBatch, rows: int) -> list[list[int]]:
+    """Reconstruct the samples of a batch from segment ids and positions."""
     samples: list[list[int]] = [[] for _ in range(rows)]
     for pack in range(len(batch)):
         part = batch.layout.slice_rows(pack, pack + 1)
         for number, (sample, length) in enumerate(zip(part.samples, part.lengths, strict=True), start=1):
-            here = batch.segment_ids[pack] == number
-            assert batch.position_ids[pack][here].tolist() == list(range(here.sum()))
-            samples[sample] += batch.input_ids[pack][here][:length].tolist()
+            in_segment = batch.segment_ids[pack] == number
+            assert batch.position_ids[pack][in_segment].tolist() == list(range(in_segment.sum()))
+            samples[sample] += batch.input_ids[pack][in_segment][:length].tolist()
     return samples
 
 
@@ -276,7 +276,7 @@ def unpacked(batch: TokenBatch, rows: int) -> list[list[int]]:
     max_length=st.integers(4, 16),
     separator=st.booleans(),
 )
-def test_splitting_loses_no_token_and_invents_none(
+def test_splitting_preserves_all_tokens(
     lengths: list[int], mode: PackingMode, max_length: int, separator: bool
 ) -> None:
     config = PackingConfig(
@@ -290,7 +290,7 @@ def test_splitting_loses_no_token_and_invents_none(
     ends = np.cumsum([0, *lengths]).tolist()
     rows = [list(range(1000 + start, 1000 + end)) for start, end in itertools.pairwise(ends)]
     batch = pack_tokens(*flat(rows), config, pad_id=PAD)
-    found = unpacked(batch, len(rows))
+    found = unpack(batch, len(rows))
     assert [sorted(sample) for sample in found] == rows
     real = batch.input_ids >= 1000
     assert real.sum() == batch.loss_mask.sum() == sum(lengths)
@@ -300,7 +300,7 @@ def test_splitting_loses_no_token_and_invents_none(
     )
 
 
-def test_the_compiled_code_refuses_segments_outside_its_arrays() -> None:
+def test_compiled_code_rejects_segments_out_of_range() -> None:
     compiled = pytest.importorskip("phalanx._native")
     outputs = [np.zeros((1, 4), kind) for kind in (np.int32, np.int8, np.int32, np.int32)]
     tokens = np.arange(1, 7, dtype=np.int32)

@@ -8,7 +8,7 @@ import pytest
 
 from phalanx.data import ByteTokenizer, TokenizeConfig, iter_rows, tokenize_rows
 
-PLAIN = TokenizeConfig(add_eos=False)
+WITHOUT_EOS = TokenizeConfig(add_eos=False)
 
 
 def write(path: Path, *rows: object) -> Path:
@@ -17,10 +17,10 @@ def write(path: Path, *rows: object) -> Path:
 
 
 def ids(*paths: Path) -> list[str]:
-    return [sample.sample_id for sample in tokenize_rows(list(paths), ByteTokenizer(), PLAIN)]
+    return [sample.sample_id for sample in tokenize_rows(list(paths), ByteTokenizer(), WITHOUT_EOS)]
 
 
-def test_rows_have_their_location(tmp_path: Path):
+def test_rows_have_a_location(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", {"id": "a", "text": "x"})
     path.write_text("\n" + path.read_text())
     assert list(iter_rows(path)) == [(f"{path}:2", {"id": "a", "text": "x"})]
@@ -30,7 +30,7 @@ def test_rows_have_their_location(tmp_path: Path):
     assert list(iter_rows(text)) == [(f"{text}:1", {"text": "one"}), (f"{text}:3", {"text": "two"})]
 
 
-def test_ids_are_given_or_row_numbers(tmp_path: Path):
+def test_ids_default_to_row_numbers(tmp_path: Path):
     named = write(tmp_path / "a.jsonl", {"id": "x", "text": "a"}, {"sample_id": 0, "text": "b"})
     unnamed = write(tmp_path / "b.jsonl", {"text": "a"}, {"text": "b"})
     assert ids(named) == ["x", "0"]
@@ -78,26 +78,26 @@ def test_missing_files_are_reported(tmp_path: Path):
         list(iter_rows(tmp_path))
 
 
-def test_another_column_can_have_the_text(tmp_path: Path):
+def test_text_column_can_be_selected(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", {"id": "a", "body": "xy", "text": "ignored"})
-    (sample,) = tokenize_rows(path, ByteTokenizer(), PLAIN.model_copy(update={"text_field": "body"}))
+    (sample,) = tokenize_rows(path, ByteTokenizer(), WITHOUT_EOS.model_copy(update={"text_field": "body"}))
     assert ByteTokenizer().decode(sample.input_ids) == "xy"
 
 
 def test_rows_can_have_tokens_instead_of_text(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", {"id": "a", "input_ids": [5, 6, 7], "labels": [-100, 6, 7]})
-    (sample,) = tokenize_rows(path, ByteTokenizer(), PLAIN)
+    (sample,) = tokenize_rows(path, ByteTokenizer(), WITHOUT_EOS)
     assert (sample.input_ids.tolist(), sample.loss_mask.tolist()) == ([5, 6, 7], [0, 1, 1])
 
 
-def test_a_truncated_last_line_is_reported(tmp_path: Path):
+def test_truncated_last_line_is_reported(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", {"id": "a", "text": "x"})
     path.write_text(path.read_text() + '{"id": "b", "te')
     with pytest.raises(ValueError, match=r"a\.jsonl:2: .*line"):
         ids(path)
 
 
-def test_an_invalid_parquet_file_and_row_are_reported(tmp_path: Path):
+def test_invalid_parquet_file_and_row_are_reported(tmp_path: Path):
     datasets = pytest.importorskip("datasets")
     dataset = datasets.Dataset.from_dict({"id": ["a", "b"], "text": ["x", None]})
     dataset.to_parquet(tmp_path / "a.parquet")
@@ -108,7 +108,7 @@ def test_an_invalid_parquet_file_and_row_are_reported(tmp_path: Path):
         ids(tmp_path / "b.parquet")
 
 
-def test_a_missing_library_is_reported_with_the_command_to_install_it(
+def test_missing_library_is_reported_with_the_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "a.parquet").touch()

@@ -1,4 +1,4 @@
-"""The replay buffer: what it keeps, hands out, writes and survives."""
+"""The replay buffer: eviction, sampling, saving, and concurrent access."""
 
 import threading
 import tracemalloc
@@ -33,13 +33,13 @@ def names(samples: list[Sample]) -> list[str]:
     return [one.sample_id for one in samples]
 
 
-def test_the_oldest_goes_first() -> None:
+def test_fifo_evicts_the_oldest_sample() -> None:
     buffer = buffer_of(*(sample(name) for name in "abcde"), max_size=3)
     assert names(buffer.get_all()) == ["c", "d", "e"]
     assert (buffer.size, buffer.total_added, buffer.total_evicted, buffer.is_full) == (3, 5, 2, True)
 
 
-def test_the_lowest_priority_goes_first() -> None:
+def test_lowest_priority_is_evicted_first() -> None:
     buffer = buffer_of(
         sample("a", priority=3.0),
         sample("b"),
@@ -53,8 +53,8 @@ def test_the_lowest_priority_goes_first() -> None:
     assert names(buffer.get_all()) == ["a", "c", "e"]
 
 
-def test_any_goes_at_random_and_the_seed_says_which() -> None:
-    def left(seed: int, step: int) -> list[str]:
+def test_random_eviction_depends_only_on_the_seed() -> None:
+    def remaining(seed: int, step: int) -> list[str]:
         buffer = ReplayBuffer(
             ReplayBufferConfig(max_size=20, eviction_policy=EvictionPolicy.RANDOM, seed=seed)
         )
@@ -64,25 +64,27 @@ def test_any_goes_at_random_and_the_seed_says_which() -> None:
                 assert buffer.stats().size == min(number + 1, 20)
         return names(buffer.get_all())
 
-    # Looking more often, which stores what was added, changes nothing.
-    assert left(1, 1) == left(1, 7) == left(1, 1000)
-    assert left(1, 1) != left(2, 1)
-    ages = [100 - int(name) for name in left(1, 1)]
+    # Reading the statistics in between does not change the result.
+    assert remaining(1, 1) == remaining(1, 7) == remaining(1, 1000)
+    assert remaining(1, 1) != remaining(2, 1)
+    ages = [100 - int(name) for name in remaining(1, 1)]
     assert max(ages) > 22
 
 
-def test_samples_are_drawn_in_proportion_to_priority_to_the_power_of_alpha() -> None:
+def test_sampling_is_proportional_to_priority_to_the_power_of_alpha() -> None:
     buffer = buffer_of(
         sample("a", priority=1.0), sample("b", priority=4.0), sample("z", priority=0.0), priority_alpha=0.5
     )
     counts = Counter(names(buffer.sample(3000)))
     assert set(counts) == {"a", "b"}
     assert counts["b"] / 3000 == pytest.approx(2 / 3, abs=0.04)
-    even = Counter(names(buffer_of(sample("a"), sample("b", priority=99.0), priority_alpha=0.0).sample(3000)))
-    assert even["a"] / 3000 == pytest.approx(1 / 2, abs=0.04)
+    uniform = Counter(
+        names(buffer_of(sample("a"), sample("b", priority=99.0), priority_alpha=0.0).sample(3000))
+    )
+    assert uniform["a"] / 3000 == pytest.approx(1 / 2, abs=0.04)
 
 
-def test_importance_weights_make_up_for_it() -> None:
+def test_importance_weights_correct_for_priorities() -> None:
     buffer = buffer_of(sample("a", priority=1.0), sample("b", priority=4.0), priority_alpha=1.0)
     drawn = buffer.draw(64, beta=0.5)
     expected = {"a": 1.0, "b": 0.5}
@@ -91,8 +93,8 @@ def test_importance_weights_make_up_for_it() -> None:
 
 
 @pytest.mark.parametrize("rare", [False, True])
-def test_only_samples_that_fit_are_drawn_and_in_proportion(rare: bool) -> None:
-    """Rare ones are found by looking at all, common ones by trying; both must be fair."""
+def test_filtered_sampling_is_proportional_to_priority(rare: bool) -> None:
+    """Rare matches are found by a scan and common ones by rejection sampling."""
     buffer = ReplayBuffer(ReplayBufferConfig(priority_alpha=1.0))
     for number in range(3000 if rare else 4):
         buffer.add(sample(f"easy{number}", difficulty=0.2))
@@ -105,7 +107,7 @@ def test_only_samples_that_fit_are_drawn_and_in_proportion(rare: bool) -> None:
     assert buffer.sample(5, min_difficulty=0.95) == []
 
 
-def test_bounds_may_be_on_success_source_and_length() -> None:
+def test_samples_can_be_filtered_by_success_origin_and_length() -> None:
     buffer = buffer_of(
         sample("won", success=True),
         sample("lost", success=False, length=9),
@@ -121,14 +123,14 @@ def test_bounds_may_be_on_success_source_and_length() -> None:
     assert names(buffer.filter(lambda one: one.length == 9)) == ["lost"]
 
 
-def test_what_is_handed_out_is_marked_as_a_replay() -> None:
+def test_drawn_samples_are_marked_as_replays() -> None:
     buffer = buffer_of(sample("a", reward=0.5))
     assert buffer.sample(1) == [sample("a", reward=0.5, origin="replay", replay_count=1)]
     assert buffer.sample(1)[0].info.replay_count == 2
     assert buffer.get_all()[0].info.origin is SampleOrigin.ENVIRONMENT
 
 
-def test_nothing_is_handed_out_before_there_is_enough() -> None:
+def test_sampling_requires_the_minimum_number_of_samples() -> None:
     buffer = buffer_of(sample("a"), min_samples_before_sampling=2)
     assert (buffer.can_sample, buffer.sample(3), buffer.sample_uniform(3)) == (False, [], [])
     buffer.add(sample("b"))
@@ -137,7 +139,7 @@ def test_nothing_is_handed_out_before_there_is_enough() -> None:
     assert ReplayBuffer().sample(3) == []
 
 
-def test_asking_for_what_cannot_be_is_refused_in_words() -> None:
+def test_invalid_requests_are_rejected() -> None:
     buffer = buffer_of(sample("a", priority=0.0, difficulty=0.5))
     with pytest.raises(ValueError, match="all 1 samples have priority 0"):
         buffer.sample(1)
@@ -157,8 +159,8 @@ def test_asking_for_what_cannot_be_is_refused_in_words() -> None:
     assert not buffer.update_priority("nobody", 1.0)
 
 
-def test_a_full_buffer_takes_no_more_memory_than_it_holds() -> None:
-    """Random evictions must not leave holes."""
+def test_memory_of_a_full_buffer_is_bounded() -> None:
+    """Random evictions must not leave unused memory."""
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=2000, eviction_policy=EvictionPolicy.RANDOM))
     tokens = np.arange(40_000, 40_500)
     tracemalloc.start()
@@ -168,12 +170,12 @@ def test_a_full_buffer_takes_no_more_memory_than_it_holds() -> None:
     tracemalloc.stop()
     stats = buffer.stats()
     assert stats.total_tokens == 2000 * 500
-    # A quarter more than the tokens take, and the metadata.
+    # The tokens plus 25%, and the metadata.
     assert used < 1.25 * 4 * stats.total_tokens + 2000 * 500
     assert all(np.array_equal(one.input_ids, tokens) for one in buffer.sample(20))
 
 
-def test_a_snapshot_stays_as_it_was() -> None:
+def test_snapshot_is_not_affected_by_later_changes() -> None:
     buffer = buffer_of(sample("a"), sample("b", length=5), sample("a"), max_size=3)
     snapshot = buffer.snapshot()
     buffer.add_batch([sample(name) for name in "cdef"])
@@ -188,7 +190,7 @@ def test_a_snapshot_stays_as_it_was() -> None:
     assert (buffer.size, buffer.total_evicted) == (0, 7)
 
 
-def test_draws_go_on_after_saving_and_loading(tmp_path: Path) -> None:
+def test_loaded_buffer_draws_the_same_samples(tmp_path: Path) -> None:
     buffer = buffer_of(
         *(sample(str(n), length=1 + n % 4, difficulty=n / 50, reward=n / 7) for n in range(50)),
         max_size=40,
@@ -196,28 +198,28 @@ def test_draws_go_on_after_saving_and_loading(tmp_path: Path) -> None:
     )
     buffer.sample(7)
     buffer.save(tmp_path / "buffer.npz")
-    again = ReplayBuffer.load(tmp_path / "buffer.npz")
-    assert again.config == buffer.config
-    for each in (buffer, again):
+    loaded = ReplayBuffer.load(tmp_path / "buffer.npz")
+    assert loaded.config == buffer.config
+    for each in (buffer, loaded):
         each.add_batch([sample(f"new{n}") for n in range(30)])
-    assert again.get_all() == buffer.get_all()
-    assert again.sample(20) == buffer.sample(20)
-    assert again.stats().mean_reward == buffer.stats().mean_reward
-    assert again.total_added == 80
+    assert loaded.get_all() == buffer.get_all()
+    assert loaded.sample(20) == buffer.sample(20)
+    assert loaded.stats().mean_reward == buffer.stats().mean_reward
+    assert loaded.total_added == 80
     empty = ReplayBuffer()
     empty.save(tmp_path / "empty.npz")
     assert ReplayBuffer.load(tmp_path / "empty.npz").size == 0
 
 
-def test_a_damaged_file_is_an_error_in_words(tmp_path: Path) -> None:
+def test_corrupt_file_raises_error(tmp_path: Path) -> None:
     path = tmp_path / "buffer.npz"
     buffer_of(*(sample(str(n), length=50) for n in range(50))).save(path)
-    whole = path.read_bytes()
-    damaged = bytearray(whole)
-    # In the middle of the largest array, so that it is the checksum that tells.
-    damaged[whole.index(b"tokens.npy") + 400] ^= 1
-    for bad in (whole[:-100], whole[: len(whole) // 2], b"", b"hello", bytes(damaged)):
-        path.write_bytes(bad)
+    valid = path.read_bytes()
+    damaged = bytearray(valid)
+    # Change a byte of the largest array, so that only the checksum detects it.
+    damaged[valid.index(b"tokens.npy") + 400] ^= 1
+    for content in (valid[:-100], valid[: len(valid) // 2], b"", b"hello", bytes(damaged)):
+        path.write_bytes(content)
         with pytest.raises(CorruptFileError, match=r"buffer\.npz is corrupt"):
             ReplayBuffer.load(path)
     np.savez(path, header=np.frombuffer(b'{"kind": "something else"}', np.uint8))
@@ -233,25 +235,25 @@ def test_a_damaged_file_is_an_error_in_words(tmp_path: Path) -> None:
         ReplayBuffer.load(path)
 
 
-def test_arrays_that_do_not_fit_each_other_are_an_error_in_words(tmp_path: Path) -> None:
+def test_inconsistent_arrays_raise_error(tmp_path: Path) -> None:
     path = tmp_path / "buffer.npz"
     buffer_of(sample("a"), sample("b")).save(path)
     with np.load(path) as archive:
         arrays = dict(archive)
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
-    for name, wrong, words in (
+    for name, invalid, message in (
         ("length", np.array([3, 4], np.int32), r"buffer\.npz is corrupt: tokens and length do not match"),
         ("sizes", np.array([[6, 8], [8, 8]]), "tokens and sizes do not match"),
         ("reward", np.zeros(3), "reward does not have 2 values of float64"),
     ):
-        np.savez(path, **{**arrays, name: wrong})
+        np.savez(path, **{**arrays, name: invalid})
         seal(path)
-        with pytest.raises(CorruptFileError, match=words):
+        with pytest.raises(CorruptFileError, match=message):
             ReplayBuffer.load(path)
 
 
-def test_many_threads_lose_nothing() -> None:
+def test_concurrent_access_loses_no_samples() -> None:
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=700))
     errors: list[Exception] = []
 
@@ -281,6 +283,6 @@ def test_many_threads_lose_nothing() -> None:
     held = buffer.get_all()
     assert len({one.sample_id for one in held}) == 700
     for thread in range(4):
-        mine = [int(name.split("-")[1]) for name in names(held) if name.startswith(f"{thread}-")]
-        assert mine == sorted(mine)
+        numbers = [int(name.split("-")[1]) for name in names(held) if name.startswith(f"{thread}-")]
+        assert numbers == sorted(numbers)
     assert buffer.total_tokens == sum(one.length for one in held)

@@ -1,4 +1,4 @@
-"""Rolling windows: which samples they cover, that they are reproducible, and that they go on after a stop."""
+"""The replay planner: the samples of each window, reproducibility, and resuming."""
 
 import threading
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.helpers.sample_cases import sample
 BATCHING = BatchingConfig.predictable(token_budget=64, bucket_edges=(4, 8), max_sample_length=16)
 
 
-def filled(count: int, **settings: object) -> ReplayBuffer:
+def create_buffer(count: int, **settings: object) -> ReplayBuffer:
     buffer = ReplayBuffer(ReplayBufferConfig(**settings))
     grow(buffer, count)
     return buffer
@@ -32,97 +32,97 @@ def grow(buffer: ReplayBuffer, count: int) -> None:
     buffer.add_batch([sample(f"s{n}", length=1 + n % 9) for n in range(first, first + count)])
 
 
-def window_over(buffer: ReplayBuffer, size: int, overlap: int, **settings: object) -> ReplayPlanner:
+def create_planner(buffer: ReplayBuffer, size: int, overlap: int, **settings: object) -> ReplayPlanner:
     return ReplayPlanner(buffer, ReplayPlannerConfig(window_size=size, overlap=overlap, **settings), BATCHING)
 
 
-def take(window: ReplayPlanner) -> list[int]:
-    """The numbers of the samples that the next window covers, in order."""
-    window.next_plan()
-    return window.snapshot.serials.tolist()
+def next_serials(planner: ReplayPlanner) -> list[int]:
+    """Plan the next window and return the serial numbers of its samples in order."""
+    planner.next_plan()
+    return planner.snapshot.serials.tolist()
 
 
-def test_windows_follow_one_another_and_overlap() -> None:
-    window = window_over(filled(10), 4, 1)
-    assert [take(window) for _ in range(3)] == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
+def test_consecutive_windows_overlap() -> None:
+    planner = create_planner(create_buffer(10), 4, 1)
+    assert [next_serials(planner) for _ in range(3)] == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
 
 
-def test_the_end_of_a_buffer_makes_a_shorter_window_and_then_it_starts_over() -> None:
-    window = window_over(filled(6), 4, 1)
-    assert [take(window) for _ in range(3)] == [[0, 1, 2, 3], [3, 4, 5], [0, 1, 2, 3]]
-    grow(window.buffer, 2)
-    assert [take(window) for _ in range(2)] == [[3, 4, 5, 6], [6, 7]]
+def test_last_window_is_shorter_and_the_next_starts_over() -> None:
+    planner = create_planner(create_buffer(6), 4, 1)
+    assert [next_serials(planner) for _ in range(3)] == [[0, 1, 2, 3], [3, 4, 5], [0, 1, 2, 3]]
+    grow(planner.buffer, 2)
+    assert [next_serials(planner) for _ in range(2)] == [[3, 4, 5, 6], [6, 7]]
 
 
-def test_samples_that_were_evicted_are_passed_over() -> None:
-    window = window_over(filled(6, max_size=6), 4, 2)
-    assert take(window) == [0, 1, 2, 3]
-    grow(window.buffer, 3)
-    assert take(window) == [3, 4, 5, 6]
+def test_evicted_samples_are_skipped() -> None:
+    planner = create_planner(create_buffer(6, max_size=6), 4, 2)
+    assert next_serials(planner) == [0, 1, 2, 3]
+    grow(planner.buffer, 3)
+    assert next_serials(planner) == [3, 4, 5, 6]
 
 
-def test_a_plan_names_every_sample_once_and_knows_it() -> None:
-    window = window_over(filled(30), 20, 5)
-    plan = window.next_plan(num_epochs=2)
+def test_plan_contains_every_sample_of_the_window_once() -> None:
+    planner = create_planner(create_buffer(30), 20, 5)
+    plan = planner.next_plan(num_epochs=2)
     for epoch in range(2):
         seen = [name for batch in plan.iter_epoch(epoch) for name in batch.sample_ids]
         assert sorted(seen) == sorted(f"s{n}" for n in range(20))
-    for batch, batch_samples in window.iter_batches():
+    for batch, batch_samples in planner.iter_batches():
         assert [one.sample_id for one in batch_samples] == list(batch.sample_ids)
         assert all(one.length <= batch.max_length for one in batch_samples)
-    assert len(window.samples) == 20
-    assert list(window.samples)[:2] == ["s0", "s1"]
+    assert len(planner.samples) == 20
+    assert list(planner.samples)[:2] == ["s0", "s1"]
 
 
-def test_a_sample_that_is_held_twice_has_two_names() -> None:
+def test_duplicate_samples_have_distinct_names() -> None:
     buffer = ReplayBuffer()
     buffer.add_batch([sample("a"), sample("a", length=5)])
-    window = window_over(buffer, 10, 0)
-    window.next_plan()
-    assert {name: one.length for name, one in window.samples.items()} == {"a": 3, "a#1": 5}
+    planner = create_planner(buffer, 10, 0)
+    planner.next_plan()
+    assert {name: one.length for name, one in planner.samples.items()} == {"a": 3, "a#1": 5}
 
 
-def test_a_plan_follows_from_samples_seed_and_number_alone() -> None:
-    def prints(buffer: ReplayBuffer, seed: int = 42) -> list[str]:
+def test_plan_depends_only_on_samples_seed_and_window_number() -> None:
+    def fingerprints(buffer: ReplayBuffer, seed: int = 42) -> list[str]:
         batching = BATCHING.model_copy(update={"seed": seed})
-        window = ReplayPlanner(buffer, ReplayPlannerConfig(window_size=20, overlap=0), batching)
-        return [window.next_plan().fingerprint for _ in range(3)]
+        planner = ReplayPlanner(buffer, ReplayPlannerConfig(window_size=20, overlap=0), batching)
+        return [planner.next_plan().fingerprint for _ in range(3)]
 
-    first = prints(filled(20))
-    assert first == prints(filled(20))
-    # The same samples again, as the next window: another order.
+    first = fingerprints(create_buffer(20))
+    assert first == fingerprints(create_buffer(20))
+    # Later windows have the same samples in another order.
     assert len(set(first)) == 3
-    assert set(first).isdisjoint(prints(filled(20), seed=43))
-    changed = filled(19)
+    assert set(first).isdisjoint(fingerprints(create_buffer(20), seed=43))
+    changed = create_buffer(19)
     changed.add(sample("s19", length=2, input_ids=(5, 5)))
-    assert changed.snapshot().lengths.tolist() == filled(20).snapshot().lengths.tolist()
-    assert set(first).isdisjoint(prints(changed))
+    assert changed.snapshot().lengths.tolist() == create_buffer(20).snapshot().lengths.tolist()
+    assert set(first).isdisjoint(fingerprints(changed))
 
 
-def test_a_window_is_found_again_after_a_stop(tmp_path: Path) -> None:
-    window = window_over(filled(50, max_size=40), 12, 3)
+def test_window_is_restored_after_loading(tmp_path: Path) -> None:
+    planner = create_planner(create_buffer(50, max_size=40), 12, 3)
     for _ in range(2):
-        window.next_plan()
-    window.buffer.save(tmp_path / "buffer.npz")
-    window.save(tmp_path / "window.json")
-    again = window_over(ReplayBuffer.load(tmp_path / "buffer.npz"), 12, 3)
-    again.load(tmp_path / "window.json")
-    assert again.plan.fingerprint == window.plan.fingerprint
-    assert list(again.samples) == list(window.samples)
-    for each in (window, again):
+        planner.next_plan()
+    planner.buffer.save(tmp_path / "buffer.npz")
+    planner.save(tmp_path / "window.json")
+    restored = create_planner(ReplayBuffer.load(tmp_path / "buffer.npz"), 12, 3)
+    restored.load(tmp_path / "window.json")
+    assert restored.plan.fingerprint == planner.plan.fingerprint
+    assert list(restored.samples) == list(planner.samples)
+    for each in (planner, restored):
         grow(each.buffer, 5)
-    assert [take(again) for _ in range(6)] == [take(window) for _ in range(6)]
-    assert again.state == window.state
+    assert [next_serials(restored) for _ in range(6)] == [next_serials(planner) for _ in range(6)]
+    assert restored.state == planner.state
 
 
-def test_a_state_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
-    window = window_over(filled(10), 4, 1)
+def test_invalid_state_is_rejected(tmp_path: Path) -> None:
+    planner = create_planner(create_buffer(10), 4, 1)
     with pytest.raises(ValueError, match="no window has been planned yet"):
-        window.plan  # noqa: B018
-    window.next_plan()
-    other = window_over(filled(3), 4, 1)
+        planner.plan  # noqa: B018
+    planner.next_plan()
+    other = create_planner(create_buffer(3), 4, 1)
     with pytest.raises(ValueError, match="no longer has the additions 0 to 3"):
-        other.load_state_dict(window.state_dict())
+        other.load_state_dict(planner.state_dict())
     with pytest.raises(ValueError, match="no window has been planned yet"):
         _ = other.plan
     with pytest.raises(ValueError, match="not the state of a replay planner"):
@@ -130,23 +130,26 @@ def test_a_state_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(ValueError, match=r"bad\.json is corrupt"):
         other.load(tmp_path / "bad.json")
-    fresh = window_over(filled(10), 4, 1)
-    fresh.load_state_dict(window_over(filled(1), 4, 1).state_dict())
-    assert take(fresh) == [0, 1, 2, 3]
+    fresh = create_planner(create_buffer(10), 4, 1)
+    fresh.load_state_dict(create_planner(create_buffer(1), 4, 1).state_dict())
+    assert next_serials(fresh) == [0, 1, 2, 3]
 
 
-def test_settings_that_cannot_work_are_refused() -> None:
+def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"overlap \(5\) must be less than window_size \(5\)"):
         ReplayPlannerConfig(window_size=5, overlap=5)
     with pytest.raises(ValueError, match="the buffer has 0 samples, but a window needs at least 1"):
-        window_over(ReplayBuffer(), 4, 1).next_plan()
+        create_planner(ReplayBuffer(), 4, 1).next_plan()
 
 
-def test_a_window_may_be_packed() -> None:
-    window = ReplayPlanner(
-        filled(30), ReplayPlannerConfig(window_size=30, overlap=0), BATCHING, PackingConfig(max_length=16)
+def test_windows_can_be_packed() -> None:
+    planner = ReplayPlanner(
+        create_buffer(30),
+        ReplayPlannerConfig(window_size=30, overlap=0),
+        BATCHING,
+        PackingConfig(max_length=16),
     )
-    plan = window.next_plan()
+    plan = planner.next_plan()
     packs = [pack for batch in plan.iter_epoch(0) for pack in batch.packs]
     assert sorted(name for pack in packs for name in pack) == sorted(f"s{n}" for n in range(30))
 
@@ -159,22 +162,22 @@ def test_a_window_may_be_packed() -> None:
     st.sampled_from(EvictionPolicy),
     st.lists(st.integers(0, 8), min_size=1, max_size=8),
 )
-def test_what_holds_of_every_window(
+def test_windows_cover_consecutive_samples_with_overlap(
     size: int, overlap: int, capacity: int, policy: EvictionPolicy, growths: list[int]
 ) -> None:
     overlap = min(overlap, size - 1)
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=capacity, eviction_policy=policy))
-    window = window_over(buffer, size, overlap)
+    planner = create_planner(buffer, size, overlap)
     last: list[int] = []
     grow(buffer, 1)
     for growth in growths:
         grow(buffer, growth)
         held = buffer.snapshot().serials.tolist()
-        covered = take(window)
+        covered = next_serials(planner)
         assert 1 <= len(covered) <= size
-        # Held samples, oldest first, none left out in between.
-        place = held.index(covered[0])
-        assert covered == held[place : place + len(covered)]
+        # A window has consecutive samples of the buffer, oldest first.
+        start = held.index(covered[0])
+        assert covered == held[start : start + len(covered)]
         new = [serial for serial in held if not last or serial > last[-1]]
         if last and new:
             kept = [serial for serial in last[-overlap:] if serial in held] if overlap else []
@@ -184,8 +187,8 @@ def test_what_holds_of_every_window(
         last = covered
 
 
-def test_a_planner_can_wait_for_new_samples() -> None:
-    planner = window_over(filled(4), 4, 1, at_end=WindowEnd.WAIT, min_samples=2)
+def test_planner_can_wait_for_new_samples() -> None:
+    planner = create_planner(create_buffer(4), 4, 1, at_end=WindowEnd.WAIT, min_samples=2)
     planner.next_plan()
     assert not planner.can_plan
     thread = threading.Thread(target=planner.next_plan)

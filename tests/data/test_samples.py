@@ -56,14 +56,14 @@ def test_invalid_samples_are_rejected(fields: dict[str, Any], message: str):
         sample(**fields)
 
 
-def test_the_timestamp_does_not_count_in_comparisons():
+def test_timestamp_is_ignored_in_comparisons():
     assert sample(timestamp=datetime(2024, 2, 29, tzinfo=UTC)) == sample()
     assert sample() != sample(length=4) and sample() != "a"
 
 
 @settings(deadline=None)
 @given(samples())
-def test_samples_survive_json(created: Sample):
+def test_samples_are_restored_from_json(created: Sample):
     assert Sample.from_dict(json.loads(json.dumps(created.to_dict()))) == created
 
 
@@ -83,7 +83,7 @@ def test_sample_files_are_read_back_unchanged(tmp_path: Path, suffix: str, creat
     assert read_samples(path) == created
 
 
-def test_damaged_sample_files_are_rejected(tmp_path: Path):
+def test_corrupt_sample_files_are_rejected(tmp_path: Path):
     write_samples(tmp_path / "a.npz", [sample()])
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-30])
     with pytest.raises(CorruptFileError, match=r"a\.npz"):
@@ -93,37 +93,37 @@ def test_damaged_sample_files_are_rejected(tmp_path: Path):
         read_samples(tmp_path / "b.jsonl")
 
 
-def test_a_dataset_is_a_mapping_and_collates_like_one():
-    found = [sample(f"s{n}", length=1 + n % 7) for n in range(30)]
-    dataset = TokenDataset.from_samples(found)
-    assert len(dataset) == 30 and dataset["s4"] == found[4] and "nothing" not in dataset
+def test_dataset_is_a_mapping_and_can_be_collated():
+    created = [sample(f"s{n}", length=1 + n % 7) for n in range(30)]
+    dataset = TokenDataset.from_samples(created)
+    assert len(dataset) == 30 and dataset["s4"] == created[4] and "nothing" not in dataset
     plan = BatchPlanBuilder(dataset.lengths, BatchingConfig.throughput(32, (4,), 8)).build()
     for spec in plan.batches():
-        ours, theirs = collate(spec, dataset), collate(spec, {s.sample_id: s for s in found})
+        ours, theirs = collate(spec, dataset), collate(spec, {s.sample_id: s for s in created})
         for name in ours.keys():  # noqa: SIM118 - a batch is not iterable
             np.testing.assert_array_equal(ours[name], theirs[name])
     with pytest.raises(ValueError, match="sample id 's0' occurs more than once"):
-        TokenDataset.from_samples([found[0], found[0]])
+        TokenDataset.from_samples([created[0], created[0]])
 
 
 def test_columns_are_collated():
-    found = {
+    created = {
         f"s{n}": Sample(f"s{n}", [n + 1] * (n + 1), [1] * (n + 1), {"logps": np.full(n + 1, n + 0.5)})
         for n in range(4)
     }
     plan = BatchPlanBuilder(
-        {k: s.length for k, s in found.items()}, BatchingConfig.throughput(64, (2,), 4)
+        {k: s.length for k, s in created.items()}, BatchingConfig.throughput(64, (2,), 4)
     ).build()
-    batch = collate(next(plan.batches()), found, num_rows=6)
+    batch = collate(next(plan.batches()), created, num_rows=6)
     assert batch["logps"].shape == batch.input_ids.shape and len(batch) == 6
     assert (batch["logps"][batch.segment_ids > 0] == batch.input_ids[batch.segment_ids > 0] - 0.5).all()
 
 
-def test_samples_can_be_pickled_and_copied_but_not_changed():
+def test_samples_can_be_pickled_and_copied_and_are_immutable():
     created = Sample("a", [1, 2], [0, 1], {"weight": [0.5, 1.0]}, SampleInfo(reward=1.0))
     assert pickle.loads(pickle.dumps(created)) == copy.deepcopy(created) == created
     assert hash(pickle.loads(pickle.dumps(created))) == hash(created)
-    plain = Sample("a", [1, 2], [0, 1])
-    assert pickle.loads(pickle.dumps(plain)) == copy.deepcopy(plain) == plain
+    without_info = Sample("a", [1, 2], [0, 1])
+    assert pickle.loads(pickle.dumps(without_info)) == copy.deepcopy(without_info) == without_info
     with pytest.raises(AttributeError):
         created.sample_id = "b"  # type: ignore[misc]

@@ -16,7 +16,7 @@ SPEC = BucketSpec(edges=(128, 256, 512), max_sample_length=1024)
 EDGES = (128, 256, 512, 1024)
 
 
-def sampler(lengths=SEED_LENGTHS, spec=SPEC, token_budget=2048, **settings):
+def create_sampler(lengths=SEED_LENGTHS, spec=SPEC, token_budget=2048, **settings):
     return TokenBudgetBatchSampler(lengths, spec, token_budget, **settings)
 
 
@@ -26,13 +26,13 @@ def ids(batches):
 
 @settings(max_examples=150, deadline=None)
 @given(recipes(packed=False), st.integers(0, 3))
-def test_no_batch_exceeds_the_budget_and_every_kept_sample_comes_once(recipe, epoch):
+def test_batches_respect_the_budget_and_contain_every_sample_once(recipe, epoch):
     lengths, config = recipe.lengths, recipe.config
-    made = TokenBudgetBatchSampler.from_config(lengths, config)
-    batches = list(made.iter_batches(epoch))
+    sampler = TokenBudgetBatchSampler.from_config(lengths, config)
+    batches = list(sampler.iter_batches(epoch))
     seen = list(itertools.chain.from_iterable(ids(batches)))
-    skipped = {sample.sample_id for sample in made.skipped}
-    dropped = {sample.sample_id for sample in made.dropped(epoch)}
+    skipped = {sample.sample_id for sample in sampler.skipped}
+    dropped = {sample.sample_id for sample in sampler.dropped(epoch)}
     assert sorted([*seen, *skipped, *dropped]) == sorted(lengths)
     assert bool(dropped) <= config.drop_last
     for batch in batches:
@@ -44,7 +44,7 @@ def test_no_batch_exceeds_the_budget_and_every_kept_sample_comes_once(recipe, ep
         assert batch.bucket_id == config.bucket_spec.get_bucket(longest) or config.is_predictable
         pads_to_bucket = config.pad_policy is PadPolicy.PAD_TO_BUCKET
         assert batch.max_length == (config.bucket_widths[batch.bucket_id] if pads_to_bucket else longest)
-    for sample in made.skipped:
+    for sample in sampler.skipped:
         assert sample.length > min(config.max_sample_length, config.token_budget)
 
 
@@ -57,15 +57,15 @@ def test_equal_seeds_and_epochs_give_equal_batches(recipe, epoch):
 
 
 @pytest.mark.parametrize("mode", BatchingMode)
-def test_every_epoch_has_its_own_order(mode):
-    made = sampler(mode=mode)
-    assert len({tuple(ids(made.iter_batches(epoch))) for epoch in range(4)}) == 4
+def test_epochs_use_different_batches(mode):
+    sampler = create_sampler(mode=mode)
+    assert len({tuple(ids(sampler.iter_batches(epoch))) for epoch in range(4)}) == 4
 
 
 @pytest.mark.parametrize("mode", BatchingMode)
-def test_the_next_epoch_is_not_the_next_seeds_first(mode):
-    assert ids(sampler(seed=42, mode=mode).iter_batches(1)) != ids(
-        sampler(seed=43, mode=mode).iter_batches(0)
+def test_next_epoch_differs_from_the_next_seed(mode):
+    assert ids(create_sampler(seed=42, mode=mode).iter_batches(1)) != ids(
+        create_sampler(seed=43, mode=mode).iter_batches(0)
     )
 
 
@@ -76,11 +76,11 @@ def test_seed_and_epoch_are_hashed_together():
         epoch_seed(42, -1)
 
 
-def test_a_shuffle_sorts_places_by_the_raw_words_of_the_bit_generator():
-    # The words of a bit generator stay the same in all NumPy versions; those of `permutation` need not.
-    words = np.random.PCG64(0).random_raw(8).tolist()
-    assert words[:2] == [11749869230777074271, 4976686463289251617]
-    expected = sorted(range(8), key=lambda place: words[place])
+def test_random_order_sorts_indices_by_raw_random_numbers():
+    # The raw numbers of a bit generator are equal in all NumPy versions; `permutation` may change.
+    keys = np.random.PCG64(0).random_raw(8).tolist()
+    assert keys[:2] == [11749869230777074271, 4976686463289251617]
+    expected = sorted(range(8), key=lambda index: keys[index])
     assert random_order(8, np.random.PCG64(0)).tolist() == expected
 
 
@@ -92,11 +92,11 @@ def test_shuffles_are_permutations(count, seed):
     assert sorted(spread_order(sizes, bits).tolist()) == list(range(count))
 
 
-def test_keys_that_are_not_random_are_sorted_too():
+def test_sort_random_keys_sorts_nonrandom_keys():
     if (kernels := native.native_module()) is None:
         pytest.skip("the compiled extension is not in use")
-    places = np.random.default_rng(0).permutation(5000).astype(np.uint64)
-    for keys in (places, places | np.uint64(7 << 56), places << np.uint64(40) | places):
+    positions = np.random.default_rng(0).permutation(5000).astype(np.uint64)
+    for keys in (positions, positions | np.uint64(7 << 56), positions << np.uint64(40) | positions):
         order = np.empty(5000, np.int32)
         kernels.sort_random_keys(keys.copy(), 2**13 - 1, order)
         assert order.tolist() == list(range(5000))
@@ -104,84 +104,92 @@ def test_keys_that_are_not_random_are_sorted_too():
         kernels.sort_random_keys(np.zeros(3, np.uint64), 3, np.zeros(2, np.int32))
 
 
-def test_runs_are_copied_from_their_places_and_from_nowhere_else():
+def test_gather_runs_copies_runs_and_rejects_invalid_ones():
     if (kernels := native.native_module()) is None:
         pytest.skip("the compiled extension is not in use")
-    taken = np.empty(5, np.int32)
+    output = np.empty(5, np.int32)
     starts, ends = np.array([6, 2, 4, 0]), np.array([8, 4, 4, 1])
-    kernels.gather_runs(np.arange(10, 18, dtype=np.int32), starts, ends, taken)
-    assert taken.tolist() == [16, 17, 12, 13, 10]
+    kernels.gather_runs(np.arange(10, 18, dtype=np.int32), starts, ends, output)
+    assert output.tolist() == [16, 17, 12, 13, 10]
     for start, end in ((-1, 1), (7, 9), (2, 1)):
         with pytest.raises(ValueError, match="outside of the values"):
-            kernels.gather_runs(taken, np.array([start]), np.array([end]), np.zeros(2, np.int32))
+            kernels.gather_runs(output, np.array([start]), np.array([end]), np.zeros(2, np.int32))
     for size in (1, 3):
         with pytest.raises(ValueError, match="total length of the runs"):
-            kernels.gather_runs(taken, np.array([0]), np.array([2]), np.zeros(size, np.int32))
+            kernels.gather_runs(output, np.array([0]), np.array([2]), np.zeros(size, np.int32))
 
 
-def test_a_shuffle_puts_everything_everywhere():
-    places = np.zeros((5, 5), int)
+def test_random_order_is_uniform():
+    positions = np.zeros((5, 5), int)
     bits = np.random.PCG64(1)
     for _ in range(2000):
-        places[np.arange(5), random_order(5, bits)] += 1
-    assert places.min() > 330 and places.max() < 470
+        positions[np.arange(5), random_order(5, bits)] += 1
+    assert positions.min() > 330 and positions.max() < 470
 
 
-def test_a_batch_of_the_epoch_comes_early_or_late_with_equal_chance():
+def test_spread_order_is_uniform():
     bits, sizes = np.random.PCG64(2), np.arange(200, dtype=np.int64)
     means = np.mean([np.argsort(spread_order(sizes, bits)) for _ in range(400)], axis=0)
-    # The mean of 400 uniform places in 0..199 has a deviation of 2.9.
+    # The mean of 400 uniform positions in 0..199 has a standard deviation of 2.9.
     assert np.abs(means - 99.5).max() < 5 * 2.9
 
 
-def test_overlong_samples_are_counted_and_reported_with_the_reason():
-    made = sampler({"a": 10, "b": 5000, "c": 20})
-    assert made.num_samples == 2 and made.num_skipped == 1
-    assert [(s.sample_id, s.length, s.reason) for s in made.skipped] == [
+def test_overlong_samples_are_reported_with_the_reason():
+    sampler = create_sampler({"a": 10, "b": 5000, "c": 20})
+    assert sampler.num_samples == 2 and sampler.num_skipped == 1
+    assert [(s.sample_id, s.length, s.reason) for s in sampler.skipped] == [
         ("b", 5000, "longer than max_sample_length 1024")
     ]
 
 
-def test_a_budget_below_an_edge_is_kept_and_what_cannot_fit_is_reported():
-    made = sampler({"a": 300, "b": 450, "c": 501}, token_budget=500)
-    assert sorted((b.sample_ids, b.max_length) for b in made.iter_batches()) == [(("a",), 500), (("b",), 500)]
-    assert [(s.sample_id, s.reason) for s in made.skipped] == [("c", "longer than token_budget 500")]
+def test_samples_above_the_budget_are_skipped_and_reported():
+    sampler = create_sampler({"a": 300, "b": 450, "c": 501}, token_budget=500)
+    assert sorted((b.sample_ids, b.max_length) for b in sampler.iter_batches()) == [
+        (("a",), 500),
+        (("b",), 500),
+    ]
+    assert [(s.sample_id, s.reason) for s in sampler.skipped] == [("c", "longer than token_budget 500")]
 
 
-def test_samples_below_the_minimum_are_reported():
+def test_samples_below_min_length_are_reported():
     spec = BucketSpec(edges=(8,), max_sample_length=16, min_length=3)
-    assert [s.reason for s in sampler({"a": 2, "b": 3}, spec).skipped] == ["shorter than min_length 3"]
+    assert [s.reason for s in create_sampler({"a": 2, "b": 3}, spec).skipped] == ["shorter than min_length 3"]
 
 
-def test_no_samples_make_no_batches():
-    assert list(sampler({}).iter_batches()) == [] and sampler({}).compute_metrics().efficiency == 1.0
+def test_empty_lengths_have_no_batches():
+    assert (
+        list(create_sampler({}).iter_batches()) == []
+        and create_sampler({}).compute_metrics().efficiency == 1.0
+    )
 
 
-def test_tails_are_kept_unless_dropped_and_the_dropped_are_reported():
+def test_drop_last_drops_and_reports_partial_batches():
     lengths = {f"s{i}": 100 for i in range(20)}  # 16 rows of 128 fit 2048
-    assert sorted(b.batch_size for b in sampler(lengths).iter_batches()) == [4, 16]
-    made = sampler(lengths, drop_last=True)
-    assert [b.batch_size for b in made.iter_batches()] == [16]
-    assert len(made.dropped()) == 4 and "drop_last" in made.dropped()[0].reason
-    assert made.num_skipped == 0
+    assert sorted(b.batch_size for b in create_sampler(lengths).iter_batches()) == [4, 16]
+    sampler = create_sampler(lengths, drop_last=True)
+    assert [b.batch_size for b in sampler.iter_batches()] == [16]
+    assert len(sampler.dropped()) == 4 and "drop_last" in sampler.dropped()[0].reason
+    assert sampler.num_skipped == 0
 
 
-def test_throughput_drops_at_most_one_batch():
-    made = sampler(
+def test_throughput_mode_drops_at_most_one_batch():
+    sampler = create_sampler(
         lognormal_lengths(5000), BucketSpec.default(), 4096, mode=BatchingMode.THROUGHPUT, drop_last=True
     )
-    whole = sampler(lognormal_lengths(5000), BucketSpec.default(), 4096, mode=BatchingMode.THROUGHPUT)
-    assert len(whole) - len(made) in (0, 1)
+    complete = create_sampler(
+        lognormal_lengths(5000), BucketSpec.default(), 4096, mode=BatchingMode.THROUGHPUT
+    )
+    assert len(complete) - len(sampler) in (0, 1)
 
 
-def test_buckets_can_be_fed_one_after_another():
-    buckets = [batch.bucket_id for batch in sampler().iter_batches(0, interleave_buckets=False)]
+def test_buckets_are_sorted_without_interleaving():
+    buckets = [batch.bucket_id for batch in create_sampler().iter_batches(0, interleave_buckets=False)]
     assert buckets == sorted(buckets)
-    mixed = [batch.bucket_id for batch in sampler().iter_batches(0)]
+    mixed = [batch.bucket_id for batch in create_sampler().iter_batches(0)]
     assert mixed != sorted(mixed)
 
 
-def test_explicit_bucket_lengths_are_what_batches_are_padded_to():
+def test_batches_are_padded_to_bucket_max_lengths():
     config = BatchingConfig(
         mode="predictable",
         pad_policy="pad_to_bucket",
@@ -190,56 +198,62 @@ def test_explicit_bucket_lengths_are_what_batches_are_padded_to():
         max_sample_length=30,
         bucket_max_lengths={0: 16, 2: 64},
     )
-    made = TokenBudgetBatchSampler.from_config({"a": 3, "b": 15, "c": 25}, config)
-    assert {b.sample_ids[0]: b.max_length for b in made.iter_batches()} == {"a": 16, "b": 20, "c": 64}
+    sampler = TokenBudgetBatchSampler.from_config({"a": 3, "b": 15, "c": 25}, config)
+    assert {b.sample_ids[0]: b.max_length for b in sampler.iter_batches()} == {"a": 16, "b": 20, "c": 64}
 
 
-def test_iteration_can_start_anywhere():
-    whole = list(sampler().iter_batches(1))
-    for start in range(len(whole) + 1):
-        assert list(sampler().iter_batches(1, start=start)) == whole[start:]
-    with pytest.raises(ValueError, match=f"start must be between 0 and {len(whole)} in epoch 1, got 99"):
-        sampler().iter_batches(1, start=99)
+def test_iteration_can_start_at_any_batch():
+    complete = list(create_sampler().iter_batches(1))
+    for start in range(len(complete) + 1):
+        assert list(create_sampler().iter_batches(1, start=start)) == complete[start:]
+    with pytest.raises(ValueError, match=f"start must be between 0 and {len(complete)} in epoch 1, got 99"):
+        create_sampler().iter_batches(1, start=99)
 
 
-def test_predictable_mode_interleaves_buckets_and_reaches_the_known_efficiency():
-    made = sampler(lognormal_lengths(100_000), BucketSpec.default(), 16_384)
-    assert made.compute_metrics().efficiency >= 0.69
-    shapes = {(batch.max_length) for batch in made.iter_batches()}
+def test_predictable_mode_uses_all_buckets_and_reaches_expected_efficiency():
+    sampler = create_sampler(lognormal_lengths(100_000), BucketSpec.default(), 16_384)
+    assert sampler.compute_metrics().efficiency >= 0.69
+    shapes = {(batch.max_length) for batch in sampler.iter_batches()}
     assert shapes == {*EDGES, 2048}
 
 
-def test_throughput_mode_hardly_pads():
-    made = sampler(lognormal_lengths(100_000), BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT)
-    assert made.compute_metrics().efficiency >= 0.97
+def test_throughput_mode_has_little_padding():
+    sampler = create_sampler(
+        lognormal_lengths(100_000), BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT
+    )
+    assert sampler.compute_metrics().efficiency >= 0.97
 
 
-def mates(batches):
-    """For each sample the others of its batch."""
+def batch_mates(batches):
+    """Return the other samples in the batch of each sample."""
     return {name: set(batch.sample_ids) - {name} for batch in batches for name in batch.sample_ids}
 
 
 @pytest.mark.parametrize(
-    ("samples", "budget", "full"),
+    ("samples", "budget", "min_efficiency"),
     [(500, 4096, 0.91), (500, 16_384, 0.72), (5_000, 4096, 0.98), (5_000, 16_384, 0.95)],
 )
-def test_small_sets_too_are_mixed_anew_in_every_epoch(samples, budget, full):
-    made = sampler(lognormal_lengths(samples), BucketSpec.default(), budget, mode=BatchingMode.THROUGHPUT)
-    epochs = [list(made.iter_batches(epoch)) for epoch in range(2)]
+def test_small_datasets_use_different_batches_in_every_epoch(samples, budget, min_efficiency):
+    sampler = create_sampler(
+        lognormal_lengths(samples), BucketSpec.default(), budget, mode=BatchingMode.THROUGHPUT
+    )
+    epochs = [list(sampler.iter_batches(epoch)) for epoch in range(2)]
     first, second = (
         {frozenset(batch.sample_ids) for batch in epoch if batch.batch_size > 1} for epoch in epochs
     )
     assert len(first & second) < 0.05 * len(first)
-    old, new = map(mates, epochs)
-    both = [len(old[name] & new[name]) / len(old[name] | new[name]) for name in old if old[name] | new[name]]
-    assert np.mean(both) < 0.3
-    assert made.compute_metrics().efficiency > full
+    old, new = map(batch_mates, epochs)
+    overlaps = [
+        len(old[name] & new[name]) / len(old[name] | new[name]) for name in old if old[name] | new[name]
+    ]
+    assert np.mean(overlaps) < 0.3
+    assert sampler.compute_metrics().efficiency > min_efficiency
 
 
-def test_larger_pools_trade_mixing_for_padding():
+def test_larger_pools_reduce_padding():
     table = lognormal_lengths(50_000)
     efficiencies = [
-        sampler(table, BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT, pool_batches=pool)
+        create_sampler(table, BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT, pool_batches=pool)
         .compute_metrics()
         .efficiency
         for pool in (1, 8, 64, 512)
@@ -250,34 +264,38 @@ def test_larger_pools_trade_mixing_for_padding():
 @pytest.mark.parametrize("mode", BatchingMode)
 def test_lengths_do_not_drift_over_an_epoch(mode):
     table = lognormal_lengths(500_000)
-    made = sampler(table, BucketSpec.default(), 16_384, mode=mode)
+    sampler = create_sampler(table, BucketSpec.default(), 16_384, mode=mode)
     for epoch in range(2):
-        arrays = made.plan_epoch(epoch).batches
+        arrays = sampler.plan_epoch(epoch).batches
         sums, counts = arrays.batch_sums(table.lengths[arrays.order].astype(np.int64)), arrays.counts
         tenth = len(arrays) // 10
         first, last = (sums[part].sum() / counts[part].sum() for part in (slice(tenth), slice(-tenth, None)))
         assert abs(first / last - 1) < 0.05
 
 
-def test_batch_mates_change_from_epoch_to_epoch_the_more_the_smaller_the_pool():
+def test_smaller_pools_change_batches_more_between_epochs():
     table = lognormal_lengths(20_000)
 
-    def mates(made, epoch):
+    def batch_mates(sampler, epoch):
         return {
-            pair for rows in made.iter_batches(epoch) for pair in itertools.pairwise(sorted(rows.sample_ids))
+            pair
+            for rows in sampler.iter_batches(epoch)
+            for pair in itertools.pairwise(sorted(rows.sample_ids))
         }
 
-    def kept(pool):
-        made = sampler(table, BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT, pool_batches=pool)
-        first = mates(made, 0)
-        return len(first & mates(made, 1)) / len(first)
+    def fraction_kept(pool):
+        sampler = create_sampler(
+            table, BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT, pool_batches=pool
+        )
+        first = batch_mates(sampler, 0)
+        return len(first & batch_mates(sampler, 1)) / len(first)
 
-    # Of some ninety pools, two samples meet in the same one again once in ninety epochs.
-    assert kept(4) < 0.02 < 0.2 < kept(1000)
+    # With about 90 pools, two samples are in the same pool again with probability 1/90.
+    assert fraction_kept(4) < 0.02 < 0.2 < fraction_kept(1000)
 
 
 @pytest.mark.parametrize("mode", BatchingMode)
-def test_a_data_loader_takes_it_as_batch_sampler(mode):
+def test_sampler_can_be_the_batch_sampler_of_a_data_loader(mode):
     torch = pytest.importorskip("torch")
 
     class Rows(torch.utils.data.Dataset):
@@ -287,29 +305,29 @@ def test_a_data_loader_takes_it_as_batch_sampler(mode):
         def __len__(self):
             return len(SEED_LENGTHS)
 
-    made = sampler(mode=mode)
-    loader = torch.utils.data.DataLoader(Rows(), batch_sampler=made, collate_fn=list)
+    sampler = create_sampler(mode=mode)
+    loader = torch.utils.data.DataLoader(Rows(), batch_sampler=sampler, collate_fn=list)
     epochs = []
     for epoch in range(2):
-        made.set_epoch(epoch)
+        sampler.set_epoch(epoch)
         batches = list(loader)
-        assert len(batches) == len(loader) == len(made)
+        assert len(batches) == len(loader) == len(sampler)
         assert sorted(itertools.chain.from_iterable(batches)) == list(range(50))
-        assert [tuple(f"s{row}" for row in batch) for batch in batches] == ids(made.iter_batches(epoch))
+        assert [tuple(f"s{row}" for row in batch) for batch in batches] == ids(sampler.iter_batches(epoch))
         epochs.append(batches)
     assert epochs[0] != epochs[1]
 
 
-def test_it_yields_ids_when_asked():
-    lists = list(sampler(yields="ids"))
-    assert [tuple(batch) for batch in lists] == ids(sampler().iter_batches())
+def test_sampler_can_yield_ids():
+    lists = list(create_sampler(yields="ids"))
+    assert [tuple(batch) for batch in lists] == ids(create_sampler().iter_batches())
 
 
-def test_bucket_sizes_and_shares_count_kept_samples():
-    made = sampler({"a": 100, "b": 128, "c": 300, "d": 9999})
-    assert made.bucket_sizes == {0: 2, 1: 0, 2: 1, 3: 0}
-    assert made.get_bucket_distribution()[0] == pytest.approx(2 / 3)
-    assert made.estimate_batches_per_epoch() == len(list(made.iter_batches())) == 2
+def test_bucket_sizes_and_distribution_exclude_skipped_samples():
+    sampler = create_sampler({"a": 100, "b": 128, "c": 300, "d": 9999})
+    assert sampler.bucket_sizes == {0: 2, 1: 0, 2: 1, 3: 0}
+    assert sampler.get_bucket_distribution()[0] == pytest.approx(2 / 3)
+    assert sampler.estimate_batches_per_epoch() == len(list(sampler.iter_batches())) == 2
 
 
 @pytest.mark.parametrize(
@@ -334,12 +352,12 @@ def test_bucket_sizes_and_shares_count_kept_samples():
         ({"budget": 5}, "budget"),
     ],
 )
-def test_bad_settings_are_refused_in_words(settings, message):
+def test_invalid_settings_are_rejected(settings, message):
     with pytest.raises(ValueError, match=message):
         BatchingConfig(**settings)
 
 
-def test_the_seed_counts_in_both_presets():
+def test_presets_use_the_seed():
     assert BatchingConfig.throughput(token_budget=4096, bucket_edges=(128, 256, 512), seed=7).seed == 7
     predictable = BatchingConfig.predictable(token_budget=4096, bucket_edges=(128, 256, 512), seed=7)
     assert predictable.seed == 7 and predictable.is_predictable

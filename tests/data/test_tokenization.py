@@ -1,4 +1,4 @@
-"""Conversations, prompts, texts and preference pairs as tokens with a loss mask."""
+"""Tokenization of conversations, prompts, texts and preference pairs with a loss mask."""
 
 import json
 from pathlib import Path
@@ -16,13 +16,13 @@ from phalanx.data import (
     tokenize_rows,
 )
 
-GENERATION = (
+TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n"
     "{% if message.role == 'assistant' %}{% generation %}{{ message.content }}<|im_end|>\n{% endgeneration %}"
     "{% else %}{{ message.content }}<|im_end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-TALK = [
+MESSAGES = [
     {"role": "system", "content": "be brief"},
     {"role": "user", "content": "two and two"},
     {"role": "assistant", "content": "four"},
@@ -33,11 +33,11 @@ TALK = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A byte-level BPE of a few merges, with ChatML's special tokens and a template."""
+    """Save a small byte-level BPE tokenizer with the special tokens of ChatML and a chat template."""
     folder = tmp_path_factory.mktemp("tokenizer")
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
     special = ["<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=320,
@@ -45,47 +45,47 @@ def folder(tmp_path_factory) -> Path:
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    made.train_from_iterator([message["content"] for message in TALK] * 3, trainer)
-    made.save(str(folder / "tokenizer.json"))
-    config = {"chat_template": GENERATION, "eos_token": "</s>", "bos_token": {"content": "<s>"}}
+    tokenizer.train_from_iterator([message["content"] for message in MESSAGES] * 3, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"chat_template": TEMPLATE, "eos_token": "</s>", "bos_token": {"content": "<s>"}}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
 
 
-def learned(sample, tokenizer) -> str:
-    """The text of the tokens that carry loss, special ones by name."""
+def loss_text(sample, tokenizer) -> str:
+    """Decode the tokens in the loss, including special tokens."""
     inner = tokenizer._tokenizer
     kept = [t for t, m in zip(sample.input_ids, sample.loss_mask, strict=True) if m]
     return inner.decode([int(t) for t in kept], skip_special_tokens=False)
 
 
-def one(row, tokenizer, chat=None, **settings):
+def tokenize_row(row, tokenizer, chat=None, **settings):
     (sample,) = tokenize_rows([row], tokenizer, TokenizeConfig(**settings), chat=chat)
     return sample
 
 
-def test_the_assistants_turns_are_learned_as_transformers_marks_them(folder: Path):
+def test_assistant_mask_equals_that_of_transformers(folder: Path):
     transformers = pytest.importorskip("transformers")
     tokenizer, chat = load_tokenizer(folder), load_chat_template(folder)
-    sample = one({"messages": TALK}, tokenizer, chat)
+    sample = tokenize_row({"messages": MESSAGES}, tokenizer, chat)
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
-    theirs.chat_template = GENERATION
+    theirs.chat_template = TEMPLATE
     expected = theirs.apply_chat_template(
-        TALK, return_dict=True, return_assistant_tokens_mask=True, tokenize=True
+        MESSAGES, return_dict=True, return_assistant_tokens_mask=True, tokenize=True
     )
     assert sample.input_ids.tolist() == expected["input_ids"]
     assert sample.loss_mask.tolist() == expected["assistant_masks"]
 
 
-def test_what_is_learned_is_a_choice(folder: Path):
+def test_loss_setting_selects_the_turns(folder: Path):
     tokenizer, chat = load_tokenizer(folder), load_chat_template(folder)
-    row = {"messages": TALK}
+    row = {"messages": MESSAGES}
     turns = ["four<|im_end|>\n", "five, of course<|im_end|>\n"]
-    assert learned(one(row, tokenizer, chat), tokenizer) == "".join(turns)
-    assert learned(one(row, tokenizer, chat, loss="last_turn"), tokenizer) == turns[1]
-    assert all(one(row, tokenizer, chat, loss="all").loss_mask)
+    assert loss_text(tokenize_row(row, tokenizer, chat), tokenizer) == "".join(turns)
+    assert loss_text(tokenize_row(row, tokenizer, chat, loss="last_turn"), tokenizer) == turns[1]
+    assert all(tokenize_row(row, tokenizer, chat, loss="all").loss_mask)
     shared = {"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]}
-    assert learned(one(shared, tokenizer, chat), tokenizer) == "ho<|im_end|>\n"
+    assert loss_text(tokenize_row(shared, tokenizer, chat), tokenizer) == "ho<|im_end|>\n"
 
 
 @pytest.mark.parametrize(
@@ -97,70 +97,70 @@ def test_what_is_learned_is_a_choice(folder: Path):
         {"instruction": "two", "input": "and", "output": " two"},
     ],
 )
-def test_of_a_prompt_the_completion_is_learned_and_it_ends(folder: Path, row):
+def test_completion_and_eos_are_in_the_loss(folder: Path, row):
     tokenizer = load_tokenizer(folder)
-    assert learned(one(row, tokenizer), tokenizer) == " two</s>"
-    sample = one(row, tokenizer, add_eos=False, add_bos=True)
-    assert learned(sample, tokenizer) == " two" and sample.input_ids[0] == tokenizer.bos_token_id
+    assert loss_text(tokenize_row(row, tokenizer), tokenizer) == " two</s>"
+    sample = tokenize_row(row, tokenizer, add_eos=False, add_bos=True)
+    assert loss_text(sample, tokenizer) == " two" and sample.input_ids[0] == tokenizer.bos_token_id
     assert sample.loss_mask[0] == 0
 
 
-def test_prompts_and_preferences_may_be_messages(folder: Path):
+def test_prompts_and_preferences_can_be_messages(folder: Path):
     tokenizer, chat = load_tokenizer(folder), load_chat_template(folder)
-    row = {"prompt": TALK[:4], "completion": TALK[4:]}
-    assert learned(one(row, tokenizer, chat), tokenizer) == "five, of course<|im_end|>\n"
+    row = {"prompt": MESSAGES[:4], "completion": MESSAGES[4:]}
+    assert loss_text(tokenize_row(row, tokenizer, chat), tokenizer) == "five, of course<|im_end|>\n"
     bad = [{"role": "assistant", "content": "six"}]
     for pair in (
-        {"id": "p", "prompt": TALK[:4], "chosen": TALK[4:], "rejected": bad},
-        {"id": "p", "chosen": TALK, "rejected": TALK[:4] + bad},
-        {"id": "p", "prompt": TALK[:4], "chosen": TALK, "rejected": TALK[:4] + bad},
+        {"id": "p", "prompt": MESSAGES[:4], "chosen": MESSAGES[4:], "rejected": bad},
+        {"id": "p", "chosen": MESSAGES, "rejected": MESSAGES[:4] + bad},
+        {"id": "p", "prompt": MESSAGES[:4], "chosen": MESSAGES, "rejected": MESSAGES[:4] + bad},
     ):
         chosen, rejected = tokenize_rows([pair], tokenizer, chat=chat)
         assert (chosen.sample_id, rejected.sample_id) == ("p/chosen", "p/rejected")
-        assert learned(chosen, tokenizer) == "five, of course<|im_end|>\n"
-        assert learned(rejected, tokenizer) == "six<|im_end|>\n"
+        assert loss_text(chosen, tokenizer) == "five, of course<|im_end|>\n"
+        assert loss_text(rejected, tokenizer) == "six<|im_end|>\n"
     texts = list(tokenize_rows([{"prompt": "a", "chosen": " b", "rejected": " c"}], tokenizer))
-    assert [learned(sample, tokenizer) for sample in texts] == [" b</s>", " c</s>"]
+    assert [loss_text(sample, tokenizer) for sample in texts] == [" b</s>", " c</s>"]
 
 
-def test_tokens_bring_their_labels():
+def test_labels_become_the_loss_mask():
     row = {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}
-    assert one(row, ByteTokenizer()).loss_mask.tolist() == [0, 1, 1]
+    assert tokenize_row(row, ByteTokenizer()).loss_mask.tolist() == [0, 1, 1]
     with pytest.raises(ValueError, match=r"row 0: labels\[1\] must be its token or -100, got 9"):
-        one({"input_ids": [5, 6], "labels": [5, 9]}, ByteTokenizer())
+        tokenize_row({"input_ids": [5, 6], "labels": [5, 9]}, ByteTokenizer())
 
 
 @pytest.mark.parametrize(("truncation", "expected"), [("right", "abcd"), ("left", "cdef"), ("skip", None)])
-def test_long_samples_are_cut_by_choice(truncation: str, expected: str | None):
-    counts = TokenizeStats()
+def test_truncation_setting_is_applied_to_long_samples(truncation: str, expected: str | None):
+    stats = TokenizeStats()
     config = TokenizeConfig(max_length=4, truncation=truncation, add_eos=False)
     rows = [{"id": "x", "text": "abcdef"}, {"id": "y", "text": "mn"}]
     found = {
         sample.sample_id: ByteTokenizer().decode(sample.input_ids.tolist())
-        for sample in tokenize_rows(rows, ByteTokenizer(), config, stats=counts)
+        for sample in tokenize_rows(rows, ByteTokenizer(), config, stats=stats)
     }
     assert found == ({"y": "mn"} if expected is None else {"x": expected, "y": "mn"})
-    assert (counts.truncated, counts.skipped) == ((0, ["x"]) if expected is None else (1, []))
+    assert (stats.truncated, stats.skipped) == ((0, ["x"]) if expected is None else (1, []))
 
 
-def test_the_oldest_turns_can_be_left_out(folder: Path):
+def test_drop_turns_removes_the_oldest_turns(folder: Path):
     tokenizer, chat = load_tokenizer(folder), load_chat_template(folder)
-    counts = TokenizeStats()
-    short = one({"messages": [TALK[0], *TALK[3:]]}, tokenizer, chat)
+    stats = TokenizeStats()
+    short = tokenize_row({"messages": [MESSAGES[0], *MESSAGES[3:]]}, tokenizer, chat)
     config = TokenizeConfig(max_length=short.length, truncation="drop_turns")
-    (sample,) = tokenize_rows([{"messages": TALK}], tokenizer, config, chat=chat, stats=counts)
-    assert sample.input_ids.tolist() == short.input_ids.tolist() and counts.truncated == 1
+    (sample,) = tokenize_rows([{"messages": MESSAGES}], tokenizer, config, chat=chat, stats=stats)
+    assert sample.input_ids.tolist() == short.input_ids.tolist() and stats.truncated == 1
     tiny = TokenizeConfig(max_length=4, truncation="drop_turns")
-    assert list(tokenize_rows([{"messages": TALK}], tokenizer, tiny, chat=chat, stats=counts)) == []
-    assert counts.skipped == ["0"]
+    assert list(tokenize_rows([{"messages": MESSAGES}], tokenizer, tiny, chat=chat, stats=stats)) == []
+    assert stats.skipped == ["0"]
 
 
-def test_a_sample_with_nothing_left_to_learn_is_left_out():
-    counts = TokenizeStats()
+def test_sample_without_loss_tokens_is_skipped():
+    stats = TokenizeStats()
     config = TokenizeConfig(max_length=3, truncation="right")
     row = {"prompt": "abcdef", "completion": "g"}
-    assert list(tokenize_rows([row], ByteTokenizer(), config, stats=counts)) == []
-    assert counts.skipped == ["0"]
+    assert list(tokenize_rows([row], ByteTokenizer(), config, stats=stats)) == []
+    assert stats.skipped == ["0"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_sample_with_nothing_left_to_learn_is_left_out():
             {"format": "preference"},
             "row 0: a preference row needs chosen and rejected; it has chosen",
         ),
-        ({"messages": TALK}, {}, "conversations need a chat template"),
+        ({"messages": MESSAGES}, {}, "conversations need a chat template"),
         ({"messages": "hello"}, {}, "expected a list of messages"),
         ({"messages": [{"role": "user"}]}, {}, "message 0 must have role and content"),
         (
@@ -196,45 +196,45 @@ def test_a_sample_with_nothing_left_to_learn_is_left_out():
             {},
             "row 0: message 0 has content that is not text, which is not supported",
         ),
-        ({"prompt": "a", "completion": TALK}, {}, "must both be texts, or both lists of messages"),
+        ({"prompt": "a", "completion": MESSAGES}, {}, "must both be texts, or both lists of messages"),
     ],
 )
-def test_what_is_wrong_with_a_row_is_said(row, settings, message: str):
+def test_invalid_row_is_reported(row, settings, message: str):
     with pytest.raises(ValueError, match=message):
-        one(row, ByteTokenizer(), **settings)
+        tokenize_row(row, ByteTokenizer(), **settings)
 
 
-def test_templates_that_cannot_serve_say_so(tmp_path: Path):
+def test_invalid_templates_are_reported(tmp_path: Path):
     with pytest.raises(ValueError, match="the tokenizer bytes has no chat template"):
         load_chat_template("bytes")
     with pytest.raises(FileNotFoundError, match="there is no chat template nowhere"):
         load_chat_template("bytes", "nowhere.jinja")
     with pytest.raises(ValueError, match="not valid Jinja"):
-        ChatTemplate("{% for %}").render(TALK)
-    refusing = ChatTemplate("{{ raise_exception('no system turns') }}")
+        ChatTemplate("{% for %}").render(MESSAGES)
+    rejecting = ChatTemplate("{{ raise_exception('no system turns') }}")
     with pytest.raises(ValueError, match="rejects these messages: no system turns"):
-        refusing.render(TALK)
-    forgetful = ChatTemplate("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}")
+        rejecting.render(MESSAGES)
+    inconsistent = ChatTemplate("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}")
     with pytest.raises(ValueError, match="loss='last_turn'"):
-        forgetful.render_with_spans(TALK, [2])
+        inconsistent.render_with_spans(MESSAGES, [2])
     path = tmp_path / "own.jinja"
     path.write_text("{% for m in messages %}{{ m.content }};{% endfor %}")
-    text, spans = load_chat_template("bytes", path).render_with_spans(TALK, [2, 4])
+    text, spans = load_chat_template("bytes", path).render_with_spans(MESSAGES, [2, 4])
     assert [text[a:b] for a, b in spans] == ["four;", "five, of course;"]
 
 
-def test_rows_come_from_files_lists_and_datasets(tmp_path: Path):
+def test_rows_can_be_files_lists_or_datasets(tmp_path: Path):
     datasets = pytest.importorskip("datasets")
     rows = [{"prompt": "ab", "completion": text} for text in ("x", "yz", "é")]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
-    made = datasets.Dataset.from_list(rows)
-    made.select([2]).to_parquet(tmp_path / "b.parquet")
+    dataset = datasets.Dataset.from_list(rows)
+    dataset.select([2]).to_parquet(tmp_path / "b.parquet")
     sources = [
         rows,
         [tmp_path / "a.jsonl", tmp_path / "b.parquet"],
         tmp_path,
-        made,
-        made.to_iterable_dataset(),
+        dataset,
+        dataset.to_iterable_dataset(),
     ]
     found = [list(tokenize_rows(source, ByteTokenizer())) for source in sources]
     assert [sample.loss_mask.tolist() for sample in found[0]] == [
@@ -247,9 +247,9 @@ def test_rows_come_from_files_lists_and_datasets(tmp_path: Path):
     texts = list(tokenize_rows(tmp_path / "lines.txt", ByteTokenizer(), TokenizeConfig(add_eos=False)))
     assert [ByteTokenizer().decode(sample.input_ids.tolist()) for sample in texts] == ["one", "two"]
     with pytest.raises(TypeError, match="choose one of the splits train"):
-        list(tokenize_rows(datasets.DatasetDict(train=made), ByteTokenizer()))
+        list(tokenize_rows(datasets.DatasetDict(train=dataset), ByteTokenizer()))
 
 
-def test_the_end_of_a_byte_text_is_nowhere_in_it():
+def test_eos_of_the_byte_tokenizer_has_an_empty_span():
     ((ids, spans),) = ByteTokenizer(add_special_tokens=True).encode_with_offsets(["é!"])
     assert spans == [(0, 1), (0, 1), (1, 2), (2, 2)] and len(ids) == 4

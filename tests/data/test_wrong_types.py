@@ -1,6 +1,6 @@
-"""Arguments of a wrong type are refused in words.
+"""Arguments of a wrong type are rejected with the expected type.
 
-In a process of its own, because here the annotations are checked first.
+The calls run in another process, because the test session checks annotations first.
 """
 
 import subprocess
@@ -41,12 +41,12 @@ for case in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def said() -> dict[str, str]:
-    run = [sys.executable, "-c", PROGRAM, *CASES]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    return dict(zip(CASES, done.stdout.splitlines(), strict=True))
+def messages() -> dict[str, str]:
+    command = [sys.executable, "-c", PROGRAM, *CASES]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(zip(CASES, result.stdout.splitlines(), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_wrong_type_is_refused_with_the_right_one(said: dict[str, str], case: str) -> None:
-    assert CASES[case] in said[case]
+def test_wrong_type_is_reported_with_the_expected_one(messages: dict[str, str], case: str) -> None:
+    assert CASES[case] in messages[case]

@@ -1,4 +1,4 @@
-"""One thread for torch, whose pool of several waits in loops on a busy machine."""
+"""Limit PyTorch to one thread, because its thread pool busy-waits on a machine with other jobs."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The single environment passes Gymnasium's and Stable-Baselines3's checkers; ids, settings and pictures."""
+"""The single Gymnasium environment: checkers, registration, settings, and rendering."""
 
 import importlib
 import sys
@@ -25,7 +25,7 @@ SMALL = {"max_grid_height": 5, "max_grid_width": 5}
 
 @pytest.mark.parametrize(("name", "settings"), [("arc-v2", PAINTINGS), ("proofs-v1", ANCESTORS)])
 def test_gymnasium_checker_passes(name: str, settings: dict) -> None:
-    """Its warnings are errors here."""
+    """Warnings of the checker are errors."""
     env = gym.make(f"phalanx/{name}", **settings)
     check_env(env.unwrapped)
     assert isinstance(env.unwrapped, GymnasiumEnv)
@@ -33,7 +33,7 @@ def test_gymnasium_checker_passes(name: str, settings: dict) -> None:
 
 
 @pytest.mark.parametrize("selection", ["bbox", "mask"])
-def test_every_form_of_action_passes_the_checker(selection: str) -> None:
+def test_all_action_formats_pass_the_checker(selection: str) -> None:
     check_env(GymnasiumEnv(arc(selection)), skip_render_check=True)
 
 
@@ -49,20 +49,20 @@ def test_vector_environment_is_created_by_id_and_spec() -> None:
     assert proving.reset(seed=0)[0]["successors"].shape == (3, 4, 3, 3)
 
 
-def test_registering_twice_changes_nothing() -> None:
+def test_registering_twice_has_no_effect() -> None:
     before = gym.spec("phalanx/arc-v2")
     register_environments()
     assert gym.spec("phalanx/arc-v2") is before
 
 
 def test_tasks_are_shared_and_not_copied() -> None:
-    # A seed that no other test uses: environments of equal tasks are cached and share the first buffer.
+    # No other test uses this seed. Environments with equal tasks are cached and share the first buffer.
     tasks = generate_tasks(num_tasks=3, max_height=5, max_width=5, seed=271)
     buffer = TaskBuffer.from_tasks(tasks)
-    made = [
+    vector_envs = [
         gym.make_vec("phalanx/arc-v2", num_envs=2, tasks=given, dataset=SMALL) for given in (buffer, buffer)
     ]
-    assert all(envs.environment.task_buffer is buffer for envs in made)
+    assert all(envs.environment.task_buffer is buffer for envs in vector_envs)
     lists = [gym.make("phalanx/arc-v2", tasks=list(tasks), dataset=SMALL).unwrapped for _ in range(2)]
     assert lists[0].environment.task_buffer is lists[1].environment.task_buffer
     assert lists[0].environment.task_buffer == buffer

@@ -1,4 +1,4 @@
-"""The native vector environment does what Gymnasium's `SyncVectorEnv` of single ones does, only at once."""
+"""The batched vector environment is equivalent to Gymnasium's `SyncVectorEnv` of single environments."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ ENVIRONMENTS = {"arc": paintings, "proofs": ancestors, "walk": ShortWalk()}
 
 
 def assert_same(left: Any, right: Any, where: str) -> None:
-    """Equal dictionaries, arrays and objects; a Python number equals an array's."""
+    """Compare dictionaries, arrays and objects. A Python number equals an array scalar."""
     if isinstance(left, dict):
         assert isinstance(right, dict) and left.keys() == right.keys(), where
         for name in left:
@@ -36,7 +36,7 @@ def assert_same(left: Any, right: Any, where: str) -> None:
 
 
 def random_actions(envs: GymnasiumVectorEnv, observations: Any, random: np.random.Generator) -> np.ndarray:
-    """Mostly legal, now and then not."""
+    """Sample actions, of which most are legal."""
     actions = np.stack([envs.single_action_space.sample() for _ in range(envs.num_envs)])
     if isinstance(observations, dict) and "action_mask" in observations and random.random() < 0.9:
         legal = random.random(observations["action_mask"].shape) * observations["action_mask"]
@@ -82,7 +82,7 @@ def test_episodes_equal_sync_vector_env(name: str, mode: AutoresetMode) -> None:
             assert_same(expected[0], again[0], f"step {step}: partial reset")
             assert_same(expected[1], again[1], f"step {step}: infos of a partial reset")
             seen = again[0]
-    assert (ends > 0).all(), "the episodes must end in both ways, or this tells little"
+    assert (ends > 0).all(), "some episodes must terminate and some must be truncated"
 
 
 def lane(count: Any, **settings: Any) -> GymnasiumVectorEnv:
@@ -122,7 +122,7 @@ def test_same_step_mode_has_the_terminal_observation_in_the_infos() -> None:
 
 
 def starts(envs: GymnasiumVectorEnv, episodes: int, **seed: Any) -> list[list[int]]:
-    """Where each environment's episodes start."""
+    """Return the start positions of the episodes of each environment."""
     found = [envs.reset(**seed)[0]["observation"][:, 1].tolist()]
     found += [envs.reset()[0]["observation"][:, 1].tolist() for _ in range(episodes - 1)]
     return np.array(found).T.tolist()
@@ -137,7 +137,7 @@ def test_episodes_depend_only_on_the_seed_of_the_environment() -> None:
     envs = lane(3)
     assert starts(envs, 24, seed=7) == starts(envs, 24, seed=7) == three
     assert envs.np_random_seed == (7, 8, 9)
-    assert starts(lane(3), 24) != starts(lane(3), 24), "without a seed no two runs are alike"
+    assert starts(lane(3), 24) != starts(lane(3), 24), "runs without a seed must differ"
 
 
 def test_partial_reset_affects_only_selected_environments() -> None:
@@ -162,7 +162,7 @@ def test_disabled_autoreset_requires_reset_after_an_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "error", "words"),
+    ("mask", "error", "message"),
     [
         ([True, False, True], TypeError, "must be a NumPy array of bool, got list"),
         (np.array([1, 0, 1]), TypeError, "must be a NumPy array of bool, got int64"),
@@ -170,10 +170,10 @@ def test_disabled_autoreset_requires_reset_after_an_end() -> None:
         (np.zeros(3, bool), ValueError, "at least one environment"),
     ],
 )
-def test_invalid_reset_mask_is_rejected(mask: Any, error: Any, words: str) -> None:
+def test_invalid_reset_mask_is_rejected(mask: Any, error: Any, message: str) -> None:
     envs = lane(3)
     envs.reset(seed=0)
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         envs.reset(options={"reset_mask": mask})
 
 
@@ -218,7 +218,7 @@ def test_action_out_of_range_is_illegal() -> None:
 
 
 def test_returned_arrays_are_copies() -> None:
-    def play(spoil: bool) -> list[Any]:
+    def rollout(modify: bool) -> list[Any]:
         envs = GymnasiumVectorEnv(ENVIRONMENTS["arc"], COUNT, autoreset_mode="SameStep")
         results: list[Any] = [envs.reset(seed=1)]
         kept = [str(results[0])]
@@ -226,14 +226,14 @@ def test_returned_arrays_are_copies() -> None:
             actions = np.array([[2, 0, 1], [34, 0, 0], [3, 0, 0]])
             results.append(envs.step(actions))
             kept.append(str(results[-1]))
-            if spoil:
+            if modify:
                 actions[:] = 0
                 seen, infos = results[-1][0], results[-1][-1]
                 for array in (*seen.values(), infos["action_mask"], infos["_final_obs"]):
                     array[...] = 0
         return kept
 
-    assert play(spoil=True) == play(spoil=False)
+    assert rollout(modify=True) == rollout(modify=False)
 
 
 def test_bbox_actions_are_vectors_and_mask_actions_dictionaries() -> None:
@@ -278,11 +278,11 @@ def test_masks_contain_legal_actions() -> None:
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_flat_observation_is_one_vector(name: str) -> None:
     environment: Environment = ENVIRONMENTS[name]
-    flat, whole = (GymnasiumVectorEnv(environment, 2, flatten=flat) for flat in (True, False))
+    flat, nested = (GymnasiumVectorEnv(environment, 2, flatten=flat) for flat in (True, False))
     row, _ = flat.reset(seed=5)
-    fields, infos = whole.reset(seed=5)
+    fields, infos = nested.reset(seed=5)
     if name == "arc":
-        del fields["action_mask"]  # which is no part of what ARC shows
+        del fields["action_mask"]  # not part of the flat observation
     assert row in flat.observation_space and row.dtype == np.float32
     assert sorted(row.ravel().tolist()) == sorted(
         np.concatenate([field.reshape(2, -1) for field in fields.values()], axis=1).ravel().tolist()

@@ -55,7 +55,7 @@ def test_rewards_and_observations_can_be_transformed() -> None:
     assert sorted(set(rewards.tolist())) == [0.0, 0.5]
 
 
-def test_infos_become_a_list_with_the_final_ones() -> None:
+def test_infos_are_converted_to_a_list_with_final_infos() -> None:
     envs = wrappers.DictInfoToList(lane(autoreset_mode="SameStep"))
     _, infos = envs.reset(seed=0)
     assert infos == [{}, {}]
@@ -68,9 +68,9 @@ def test_infos_become_a_list_with_the_final_ones() -> None:
                 assert info["final_obs"]["observation"][4] == 1
 
 
-def test_arrays_become_tensors_and_back() -> None:
+def test_arrays_are_converted_to_tensors() -> None:
     torch = pytest.importorskip("torch")
-    # Gymnasium's own requirement for its conversions: gymnasium[torch] brings it.
+    # Required by Gymnasium's array conversions and installed with gymnasium[torch].
     pytest.importorskip("array_api_compat")
     envs = wrappers.NumpyToTorch(GymnasiumVectorEnv(arc(), 2))
     seen, _ = envs.reset(seed=0)
@@ -84,7 +84,7 @@ def test_arrays_become_tensors_and_back() -> None:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Torch's pool of several waits in loops on a busy machine."""
+    """Limit PyTorch to one thread, because its thread pool busy-waits on a machine with other jobs."""
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -94,7 +94,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.mark.usefixtures("one_thread")
 def test_ppo_of_stable_baselines3_learns_to_paint_a_cell() -> None:
-    """It knows no masks, so it begins with the penalties of illegal operations."""
+    """PPO does not support masks, so it must learn to avoid illegal operations."""
     stable_baselines3 = pytest.importorskip("stable_baselines3")
     from stable_baselines3.common.env_checker import check_env
     from stable_baselines3.common.monitor import Monitor

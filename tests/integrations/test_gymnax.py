@@ -1,4 +1,4 @@
-"""Gymnax's step on Phalanx environments: the core's auto-reset by another name, under jit, vmap and scan."""
+"""The Gymnax interface is equivalent to the auto-reset of the core under jit, vmap and scan."""
 
 from functools import partial
 from typing import Any
@@ -24,31 +24,31 @@ def test_purejaxrl_loop_equals_auto_reset(name: str) -> None:
     params = env.default_params
 
     @jax.jit
-    def play(keys: jax.Array) -> tuple[Any, ...]:
+    def rollout(keys: jax.Array) -> tuple[Any, ...]:
         auto, first = layer.reset(keys)
-        begun = jax.vmap(env.reset, in_axes=(0, None))(
+        initial = jax.vmap(env.reset, in_axes=(0, None))(
             jax.vmap(lambda key: jax.random.split(key)[1])(keys), params
         )
 
-        def both(carry: Any, key: jax.Array) -> tuple[Any, Any]:
+        def step_both(carry: Any, key: jax.Array) -> tuple[Any, Any]:
             auto, states = carry
             actions = jax.vmap(core.sample_action)(jax.random.split(key, 4), states)
-            # The key that the layer would start the next episode from is the one that the step is given.
+            # Pass the key with which the layer would start the next episode.
             fresh = jax.vmap(lambda key: jax.random.split(key)[1])(auto.keys)
             seen, states, rewards, dones, info = jax.vmap(env.step, in_axes=(0, 0, 0, None))(
                 fresh, states, actions, params
             )
-            auto, *outcome, told = layer.step(auto, actions)
+            auto, *outcome, step_info = layer.step(auto, actions)
             ours = (seen, rewards, dones, info["final_observation"], info["terminated"], info["truncated"])
-            theirs = (*outcome, told.final_observation, told.terminated, told.truncated)
+            theirs = (*outcome, step_info.final_observation, step_info.terminated, step_info.truncated)
             masks = (info.get("action_mask"), jax.vmap(env.action_mask)(states))
             return (auto, states), (ours, theirs, masks, auto.states, states)
 
-        _, steps = jax.lax.scan(both, (auto, begun[1]), jax.random.split(keys[0], 10))
-        return first, begun[0], steps
+        _, steps = jax.lax.scan(step_both, (auto, initial[1]), jax.random.split(keys[0], 10))
+        return first, initial[0], steps
 
-    first, begun, (ours, theirs, masks, auto, states) = play(jax.random.split(jax.random.PRNGKey(0), 4))
-    assert differences(first, begun, "first") == []
+    first, initial, (ours, theirs, masks, auto, states) = rollout(jax.random.split(jax.random.PRNGKey(0), 4))
+    assert differences(first, initial, "first") == []
     assert differences(theirs, ours, "steps") == []
     assert differences(auto, states, "states") == []
     assert differences(masks[0], masks[1], "mask of the returned state") == []
@@ -115,7 +115,7 @@ def test_equal_environments_share_one_compilation() -> None:
     assert len(traced) == 1
 
 
-def test_gymnax_1_methods_of_states() -> None:
+def test_states_have_the_methods_of_gymnax_1() -> None:
     env = GymnaxEnv(Lane(), step_values=6)
     _, state = env.reset(jax.random.PRNGKey(1))
     flags = []

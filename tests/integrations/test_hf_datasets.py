@@ -1,4 +1,4 @@
-"""Hugging Face datasets in and out: lengths, samples, packed rows, and a model whose loss stays the same."""
+"""Hugging Face datasets as inputs and outputs of plans, and the loss of packed samples."""
 
 import importlib
 import pickle
@@ -19,21 +19,21 @@ from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder, ByteTokeni
 from phalanx.integrations.hf_datasets import HFDatasetSamples, to_dataset, to_iterable_dataset  # noqa: E402
 from phalanx.integrations.torch_data import PackedCollator, PlanDataset, TorchBatch  # noqa: E402
 
-TOKENS = [[7 * row + place + 1 for place in range(2 + row % 6)] for row in range(17)]
+TOKENS = [[7 * row + position + 1 for position in range(2 + row % 6)] for row in range(17)]
 CONFIG = BatchingConfig.throughput(token_budget=20, bucket_edges=(4,), max_sample_length=10)
 
 
-def tokens() -> Any:
+def token_dataset() -> Any:
     return datasets.Dataset.from_dict({"input_ids": TOKENS, "name": [f"n{row}" for row in range(17)]})
 
 
-def planned(samples: HFDatasetSamples, packed: bool = True) -> BatchPlan:
+def build_plan(samples: HFDatasetSamples, packed: bool = True) -> BatchPlan:
     packing = PackingConfig(max_length=10) if packed else None
     return BatchPlanBuilder(samples.lengths(), CONFIG, packing=packing).build(2)
 
 
-def test_lengths_are_read_from_memory_from_disk_and_through_a_selection(tmp_path: Path) -> None:
-    data = tokens()
+def test_lengths_are_read_from_memory_disk_and_selections(tmp_path: Path) -> None:
+    data = token_dataset()
     expected = [len(row) for row in TOKENS]
     assert HFDatasetSamples(data).lengths().lengths.tolist() == expected
     data.save_to_disk(tmp_path / "saved")
@@ -46,7 +46,7 @@ def test_lengths_are_read_from_memory_from_disk_and_through_a_selection(tmp_path
     assert "3" not in some and "02" not in some and len(some) == 3
 
 
-def test_texts_are_tokenized_by_phalanx_or_by_a_callable_of_transformers() -> None:
+def test_texts_are_tokenized_by_a_tokenizer_or_callable() -> None:
     data = datasets.Dataset.from_dict({"text": ["Hi", "Hello"]})
     own = HFDatasetSamples(data, "text", tokenizer=ByteTokenizer())
     assert own.lengths().lengths.tolist() == [2, 5] and own["0"]["input_ids"] == [74, 107]
@@ -58,7 +58,7 @@ def test_texts_are_tokenized_by_phalanx_or_by_a_callable_of_transformers() -> No
     assert theirs.lengths().lengths.tolist() == [2, 5] and theirs["0"]["input_ids"] == [72, 105]
 
 
-def test_a_column_of_losses_goes_into_the_labels() -> None:
+def test_loss_column_determines_the_labels() -> None:
     data = datasets.Dataset.from_dict({"ids": [[5, 6, 7]], "counts": [[1, 0, 1]]})
     samples = HFDatasetSamples(data, "ids", loss_column="counts")
     (batch,) = PlanDataset(BatchPlanBuilder(samples.lengths(), CONFIG).build(), samples)
@@ -66,9 +66,9 @@ def test_a_column_of_losses_goes_into_the_labels() -> None:
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
-def test_a_plan_becomes_a_dataset_of_rows_without_padding(packed: bool) -> None:
-    samples = HFDatasetSamples(tokens())
-    plan = planned(samples, packed)
+def test_plan_is_converted_to_a_dataset_of_unpadded_rows(packed: bool) -> None:
+    samples = HFDatasetSamples(token_dataset())
+    plan = build_plan(samples, packed)
     rows = to_dataset(plan, samples, epoch=1)
     packs = [pack for batch in plan.get_epoch(1) for pack in batch.packs or [(s,) for s in batch.sample_ids]]
     assert rows.column_names == ["input_ids", "labels", "position_ids", "segment_ids"]
@@ -78,14 +78,14 @@ def test_a_plan_becomes_a_dataset_of_rows_without_padding(packed: bool) -> None:
         assert row["labels"] == [*chain(*([-100, *part[1:]] for part in parts))]
         assert row["position_ids"] == [*chain(*(range(len(part)) for part in parts))]
         assert row["segment_ids"] == [*chain(*([n] * len(part) for n, part in enumerate(parts, 1)))]
-    lazily = to_iterable_dataset(plan, samples, epoch=1)
-    assert list(lazily) == list(rows)
-    assert lazily.num_shards == len(plan.get_epoch(1)), "workers may share the batches out"
+    iterable = to_iterable_dataset(plan, samples, epoch=1)
+    assert list(iterable) == list(rows)
+    assert iterable.num_shards == len(plan.get_epoch(1)), "each batch must be a shard"
 
 
-def test_a_loader_over_the_dataset_makes_the_batches_of_the_plan() -> None:
-    samples = HFDatasetSamples(tokens())
-    plan = planned(samples)
+def test_loader_of_the_dataset_has_the_labels_of_the_plan() -> None:
+    samples = HFDatasetSamples(token_dataset())
+    plan = build_plan(samples)
     loader = DataLoader(to_dataset(plan, samples), batch_size=3, collate_fn=PackedCollator())
     direct = PlanDataset(plan, samples)
     seen = torch.cat([batch["labels"][batch["labels"] >= 0] for batch in loader])
@@ -93,25 +93,25 @@ def test_a_loader_over_the_dataset_makes_the_batches_of_the_plan() -> None:
 
 
 def summed_losses(model: Any, batch: TorchBatch) -> dict[str, float]:
-    """The loss of each sample of a batch, summed over its tokens."""
+    """Return the loss of each sample of a batch, summed over its tokens."""
     with torch.no_grad():
         logits = model(**{name: tensor for name, tensor in batch.items() if name != "labels"}).logits
     labels = batch["labels"][:, 1:]
     costs = torch.nn.functional.cross_entropy(logits[:, :-1].mT, labels, ignore_index=-100, reduction="none")
     starts = (batch["position_ids"] == 0).int().cumsum(1)[:, 1:]
-    places: dict[int, int] = {}
+    segments: dict[int, int] = {}
     found = {}
     for name, row in zip(batch.sample_ids, batch.sample_rows, strict=True):
-        places[row] = places.get(row, 0) + 1
-        found[name] = float(costs[row][starts[row] == places[row]].sum())
+        segments[row] = segments.get(row, 0) + 1
+        found[name] = float(costs[row][starts[row] == segments[row]].sum())
     return found
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("family", ["Llama", "GPTNeoX"])
-@pytest.mark.parametrize("told_by", ["positions", "mask"])
-def test_a_models_loss_of_a_packed_sample_is_that_of_the_sample_alone(
-    family: str, attention: str, told_by: Any
+@pytest.mark.parametrize("attention_format", ["positions", "mask"])
+def test_packed_and_separate_samples_have_the_same_loss(
+    family: str, attention: str, attention_format: Any
 ) -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
@@ -120,22 +120,22 @@ def test_a_models_loss_of_a_packed_sample_is_that_of_the_sample_alone(
         **sizes, num_attention_heads=2, max_position_embeddings=16, attn_implementation=attention
     )
     model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
-    samples = HFDatasetSamples(tokens())
-    plan = planned(samples)
+    samples = HFDatasetSamples(token_dataset())
+    plan = build_plan(samples)
     losses: dict[str, float] = {}
     assert config.use_cache
-    for batch in PlanDataset(plan, samples, attention=told_by):
+    for batch in PlanDataset(plan, samples, attention=attention_format):
         losses |= summed_losses(model, batch)
     assert len(losses) == 17 and max(batch.batch_size for batch in plan.get_epoch(0)) > 1
     for row, ids in enumerate(TOKENS):
-        alone = torch.tensor([ids])
+        separate = torch.tensor([ids])
         with torch.no_grad():
-            mean = model(input_ids=alone, labels=alone).loss
+            mean = model(input_ids=separate, labels=separate).loss
         assert losses[str(row)] == pytest.approx(float(mean) * (len(ids) - 1), rel=1e-4)
 
 
-def test_wrong_columns_are_named() -> None:
-    data = tokens()
+def test_invalid_columns_are_reported() -> None:
+    data = token_dataset()
     with pytest.raises(ValueError, match="the dataset has no column 'ids'; it has input_ids, name"):
         HFDatasetSamples(data, "ids")
     with pytest.raises(ValueError, match="column 'name' has string, but must have lists of integers"):
@@ -157,28 +157,28 @@ def test_wrong_columns_are_named() -> None:
         HFDatasetSamples(data, id_column="name")["n17"]
 
 
-def test_a_plan_of_another_dataset_is_refused() -> None:
-    samples = HFDatasetSamples(tokens())
-    plan = planned(samples)
-    short = HFDatasetSamples(tokens().select(range(15)))
+def test_plan_of_another_dataset_is_rejected() -> None:
+    samples = HFDatasetSamples(token_dataset())
+    plan = build_plan(samples)
+    short = HFDatasetSamples(token_dataset().select(range(15)))
     for use in (to_dataset, to_iterable_dataset, PlanDataset):
         with pytest.raises(
             ValueError,
             match="the plan was built for another dataset: 2 of its 17 samples are not in this one ",
         ):
             use(plan, short)
-    other = HFDatasetSamples(tokens().select(range(16, -1, -1)))
+    other = HFDatasetSamples(token_dataset().select(range(16, -1, -1)))
     with pytest.raises(ValueError, match=r"has \d tokens, but \d were planned"):
         to_dataset(plan, other)
 
 
-def test_samples_pass_to_workers_by_pickle() -> None:
-    samples = pickle.loads(pickle.dumps(HFDatasetSamples(tokens(), id_column="name")))
+def test_samples_can_be_pickled() -> None:
+    samples = pickle.loads(pickle.dumps(HFDatasetSamples(token_dataset(), id_column="name")))
     assert np.array_equal(samples["n5"]["input_ids"], TOKENS[5])
 
 
 @pytest.mark.parametrize("name", ["datasets", "pyarrow"])
-def test_a_missing_library_is_named_with_the_way_to_get_it(
+def test_missing_library_is_reported_with_the_install_command(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for loaded in [module for module in sys.modules if module.partition(".")[0] == name]:

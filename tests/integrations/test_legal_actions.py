@@ -1,4 +1,4 @@
-"""The masked example keeps its mask under every adapter, as every environment on the protocol does."""
+"""Every integration returns the mask of legal actions and rejects float actions."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ PRESSED = 4
 MIXED = [all_but(PRESSED), all_but(0)]
 
 
-def test_the_mask_has_an_entry_for_each_choice_and_some_environments_have_none() -> None:
+def test_mask_size_is_the_number_of_choices_or_none() -> None:
     assert [mask_size(environment) for environment in (LightsOut(), arc(), Lane())] == [LAMPS, 42, None]
 
 
@@ -31,7 +31,7 @@ def test_gymnasium_mask_is_in_observations_infos_and_action_masks() -> None:
     assert seen["action_mask"].astype(bool).tolist() == infos["action_mask"].astype(bool).tolist() == MIXED
     assert envs.action_masks().tolist() == MIXED
     assert envs.observation_space.contains(seen)
-    # Gymnasium hears of what is registered later when it is asked to look again.
+    # Environments that are registered later are added to Gymnasium by another call.
     register("masked-lamps-v1", LightsOut)
     register_environments()
     single = gym.make("phalanx/masked-lamps-v1", max_steps=3, render_mode="ansi")
@@ -69,8 +69,8 @@ def test_torchrl_mask_is_found_by_action_mask_transform() -> None:
     assert after["action_mask"].tolist() == MIXED
     data = TransformedEnv(env, ActionMask()).rollout(10, break_when_any_done=False)
     presses = data["action"]
-    going_on = ~data["next", "done"][:, :-1, 0]
-    assert ((presses[:, 1:] != presses[:, :-1]) | ~going_on).all(), "no lamp twice in a row"
+    running = ~data["next", "done"][:, :-1, 0]
+    assert ((presses[:, 1:] != presses[:, :-1]) | ~running).all(), "no lamp twice in a row"
 
 
 def test_stoa_mask_is_in_extras_and_observation() -> None:
@@ -104,12 +104,12 @@ def test_gymnax_mask_is_in_the_info() -> None:
 def test_float_actions_are_rejected(environment: Environment) -> None:
     key = jax.random.PRNGKey(0)
     state, _ = environment.reset(key)
-    own = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), environment.sample_action(key, state))
+    float_action = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), environment.sample_action(key, state))
     with pytest.raises(TypeError, match=r"action.* must be integers, got float32"):
-        GymnaxEnv(environment).step(key, state, own)
+        GymnaxEnv(environment).step(key, state, float_action)
     with pytest.raises(TypeError, match=r"action.* must be integers, got float32"):
-        GymnaxEnv(environment).step_env(key, state, own)
-    numbers = np.stack([np.asarray(leaf) for leaf in jax.tree.leaves(own)])
+        GymnaxEnv(environment).step_env(key, state, float_action)
+    numbers = np.stack([np.asarray(leaf) for leaf in jax.tree.leaves(float_action)])
     numbers = numbers if isinstance(environment.action_space, Composite) else numbers[0]
     pytest.importorskip("stoa")
     from phalanx.integrations.stoa import PhalanxToStoa

@@ -1,4 +1,4 @@
-"""Without their libraries the adapters for language models say how to get them."""
+"""Missing libraries of the text integrations are reported with the install command."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""Without torch the adapter says how to get it, and the package of adapters imports."""
+"""Missing PyTorch libraries are reported with the install command, and the package can still be imported."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""The OpenEnv server: its protocol, its limits, and clients that vanish or send garbage."""
+"""The OpenEnv server: protocol, limits, lost clients, and invalid input."""
 
 import contextlib
 import json
@@ -31,33 +31,33 @@ def server() -> Iterator[OpenEnvServer]:
         yield found
 
 
-def opened(server: OpenEnvServer, **settings: Any) -> ClientConnection:
+def open_client(server: OpenEnvServer, **settings: Any) -> ClientConnection:
     return connect(server.url.replace("http", "ws") + "/ws", compression=None, open_timeout=60, **settings)
 
 
-def asked(client: ClientConnection, message: Any) -> dict[str, Any]:
+def request(client: ClientConnection, message: Any) -> dict[str, Any]:
     client.send(message if isinstance(message, str | bytes) else json.dumps(message))
     return json.loads(client.recv(20))
 
 
-def plays(server: OpenEnvServer, seed: int) -> None:
-    """A whole episode goes as it does without the server."""
-    plain = PuzzleEnvironment("sudoku")
-    with opened(server) as client:
-        first = asked(client, {"type": "reset", "data": {"seed": seed}})
-        assert first["data"]["observation"]["text"] == plain.reset(seed)
-        for answer in plain.expert_actions() or ():
-            step = plain.step(answer)
-            told = asked(client, {"type": "step", "data": {"answer": answer}})["data"]
-            assert (told["observation"]["text"], told["reward"], told["done"]) == step[:3]
-        assert told["observation"]["solved"] and told["done"]
+def check_episode(server: OpenEnvServer, seed: int) -> None:
+    """Check that an episode is the same with and without the server."""
+    environment = PuzzleEnvironment("sudoku")
+    with open_client(server) as client:
+        first = request(client, {"type": "reset", "data": {"seed": seed}})
+        assert first["data"]["observation"]["text"] == environment.reset(seed)
+        for answer in environment.expert_actions() or ():
+            step = environment.step(answer)
+            reply = request(client, {"type": "step", "data": {"answer": answer}})["data"]
+            assert (reply["observation"]["text"], reply["reward"], reply["done"]) == step[:3]
+        assert reply["observation"]["solved"] and reply["done"]
         client.send('{"type": "close"}')
         with pytest.raises(ConnectionClosed):
             client.recv(20)
 
 
 def test_episode_is_the_same_with_and_without_the_server(server: OpenEnvServer) -> None:
-    plays(server, 5)
+    check_episode(server, 5)
 
 
 @pytest.mark.parametrize(
@@ -85,23 +85,31 @@ def test_episode_is_the_same_with_and_without_the_server(server: OpenEnvServer) 
 def test_invalid_message_is_an_error_and_the_session_continues(
     server: OpenEnvServer, message: Any, code: str
 ) -> None:
-    with opened(server) as client:
-        told = asked(client, message)
-        assert (told["type"], told["data"]["code"]) == ("error", code) and told["data"]["message"]
-        assert asked(client, {"type": "reset", "data": {"seed": 1}})["type"] == "observation"
+    with open_client(server) as client:
+        reply = request(client, message)
+        assert (reply["type"], reply["data"]["code"]) == ("error", code) and reply["data"]["message"]
+        assert request(client, {"type": "reset", "data": {"seed": 1}})["type"] == "observation"
 
 
 def test_state_random_seed_and_numeric_answer(server: OpenEnvServer) -> None:
-    with opened(server) as client:
-        assert asked(client, {"type": "state"})["data"] == {"episode_id": None, "step_count": 0, "seed": None}
-        seed = asked(client, {"type": "reset", "data": {"episode_id": "e"}})["data"]["metadata"]["seed"]
-        lone = asked(client, '{"type": "step", "data": {"answer": "\\ud800 1 1"}}')
-        number = asked(client, {"type": "step", "data": {"answer": 7}})
-        assert all(told["data"]["observation"]["error"] for told in (lone, number))
-        assert asked(client, {"type": "state"})["data"] == {"episode_id": "e", "step_count": 2, "seed": seed}
+    with open_client(server) as client:
+        assert request(client, {"type": "state"})["data"] == {
+            "episode_id": None,
+            "step_count": 0,
+            "seed": None,
+        }
+        seed = request(client, {"type": "reset", "data": {"episode_id": "e"}})["data"]["metadata"]["seed"]
+        lone = request(client, '{"type": "step", "data": {"answer": "\\ud800 1 1"}}')
+        number = request(client, {"type": "step", "data": {"answer": 7}})
+        assert all(reply["data"]["observation"]["error"] for reply in (lone, number))
+        assert request(client, {"type": "state"})["data"] == {
+            "episode_id": "e",
+            "step_count": 2,
+            "seed": seed,
+        }
 
 
-def fetched(server: OpenEnvServer, path: str, body: bytes | None = None) -> tuple[int, Any]:
+def fetch(server: OpenEnvServer, path: str, body: bytes | None = None) -> tuple[int, Any]:
     try:
         with urllib.request.urlopen(urllib.request.Request(server.url + path, body), timeout=20) as response:
             return response.status, json.load(response)
@@ -111,13 +119,13 @@ def fetched(server: OpenEnvServer, path: str, body: bytes | None = None) -> tupl
 
 
 def test_http_routes_are_stateless(server: OpenEnvServer) -> None:
-    assert fetched(server, "/health") == (200, {"status": "healthy"})
-    assert fetched(server, "/metadata")[1]["name"] == "test"
-    assert fetched(server, "/schema")[1]["action"]["required"] == ["answer"]
-    assert fetched(server, "/state") == (200, {"episode_id": None, "step_count": 0})
-    first = fetched(server, "/reset", b'{"seed": 3}')[1]
+    assert fetch(server, "/health") == (200, {"status": "healthy"})
+    assert fetch(server, "/metadata")[1]["name"] == "test"
+    assert fetch(server, "/schema")[1]["action"]["required"] == ["answer"]
+    assert fetch(server, "/state") == (200, {"episode_id": None, "step_count": 0})
+    first = fetch(server, "/reset", b'{"seed": 3}')[1]
     assert first["observation"]["text"] == PuzzleEnvironment("sudoku").reset(3)
-    step = fetched(server, "/step", b'{"seed": 3, "action": {"answer": "nonsense"}}')[1]
+    step = fetch(server, "/step", b'{"seed": 3, "action": {"answer": "nonsense"}}')[1]
     assert step["reward"] == -0.1 and not step["done"]
     for path, body, status in (
         ("/step", b'{"action": {"answer": "1"}}', 422),
@@ -127,35 +135,35 @@ def test_http_routes_are_stateless(server: OpenEnvServer) -> None:
         ("/nowhere", None, 404),
         ("/health", b"", 405),
     ):
-        assert fetched(server, path, body)[0] == status
+        assert fetch(server, path, body)[0] == status
 
 
 def test_number_of_sessions_is_limited_and_lost_clients_free_theirs(server: OpenEnvServer) -> None:
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(opened(server)) for _ in range(8)]
+        clients = [stack.enter_context(open_client(server)) for _ in range(8)]
         for number, client in enumerate(clients):
-            asked(client, {"type": "reset", "data": {"seed": number}})
-        with opened(server) as ninth:
-            told = json.loads(ninth.recv(20))
-            assert told["data"] == {"message": "all 8 sessions are in use", "code": "CAPACITY_REACHED"}
+            request(client, {"type": "reset", "data": {"seed": number}})
+        with open_client(server) as ninth:
+            reply = json.loads(ninth.recv(20))
+            assert reply["data"] == {"message": "all 8 sessions are in use", "code": "CAPACITY_REACHED"}
             with pytest.raises(ConnectionClosed):
                 ninth.recv(20)
-        assert fetched(server, "/reset", b"{}")[0] == 503
+        assert fetch(server, "/reset", b"{}")[0] == 503
         for client in clients:
-            # Reset, not closed: no goodbye of any kind arrives.
+            # Reset the connection, so that no close frame arrives.
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close_socket()
     wait_until(lambda: server.open_sessions == 0)
-    plays(server, 8)
+    check_episode(server, 8)
 
 
 def test_message_that_is_too_long_ends_only_its_session(server: OpenEnvServer) -> None:
-    with opened(server) as client, opened(server) as other:
-        asked(other, {"type": "reset", "data": {"seed": 1}})
+    with open_client(server) as client, open_client(server) as other:
+        request(other, {"type": "reset", "data": {"seed": 1}})
         with pytest.raises(ConnectionClosed) as closed:
-            asked(client, {"type": "step", "data": {"answer": "x" * 5000}})
+            request(client, {"type": "step", "data": {"answer": "x" * 5000}})
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
-        assert asked(other, {"type": "state"})["data"]["seed"] == 1
+        assert request(other, {"type": "state"})["data"]["seed"] == 1
 
 
 def test_invalid_input_does_not_affect_the_server(server: OpenEnvServer) -> None:
@@ -175,14 +183,14 @@ def test_invalid_input_does_not_affect_the_server(server: OpenEnvServer) -> None
             if number % 3 == 0:
                 raw.shutdown(socket.SHUT_WR)
     cases = ['{"type": "reset", "data": {"seed": 1}}', '{"type": "step", "data": {"answer": "1 1 1"}}']
-    with opened(server) as client:
+    with open_client(server) as client:
         for _ in range(200):
             text = list(draw.choice(cases))
             for _ in range(draw.randrange(4)):
                 text[draw.randrange(len(text))] = chr(draw.choice([0, 34, 91, 92, 123, 125, 233, 0x2603]))
-            told = asked(client, "".join(text))
-            assert told["type"] in ("observation", "error")
-    plays(server, 9)
+            reply = request(client, "".join(text))
+            assert reply["type"] in ("observation", "error")
+    check_episode(server, 9)
 
 
 def test_silent_connection_is_closed(server: OpenEnvServer) -> None:
@@ -197,7 +205,7 @@ def test_silent_connection_is_closed(server: OpenEnvServer) -> None:
 
 
 class Slow(TextEnvironment):
-    """Long texts, and a step that fails where its answer says so."""
+    """An environment with long texts and a step that fails for the answer `gone`."""
 
     def reset(self, seed: int) -> str:
         return "x" * 1_000_000
@@ -214,25 +222,25 @@ class Slow(TextEnvironment):
 
 def test_silent_clients_and_clients_that_do_not_read_are_closed() -> None:
     with running(Slow, max_sessions=3, idle_timeout=0.5) as server:
-        with opened(server) as silent:
-            asked(silent, {"type": "reset"})
+        with open_client(server) as silent:
+            request(silent, {"type": "reset"})
             with pytest.raises(ConnectionClosed) as closed:
                 silent.recv(20)
             assert closed.value.rcvd is not None
             assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "idle for 0.5 seconds")
-        with opened(server, max_queue=1) as deaf:
+        with open_client(server, max_queue=1) as slow_reader:
             wait_until(lambda: server.open_sessions == 1)
             for _ in range(30):
-                deaf.send('{"type": "reset"}')
+                slow_reader.send('{"type": "reset"}')
             wait_until(lambda: server.open_sessions == 0)
-            deaf.close_socket()
+            slow_reader.close_socket()
 
 
-def test_unsupported_environment_is_reported() -> None:
+def test_error_of_the_environment_is_reported() -> None:
     session = Session(Slow())
     session.reply('{"type": "reset"}')
-    told = json.loads(session.reply('{"type": "step", "data": {"answer": "gone"}}') or "")
-    assert told["data"] == {"message": "the other server is gone", "code": "EXECUTION_ERROR"}
+    reply = json.loads(session.reply('{"type": "step", "data": {"answer": "gone"}}') or "")
+    assert reply["data"] == {"message": "the other server is gone", "code": "EXECUTION_ERROR"}
 
 
 def test_limits_are_checked() -> None:
@@ -251,9 +259,9 @@ def test_serve_command_ends_on_sigterm() -> None:
         assert line.startswith("serving lights_out at http://127.0.0.1:") and "up to 2 sessions" in line
         url = line.split()[3].rstrip(",")
         with connect(url.replace("http", "ws") + "/ws", compression=None, open_timeout=60) as client:
-            told = asked(client, {"type": "reset", "data": {"seed": 1}})
+            reply = request(client, {"type": "reset", "data": {"seed": 1}})
             expected = PuzzleEnvironment("lights_out", "medium").reset(1)
-            assert told["data"]["observation"]["text"] == expected
+            assert reply["data"]["observation"]["text"] == expected
             process.send_signal(signal.SIGTERM)
             with pytest.raises(ConnectionClosed) as closed:
                 client.recv(20)

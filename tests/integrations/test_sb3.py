@@ -1,4 +1,4 @@
-"""The vector environment of Stable-Baselines3: it steps as Gymnasium's does, and its PPO trains on it."""
+"""The Stable-Baselines3 vector environment is equivalent to the Gymnasium one, and PPO trains on it."""
 
 import numpy as np
 import pytest
@@ -14,23 +14,23 @@ from tests.helpers.small_environments import Lane, arc  # noqa: E402
 
 def test_steps_equal_the_vector_environment_and_infos_report_ends() -> None:
     venv = SB3VecEnv(Lane(), 3, flatten=False, seed=4)
-    twin = GymnasiumVectorEnv(Lane(), 3, autoreset_mode="SameStep")
-    seen, (like, _) = venv.reset(), twin.reset(seed=[4, 5, 6])
-    np.testing.assert_array_equal(seen["observation"], like["observation"])
+    reference = GymnasiumVectorEnv(Lane(), 3, autoreset_mode="SameStep")
+    seen, (expected, _) = venv.reset(), reference.reset(seed=[4, 5, 6])
+    np.testing.assert_array_equal(seen["observation"], expected["observation"])
     ended = 0
     for step in range(8):
         actions = np.array([1, 1, step % 2])
         seen, rewards, done, infos = venv.step(actions)
-        like, wanted, terminated, truncated, told = twin.step(actions)
-        np.testing.assert_array_equal(seen["observation"], like["observation"])
-        np.testing.assert_array_equal(rewards, wanted.astype(np.float32))
+        expected, expected_rewards, terminated, truncated, expected_infos = reference.step(actions)
+        np.testing.assert_array_equal(seen["observation"], expected["observation"])
+        np.testing.assert_array_equal(rewards, expected_rewards.astype(np.float32))
         np.testing.assert_array_equal(done, terminated | truncated)
         for index in range(3):
             assert ("terminal_observation" in infos[index]) == done[index]
             if done[index]:
                 ended += 1
                 last = infos[index]["terminal_observation"]["observation"]
-                np.testing.assert_array_equal(last, told["final_obs"][index]["observation"])
+                np.testing.assert_array_equal(last, expected_infos["final_obs"][index]["observation"])
                 assert infos[index]["TimeLimit.truncated"] == (truncated[index] and not terminated[index])
     assert ended >= 3
 

@@ -1,4 +1,4 @@
-"""Phalanx environments as Stoa's: the same episodes, right ends, and Stoa's wrappers, all compiled."""
+"""The Stoa interface: episodes, termination and truncation, and Stoa's wrappers under jit."""
 
 import importlib
 import sys
@@ -20,7 +20,7 @@ from phalanx.core.testing.tree_diff import differences  # noqa: E402
 from phalanx.integrations.stoa import PhalanxToStoa  # noqa: E402
 from tests.helpers.small_environments import CELLS, LEFT, RIGHT, Lane, arc, proofs  # noqa: E402
 
-# Environments are static arguments by their value, so that tests share what is compiled.
+# Environments are hashable static arguments, so that tests share compiled functions.
 reset = jax.jit(lambda env, key: env.reset(key), static_argnums=0)
 step = jax.jit(lambda env, state, action: env.step(state, action), static_argnums=0)
 
@@ -32,7 +32,7 @@ def as_dict(record: Any) -> dict[str, Any]:
 
 
 def vector(action: Any) -> Any:
-    """An action as Stoa has it: ARC's is the vector of its numbers."""
+    """Convert an action to Stoa's format, which is a vector for composite actions."""
     return action if isinstance(action, jax.Array) else jnp.stack(list(vars(action).values()))
 
 
@@ -41,32 +41,34 @@ def test_episode_equals_core_steps(name: str) -> None:
     core, env = ENVIRONMENTS[name], PhalanxToStoa(ENVIRONMENTS[name])
 
     @jax.jit
-    def play(key: jax.Array, action_keys: jax.Array) -> tuple[Any, ...]:
-        """Both beside each other; the state's key is Stoa's own affair."""
+    def rollout(key: jax.Array, action_keys: jax.Array) -> tuple[Any, ...]:
+        """Run both environments with the same actions. Stoa's state has a key of its own."""
         state, first = env.reset(key)
-        plain, seen = core.reset(jax.random.split(key)[1])
+        core_state, seen = core.reset(jax.random.split(key)[1])
 
-        def both(states: tuple[Any, Any], key: jax.Array) -> tuple[Any, Any]:
-            state, plain = states
-            action = core.sample_action(key, plain)
+        def step_both(states: tuple[Any, Any], key: jax.Array) -> tuple[Any, Any]:
+            state, core_state = states
+            action = core.sample_action(key, core_state)
             state, timestep = env.step(state, vector(action))
-            plain, *outcome = core.step(plain, action)
-            return (state, plain), (timestep, outcome, state.base_env_state, plain)
+            core_state, *outcome = core.step(core_state, action)
+            return (state, core_state), (timestep, outcome, state.base_env_state, core_state)
 
-        _, steps = jax.lax.scan(both, (state, plain), action_keys)
+        _, steps = jax.lax.scan(step_both, (state, core_state), action_keys)
         return first, seen, steps
 
-    first, seen, (timesteps, outcome, states, plain) = play(
+    first, seen, (timesteps, outcome, states, core_state) = rollout(
         jax.random.PRNGKey(1), jax.random.split(jax.random.PRNGKey(3 if name == "arc" else 2), 8)
     )
     observations, rewards, dones, info = outcome
     if name == "proofs":
         seen, observations = as_dict(seen), as_dict(observations)
-    assert differences((seen, observations), (first.observation, timesteps.observation), "seen") == []
-    assert differences((rewards, dones), (timesteps.reward, timesteps.last()), "paid") == []
-    assert differences(as_dict(info), timesteps.extras["info"], "told") == []
-    assert differences(plain, states, "state") == []
-    assert first.step_type == StepType.FIRST and bool(dones[-1]) and not bool(dones[0]), "of both kinds"
+    assert differences((seen, observations), (first.observation, timesteps.observation), "observations") == []
+    assert differences((rewards, dones), (timesteps.reward, timesteps.last()), "rewards and dones") == []
+    assert differences(as_dict(info), timesteps.extras["info"], "info") == []
+    assert differences(core_state, states, "state") == []
+    assert first.step_type == StepType.FIRST and bool(dones[-1]) and not bool(dones[0]), (
+        "the episode must end"
+    )
     assert jax.tree.structure(first) == jax.tree.structure(timesteps)
 
 
@@ -103,13 +105,13 @@ def test_time_steps_and_sampled_actions_are_in_the_spaces(name: str) -> None:
     assert len(spaces.state.spaces) == len(jax.tree.leaves(state))
 
 
-def test_arc_takes_a_vector_of_numbers_a_dictionary_or_its_own_action() -> None:
+def test_arc_actions_can_be_vectors_dictionaries_or_action_objects() -> None:
     env = PhalanxToStoa(arc())
     state, _ = reset(env, jax.random.PRNGKey(0))
     assert env.action_space().num_values.tolist() == [42, 2, 3]
     fields = {"operation": jnp.int32(3), "row": jnp.int32(0), "col": jnp.int32(0)}
-    own = env.environment.action_space.constructor(**fields)
-    for action in (jnp.array([3, 0, 0]), fields, own):
+    action_object = env.environment.action_space.constructor(**fields)
+    for action in (jnp.array([3, 0, 0]), fields, action_object):
         _, timestep = step(env, state, action)
         assert timestep.observation.tolist() == [[3, 0, -1], [-1, -1, -1]]
         assert timestep.step_type == StepType.TERMINATED and timestep.extras["info"]["solved"]
@@ -140,19 +142,19 @@ def test_mask_is_in_extras_and_optionally_in_the_observation() -> None:
 
 
 def run(env: stoa.Environment, steps: int = 12, num_envs: int = 0) -> tuple[TimeStep, TimeStep]:
-    """The first time step and all others of a compiled run to the right; `num_envs` 0 is one by itself."""
+    """Return the first and the other time steps of a compiled run to the right, batched if `num_envs` > 0."""
     action = jnp.full((num_envs,) if num_envs else (), RIGHT, jnp.int32)
 
     @jax.jit
-    def play(key: jax.Array) -> tuple[TimeStep, TimeStep]:
+    def rollout(key: jax.Array) -> tuple[TimeStep, TimeStep]:
         state, first = env.reset(key)
         _, others = jax.lax.scan(lambda state, _: env.step(state, action), state, None, steps)
         return first, others
 
-    return play(jax.random.PRNGKey(5))
+    return rollout(jax.random.PRNGKey(5))
 
 
-def test_an_auto_reset_starts_a_new_episode_and_keeps_the_last_observation() -> None:
+def test_auto_reset_starts_a_new_episode_and_keeps_the_last_observation() -> None:
     env = stoa.AutoResetWrapper(PhalanxToStoa(Lane()), next_obs_in_extras=True)
     _, steps = run(stoa.RecordEpisodeMetrics(env), 24)
     ends = np.flatnonzero(steps.last())
@@ -163,7 +165,7 @@ def test_an_auto_reset_starts_a_new_episode_and_keeps_the_last_observation() -> 
     metrics = steps.extras["episode_metrics"]
     lengths = np.diff(ends, prepend=-1)
     assert metrics["episode_length"][ends].tolist() == lengths.tolist()
-    assert set(lengths.tolist()) == {3, 4}, "the episodes begin in both cells"
+    assert set(lengths.tolist()) == {3, 4}, "episodes must start in both cells"
     returns = 1 - 0.125 * (lengths - 1)
     assert np.allclose(metrics["episode_return"][ends], returns)
 
@@ -175,7 +177,7 @@ def test_cached_auto_reset_repeats_the_episode() -> None:
     assert (steps.observation[ends] == first.observation).all()
 
 
-def test_a_vmapped_stack_runs_many_environments_at_once() -> None:
+def test_vmapped_wrappers_run_many_environments() -> None:
     stack = VmapWrapper(stoa.RecordEpisodeMetrics(stoa.AutoResetWrapper(PhalanxToStoa(Lane()))), 6)
     first, steps = run(stack, num_envs=6)
     assert first.observation.shape == (6, CELLS + 1) and steps.reward.shape == (12, 6)
@@ -198,11 +200,11 @@ def test_vmapped_proof_environments_are_reset() -> None:
     stack = VmapWrapper(stoa.AutoResetWrapper(PhalanxToStoa(ENVIRONMENTS["proofs"])), 3)
 
     @jax.jit
-    def play(key: jax.Array) -> TimeStep:
+    def rollout(key: jax.Array) -> TimeStep:
         state, _ = stack.reset(key)
         return jax.lax.scan(lambda state, _: stack.step(state, jnp.zeros(3, jnp.int32)), state, None, 5)[1]
 
-    ends = play(jax.random.PRNGKey(0)).last()
+    ends = rollout(jax.random.PRNGKey(0)).last()
     assert ends.tolist() == [[False] * 3, [True] * 3, [False] * 3, [True] * 3, [False] * 3]
 
 
@@ -220,7 +222,7 @@ WRAPPERS = {
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_stoas_other_wrappers_run_compiled(name: str) -> None:
+def test_other_stoa_wrappers_can_be_compiled(name: str) -> None:
     wrap, shape = WRAPPERS[name]
     env = wrap(PhalanxToStoa(Lane()))
     first, steps = run(env, 4)
@@ -230,7 +232,7 @@ def test_stoas_other_wrappers_run_compiled(name: str) -> None:
         assert steps.step_type.tolist()[1] == int(StepType.TRUNCATED) and steps.discount[1] == 1
 
 
-def test_arcs_vector_of_numbers_can_be_one_number() -> None:
+def test_arc_action_can_be_a_single_integer() -> None:
     env = stoa.MultiDiscreteToDiscreteWrapper(stoa.AutoResetWrapper(PhalanxToStoa(arc())))
     assert env.action_space().num_values == 42 * 2 * 3
     state, _ = jax.jit(env.reset)(jax.random.PRNGKey(0))
@@ -255,9 +257,9 @@ def test_equal_environments_are_equal_and_can_be_static_arguments() -> None:
     assert one != PhalanxToStoa(arc(), mask_in_observation=True)
 
 
-def test_reinforce_learns_to_walk_under_stoas_wrappers() -> None:
+def test_reinforce_learns_with_stoa_wrappers() -> None:
     env = VmapWrapper(stoa.RecordEpisodeMetrics(stoa.AutoResetWrapper(PhalanxToStoa(Lane()))), 16)
-    optimiser = optax.adam(0.3)
+    optimizer = optax.adam(0.3)
 
     def act(weights: jax.Array, seen: jax.Array) -> jax.Array:
         return seen[:, :CELLS].astype(jnp.float32) @ weights
@@ -280,24 +282,24 @@ def test_reinforce_learns_to_walk_under_stoas_wrappers() -> None:
         _, returns = jax.lax.scan(back, jnp.zeros(16), steps, reverse=True)
 
         def loss(weights: jax.Array) -> jax.Array:
-            logs = jax.nn.log_softmax(jax.vmap(act, (None, 0))(weights, before))
-            taken = jnp.take_along_axis(logs, chosen[..., None], -1)[..., 0]
+            logps = jax.nn.log_softmax(jax.vmap(act, (None, 0))(weights, before))
+            taken = jnp.take_along_axis(logps, chosen[..., None], -1)[..., 0]
             return -jnp.mean(taken * (returns - returns.mean()))
 
-        changes, moments = optimiser.update(jax.grad(loss)(weights), moments)
+        updates, moments = optimizer.update(jax.grad(loss)(weights), moments)
         ended = steps.last()
         mean = jnp.sum(steps.extras["episode_metrics"]["episode_return"] * ended) / jnp.sum(ended)
-        return (optax.apply_updates(weights, changes), moments, state, seen), mean
+        return (optax.apply_updates(weights, updates), moments, state, seen), mean
 
     @jax.jit
     def train(key: jax.Array) -> jax.Array:
         state, timestep = env.reset(key)
         weights = jnp.zeros((CELLS, 2))
-        carry = (weights, optimiser.init(weights), state, timestep.observation)
+        carry = (weights, optimizer.init(weights), state, timestep.observation)
         return jax.lax.scan(update, carry, jax.random.split(key, 30))[1]
 
     returns = train(jax.random.PRNGKey(0))
-    # The best is 0.625 and 0.75 from the two cells.
+    # The maximum returns from the two cells are 0.625 and 0.75.
     assert returns[0] < 0.0 and returns[-5:].mean() > 0.6
 
 

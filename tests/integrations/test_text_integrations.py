@@ -1,4 +1,4 @@
-"""Every adapter for language models gives the same episodes and rewards for the same seed and answers."""
+"""All text integrations have the same episodes and rewards for the same seed and answers."""
 
 import asyncio
 import contextlib
@@ -21,23 +21,23 @@ from tests.helpers.openenv_processes import play_by_openenv, running
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """An environment, an episode of it, and answers to it."""
+    """An environment, the seed of an episode, and its answers."""
 
     name: str
     settings: dict[str, Any]
     seed: int
-    odd: tuple[str, ...]
-    """What is said before the solver's answers, or the first legal move."""
+    first_answers: tuple[str, ...]
+    """Answers before those of the solver, or before the first legal move if there is no solver."""
 
     def factory(self) -> TextFactory:
-        return factory_of(self.name, json.dumps(self.settings))
+        return cached_factory(self.name, json.dumps(self.settings))
 
     def answers(self) -> list[str]:
         environment = self.factory()()
         environment.reset(self.seed)
-        for answer in self.odd:
+        for answer in self.first_answers:
             environment.step(answer)
-        return [*self.odd, *(environment.expert_actions() or ["0"])]
+        return [*self.first_answers, *(environment.expert_actions() or ["0"])]
 
 
 CASES = [
@@ -52,7 +52,7 @@ CASES = [
 
 @dataclasses.dataclass
 class Transcript:
-    """What an adapter told: every step where it tells them, and the sum of the rewards."""
+    """The texts and rewards of an episode. `rewards` and `solved` are None if they are not available."""
 
     first: str
     texts: list[str]
@@ -62,11 +62,11 @@ class Transcript:
 
 
 @functools.cache
-def factory_of(name: str, settings: str) -> TextFactory:
+def cached_factory(name: str, settings: str) -> TextFactory:
     return text_env_factory(name, **json.loads(settings))
 
 
-def plain(case: Case) -> Transcript:
+def run_environment(case: Case) -> Transcript:
     environment: TextEnvironment = case.factory()()
     first, texts, rewards, solved = environment.reset(case.seed), [], [], False
     for answer in case.answers():
@@ -91,19 +91,19 @@ def openenv(case: Case) -> Transcript:
         url = server.url.replace("http", "ws") + "/ws"
         with connect(url, compression=None, open_timeout=60) as client:
 
-            def asked(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+            def request(kind: str, data: dict[str, Any]) -> dict[str, Any]:
                 client.send(json.dumps({"type": kind, "data": data}))
                 return json.loads(client.recv(60))["data"]
 
-            first = asked("reset", {"seed": case.seed})["observation"]["text"]
-            steps = [asked("step", {"answer": answer}) for answer in case.answers()]
+            first = request("reset", {"seed": case.seed})["observation"]["text"]
+            steps = [request("step", {"answer": answer}) for answer in case.answers()]
     return _transcript(first, [(step["observation"]["text"], step["reward"], step["done"]) for step in steps],
                        steps[-1]["observation"]["solved"])  # fmt: skip
 
 
 @functools.cache
-def played_by_openenv() -> list[dict[str, Any]]:
-    """All cases by one process of OpenEnv's client, which takes seconds to start."""
+def openenv_episodes() -> list[dict[str, Any]]:
+    """Run all cases in one process of OpenEnv's client, because it takes seconds to start."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(running(case.factory())) for case in CASES]
         return play_by_openenv(
@@ -115,14 +115,14 @@ def played_by_openenv() -> list[dict[str, Any]]:
 
 
 def openenv_client(case: Case) -> Transcript:
-    told = played_by_openenv()[CASES.index(case)]
-    assert told["seed"] == case.seed and told["error"].endswith("(code: VALIDATION_ERROR)")
-    assert told["state"]["step_count"] == len(case.answers()) and told["state"]["episode_id"] == "one"
-    return _transcript(told["text"], told["steps"], told["solved"])
+    result = openenv_episodes()[CASES.index(case)]
+    assert result["seed"] == case.seed and result["error"].endswith("(code: VALIDATION_ERROR)")
+    assert result["state"]["step_count"] == len(case.answers()) and result["state"]["episode_id"] == "one"
+    return _transcript(result["text"], result["steps"], result["solved"])
 
 
 def _transcript(first: str, steps: list[Any], solved: bool) -> Transcript:
-    """What came up to the end of the episode; nothing is paid afterwards."""
+    """Return the steps until the end of the episode. Later rewards must be 0."""
     last = next((number for number, step in enumerate(steps, 1) if step[2]), len(steps))
     assert all(step[1] == 0 for step in steps[last:])
     texts, rewards = [step[0] for step in steps[:last]], [step[1] for step in steps[:last]]
@@ -134,16 +134,16 @@ def skyrl(case: Case) -> Transcript:
     from phalanx.integrations.skyrl import register, skyrl_rows
 
     register()
-    made: dict[str, Any] = {}
-    if case.name == "proofs-v1":  # made once: its programs take seconds to compile
-        made = {"environments": case.factory()}
+    options: dict[str, Any] = {}
+    if case.name == "proofs-v1":  # created once, because compilation takes seconds
+        options = {"environments": case.factory()}
         text = case.factory()().reset(case.seed)
         row = {"prompt": [{"role": "user", "content": text}], "env_class": "phalanx", "seed": case.seed}
     else:
         [row] = skyrl_rows(case.name, [case.seed], **case.settings)
-    environment = skyrl_gym.make(row["env_class"], env_config={}, extras=row, **made)
-    prompt, told = environment.init(row["prompt"])
-    assert prompt == row["prompt"] and told == {"seed": case.seed}
+    environment = skyrl_gym.make(row["env_class"], env_config={}, extras=row, **options)
+    prompt, result = environment.init(row["prompt"])
+    assert prompt == row["prompt"] and result == {"seed": case.seed}
     longer, _ = environment.init([{"role": "system", "content": "Play."}])
     assert longer == [{"role": "system", "content": "Play."}, *prompt]
     texts, rewards = [], []
@@ -162,7 +162,7 @@ def skyrl(case: Case) -> Transcript:
 def verifiers(case: Case) -> Transcript:
     pytest.importorskip("verifiers", minversion="0.4")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what its dependencies say as they are imported
+        warnings.simplefilter("ignore")  # warnings of its dependencies on import
         import verifiers.v1 as vf
         from verifiers.v1.utils.loaders import load_environment, resolve_env_config
     answers = case.answers()
@@ -178,16 +178,18 @@ def verifiers(case: Case) -> Transcript:
         async with environment.serving():
             return await environment.run_episode(task, vf.ModelContext(model="stub", client=client))
 
-    # A message that is empty is none to verifiers' client; a space is one, and as empty an answer.
-    def said(messages: list[dict[str, Any]]) -> str:
+    # The client of verifiers ignores empty messages, so an empty answer is sent as a space.
+    def next_answer(messages: list[dict[str, Any]]) -> str:
         return answers[sum(message["role"] == "assistant" for message in messages)] or " "
 
-    with stub_model(said) as (url, asked):
+    with stub_model(next_answer) as (url, requests):
         episode = asyncio.run(rollout(url))
     assert episode.ok, episode.errors
     [trace] = episode.traces
-    told = [message["content"] for message in asked[-1] if message["role"] == "user"]
-    return Transcript(told[0], told[1:], None, trace.rewards["reward"].score, bool(trace.metrics["solved"]))
+    result = [message["content"] for message in requests[-1] if message["role"] == "user"]
+    return Transcript(
+        result[0], result[1:], None, trace.rewards["reward"].score, bool(trace.metrics["solved"])
+    )
 
 
 @pytest.mark.parametrize("adapter", [trl, openenv, openenv_client, skyrl, verifiers])
@@ -196,9 +198,9 @@ def test_integration_gives_the_episodes_and_rewards_of_the_environment(
     case: Case, adapter: Callable[[Case], Transcript], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PHALANX_STUB_KEY", "none")
-    expected, found = plain(case), adapter(case)
+    expected, found = run_environment(case), adapter(case)
     assert found.first == expected.first
-    # Trainers are not shown what follows the last answer.
+    # SkyRL and verifiers do not return the text after the last answer.
     shown = len(expected.texts) - 1 if adapter in (skyrl, verifiers) else len(expected.texts)
     assert found.texts[:shown] == expected.texts[:shown]
     assert found.total == pytest.approx(expected.total)

@@ -1,4 +1,4 @@
-"""A plan's batches in PyTorch: labels and positions, ranks and workers, resuming, and errors in words."""
+"""Batches of a plan in PyTorch: labels and positions, ranks, workers, resuming, and errors."""
 
 import importlib
 import pickle
@@ -31,7 +31,7 @@ from phalanx.integrations.torch_data import (  # noqa: E402
 )
 
 SAMPLES = {
-    f"s{row}": {"input_ids": [10 * row + place + 1 for place in range(1 + row % 5)]} for row in range(23)
+    f"s{row}": {"input_ids": [10 * row + index + 1 for index in range(1 + row % 5)]} for row in range(23)
 }
 CONFIG = BatchingConfig.throughput(token_budget=16, bucket_edges=(4,), max_sample_length=8, seed=3)
 
@@ -45,8 +45,8 @@ def plan_of(*, packed: bool = True, epochs: int = 2) -> BatchPlan:
 PACKED, PADDED = plan_of(), plan_of(packed=False)
 
 
-def small(**settings: Any) -> PlanDataset:
-    """One packed row: `b` of two tokens, and `a` of three, of which the last alone counts."""
+def single_row_dataset(**settings: Any) -> PlanDataset:
+    """Create one packed row of `b` (two tokens) and `a` (three tokens, only the last one in the loss)."""
     samples = {"a": {"input_ids": [5, 6, 7], "loss_mask": [0, 0, 1]}, "b": {"input_ids": [8, 9]}}
     plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG, packing=PackingConfig(max_length=6)).build()
     return PlanDataset(plan, samples, **settings)
@@ -56,8 +56,8 @@ def ids(batches: Any) -> list[tuple[str, ...]]:
     return [batch.sample_ids for batch in batches]
 
 
-def test_a_packed_row_restarts_positions_and_predicts_nothing_across_a_border() -> None:
-    (batch,) = small(pad_id=1, attention="segments")
+def test_packed_row_restarts_positions_and_masks_first_labels() -> None:
+    (batch,) = single_row_dataset(pad_id=1, attention="segments")
     assert batch["input_ids"].tolist() == [[8, 9, 5, 6, 7, 1]]
     assert batch["labels"].tolist() == [[-100, 9, -100, -100, 7, -100]]
     assert batch["position_ids"].tolist() == [[0, 1, 0, 1, 2, 0]]
@@ -67,8 +67,8 @@ def test_a_packed_row_restarts_positions_and_predicts_nothing_across_a_border() 
     assert batch.sample_ids == ("b", "a") and batch.sample_rows == (0, 0) and batch.index == 0
 
 
-def test_the_mask_of_a_packed_row_is_added_to_the_scores() -> None:
-    (batch,) = small(attention="mask", dtype=torch.bfloat16)
+def test_packed_row_has_an_additive_attention_mask() -> None:
+    (batch,) = single_row_dataset(attention="mask", dtype=torch.bfloat16)
     mask = batch["attention_mask"]
     assert mask.shape == (1, 1, 6, 6) and mask.dtype == torch.bfloat16
     assert (mask[0, 0] == 0).int().tolist() == [
@@ -82,14 +82,14 @@ def test_the_mask_of_a_packed_row_is_added_to_the_scores() -> None:
     assert mask.min() == torch.finfo(torch.bfloat16).min
 
 
-def test_a_packed_row_has_no_dense_mask_unless_asked() -> None:
-    (batch,) = small()
+def test_packed_row_has_no_dense_mask_by_default() -> None:
+    (batch,) = single_row_dataset()
     assert sorted(batch) == ["input_ids", "labels", "position_ids", "use_cache"]
     assert not batch["use_cache"]
     assert max(tensor.numel() for tensor in batch.values()) == 6
 
 
-def test_a_padded_row_has_a_mask_of_zeros_and_ones() -> None:
+def test_padded_row_has_a_binary_attention_mask() -> None:
     samples = {"a": {"input_ids": [5, 6, 7]}, "b": {"input_ids": [8, 9]}}
     plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG).build()
     (batch,) = PlanDataset(plan, samples)
@@ -102,7 +102,7 @@ def test_a_padded_row_has_a_mask_of_zeros_and_ones() -> None:
 
 
 @pytest.mark.parametrize("plan", [PACKED, PADDED], ids=["packed", "padded"])
-def test_an_epoch_holds_every_sample_once_in_the_plans_order(plan: BatchPlan) -> None:
+def test_epoch_has_every_sample_once_in_the_order_of_the_plan(plan: BatchPlan) -> None:
     dataset = PlanDataset(plan, SAMPLES)
     for epoch in (0, 1):
         dataset.set_epoch(epoch)
@@ -113,13 +113,13 @@ def test_an_epoch_holds_every_sample_once_in_the_plans_order(plan: BatchPlan) ->
     assert len(dataset) == len(plan.get_epoch(1))
 
 
-def test_ranks_share_an_epoch_and_have_equally_many_batches() -> None:
+def test_ranks_divide_an_epoch_equally() -> None:
     parts = [ids(PlanDataset(PADDED, SAMPLES, rank=rank, world_size=3)) for rank in range(3)]
     assert len({len(part) for part in parts}) == 1
     assert sorted(name for part in parts for batch in part for name in batch) == sorted(SAMPLES)
 
 
-def test_a_batch_passes_through_pickle_and_keeps_its_names() -> None:
+def test_batch_can_be_pickled() -> None:
     batch = next(iter(PlanDataset(PACKED, SAMPLES)))
     again = pickle.loads(pickle.dumps(batch))
     assert isinstance(again, TorchBatch) and again.sample_ids == batch.sample_ids
@@ -129,8 +129,8 @@ def loader(num_workers: int = 0, **settings: Any) -> PlanLoader:
     return PlanLoader(PlanDataset(PACKED, SAMPLES, **settings), num_workers=num_workers)
 
 
-def test_a_loader_goes_on_from_its_state_and_then_begins_anew() -> None:
-    whole = ids(loader())
+def test_loader_resumes_from_its_state_once() -> None:
+    complete = ids(loader())
     first = loader()
     batches = iter(first)
     done = ids([next(batches), next(batches)])
@@ -139,24 +139,24 @@ def test_a_loader_goes_on_from_its_state_and_then_begins_anew() -> None:
     second = loader()
     second.load_state_dict(pickle.loads(pickle.dumps(state)))
     assert second.state_dict() == state
-    assert done + ids(second) == whole
-    assert second.state_dict()["step"] == len(whole) == len(second)
-    assert ids(second) == whole, "a place to resume from counts once"
+    assert done + ids(second) == complete
+    assert second.state_dict()["step"] == len(complete) == len(second)
+    assert ids(second) == complete, "the state must apply to one iteration only"
     second.set_epoch(1)
     assert second.state_dict()["step"] == 0 and ids(second) == [
         batch.sample_ids for batch in PACKED.get_epoch(1)
     ]
     finished = loader()
-    finished.load_state_dict(state | {"step": len(whole)})
+    finished.load_state_dict(state | {"step": len(complete)})
     assert ids(finished) == []
 
 
-def test_one_ranks_state_serves_all_ranks_and_no_other_plan() -> None:
+def test_state_of_one_rank_is_valid_for_all_ranks_of_the_plan() -> None:
     state = loader(rank=0, world_size=2).state_dict() | {"step": 1}
     other = loader(rank=1, world_size=2)
-    whole = ids(other)
+    complete = ids(other)
     other.load_state_dict(state)
-    assert ids(other) == whole[1:]
+    assert ids(other) == complete[1:]
     with pytest.raises(ValueError, match="the dataset, the settings or the seed differ"):
         PlanLoader(PlanDataset(PADDED, SAMPLES)).load_state_dict(loader().state_dict())
     with pytest.raises(ValueError, match="only world_size may differ"):
@@ -166,7 +166,7 @@ def test_one_ranks_state_serves_all_ranks_and_no_other_plan() -> None:
 
 
 @pytest.mark.parametrize("after", [1, 3])
-def test_a_state_of_two_ranks_resumes_on_another_number_of_ranks(after: int) -> None:
+def test_state_can_be_resumed_on_another_number_of_ranks(after: int) -> None:
     used: list[str] = []
     for rank in range(2):
         before = loader(rank=rank, world_size=2)
@@ -185,21 +185,21 @@ def test_a_state_of_two_ranks_resumes_on_another_number_of_ranks(after: int) -> 
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # on one core
-def test_workers_share_the_batches_and_hand_them_on_in_order() -> None:
+def test_workers_return_batches_in_order() -> None:
     expected = loader()
-    many = PlanLoader(PlanDataset(PACKED, SAMPLES), num_workers=2, persistent_workers=True)
-    assert ids(many) == ids(expected)
-    many.set_epoch(1)
-    assert ids(many) == [batch.sample_ids for batch in PACKED.get_epoch(1)], (
-        "workers that go on running hear of the new epoch"
+    parallel = PlanLoader(PlanDataset(PACKED, SAMPLES), num_workers=2, persistent_workers=True)
+    assert ids(parallel) == ids(expected)
+    parallel.set_epoch(1)
+    assert ids(parallel) == [batch.sample_ids for batch in PACKED.get_epoch(1)], (
+        "persistent workers must use the new epoch"
     )
-    many.load_state_dict(expected.state_dict() | {"epoch": 0, "step": 3})
-    batches = list(many)
+    parallel.load_state_dict(expected.state_dict() | {"epoch": 0, "step": 3})
+    batches = list(parallel)
     assert ids(batches) == ids(expected)[3:]
     assert batches[0]["labels"].shape == batches[0]["input_ids"].shape
 
 
-def test_a_collator_makes_the_same_batch_of_rows_without_padding() -> None:
+def test_collator_pads_rows() -> None:
     rows = [
         {"input_ids": [5, 6, 7, 8, 9], "labels": [-100, -100, 7, -100, 9], "position_ids": [0, 1, 2, 0, 1]},
         {"input_ids": [4], "labels": [-100], "position_ids": [0]},
@@ -215,13 +215,13 @@ def test_a_collator_makes_the_same_batch_of_rows_without_padding() -> None:
         PackedCollator()([rows[0], {"input_ids": [1]}])
 
 
-def test_a_plan_of_other_samples_is_refused_at_once() -> None:
+def test_plan_of_other_samples_is_rejected() -> None:
     some = {name: sample for name, sample in SAMPLES.items() if name not in ("s3", "s7")}
     with pytest.raises(ValueError, match=r"2 of its 23 samples are not in this one \('s3', 's7'\)"):
         PlanDataset(PACKED, some)
 
 
-def test_what_the_plan_settles_cannot_be_asked_of_the_loader() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(TypeError, match=r"expected a PlanDataset, got BatchPlan"):
         PlanLoader(PACKED)
     with pytest.raises(TypeError, match="shuffle is determined by the plan"):
@@ -232,7 +232,7 @@ def test_what_the_plan_settles_cannot_be_asked_of_the_loader() -> None:
         PlanDataset(PACKED, SAMPLES).set_epoch(5)
 
 
-def test_a_missing_library_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     for loaded in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
         monkeypatch.setitem(sys.modules, loaded, None)
     monkeypatch.delitem(sys.modules, "phalanx.integrations.torch_data")
@@ -240,7 +240,7 @@ def test_a_missing_library_is_named_with_the_way_to_get_it(monkeypatch: pytest.M
         importlib.import_module("phalanx.integrations.torch_data")
 
 
-def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
+def test_varlen_batch_concatenates_packed_samples():
     samples = {
         "a": {"input_ids": [1, 2, 3]},
         "b": {"input_ids": [4, 5], "loss_mask": [0, 1]},
@@ -260,10 +260,10 @@ def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
     (aligned,) = PlanDataset(plan, samples, attention="varlen", align=4, pad_id=9)
     assert aligned["cu_seqlens"].tolist() == ends.tolist() and aligned["max_seqlen"] == 4
     assert aligned["cu_seqlens_padded"].tolist() == [0, 4, 8, 12]
-    for place, name in enumerate(order):
-        mine = aligned["input_ids"][0, 4 * place : 4 * place + 4].tolist()
-        assert mine == samples[name]["input_ids"] + [9] * (4 - lengths[name])
-        assert aligned["position_ids"][0, 4 * place : 4 * place + 4].tolist() == [0, 1, 2, 3]
+    for index, name in enumerate(order):
+        row = aligned["input_ids"][0, 4 * index : 4 * index + 4].tolist()
+        assert row == samples[name]["input_ids"] + [9] * (4 - lengths[name])
+        assert aligned["position_ids"][0, 4 * index : 4 * index + 4].tolist() == [0, 1, 2, 3]
     assert (aligned["labels"] != -100).sum() == 2 + 1
     with pytest.raises(ValueError, match="align can only be used with attention='varlen'"):
         PlanDataset(plan, samples, align=4)
@@ -271,7 +271,7 @@ def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
         list(PlanDataset(plan, samples, attention="varlen", align=0))
 
 
-def test_unpacked_rows_lose_their_padding_end_to_end():
+def test_varlen_batch_has_no_padding():
     samples = {"a": {"input_ids": [1, 2, 3]}, "b": {"input_ids": [4]}}
     plan = BatchPlanBuilder({"a": 3, "b": 1}, BatchingConfig.throughput(8)).build()
     (batch,) = PlanDataset(plan, samples, attention="varlen")
@@ -279,20 +279,20 @@ def test_unpacked_rows_lose_their_padding_end_to_end():
     assert sorted(batch["cu_seqlens"].diff().tolist()) == [1, 3]
 
 
-def test_the_steps_of_a_plan_go_through_all_epochs_from_anywhere():
+def test_all_epochs_can_be_iterated_from_any_step():
     samples = {str(n): {"input_ids": [n + 1] * (n % 5 + 1)} for n in range(20)}
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
     plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(10)).build(2)
     steps = PlanDataset(plan, samples, all_epochs=True)
-    whole = [batch.sample_ids for batch in steps]
-    assert whole == [spec.sample_ids for epoch in range(2) for spec in plan.iter_epoch(epoch)]
+    complete = [batch.sample_ids for batch in steps]
+    assert complete == [spec.sample_ids for epoch in range(2) for spec in plan.iter_epoch(epoch)]
     steps.set_step(len(plan.get_epoch(0)) + 1)
-    assert [batch.sample_ids for batch in steps] == whole[len(plan.get_epoch(0)) + 1 :]
+    assert [batch.sample_ids for batch in steps] == complete[len(plan.get_epoch(0)) + 1 :]
     with pytest.raises(ValueError, match="step must be at least 0, got -1"):
         steps.set_step(-1)
 
 
-def test_a_streaming_plan_continues_from_its_state() -> None:
+def test_streaming_plan_resumes_from_its_state() -> None:
     lengths = {name: len(sample["input_ids"]) for name, sample in SAMPLES.items()}
     config = StreamingPlanConfig(
         packing=PackingConfig(max_length=8), packs_per_batch=2, packing_buffer_size=4

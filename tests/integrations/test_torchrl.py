@@ -1,4 +1,4 @@
-"""Any environment under TorchRL: ARC with actions and observations that are records, and a nest of types."""
+"""The TorchRL integration: ARC with composite actions and observations, and nested spaces."""
 
 import dataclasses
 
@@ -42,7 +42,7 @@ def arc(selection: str, *, scalars: bool = False) -> BatchedVecEnv:
     return BatchedVecEnv(ArcEnvironment.create(config, task), 2)
 
 
-def test_arc_has_a_point_action_as_a_record_and_its_grid_as_the_observation() -> None:
+def test_arc_has_composite_actions_and_grid_observations() -> None:
     env = arc("point")
     check_env_specs(env)
     first = env.reset()
@@ -56,7 +56,7 @@ def test_arc_has_a_point_action_as_a_record_and_its_grid_as_the_observation() ->
     assert after["reward"][0] > after["reward"][1]
 
 
-def test_the_mask_of_an_arc_config_keeps_random_operations_legal() -> None:
+def test_action_mask_keeps_random_operations_legal() -> None:
     env = TransformedEnv(arc("point"), ActionMask(action_key=("action", "operation")))
     data = env.rollout(20, break_when_any_done=False)
     assert data["action_mask"].shape == (2, 20, 42)
@@ -64,7 +64,7 @@ def test_the_mask_of_an_arc_config_keeps_random_operations_legal() -> None:
     assert set(data["action", "operation"].unique().tolist()) == {2, 3, 34}
 
 
-def test_arc_masks_of_cells_and_observations_with_scalars_pass_the_specs() -> None:
+def test_cell_masks_and_scalar_observations_match_the_specs() -> None:
     env = arc("mask", scalars=True)
     check_env_specs(env)
     data = env.rollout(2, break_when_any_done=False)
@@ -108,7 +108,7 @@ class CountState(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Counter(Environment[CountState, Outer, Array]):
-    """Adds a real action's sign three times; its observation is a record in a record with rare types."""
+    """Three steps with the action as the reward. Observations are nested and have unusual dtypes."""
 
     @property
     def observation_space(self) -> Space:
@@ -180,7 +180,7 @@ def test_array_conversion_copies_memory(dtype: str) -> None:
     tensor.zero_()
     assert back.dtype == array.dtype and (back == array).all()
     assert array.tolist() == [[0, 1, 1], [1, 0, 1]]
-    # Aligned to 64 bytes, so that JAX would take the memory as it is if it were offered.
+    # Aligned to 64 bytes, so that JAX could share the memory without a copy.
     aligned = torch.ones(64, dtype=torch_dtype(dtype))
     taken = to_jax(aligned, dtype)
     aligned.zero_()
@@ -188,7 +188,7 @@ def test_array_conversion_copies_memory(dtype: str) -> None:
     assert to_jax(torch.ones(2, 3).t(), jnp.float32).shape == (3, 2)
 
 
-def test_gymnasium_wrapper_of_torchrl() -> None:
+def test_gym_env_of_torchrl_runs_phalanx_environments() -> None:
     """`GymEnv` passes `frameskip` and repeats the call without it after a `TypeError` about that argument."""
     from torchrl.envs import GymEnv
 

@@ -1,4 +1,4 @@
-"""TRL: tools, rewards and prompts by themselves, and a step of the real trainer where it is installed."""
+"""TRL: tools, rewards, prompts, and a step of the trainer if TRL is installed."""
 
 import inspect
 import json
@@ -19,22 +19,24 @@ from phalanx.puzzles import PuzzleEnvironment, puzzle_kind
 
 def test_rollout_has_the_episodes_and_rewards_of_the_environment() -> None:
     tools = environment_factory("sudoku")()
-    plain = PuzzleEnvironment("sudoku")
+    environment = PuzzleEnvironment("sudoku")
     for seed in (3, 4):
-        assert tools.reset(seed=seed, prompt=[], kind="sudoku") == plain.reset(seed)
-        answers = ["nonsense", *(plain.expert_actions() or ())]
-        assert [tools.move(answer) for answer in answers] == [plain.step(answer).text for answer in answers]
+        assert tools.reset(seed=seed, prompt=[], kind="sudoku") == environment.reset(seed)
+        answers = ["nonsense", *(environment.expert_actions() or ())]
+        assert [tools.move(answer) for answer in answers] == [
+            environment.step(answer).text for answer in answers
+        ]
         assert tools.get_reward() == pytest.approx(0.9)
     assert tools.reset(seed=3) and tools.get_reward() == 0.0
 
 
-def test_the_only_tool_is_a_move_and_it_is_described() -> None:
+def test_move_is_the_only_tool_and_has_a_description() -> None:
     public = [name for name, _ in inspect.getmembers(ToolEnvironment, inspect.isfunction) if name[0] != "_"]
     assert public == ["get_reward", "move", "reset"]
     assert "answer:" in (ToolEnvironment.move.__doc__ or "")
 
 
-def test_any_text_environment_can_be_given() -> None:
+def test_factory_accepts_any_text_environment() -> None:
     tools = environment_factory(lambda: PuzzleEnvironment("lights_out"))()
     assert "lights out" in tools.reset(seed=1)
     with pytest.raises(ValueError, match="unknown text environment 'sudko'"):
@@ -43,19 +45,19 @@ def test_any_text_environment_can_be_given() -> None:
         environment_factory(lambda: PuzzleEnvironment("lights_out"), max_steps=3)
 
 
-def test_rewards_are_verified_answers_to_the_rows_puzzles() -> None:
+def test_solved_reward_is_one_for_correct_answers() -> None:
     rows = prompt_rows(["countdown", "sudoku"], [0, 1])
     assert [(row["kind"], row["seed"]) for row in rows] == [
         ("countdown", 0), ("countdown", 1), ("sudoku", 0), ("sudoku", 1),
     ]  # fmt: skip
     assert rows[0]["prompt"][0]["content"] == PuzzleEnvironment("countdown", turns="single").reset(0)
     columns = {name: [row[name] for row in rows] for name in ("kind", "difficulty", "seed")}
-    right = [
+    solutions = [
         puzzle_kind(row["kind"]).solution_text(puzzle_kind(row["kind"]).generate(row["seed"])) for row in rows
     ]
-    said = [right[0], f"Hm. <answer>{right[1]}</answer>", right[3], ""]
-    assert solved_reward(said, **columns, prompts=rows) == [1.0, 1.0, 0.0, 0.0]
-    chats = [[{"role": "assistant", "content": text}] for text in right]
+    completions = [solutions[0], f"Hm. <answer>{solutions[1]}</answer>", solutions[3], ""]
+    assert solved_reward(completions, **columns, prompts=rows) == [1.0, 1.0, 0.0, 0.0]
+    chats = [[{"role": "assistant", "content": text}] for text in solutions]
     assert solved_reward(chats, **columns) == [1.0] * 4
     assert prompt_rows(["sudoku"], [5], turns="multi")[0]["prompt"] == [{"role": "user", "content": ""}]
     with pytest.raises(ValueError, match="turns must be 'multi' or 'single'"):
@@ -63,7 +65,7 @@ def test_rewards_are_verified_answers_to_the_rows_puzzles() -> None:
 
 
 def tiny_model() -> tuple[Any, Any]:
-    """A random model of a few thousand weights, and a tokenizer of bytes that can call tools."""
+    """Return a random model with a few thousand weights and a byte tokenizer with a tool template."""
     transformers = pytest.importorskip("transformers", minversion="5.2")
     tokenizers = pytest.importorskip("tokenizers")
     trl = pytest.importorskip("trl", minversion="1.16")
@@ -89,7 +91,7 @@ def tiny_model() -> tuple[Any, Any]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("turns", ["single", "multi"])
-def test_a_grpo_step_of_the_real_trainer(turns: str, tmp_path: Path) -> None:
+def test_grpo_trainer_runs_one_step(turns: str, tmp_path: Path) -> None:
     trl = pytest.importorskip("trl", minversion="1.16")
     model, tokenizer = tiny_model()
     settings = trl.GRPOConfig(

@@ -1,4 +1,4 @@
-"""verifiers' own command on Phalanx's taskset, with a model server on loopback."""
+"""The evaluation command of verifiers runs the Phalanx taskset with a local model server."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.helpers.chat_model import stub_model
 
 
 def solver(messages: list[dict[str, Any]]) -> str:
-    """What the solver says next, in the episode that the conversation is about."""
+    """Return the next answer of the solver for the episode of the conversation."""
     puzzle = PuzzleEnvironment("lights_out", "medium")
     assert any(puzzle.reset(seed) == messages[0]["content"] for seed in (5, 6))
     for message in messages:
@@ -32,15 +32,15 @@ def test_eval_command_runs_the_taskset(tmp_path: Path) -> None:
         "num-tasks": 2,
     }
     options = [part for name, value in taskset.items() for part in (f"--env.taskset.{name}", str(value))]
-    with stub_model(solver) as (url, asked):
-        done = subprocess.run(
+    with stub_model(solver) as (url, requests):
+        result = subprocess.run(
             [Path(sys.executable).parent / "vf-eval", "phalanx-verifiers", *options, "-m", "stub",
              "--client.base-url", url, "--client.api-key-var", "STUB", "--push", "false", "-o", tmp_path],
             env=os.environ | {"STUB": "none", "HOME": str(tmp_path)},
             capture_output=True, text=True, timeout=300,
         )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     [traces] = tmp_path.rglob("traces.jsonl")
     lines = [json.loads(line) for line in traces.read_text().splitlines()]
-    assert len(lines) == 2 and len(asked) >= 4
+    assert len(lines) == 2 and len(requests) >= 4
     assert traces.read_text().count('"solved":1.0') + traces.read_text().count('"solved": 1.0') == 2

@@ -1,4 +1,4 @@
-"""Plans: what they hold, resuming anywhere, packing inside them, and telling two of them apart."""
+"""Batch plans: contents, resuming, packing, and the comparison of two plans."""
 
 import dataclasses
 import itertools
@@ -24,7 +24,7 @@ from tests.helpers.length_cases import lognormal_lengths, recipes, sample_lists,
 NARROW = BatchingConfig.predictable(token_budget=16, bucket_edges=(4,), max_sample_length=8)
 
 
-def test_a_plan_of_the_seeds_lengths():
+def test_plan_has_epochs_batches_and_metadata():
     lengths = {f"s{i}": 100 + i * 10 for i in range(50)}
     config = BatchingConfig.predictable(token_budget=4096, bucket_edges=(128, 256, 512), seed=42)
     builder = BatchPlanBuilder(
@@ -50,7 +50,7 @@ def test_a_plan_of_the_seeds_lengths():
 
 
 @pytest.mark.parametrize("mode", ["predictable", "throughput"])
-def test_a_plan_holds_the_batches_of_the_sampler(mode):
+def test_plan_has_the_batches_of_the_sampler(mode):
     plan = small_plan(num_epochs=2)
     config = plan.meta.batching.model_copy(update={"mode": BatchingMode(mode)})
     plan = BatchPlanBuilder(plan.table, config).build(2)
@@ -61,13 +61,13 @@ def test_a_plan_holds_the_batches_of_the_sampler(mode):
 
 @settings(max_examples=150, deadline=None)
 @given(recipes())
-def test_packed_or_not_no_batch_exceeds_the_budget_and_every_kept_sample_comes_once(recipe):
+def test_batches_respect_the_budget_and_contain_every_sample_once(recipe):
     plan = recipe.plan()
     config, packing = plan.meta.batching, plan.meta.packing
     batches = list(plan.iter_epoch(0))
     seen = list(itertools.chain.from_iterable(batch.sample_ids for batch in batches))
-    left = [*plan.skipped, *plan.dropped(0)]
-    assert sorted([*seen, *(sample.sample_id for sample in left)]) == sorted(plan.table.ids)
+    excluded = [*plan.skipped, *plan.dropped(0)]
+    assert sorted([*seen, *(sample.sample_id for sample in excluded)]) == sorted(plan.table.ids)
     assert len(plan.skipped) == plan.num_skipped
     for batch in batches:
         assert batch.batch_size >= 1
@@ -83,20 +83,20 @@ def test_packed_or_not_no_batch_exceeds_the_budget_and_every_kept_sample_comes_o
         assert batch.max_length == (packing.max_length if packing.pad_to_max else max(fills))
 
 
-def test_packs_are_filled_and_padded_to_their_maximum():
+def test_packs_are_filled_and_padded_to_max_length():
     lengths = {"a": 5, "b": 3, "c": 8, "d": 4, "e": 4}
     plan = BatchPlanBuilder(lengths, NARROW, packing=PackingConfig(max_length=8)).build()
     packs = {frozenset(pack) for batch in plan.iter_epoch(0) for pack in batch.packs}
     assert packs == {frozenset("ab"), frozenset("c"), frozenset("de")}
     assert sorted(batch.num_packs for batch in plan.iter_epoch(0)) == [1, 2]
     assert {batch.max_length for batch in plan.iter_epoch(0)} == {8}
-    loose = PackingConfig(max_length=8, pad_to_max=False)
-    plan = BatchPlanBuilder({"a": 3, "b": 3}, NARROW, packing=loose).build()
+    unpadded = PackingConfig(max_length=8, pad_to_max=False)
+    plan = BatchPlanBuilder({"a": 3, "b": 3}, NARROW, packing=unpadded).build()
     assert [batch.max_length for batch in plan.iter_epoch(0)] == [6]
 
 
-@pytest.mark.parametrize(("samples", "full"), [(1_000, 0.97), (20_000, 0.98)])
-def test_packs_are_mixed_anew_in_every_epoch_and_nearly_full(samples, full):
+@pytest.mark.parametrize(("samples", "min_efficiency"), [(1_000, 0.97), (20_000, 0.98)])
+def test_epochs_use_different_packs_that_are_nearly_full(samples, min_efficiency):
     config = BatchingConfig.predictable(token_budget=16_384)
     builder = BatchPlanBuilder(lognormal_lengths(samples), config, packing=PackingConfig(max_length=2048))
     plan = builder.build(2)
@@ -104,20 +104,20 @@ def test_packs_are_mixed_anew_in_every_epoch_and_nearly_full(samples, full):
         {pack for batch in plan.iter_epoch(e) for pack in batch.packs if len(pack) > 1} for e in range(2)
     )
     assert len(first & second) < 0.05 * len(first)
-    assert plan.compute_metrics().efficiency > full
+    assert plan.compute_metrics().efficiency > min_efficiency
 
 
-def test_the_packing_mode_counts():
+def test_packing_mode_changes_the_number_of_packs():
     lengths = {f"s{i}": length for i, length in enumerate([5, 4, 4, 3] * 4)}
 
-    def packs(mode):
+    def num_packs(mode):
         plan = BatchPlanBuilder(lengths, NARROW, packing=PackingConfig(max_length=8, mode=mode)).build()
         return sum(batch.num_packs for batch in plan.iter_epoch(0))
 
-    assert packs(PackingMode.BEST_FIT_DECREASING) == 8 < packs(PackingMode.GREEDY)
+    assert num_packs(PackingMode.BEST_FIT_DECREASING) == 8 < num_packs(PackingMode.GREEDY)
 
 
-def test_what_is_longer_than_a_pack_is_refused_skipped_or_cut_as_the_packing_says():
+def test_overlong_policy_is_applied_to_samples_longer_than_a_pack():
     lengths = {"a": 2, "b": 7}
 
     def build(overlong):
@@ -134,32 +134,32 @@ def test_what_is_longer_than_a_pack_is_refused_skipped_or_cut_as_the_packing_say
     assert [(s.sample_id, s.reason) for s in skipping.skipped] == [
         ("b", "longer than the packing max_length 5")
     ]
-    cut = build("truncate").build()
-    lengths_as_batched = {
+    truncated = build("truncate").build()
+    batched_lengths = {
         sample: length
-        for batch in cut.iter_epoch(0)
+        for batch in truncated.iter_epoch(0)
         for sample, length in zip(batch.sample_ids, batch.lengths, strict=True)
     }
-    assert lengths_as_batched == {"a": 2, "b": 5} and cut.get_epoch(0).total_tokens == 7
+    assert batched_lengths == {"a": 2, "b": 5} and truncated.get_epoch(0).total_tokens == 7
 
 
-def test_a_pack_above_the_budget_is_refused():
+def test_pack_length_above_the_budget_is_rejected():
     with pytest.raises(ValueError, match="the packing max_length 32 exceeds token_budget 16"):
         BatchPlanBuilder({"a": 1}, NARROW, packing=PackingConfig(max_length=32))
 
 
-def test_a_plan_needs_an_epoch():
+def test_zero_epochs_are_rejected():
     with pytest.raises(ValueError, match="num_epochs must be at least 1, got 0"):
         BatchPlanBuilder({"a": 1}, NARROW).build(0)
 
 
-def test_overlong_samples_of_a_plan_are_reported_with_reasons():
+def test_overlong_samples_are_skipped_and_reported():
     builder = BatchPlanBuilder({"a": 1, "b": 9, "c": 100}, NARROW)
     assert builder.build().num_skipped == 2
     assert [(s.sample_id, s.length) for s in builder.build().skipped] == [("b", 9), ("c", 100)]
 
 
-def test_the_same_plan_made_again_does_not_differ():
+def test_rebuilt_plan_is_equal():
     plan = small_plan(num_epochs=2)
     assert verify_batch_plan(plan, plan.table.as_dict()) is None
     shard = plan.shard(1, 3, balance=True)
@@ -167,27 +167,27 @@ def test_the_same_plan_made_again_does_not_differ():
 
 
 @pytest.mark.parametrize(
-    ("change", "cause", "words"),
+    ("change", "cause", "message"),
     [
         ({"s7": 171}, "lengths", "sample 's7' had 170 tokens, now 171 (1 samples changed)"),
         ({"new": 100}, "membership", "50 samples before, 51 now, 'new' is new"),
     ],
 )
-def test_changed_lengths_are_named_with_the_first_batch_that_differs(change, cause, words):
+def test_changed_lengths_are_reported_with_the_first_different_batch(change, cause, message):
     plan = small_plan()
     difference = verify_batch_plan(plan, plan.table.as_dict() | change)
-    assert difference.cause == cause and words in difference.message
+    assert difference.cause == cause and message in difference.message
     assert difference.epoch == 0 and f"epoch 0, batch {difference.batch}:" in difference.message
 
 
-def test_a_sample_that_is_gone_is_named():
+def test_missing_sample_is_reported():
     plan = small_plan()
     lengths = plan.table.as_dict()
     del lengths["s3"]
     assert "50 samples before, 49 now, 's3' is missing" in verify_batch_plan(plan, lengths).message
 
 
-def test_changed_settings_are_named():
+def test_changed_settings_are_reported():
     plan = small_plan()
     config = plan.meta.batching.model_copy(update={"seed": 7, "token_budget": 1024})
     other = BatchPlanBuilder(plan.table, config, "data_v1", "tokenizer_v1").build()
@@ -198,7 +198,7 @@ def test_changed_settings_are_named():
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_the_first_batch_that_differs_is_the_one_that_was_changed(data):
+def test_first_different_batch_is_the_changed_one(data):
     plan = small_plan(num_epochs=2)
     epoch = data.draw(st.integers(0, 1))
     old = plan.get_epoch(epoch)
@@ -232,6 +232,6 @@ def test_resuming_at_any_batch_equals_the_uninterrupted_run(recipe):
 @pytest.mark.parametrize(
     "create", [BatchingConfig, lambda **settings: BucketSpec(edges=(4,), **settings)], ids=["config", "spec"]
 )
-def test_the_earlier_name_of_the_maximum_length_is_rejected_with_the_new_one(create):
+def test_old_name_of_max_sample_length_is_rejected(create):
     with pytest.raises(ValueError, match="overflow_max was renamed to max_sample_length"):
         create(overflow_max=1024)

@@ -1,4 +1,4 @@
-"""Plan files: read back unchanged, memory-mapped, replaced atomically, and rejected when damaged."""
+"""Saving and loading plans: round trips, memory mapping, atomic replacement, and corrupt files."""
 
 import threading
 
@@ -28,7 +28,7 @@ def saved(tmp_path):
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(recipe=recipes())
-def test_a_plan_is_read_back_unchanged(tmp_path_factory, recipe):
+def test_loaded_plan_equals_the_saved_one(tmp_path_factory, recipe):
     plan = recipe.plan(num_epochs=2)
     path = tmp_path_factory.mktemp("plans") / "a.plan"
     save_batch_plan(plan, path)
@@ -38,14 +38,14 @@ def test_a_plan_is_read_back_unchanged(tmp_path_factory, recipe):
     assert loaded.skipped == plan.skipped and verify_batch_plan(loaded, plan.table) is None
 
 
-def test_arrays_are_mapped_and_ids_are_read_on_first_use(saved):
+def test_arrays_are_memory_mapped_and_ids_are_loaded_lazily(saved):
     plan = load_batch_plan(saved)
     assert not plan.get_epoch(0).batches.order.flags.owndata
     assert plan.table.ids._ids is None
     assert plan.get_epoch(0)[0].sample_ids == small_plan(num_epochs=2).get_epoch(0)[0].sample_ids
 
 
-def test_a_folder_contains_the_file(tmp_path):
+def test_plan_can_be_saved_in_a_folder(tmp_path):
     plan = small_plan()
     save_batch_plan(plan, f"{tmp_path}/batch_plan/")
     assert [path.name for path in (tmp_path / "batch_plan").iterdir()] == ["batch.plan"]
@@ -67,14 +67,14 @@ def test_ids_can_contain_anything(tmp_path):
     assert load_batch_plan(tmp_path / "a.plan").table.as_dict() == lengths
 
 
-def test_a_million_samples_take_ten_megabytes(tmp_path):
+def test_file_has_at_most_ten_bytes_per_sample(tmp_path):
     ids = [f"s{n}" for n in range(100_000)]
     table = LengthTable.from_arrays(ids, np.random.default_rng(0).integers(1, 500, len(ids)))
     save_batch_plan(BatchPlanBuilder(table, BatchingConfig.throughput(4096)).build(), tmp_path / "a.plan")
     assert (tmp_path / "a.plan").stat().st_size < 1_000_000
 
 
-def test_a_plan_is_replaced_only_on_request(saved):
+def test_overwriting_must_be_requested(saved):
     other = small_plan()
     with pytest.raises(FileExistsError, match="already exists"):
         save_batch_plan(other, saved)
@@ -85,7 +85,7 @@ def test_a_plan_is_replaced_only_on_request(saved):
 
 
 @pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_a_changed_byte_is_found(saved, part):
+def test_changed_byte_is_detected(saved, part):
     data = bytearray(saved.read_bytes())
     data[int(part * (len(data) - 64))] ^= 1
     saved.write_bytes(data)
@@ -94,21 +94,21 @@ def test_a_changed_byte_is_found(saved, part):
 
 
 @pytest.mark.parametrize("size", [0, 20, 100, 2000])
-def test_a_truncated_file_is_rejected(saved, size):
+def test_truncated_file_is_rejected(saved, size):
     saved.write_bytes(saved.read_bytes()[:size])
     with pytest.raises(CorruptFileError, match=r"train\.plan"):
         load_batch_plan(saved)
 
 
-def test_readers_find_the_old_plan_or_the_new_one_while_it_is_overwritten(saved):
+def test_concurrent_readers_load_the_old_or_the_new_plan(saved):
     plans = [small_plan(num_epochs=2), small_plan(samples=20)]
-    prints = {plan.fingerprint for plan in plans}
-    enough = threading.Event()
+    fingerprints = {plan.fingerprint for plan in plans}
+    stop = threading.Event()
     writes = 0
 
     def overwrite():
         nonlocal writes
-        while not enough.is_set():
+        while not stop.is_set():
             save_batch_plan(plans[writes % 2], saved, overwrite=True)
             writes += 1
 
@@ -117,17 +117,17 @@ def test_readers_find_the_old_plan_or_the_new_one_while_it_is_overwritten(saved)
     reads = 0
     try:
         while writer.is_alive() and (writes < 12 or reads < 12):
-            assert load_batch_plan(saved, verify=True).fingerprint in prints
+            assert load_batch_plan(saved, verify=True).fingerprint in fingerprints
             reads += 1
     finally:
-        enough.set()
+        stop.set()
         writer.join()
     assert writes >= 12 and reads >= 12
 
 
-def test_what_a_killed_writer_left_is_removed_by_the_next(saved):
-    left = saved.with_name(f".train.plan.999999999-{_machine_id()}0123.tmp")
-    left.touch()
+def test_temporary_file_of_a_killed_writer_is_removed(saved):
+    leftover = saved.with_name(f".train.plan.999999999-{_machine_id()}0123.tmp")
+    leftover.touch()
     save_batch_plan(small_plan(), saved, overwrite=True)
     assert [path.name for path in saved.parent.iterdir()] == ["train.plan"]
 
@@ -139,7 +139,7 @@ def test_lengths_above_sixteen_bits_are_saved(tmp_path):
     assert load_batch_plan(tmp_path / "a.plan", verify=True).table.as_dict() == lengths
 
 
-def test_a_loaded_plan_can_be_sharded_and_resumed(saved):
+def test_loaded_plan_can_be_sharded_and_resumed(saved):
     plan, loaded = small_plan(num_epochs=2), load_batch_plan(saved)
     assert list(loaded.shard(1, 3).iter_epoch(1)) == list(plan.shard(1, 3).iter_epoch(1))
     iterator = plan.batches(1, 3)
@@ -150,14 +150,14 @@ def test_a_loaded_plan_can_be_sharded_and_resumed(saved):
     assert list(resumed) == list(iterator)
 
 
-def test_a_folder_that_is_no_plan_is_not_overwritten(tmp_path):
+def test_other_files_in_the_folder_are_kept(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.txt").write_text("mine")
     save_batch_plan(small_plan(), tmp_path / "folder", overwrite=True)
     assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == ["batch.plan", "notes.txt"]
 
 
-def test_a_packed_plan_keeps_its_packs(tmp_path):
+def test_packed_plan_keeps_its_packs(tmp_path):
     plan = small_plan(num_epochs=2, packing=PackingConfig(max_length=1024))
     save_batch_plan(plan, tmp_path / "a.plan")
     loaded = load_batch_plan(tmp_path / "a.plan", verify=True)
@@ -165,7 +165,7 @@ def test_a_packed_plan_keeps_its_packs(tmp_path):
     assert loaded.meta.packing == plan.meta.packing
 
 
-def test_other_files_and_versions_are_rejected(tmp_path):
+def test_missing_and_outdated_plans_are_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no batch plan"):
         load_batch_plan(tmp_path / "nothing")
     (tmp_path / "old").mkdir()

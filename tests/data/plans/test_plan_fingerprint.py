@@ -1,4 +1,4 @@
-"""Fingerprints change when, and only when, something that matters changes, and say what."""
+"""Fingerprints of batches and plans change exactly when the batches or the settings change."""
 
 import asyncio
 import dataclasses
@@ -33,15 +33,15 @@ BATCHES = [batch("a", "b"), batch("c", "d")]
 EXPECTED = compute_batch_fingerprint(BATCHES, CONFIG)
 
 
-def changed(batches, config=None):
+def reported_cause(batches, config=None):
     matches, message = verify_batch_fingerprint(batches, EXPECTED, config)
     assert matches is (message is None)
     return message.partition(":")[0] if message else None
 
 
-def test_the_same_batches_match():
-    assert changed(list(BATCHES)) is None
-    assert changed(list(BATCHES), CONFIG) is None
+def test_equal_batches_match():
+    assert reported_cause(list(BATCHES)) is None
+    assert reported_cause(list(BATCHES), CONFIG) is None
     assert EXPECTED.matches(compute_batch_fingerprint(list(BATCHES), CONFIG))
     assert len(EXPECTED.fingerprint) == 16 and EXPECTED.full_hash.startswith(EXPECTED.fingerprint)
     assert (EXPECTED.num_batches, EXPECTED.total_samples, EXPECTED.total_tokens) == (2, 4, 16)
@@ -64,14 +64,14 @@ def test_the_same_batches_match():
         ([batch("b", "a", lengths=[5, 4]), batch("c", "d")], "order changed"),
     ],
 )
-def test_a_change_is_seen_and_its_first_cause_named(batches, cause):
-    assert changed(batches) == cause
+def test_change_is_detected_and_its_first_cause_reported(batches, cause):
+    assert reported_cause(batches) == cause
     assert not EXPECTED.matches(compute_batch_fingerprint(batches, CONFIG))
 
 
-def test_another_config_is_named_before_anything_else():
+def test_config_change_is_reported_first():
     other = CONFIG.model_copy(update={"seed": 7})
-    assert changed([batch("z")], other) == "config changed"
+    assert reported_cause([batch("z")], other) == "config changed"
     assert not EXPECTED.matches(compute_batch_fingerprint(BATCHES, other))
 
 
@@ -85,11 +85,11 @@ def test_another_config_is_named_before_anything_else():
         ([batch("a\n", "b")], [batch("a", "\nb")]),
     ],
 )
-def test_ids_that_read_alike_when_joined_do_not_collide(one, other):
+def test_ids_with_equal_concatenations_do_not_collide(one, other):
     assert compute_batch_fingerprint(one).full_hash != compute_batch_fingerprint(other).full_hash
 
 
-def test_how_samples_are_packed_matters():
+def test_fingerprint_depends_on_the_packs():
     def packed(*packs):
         samples = tuple(sample for pack in packs for sample in pack)
         return MicrobatchSpec(
@@ -116,11 +116,11 @@ def test_how_samples_are_packed_matters():
         {"bucket_max_lengths": (8, 32)},
     ],
 )
-def test_every_setting_that_decides_batches_is_in_the_config_hash(change):
+def test_config_digest_depends_on_every_setting_that_affects_batches(change):
     assert BatchingConfig(**{**CONFIG.model_dump(), **change}).digest() != CONFIG.digest()
 
 
-def test_a_setting_that_decides_nothing_is_not_in_the_config_hash():
+def test_config_digest_ignores_settings_without_effect():
     assert CONFIG.model_copy(update={"pool_batches": 5}).digest() == CONFIG.digest()
     same = BatchingConfig(**{**CONFIG.model_dump(), "bucket_max_lengths": (8, 16)})
     assert same.digest() == CONFIG.digest()
@@ -128,20 +128,20 @@ def test_a_setting_that_decides_nothing_is_not_in_the_config_hash():
     assert throughput.model_copy(update={"pool_batches": 5}).digest() != throughput.digest()
 
 
-def test_a_fingerprint_survives_its_file(tmp_path):
+def test_loaded_fingerprint_equals_the_saved_one(tmp_path):
     EXPECTED.save(tmp_path / "print.json")
     assert BatchFingerprint.load(tmp_path / "print.json") == EXPECTED
-    asyncio.run(save_fingerprint_async(EXPECTED, tmp_path / "again.json"))
-    assert asyncio.run(load_fingerprint_async(tmp_path / "again.json")) == EXPECTED
+    asyncio.run(save_fingerprint_async(EXPECTED, tmp_path / "rebuilt.json"))
+    assert asyncio.run(load_fingerprint_async(tmp_path / "rebuilt.json")) == EXPECTED
 
 
-def test_a_file_that_is_no_fingerprint_is_refused_by_name(tmp_path):
+def test_invalid_fingerprint_file_is_rejected(tmp_path):
     write_json(tmp_path / "bad.json", {"fingerprint": "x"})
     with pytest.raises(ValueError, match=r"bad.json is not a batch fingerprint: full_hash"):
         load_fingerprint(tmp_path / "bad.json")
 
 
-def test_a_fingerprint_of_another_version_or_edited_by_hand_does_not_match():
+def test_other_version_and_inconsistent_fingerprint_do_not_match():
     assert "version 0" in verify_batch_fingerprint(BATCHES, EXPECTED.model_copy(update={"version": 0}))[1]
     edited = EXPECTED.model_copy(update={"full_hash": "0" * 64})
     assert "is inconsistent" in verify_batch_fingerprint(BATCHES, edited)[1]
@@ -149,13 +149,13 @@ def test_a_fingerprint_of_another_version_or_edited_by_hand_does_not_match():
 
 @settings(max_examples=40, deadline=None)
 @given(recipes(), recipes())
-def test_plans_have_equal_fingerprints_exactly_when_batches_and_settings_are_equal(recipe, another):
-    one, other = recipe.plan(), another.plan()
+def test_plan_fingerprints_are_equal_iff_batches_and_settings_are_equal(recipe, other_recipe):
+    one, other = recipe.plan(), other_recipe.plan()
 
     def contents(plan):
         packing = plan.meta.packing
         settings = [plan.meta.batching.digest(), packing, packing and plan.meta.batching.pool_batches]
-        # The lengths before truncation, which a batch does not have.
+        # Batches only have the lengths after truncation.
         lengths = [plan.table.lengths[epoch.batches.order].tolist() for epoch in plan.epochs]
         return [list(epoch) for epoch in plan.epochs], lengths, settings
 
@@ -165,15 +165,15 @@ def test_plans_have_equal_fingerprints_exactly_when_batches_and_settings_are_equ
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 49), st.integers(1, 20))
-def test_a_plans_fingerprint_sees_one_changed_length(row, more):
+def test_plan_fingerprint_depends_on_every_length(row, added):
     plan = small_plan()
     lengths = plan.table.as_dict()
-    lengths[f"s{row}"] += more
-    again = BatchPlanBuilder(lengths, plan.meta.batching, "data_v1", "tokenizer_v1").build()
-    assert again.fingerprint != plan.fingerprint
+    lengths[f"s{row}"] += added
+    rebuilt = BatchPlanBuilder(lengths, plan.meta.batching, "data_v1", "tokenizer_v1").build()
+    assert rebuilt.fingerprint != plan.fingerprint
 
 
-def test_a_plans_fingerprint_sees_everything_that_matters():
+def test_plan_fingerprint_depends_on_data_and_settings():
     config = BatchingConfig.predictable(
         token_budget=2048, bucket_edges=(128, 256, 512), max_sample_length=1024
     )
@@ -199,7 +199,7 @@ def test_a_plans_fingerprint_sees_everything_that_matters():
 
 
 @pytest.mark.parametrize("name", ["order", "offsets", "bucket_ids", "max_lens", "pack_offsets"])
-def test_a_plans_fingerprint_sees_a_change_of_any_one_array(name):
+def test_plan_fingerprint_depends_on_every_array(name):
     plan = small_plan(packing=PackingConfig(max_length=1024))
     epoch = plan.get_epoch(0)
     array = getattr(epoch.batches, name).copy()
@@ -211,19 +211,19 @@ def test_a_plans_fingerprint_sees_a_change_of_any_one_array(name):
     assert dataclasses.replace(plan, epochs=(changed,)).fingerprint != plan.fingerprint
 
 
-def test_a_plans_fingerprint_sees_nothing_else():
+def test_plan_fingerprint_ignores_creation_time_and_skipped_samples():
     plan = small_plan()
     config = plan.meta.batching.model_copy(update={"pool_batches": 5})
     later = BatchPlanBuilder(plan.table, config, "data_v1", "tokenizer_v1").build()
     later = dataclasses.replace(later, meta=later.meta.model_copy(update={"created_at": "2001-01-01"}))
     assert later.fingerprint == plan.fingerprint
-    # A sample that is skipped is in no batch.
+    # Skipped samples are in no batch.
     with_skipped = LengthTable.from_mapping({**plan.table.as_dict(), "huge": 5000})
-    again = BatchPlanBuilder(with_skipped, config, "data_v1", "tokenizer_v1").build()
-    assert again.num_skipped == 1 and again.fingerprint == plan.fingerprint
+    rebuilt = BatchPlanBuilder(with_skipped, config, "data_v1", "tokenizer_v1").build()
+    assert rebuilt.num_skipped == 1 and rebuilt.fingerprint == plan.fingerprint
 
 
-def test_a_fingerprint_given_as_text_is_compared_in_either_form():
+def test_expected_fingerprint_can_be_a_short_or_full_hash():
     batches = list(small_plan().iter_epoch(0))
     found = compute_batch_fingerprint(batches)
     for text in (found.fingerprint, found.full_hash):
@@ -236,7 +236,7 @@ def test_a_fingerprint_given_as_text_is_compared_in_either_form():
     assert with_config.matches_config(with_config) and not with_config.matches_config(found)
 
 
-def test_the_first_batches_have_a_fingerprint_of_their_own():
+def test_fingerprint_can_be_limited_to_the_first_batches():
     batches = list(small_plan().iter_epoch(0))
     first = compute_batch_fingerprint(batches, n_batches=3)
     assert first == compute_batch_fingerprint(batches[:3]) and first.num_batches == 3
@@ -245,38 +245,38 @@ def test_the_first_batches_have_a_fingerprint_of_their_own():
 
 
 @pytest.mark.parametrize("n_batches", [None, 0, 2])
-def test_batches_that_come_asynchronously_have_the_same_fingerprint(n_batches: int | None):
+def test_async_fingerprint_equals_the_sync_one(n_batches: int | None):
     plan = small_plan()
-    asked = []
+    consumed = []
 
     async def batches():
         for batch in plan.iter_epoch(0):
-            asked.append(batch.index)
+            consumed.append(batch.index)
             yield batch
 
     found = asyncio.run(compute_batch_fingerprint_async(batches(), BatchingConfig(), n_batches))
     assert found == compute_batch_fingerprint(plan.iter_epoch(0), BatchingConfig(), n_batches)
-    assert len(asked) == (len(plan.get_epoch(0)) if n_batches is None else n_batches)
+    assert len(consumed) == (len(plan.get_epoch(0)) if n_batches is None else n_batches)
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 100, 12_345, 100_001])
-def test_samples_known_by_their_row_hash_as_if_they_were_named(count: int):
+def test_implicit_row_ids_hash_like_explicit_ones(count: int):
     lengths = np.ones(count, np.int32)
-    named = LengthTable.from_arrays([str(row) for row in range(count)], lengths)
+    explicit = LengthTable.from_arrays([str(row) for row in range(count)], lengths)
     plans = [
         BatchPlanBuilder(table, BatchingConfig(token_budget=2048)).build()
-        for table in (named, LengthTable.from_arrays(None, lengths))
+        for table in (explicit, LengthTable.from_arrays(None, lengths))
     ]
     assert plans[0].full_hash == plans[1].full_hash
 
 
-def test_what_was_hashed_of_a_table_is_not_hashed_again_nor_mistaken():
+def test_cached_table_hashes_do_not_change_fingerprints():
     table = LengthTable.from_arrays(["a", "b", "c"], np.array([3, 4, 5], np.int32))
     fresh = LengthTable.from_arrays(["a", "b", "c"], np.array([3, 4, 5], np.int32))
     for config in (BatchingConfig(token_budget=8), BatchingConfig(token_budget=9)):
         for epochs in (1, 2, 3):
-            again = BatchPlanBuilder(table, config).build(epochs)
-            assert again.full_hash == BatchPlanBuilder(fresh, config).build(epochs).full_hash
+            rebuilt = BatchPlanBuilder(table, config).build(epochs)
+            assert rebuilt.full_hash == BatchPlanBuilder(fresh, config).build(epochs).full_hash
     skipping = BatchingConfig(token_budget=8, bucket_edges=(3,), max_sample_length=4)
     assert (
         BatchPlanBuilder(table, skipping).build().full_hash
@@ -284,7 +284,7 @@ def test_what_was_hashed_of_a_table_is_not_hashed_again_nor_mistaken():
     )
 
 
-def test_a_rank_can_adopt_the_fingerprint_of_another():
+def test_fingerprint_of_another_rank_can_be_adopted():
     first, second = small_plan(), small_plan()
     second.adopt_fingerprint(first.full_hash)
     assert second.__dict__["full_hash"] == first.full_hash and second.fingerprint == first.fingerprint

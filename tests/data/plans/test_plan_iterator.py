@@ -29,7 +29,7 @@ def test_resuming_continues_with_the_next_batch(packing: PackingConfig | None):
 @pytest.mark.parametrize("policy", ["split", "drop", "repeat"])
 @pytest.mark.parametrize("balance", [False, True])
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (4, 1)])
-def test_no_sample_is_lost_or_repeated_on_another_number_of_ranks(
+def test_changing_the_number_of_ranks_loses_and_repeats_no_sample(
     policy: str, balance: bool, before: int, after: int
 ):
     plan = build()
@@ -49,7 +49,7 @@ def test_no_sample_is_lost_or_repeated_on_another_number_of_ranks(
     assert not set(used) & set(found) or policy == "repeat"
 
 
-def test_a_state_can_be_resumed_twice_on_other_numbers_of_ranks():
+def test_number_of_ranks_can_change_repeatedly():
     plan = build()
     used: list[str] = []
     state = None

@@ -1,4 +1,4 @@
-"""Shards: disjoint, complete, equal in number and cost; resuming with another number of ranks."""
+"""Shards are disjoint and complete, with equal sizes and costs, and can be resumed on other ranks."""
 
 import itertools
 from collections import Counter
@@ -35,7 +35,7 @@ def total(parts, epoch=0):
 @pytest.mark.parametrize("world_size", range(1, 17))
 @settings(max_examples=5, deadline=None)
 @given(recipe=recipes(), balance=st.booleans())
-def test_shards_are_disjoint_complete_and_equal_in_number(world_size, recipe, balance):
+def test_shards_are_disjoint_complete_and_of_equal_length(world_size, recipe, balance):
     plan = recipe.plan(num_epochs=2)
     parts = shards(plan, world_size, balance=balance)
     for epoch in range(2):
@@ -52,7 +52,7 @@ def test_shards_are_disjoint_complete_and_equal_in_number(world_size, recipe, ba
 
 @settings(max_examples=30, deadline=None)
 @given(recipes(), st.integers(1, 16), st.booleans())
-def test_dropping_loses_less_than_one_step_and_repeats_nothing(recipe, world_size, balance):
+def test_drop_policy_loses_less_than_one_step_and_repeats_nothing(recipe, world_size, balance):
     plan = recipe.plan()
     count = plan.num_batches
     if 0 < count < world_size:
@@ -60,25 +60,25 @@ def test_dropping_loses_less_than_one_step_and_repeats_nothing(recipe, world_siz
             plan.shard(0, world_size, policy="drop")
         return
     parts = shards(plan, world_size, "drop", balance)
-    dealt = Counter(itertools.chain.from_iterable(map(sample_lists, parts)))
+    assigned = Counter(itertools.chain.from_iterable(map(sample_lists, parts)))
     assert {part.num_batches for part in parts} == {count // world_size}
-    assert dealt <= Counter(sample_lists(plan)) and count - dealt.total() < world_size
+    assert assigned <= Counter(sample_lists(plan)) and count - assigned.total() < world_size
 
 
 @settings(max_examples=30, deadline=None)
 @given(recipes(min_size=1), st.integers(1, 16), st.booleans())
-def test_repeating_loses_nothing_and_repeats_less_than_one_step(recipe, world_size, balance):
+def test_repeat_policy_loses_nothing_and_repeats_less_than_one_step(recipe, world_size, balance):
     plan = recipe.plan()
     parts = shards(plan, world_size, "repeat", balance)
-    dealt = Counter(itertools.chain.from_iterable(map(sample_lists, parts)))
+    assigned = Counter(itertools.chain.from_iterable(map(sample_lists, parts)))
     assert {part.num_batches for part in parts} == {-(-plan.num_batches // world_size)}
-    assert dealt >= Counter(sample_lists(plan))
-    assert dealt.total() - plan.num_batches < world_size
+    assert assigned >= Counter(sample_lists(plan))
+    assert assigned.total() - plan.num_batches < world_size
 
 
 @settings(max_examples=30, deadline=None)
 @given(recipes(min_size=1, drop_last=False), st.integers(1, 16))
-def test_padding_halves_batches_before_it_repeats_any(recipe, world_size):
+def test_split_policy_splits_batches_before_repeating_any(recipe, world_size):
     plan = recipe.plan()
     parts = shards(plan, world_size)
     batches = list(itertools.chain.from_iterable(part.iter_epoch(0) for part in parts))
@@ -89,23 +89,23 @@ def test_padding_halves_batches_before_it_repeats_any(recipe, world_size):
 
 
 @pytest.mark.parametrize("balance", [False, True])
-def test_batches_of_one_row_give_every_rank_a_row_in_every_step(balance):
-    # Ten batches of one row for four ranks: two of them are fed twice.
+def test_every_rank_has_a_row_in_every_step(balance):
+    # Ten batches of one row are divided among four ranks, so two batches are repeated.
     plan = BatchPlanBuilder({f"s{i}": 10 for i in range(10)}, BatchingConfig.throughput(10)).build()
     parts = shards(plan, 4, balance=balance)
     assert [[batch.num_packs for batch in part.iter_epoch(0)] for part in parts] == [[1, 1, 1]] * 4
     assert sorted(total(parts).values()) == [1] * 8 + [2] * 2
 
 
-def test_unbalanced_ranks_take_turns():
+def test_batches_are_assigned_round_robin_without_balance():
     plan = small_plan()
     parts = shards(plan, 3, "drop")
-    whole = sample_lists(plan)
-    whole = whole[: len(whole) // 3 * 3]
-    assert [sample_lists(part) for part in parts] == [whole[0::3], whole[1::3], whole[2::3]]
+    batches = sample_lists(plan)
+    batches = batches[: len(batches) // 3 * 3]
+    assert [sample_lists(part) for part in parts] == [batches[0::3], batches[1::3], batches[2::3]]
 
 
-def test_a_shard_knows_what_it_is_a_part_of():
+def test_shard_metadata_describes_the_rank_and_the_plan():
     plan = small_plan()
     shard = plan.shard(rank=1, world_size=4, policy="repeat", balance=True).meta.shard
     assert (shard.rank, shard.world_size, shard.policy, shard.balance) == (1, 4, "repeat", True)
@@ -114,7 +114,7 @@ def test_a_shard_knows_what_it_is_a_part_of():
         plan.shard(1, 4).shard(0, 2)
 
 
-def test_more_ranks_than_samples_repeat_some_and_leave_none_without_a_row():
+def test_samples_are_repeated_if_there_are_more_ranks():
     plan = BatchPlanBuilder({"a": 5, "b": 6, "c": 7}, BatchingConfig(token_budget=1024)).build()
     parts = shards(plan, 5)
     assert [len(part.get_epoch(0)[0].sample_ids) for part in parts] == [1, 1, 1, 1, 1]
@@ -125,20 +125,20 @@ def test_more_ranks_than_samples_repeat_some_and_leave_none_without_a_row():
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [(-1, 2), (2, 2)])
-def test_impossible_ranks_are_refused(rank, world_size):
+def test_rank_out_of_range_is_rejected(rank, world_size):
     with pytest.raises(ValueError, match=f"rank must be between 0 and 1, got {rank}"):
         small_plan().shard(rank, world_size)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("invalid", "message"),
     [
         ({"world_size": 0}, r"world_size\n.*greater than or equal to 1"),
         ({"d_model": 0}, r"d_model\n.*greater than or equal to 1"),
     ],
 )
-def test_impossible_settings_are_refused_wherever_they_are_given(wrong, message):
-    plan, options = small_plan(), {"world_size": 2, **wrong}
+def test_invalid_shard_settings_are_rejected_by_all_methods(invalid, message):
+    plan, options = small_plan(), {"world_size": 2, **invalid}
     for call in (plan.shard, plan.measure_balance):
         with pytest.raises(ValueError, match=message):
             call(0, **options)
@@ -146,25 +146,25 @@ def test_impossible_settings_are_refused_wherever_they_are_given(wrong, message)
         plan.remaining(0, 0, **options)
 
 
-def test_a_spec_says_in_one_object_how_ranks_are_dealt_to():
+def test_shard_spec_equals_keyword_arguments():
     plan = BatchPlanBuilder(lognormal_lengths(2_000), BatchingConfig.throughput(16_384)).build()
     spec = ShardSpec(world_size=3, policy="repeat", balance=True, d_model=512)
-    said = {"world_size": 3, "policy": "repeat", "balance": True, "d_model": 512}
-    assert plan.shard(1, spec).fingerprint == plan.shard(1, **said).fingerprint
-    assert plan.remaining(0, 2, spec).fingerprint == plan.remaining(0, 2, **said).fingerprint
-    assert plan.measure_balance(0, spec) == plan.measure_balance(0, **said)
+    arguments = {"world_size": 3, "policy": "repeat", "balance": True, "d_model": 512}
+    assert plan.shard(1, spec).fingerprint == plan.shard(1, **arguments).fingerprint
+    assert plan.remaining(0, 2, spec).fingerprint == plan.remaining(0, 2, **arguments).fingerprint
+    assert plan.measure_balance(0, spec) == plan.measure_balance(0, **arguments)
     assert plan.shard(1, spec).meta.shard.model_dump().items() >= spec.model_dump().items()
 
 
 @pytest.mark.parametrize("d_model", [None, 2048])
-def test_a_shard_is_verified_with_all_that_it_was_made_with(d_model):
+def test_shards_are_verified_with_their_settings(d_model):
     lengths = lognormal_lengths(5_000)
     plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(16_384)).build()
     for rank in range(3):
         assert verify_batch_plan(plan.shard(rank, 3, balance=True, d_model=d_model), lengths) is None
 
 
-def test_an_unknown_policy_is_refused():
+def test_unknown_policy_is_rejected():
     with pytest.raises(ValueError, match=r"policy\n.*should be 'drop', 'repeat' or 'split'"):
         small_plan().shard(0, 2, policy="keep")
 
@@ -184,21 +184,21 @@ def test_resuming_with_another_world_size_loses_and_repeats_no_sample(data):
     )
     left = plan.remaining(0, step, before, policy=policy, balance=balance)
     rest = samples(left)
-    # Batches that were dealt twice already are the one thing that may be there more than once.
+    # Only batches that were already repeated may occur more than once.
     assert set(done) | set(rest) == set(samples(plan)) and not set(done) & set(rest)
     assert max(rest.values(), default=1) == 1
     if policy is ShardPolicy.DROP or len(done) == done.total():
         assert done + rest == samples(plan)
     assert set(total(shards(left, after, "split", balance))) == set(rest)
     assert [sample_lists(left, 1)] == [sample_lists(plan, 1)]
-    # And once more, with a third world size.
+    # Resume again with a third world size.
     again = left.remaining(0, min(1, len(left.get_epoch(0)) // 2), 2)
     assert set(samples(again)) <= set(rest)
 
 
 @pytest.mark.parametrize("balance", [False, True])
 @pytest.mark.parametrize("policy", ShardPolicy)
-def test_after_every_step_what_remains_is_what_no_rank_has_done(policy, balance):
+def test_remaining_samples_are_those_that_no_rank_has_used(policy, balance):
     plan = small_plan()
     old = shards(plan, 3, policy, balance)
     for step in range(len(old[0].get_epoch(0)) + 1):
@@ -207,7 +207,7 @@ def test_after_every_step_what_remains_is_what_no_rank_has_done(policy, balance)
         assert set(left) == set(samples(plan)) - done and max(left.values(), default=1) == 1
 
 
-def test_what_remains_at_the_start_is_everything_and_at_the_end_nothing():
+def test_remaining_plan_is_complete_at_the_start_and_empty_at_the_end():
     plan = small_plan(num_epochs=2)
     assert sample_lists(plan.remaining(0, 0)) == sample_lists(plan)
     steps = plan.shard(0, 4).get_epoch(0)
@@ -231,30 +231,30 @@ BALANCED_PLANS = [
 
 @pytest.mark.parametrize(("config", "packing"), BALANCED_PLANS)
 @pytest.mark.parametrize("policy", ShardPolicy)
-def test_balanced_ranks_finish_together(config, packing, policy):
+def test_balanced_ranks_have_equal_total_cost(config, packing, policy):
     plan = BatchPlanBuilder(lognormal_lengths(200_000), config, packing=packing).build()
-    plain = plan.measure_balance(0, 8, policy=policy, balance=False)
+    unbalanced = plan.measure_balance(0, 8, policy=policy, balance=False)
     balanced = plan.measure_balance(0, 8, policy=policy, balance=True)
     assert balanced.by_rank <= 1.001
-    assert balanced.steps == plain.steps and balanced.by_step < 1.02 < plain.by_step
+    assert balanced.steps == unbalanced.steps and balanced.by_step < 1.02 < unbalanced.by_step
 
 
 @pytest.mark.parametrize(("config", "packing"), BALANCED_PLANS)
-def test_in_flops_balanced_ranks_finish_every_step_together(config, packing):
+def test_ranks_balanced_by_flops_have_equal_cost_in_every_step(config, packing):
     plan = BatchPlanBuilder(lognormal_lengths(200_000), config, packing=packing).build()
     balanced = plan.measure_balance(0, 8, balance=True, d_model=2048)
     assert balanced.by_rank <= 1.0005 and balanced.by_step <= 1.003
 
 
-def test_the_cost_of_a_batch_in_flops_counts_its_tokens_beside_its_attention():
-    # Two rows of 3 tokens: 2 x 3 x 3 pairs, and 6 x 10 for each of the 6 tokens of a model of width 10.
+def test_flops_cost_includes_tokens_and_attention():
+    # Two rows of 3 tokens have 2 x 3 x 3 pairs; with d_model=10, each of the 6 tokens costs 6 x 10.
     plan = BatchPlanBuilder({"a": 3, "b": 3}, BatchingConfig.throughput(6)).build()
     epoch = plan.get_epoch(0)
     assert batch_costs(epoch.batches, epoch.lengths).tolist() == [18.0]
     assert batch_costs(epoch.batches, epoch.lengths, d_model=10).tolist() == [18.0 + 360.0]
 
 
-def test_balance_is_measured_on_what_the_ranks_really_get():
+def test_measured_balance_equals_the_costs_of_the_shards():
     plan = BatchPlanBuilder(lognormal_lengths(20_000), BatchingConfig.throughput(16_384)).build()
     costs = [
         sum(batch.num_packs * batch.max_length**2 for batch in part.iter_epoch(0))
@@ -263,7 +263,7 @@ def test_balance_is_measured_on_what_the_ranks_really_get():
     assert plan.measure_balance(0, 4).by_rank == pytest.approx(max(costs) / (sum(costs) / 4))
 
 
-def test_balanced_steps_come_in_a_new_order_each_epoch_without_drift():
+def test_balanced_steps_are_shuffled_in_every_epoch():
     plan = BatchPlanBuilder(lognormal_lengths(50_000), BatchingConfig.throughput(16_384)).build(2)
     first, second = (
         [batch.max_length for batch in plan.shard(0, 8, balance=True).iter_epoch(e)] for e in (0, 1)
@@ -275,7 +275,7 @@ def test_balanced_steps_come_in_a_new_order_each_epoch_without_drift():
 
 @settings(max_examples=20, deadline=None)
 @given(recipes(), st.integers(1, 5), POLICIES, st.booleans())
-def test_a_shard_resumes_at_any_batch(recipe, world_size, policy, balance):
+def test_shard_can_resume_at_any_batch(recipe, world_size, policy, balance):
     plan = recipe.plan(num_epochs=2)
     if 0 < min(len(epoch) for epoch in plan.epochs) < world_size:
         policy = ShardPolicy.SPLIT

@@ -31,7 +31,7 @@ def simulated_plan(config: StreamingPlanConfig = SMALL, **weights: float) -> Str
 
 
 def rows(start: int) -> Iterator[dict[str, Any]]:
-    """Samples of different lengths whose token is their position."""
+    """Yield samples of different lengths whose tokens are their position plus 1."""
     return ({"input_ids": [n + 1] * (n % 7 + 1)} for n in itertools.count(start))
 
 
@@ -43,14 +43,14 @@ def test_tokens_follow_the_mixture():
     assert tokens["web"] / sum(tokens.values()) == pytest.approx(0.75, abs=0.01)
 
 
-def test_a_schedule_changes_the_mixture():
+def test_schedule_changes_the_mixture():
     mixture = Mixture(weights={"a": 1.0}, schedule=(MixtureStage(tokens=100, weights={"b": 1.0}),))
     assert mixture.at(50, ["a", "b"]).tolist() == [0.5, 0.5]
     assert mixture.at(200, ["a", "b"]).tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("resumed_ranks", [1, 2, 5])
-def test_a_state_resumes_on_any_number_of_ranks(resumed_ranks: int):
+def test_state_can_be_resumed_on_any_number_of_ranks(resumed_ranks: int):
     plan = simulated_plan(web=2.0, code=1.0)
     iterator = plan.batches(0, 2)
     for _ in range(37):
@@ -70,8 +70,8 @@ def _resume(plan: StreamingPlan, state: dict[str, Any], rank: int, world_size: i
     return [name for spec in itertools.islice(iterator, count) for name in spec.sample_ids]
 
 
-def test_a_step_over_three_pools_returns_the_tokens_of_its_own_samples():
-    """One step of 128 packs takes samples of 8 pools of 16 packs each."""
+def test_step_over_several_pools_returns_the_tokens_of_its_samples():
+    """One step of 128 packs uses 8 pools of 16 packs each."""
     config = StreamingPlanConfig(
         packing=PackingConfig(max_length=16), packs_per_batch=2, packing_buffer_size=16
     )
@@ -113,7 +113,7 @@ def test_batches_contain_the_samples_of_their_sources():
     assert next(resumed).sample_ids == next(iterator).sample_ids
 
 
-def test_a_plan_that_ends_returns_every_sample_once():
+def test_finite_plan_returns_every_sample_once():
     lengths = {f"s{n}": 1 + n % 30 for n in range(200)}
     samples = {name: {"input_ids": [1] * length} for name, length in lengths.items()}
     config = StreamingPlanConfig(
@@ -146,7 +146,7 @@ def test_every_sample_that_fits_is_used(sizes: list[int], packs_per_batch: int, 
     assert sorted(found) == [position for position, size in enumerate(sizes) if size <= 32]
 
 
-def test_in_the_last_step_every_rank_has_a_pack():
+def test_every_rank_has_a_pack_in_the_last_step():
     config = StreamingPlanConfig(
         packing=PackingConfig(max_length=8), packs_per_batch=2, packing_buffer_size=64
     )
@@ -183,7 +183,7 @@ def test_balanced_ranks_have_similar_costs():
     assert spread(True) - 1 < 0.5 * (spread(False) - 1)
 
 
-def test_a_source_that_ends_leaves_its_share_to_the_others():
+def test_exhausted_source_is_replaced_by_the_others():
     sources = {"small": DatasetSource({"a": 10, "b": 20}, num_epochs=1), "large": SimulatedSource(0, 20, 64)}
     iterator = StreamingPlan(sources, SMALL).batches()
     for _ in itertools.islice(iterator, 50):
@@ -216,7 +216,7 @@ def test_invalid_settings_are_rejected(create, message: str):
         create()
 
 
-def test_the_state_of_another_plan_or_source_is_rejected():
+def test_state_of_another_plan_or_source_is_rejected():
     lengths = {f"s{n}": 1 + n for n in range(20)}
 
     def plan(seed: int) -> StreamingPlan:
