@@ -151,7 +151,7 @@ def sampler() -> Callable:
     width=st.integers(1, COLUMNS),
     legal=st.tuples(st.booleans(), st.booleans(), st.booleans()).filter(any),
 )
-def test_probabilities_and_entropy_are_those_of_all_actions_enumerated(
+def test_probabilities_and_entropy_match_enumeration(
     form: str, kind: str, seed: int, height: int, width: int, legal: tuple[bool, ...]
 ) -> None:
     logits, observation = random_logits(form, kind, seed), seen(height, width, legal)
@@ -173,7 +173,7 @@ def test_probabilities_and_entropy_are_those_of_all_actions_enumerated(
 
 
 @every_kind
-def test_cells_outside_the_grid_are_impossible_but_for_a_resize(form: str, kind: str) -> None:
+def test_only_resize_can_select_cells_outside_the_grid(form: str, kind: str) -> None:
     logs, _, _ = enumerated(form)(random_logits(form, kind, 0), seen(1, 1))
     rows = actions_of(form)
     outside = rows[:, 1:].any(axis=1)
@@ -184,7 +184,7 @@ def test_cells_outside_the_grid_are_impossible_but_for_a_resize(form: str, kind:
 
 
 @every_kind
-def test_an_illegal_operation_is_impossible_however_large_its_logit(form: str, kind: str) -> None:
+def test_illegal_operation_has_zero_probability(form: str, kind: str) -> None:
     logits = random_logits(form, kind, 0)
     logits = dataclasses.replace(logits, operations=jax.device_put(np.array([90, 0, 0], np.float32)))
     logs, _, mode = enumerated(form)(logits, seen(2, 2, legal=(False, True, True)))
@@ -193,7 +193,7 @@ def test_an_illegal_operation_is_impossible_however_large_its_logit(form: str, k
 
 
 @every_kind
-def test_sampled_frequencies_are_the_probabilities(form: str, kind: str) -> None:
+def test_sample_frequencies_match_probabilities(form: str, kind: str) -> None:
     logits, observation = random_logits(form, kind, 3, scale=0.7), seen(2, 2, legal=(True, True, False))
     count = 20_000
     drawn = numbers(sampler()(logits, observation, jax.random.split(jax.random.key(1), count)))
@@ -212,7 +212,7 @@ def test_sampled_frequencies_are_the_probabilities(form: str, kind: str) -> None
 
 @every_kind
 @pytest.mark.parametrize("uniform", [0.0, JUST_BELOW_ONE])
-def test_the_least_and_the_greatest_random_numbers_give_possible_actions(
+def test_extreme_random_numbers_give_legal_actions(
     form: str, kind: str, uniform: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.full(shape, uniform, jnp.float32))
@@ -234,7 +234,7 @@ def test_the_least_and_the_greatest_random_numbers_give_possible_actions(
     assert np.isfinite(log_prob)
 
 
-def test_the_mode_is_the_likeliest_operation_first_even_where_another_has_a_likelier_action() -> None:
+def test_mode_chooses_operation_before_selection() -> None:
     # Filling has 0.55 spread over four cells, resizing 0.45 on one.
     cells = np.zeros((3, ROWS, COLUMNS), np.float32)
     cells[0, 1, 1] = 0.1
@@ -248,7 +248,7 @@ def test_the_mode_is_the_likeliest_operation_first_even_where_another_has_a_like
 
 
 @every_kind
-def test_gradients_are_finite_and_zero_for_what_is_impossible(form: str, kind: str) -> None:
+def test_gradients_are_finite_and_zero_for_illegal_choices(form: str, kind: str) -> None:
     def both(logits: ArcLogits) -> jax.Array:
         policy = policy_of(logits, seen(1, 2, legal=(True, True, False)))
         corner = jnp.array([FILL] + [0] * (2 if form == "point" else 4))
@@ -264,7 +264,7 @@ def test_gradients_are_finite_and_zero_for_what_is_impossible(form: str, kind: s
 
 
 @every_kind
-def test_the_gradient_of_a_log_probability_is_that_of_finite_differences(form: str, kind: str) -> None:
+def test_log_prob_gradient_matches_finite_differences(form: str, kind: str) -> None:
     logits, observation = random_logits(form, kind, 6, scale=0.5), seen(2, 2, legal=(True, True, False))
     chosen = 1 if form == "point" else 7
     leaves, tree = jax.tree.flatten(logits)
@@ -283,7 +283,7 @@ def test_the_gradient_of_a_log_probability_is_that_of_finite_differences(form: s
         assert float(got[number][place]) == pytest.approx((ends[0] - ends[1]) / 2e-3, abs=1e-4)
 
 
-def test_a_plain_grid_leaves_all_operations_legal() -> None:
+def test_grid_observation_allows_all_operations() -> None:
     logits = random_logits("point", "cells", 0)
     plain, told = quickly(lambda one, seen: (policy_of(one, seen.working_grid), policy_of(one, seen)))(
         logits, seen(2, 2)
@@ -292,7 +292,7 @@ def test_a_plain_grid_leaves_all_operations_legal() -> None:
     np.testing.assert_array_equal(plain.operations, told.operations)
 
 
-def test_joint_logits_make_the_choice_one_over_pairs_of_operation_and_reachable_cell() -> None:
+def test_joint_logits_normalize_over_operation_and_cell() -> None:
     cells = random_logits("point", "cells", 9).selections[0]
     observation = seen(2, 1)
     inside = np.asarray(observation.working_grid) >= 0
@@ -303,6 +303,6 @@ def test_joint_logits_make_the_choice_one_over_pairs_of_operation_and_reachable_
     np.testing.assert_allclose(np.exp(logs[: len(weights)]), weights / weights.sum(), rtol=1e-5)
 
 
-def test_operations_of_a_category_share_their_places_but_a_resize_keeps_its_own() -> None:
+def test_operations_of_a_category_share_a_group_except_resize() -> None:
     ids = (int(Operation.FILL_1), int(Operation.CLEAR), int(Operation.FILL_2), int(RESIZE), int(SUBMIT))
     assert category_groups(ids) == (0, 1, 0, 2, 3)

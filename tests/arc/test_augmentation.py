@@ -34,7 +34,7 @@ def expected(task: ArcTask, symmetry: int, permutation: np.ndarray) -> ArcTask:
     return dataclasses.replace(task, demos=pairs(task.demos), tests=pairs(task.tests))
 
 
-def test_all_symmetries_and_random_permutations_equal_numpys():
+def test_symmetries_and_permutations_match_numpy():
     rng = np.random.default_rng(0)
     tasks = [random_task(rng, f"t{n}", secret=n % 3 == 0) for n in range(3 * NUM_SYMMETRIES)]
     room = {"num_tasks": len(tasks) + 2, "num_pairs": 120, "num_rows": 30}
@@ -52,7 +52,7 @@ def test_all_symmetries_and_random_permutations_equal_numpys():
 
 
 @pytest.mark.parametrize("keep_black", [True, False])
-def test_grids_are_turned_and_recolored_and_black_may_stay(keep_black: bool) -> None:
+def test_augment_transforms_grids_and_optionally_keeps_black(keep_black: bool) -> None:
     grid = np.arange(10, dtype=np.int8).reshape(2, 5)
     tasks = [ArcTask(f"t{n}", (GridPair(grid, grid),), ()) for n in range(64)]
     arrays = TaskBuffer.from_tasks(tasks, num_rows=5).arrays
@@ -69,7 +69,7 @@ def test_grids_are_turned_and_recolored_and_black_may_stay(keep_black: bool) -> 
     assert len(kept) > 4
 
 
-def test_a_new_draw_compiles_nothing():
+def test_new_key_does_not_recompile():
     task = ArcTask("t", (GridPair(np.array([[1, 2]]), np.array([[2, 1]])),), ())
     arrays = TaskBuffer.from_tasks(task, num_rows=2).arrays
     traced = []
@@ -84,7 +84,7 @@ def test_a_new_draw_compiles_nothing():
     assert len(seen) > 5
 
 
-def test_tasks_on_the_host_are_those_of_the_arrays():
+def test_augment_tasks_matches_augmented_arrays():
     rng = np.random.default_rng(1)
     tasks = [random_task(rng, f"t{n}", secret=n == 0) for n in range(4)]
     found = augment_tasks(tasks, jax.random.key(2))

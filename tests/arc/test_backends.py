@@ -28,7 +28,7 @@ def changed(before: OracleState, after: OracleState) -> bool:
     )
 
 
-def test_the_cases_are_many_and_every_operation_does_something_in_them() -> None:
+def test_scenarios_cover_every_operation() -> None:
     effects: Counter[int] = Counter()
     live = 0
     for scenario in SCENARIOS:
@@ -41,7 +41,7 @@ def test_the_cases_are_many_and_every_operation_does_something_in_them() -> None
     assert not idle, f"operations that changed the state fewer than 60 times: {idle}"
 
 
-def test_the_cases_reach_every_kind_of_ending_and_extreme_size() -> None:
+def test_scenarios_cover_every_ending_and_extreme_sizes() -> None:
     last = [state for scenario in SCENARIOS for state in oracle_run(scenario).turns[-1].after]
     assert sum(state.solved for state in last) >= 30
     assert sum(state.terminated and not state.solved for state in last) >= 30
@@ -57,7 +57,7 @@ def test_the_cases_reach_every_kind_of_ending_and_extreme_size() -> None:
     assert any(cols == 1 and rows > 20 for rows, cols in sizes)
 
 
-def test_evaluation_has_as_many_cases_and_every_ending() -> None:
+def test_evaluation_scenarios_cover_every_ending() -> None:
     runs = [oracle_run(s) for s in SCENARIOS if s.config.episode.mode == "evaluation"]
     assert sum(not before.done for run in runs for turn in run.turns for before in turn.before) >= 20_000
     last = [state for run in runs for state in run.turns[-1].after]
@@ -71,7 +71,7 @@ def test_evaluation_has_as_many_cases_and_every_ending() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "_"))
-def test_engine_agrees_with_the_oracle_in_every_field(backend: str, scenario: Scenario) -> None:
+def test_backend_matches_reference_in_every_field(backend: str, scenario: Scenario) -> None:
     skip_without(backend)
     run = oracle_run(scenario)
     config = scenario.config.model_copy(update={"backend": backend})

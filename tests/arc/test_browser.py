@@ -151,9 +151,7 @@ def opened(tab: Any) -> Iterator[Callable[..., Any]]:
 
 @needs_chromium
 @pytest.mark.parametrize("overrides", [PAINTER, EVERYTHING], ids=["points", "boxes"])
-def test_the_page_plays_200_episodes_as_python_does(
-    opened: Any, overrides: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_page_episodes_match_python(opened: Any, overrides: tuple[str, ...], tmp_path: Path) -> None:
     page = opened(write_report([make_run(tmp_path, *overrides)]))
     found = page.evaluate(
         f"""() => {{ {SCRIPT}
@@ -186,7 +184,7 @@ def test_the_page_plays_200_episodes_as_python_does(
 
 
 @needs_chromium
-def test_every_operation_does_in_the_page_what_it_means(opened: Any, tmp_path: Path) -> None:
+def test_page_operations_match_reference(opened: Any, tmp_path: Path) -> None:
     config, rng = arc_config(*EVERYTHING), np.random.default_rng(1)
     page = opened(write_report([make_run(tmp_path, *EVERYTHING)]))
     episodes, expected = [], []
@@ -224,7 +222,7 @@ def test_every_operation_does_in_the_page_what_it_means(opened: Any, tmp_path: P
 
 
 @needs_chromium
-def test_a_reader_chooses_a_puzzle_and_watches_it_being_worked_on(opened: Any, painter: Path) -> None:
+def test_agent_steps_through_selected_puzzle(opened: Any, painter: Path) -> None:
     page = opened(painter)
     actions, _, solved, _ = played(*PAINTER)
     row = next(n for n, episode in enumerate(actions) if len(episode) > 1 and episode[-1][0] == 34)
@@ -247,7 +245,7 @@ def test_a_reader_chooses_a_puzzle_and_watches_it_being_worked_on(opened: Any, p
 
 
 @needs_chromium
-def test_a_reader_draws_a_puzzle_and_says_what_is_right(opened: Any, painter: Path) -> None:
+def test_custom_puzzle_with_expected_output_is_scored(opened: Any, painter: Path) -> None:
     page = opened(painter)
     page.get_by_role("button", name="Draw your own").click()
     page.get_by_role("button", name="Blank").click()
@@ -275,7 +273,7 @@ def test_a_reader_draws_a_puzzle_and_says_what_is_right(opened: Any, painter: Pa
 
 
 @needs_chromium
-def test_the_page_solves_all_puzzles_and_counts_what_python_counts(opened: Any, painter: Path) -> None:
+def test_page_success_count_matches_python(opened: Any, painter: Path) -> None:
     page = opened(painter)
     page.get_by_role("button", name=f"Solve all {NUM_PUZZLES}").click()
     solved = played(*PAINTER)[2]
@@ -287,9 +285,7 @@ def test_the_page_solves_all_puzzles_and_counts_what_python_counts(opened: Any, 
 
 
 @needs_chromium
-def test_the_agent_fits_a_phone_and_other_runs_have_no_panel(
-    opened: Any, painter: Path, tmp_path: Path
-) -> None:
+def test_panel_fits_phone_and_is_absent_without_agent(opened: Any, painter: Path, tmp_path: Path) -> None:
     page = opened(painter, width=360)
     page.get_by_role("button", name="Draw your own").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -298,7 +294,7 @@ def test_the_agent_fits_a_phone_and_other_runs_have_no_panel(
 
 
 @needs_chromium
-def test_names_in_a_strangers_agent_stay_text(opened: Any, tmp_path: Path) -> None:
+def test_names_in_untrusted_agent_are_escaped(opened: Any, tmp_path: Path) -> None:
     nasty = '</script><img src=x onerror="document.title=1"><b id="harm">'
     make_run(tmp_path, *PAINTER)
     said = json.loads((tmp_path / "browser_policy.json").read_text())
@@ -329,7 +325,7 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("complaint", DAMAGE)
-def test_an_agent_file_that_cannot_be_used_is_named(complaint: str, tmp_path: Path) -> None:
+def test_invalid_agent_file_is_reported(complaint: str, tmp_path: Path) -> None:
     make_run(tmp_path, *PAINTER)
     said = json.loads((tmp_path / "browser_policy.json").read_text())
     DAMAGE[complaint](said)
@@ -339,7 +335,7 @@ def test_an_agent_file_that_cannot_be_used_is_named(complaint: str, tmp_path: Pa
     assert [note for note in run.notes if "browser_policy.json was skipped" in note and complaint in note]
 
 
-def test_an_agent_that_a_page_cannot_play_says_why(tmp_path: Path) -> None:
+def test_unsupported_agent_reports_reason(tmp_path: Path) -> None:
     cases = {
         "operations include Next test pair": (f"env.action.allowed_operations={[0, 34, 37]}",),
         "it observes the target grid": (*PAINTER, "env.observation.target_grid=true"),
@@ -356,7 +352,7 @@ def test_an_agent_that_a_page_cannot_play_says_why(tmp_path: Path) -> None:
     assert any(f"the limit of {MAX_PARAMETERS:,}" in note for note in read_run(tmp_path).notes)
 
 
-def test_the_puzzles_of_a_file_are_as_many_as_there_is_room_for() -> None:
+def test_number_of_exported_puzzles_is_limited() -> None:
     config = arc_config(*PAINTER)
     said = agent_record(drawn_network(config), config, tasks() + tasks())
     assert len(said["puzzles"]) == NUM_PUZZLES

@@ -82,16 +82,14 @@ def assert_close(ours: object, wanted: object) -> None:
     ("rows", "columns", "width", "depth", "count"),
     [(4, 4, 12, 3, 19), (1, 1, 8, 1, 1), (3, 5, 16, 2, 8), (5, 2, 32, 1, 9), (2, 3, 24, 2, 3)],
 )
-def test_values_and_gradients_are_those_of_xla(
-    rows: int, columns: int, width: int, depth: int, count: int
-) -> None:
+def test_values_and_gradients_match_xla(rows: int, columns: int, width: int, depth: int, count: int) -> None:
     native, twin = networks(rows, columns, width, depth)
     seen = observations(count, rows, columns)
     value_and_gradient = eqx.filter_jit(eqx.filter_value_and_grad(loss))
     assert_close(value_and_gradient(native, seen), value_and_gradient(twin, seen))
 
 
-def test_seeds_side_by_side_give_what_each_gives_alone() -> None:
+def test_vmap_over_weights_matches_single_networks() -> None:
     native, _ = networks(3, 3, 8, 2)
     seen = observations(10, 3, 3)
     gradient = eqx.filter_jit(eqx.filter_grad(loss))
@@ -108,7 +106,7 @@ def test_seeds_side_by_side_give_what_each_gives_alone() -> None:
         assert_close(jax.tree.map(lambda leaf, n=number: leaf[n], together), expected)
 
 
-def test_a_batch_of_batches_is_one_large_batch() -> None:
+def test_nested_batch_matches_flat_batch() -> None:
     native, _ = networks(3, 3, 8, 1)
     seen = observations(12, 3, 3)
     folded = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(3, 4, *leaf.shape[1:]), seen)
@@ -120,7 +118,7 @@ def test_a_batch_of_batches_is_one_large_batch() -> None:
     assert_close(gradient, eqx.filter_jit(eqx.filter_grad(loss))(native, seen))
 
 
-def test_vmap_of_the_gradient_gives_one_gradient_per_example() -> None:
+def test_vmap_of_gradient_gives_per_example_gradients() -> None:
     native, xla = networks(3, 4, 8, 2)
     seen = observations(5, 3, 4)
 
@@ -134,7 +132,7 @@ def test_vmap_of_the_gradient_gives_one_gradient_per_example() -> None:
     assert not np.allclose(kernels[0], kernels[1])
 
 
-def test_the_gradient_of_a_batch_equals_that_of_xla() -> None:
+def test_batch_gradient_matches_xla() -> None:
     native, xla = networks(3, 4, 8, 2)
     seen = observations(9, 3, 4)
     gradient = eqx.filter_jit(eqx.filter_grad(batch_loss))
@@ -156,7 +154,7 @@ print(digest())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="binding a process to one core needs Linux")
-def test_gradients_have_the_same_bits_on_one_core_and_on_all(request: pytest.FixtureRequest) -> None:
+def test_gradients_do_not_depend_on_number_of_cores(request: pytest.FixtureRequest) -> None:
     command = [sys.executable, "-c", ON_ONE_CORE, request.path.parent]
     alone = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert len(alone) == 64

@@ -38,17 +38,17 @@ def environment(backend: str, selection_format: str, **more: object) -> ArcEnvir
 
 
 @pytest.mark.parametrize("selection_format", ["point", "mask"])
-def test_the_native_engine_conforms(selection_format: str) -> None:
+def test_native_backend_conforms(selection_format: str) -> None:
     if not is_native_available():
         pytest.skip(native_unavailable_reason())
     check_environment(environment("native", selection_format))
 
 
-def test_the_xla_engine_conforms() -> None:
+def test_xla_backend_conforms() -> None:
     check_environment(environment("xla", "bbox"))
 
 
-def test_a_record_observation_conforms_in_evaluation() -> None:
+def test_composite_observation_conforms_in_evaluation() -> None:
     see = ObservationConfig(
         input_grid=True, target_grid=True, selected=True, clipboard=True, num_demonstrations=2, scalars=True
     )

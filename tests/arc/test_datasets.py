@@ -77,7 +77,7 @@ def refused(source: object, **options: str) -> str:
 
 
 @pytest.mark.parametrize("form", ["zip", "tar.gz", "tar", "folder"])
-def test_archives_and_folders_as_published_are_brought_here(tmp_path, data, scratch, form):
+def test_published_archives_and_folders_are_downloaded(tmp_path, data, scratch, form):
     if form == "zip":
         source = zip_of(tmp_path / "tasks.zip", PUBLISHED)
     elif form == "folder":
@@ -89,13 +89,13 @@ def test_archives_and_folders_as_published_are_brought_here(tmp_path, data, scra
     assert [path.name for path in data.iterdir()] == ["tasks"]
 
 
-def test_a_single_file_is_a_data_set_too(tmp_path, data, scratch):
+def test_single_file_is_a_dataset(tmp_path, data, scratch):
     source = folder_of(tmp_path, {"my-task.json": TASK}) / "my-task.json"
     assert download_dataset(str(source), "mine") == (data / "mine", {"training": 1})
     assert [task.id for task in load_tasks("mine")] == ["my-task"]
 
 
-def test_file_urls_are_fetched(tmp_path, data, scratch):
+def test_file_urls_are_downloaded(tmp_path, data, scratch):
     source = zip_of(tmp_path / "my tasks.zip", PUBLISHED)
     seen = []
     folder, _ = download_dataset(
@@ -105,7 +105,7 @@ def test_file_urls_are_fetched(tmp_path, data, scratch):
     assert seen == [(source.stat().st_size, source.stat().st_size)]
 
 
-def test_a_data_sets_name_stands_for_its_published_archive(tmp_path, data, scratch, monkeypatch):
+def test_dataset_name_downloads_published_archive(tmp_path, data, scratch, monkeypatch):
     asked = []
 
     def fetched(source: str, *_: object) -> Path:
@@ -118,7 +118,7 @@ def test_a_data_sets_name_stands_for_its_published_archive(tmp_path, data, scrat
     assert len(load_tasks("arc-agi-1")) == 2
 
 
-def test_a_digest_is_checked(tmp_path, data, scratch):
+def test_sha256_is_verified(tmp_path, data, scratch):
     source = zip_of(tmp_path / "tasks.zip", PUBLISHED)
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     wrong = "0" * 64
@@ -129,7 +129,7 @@ def test_a_digest_is_checked(tmp_path, data, scratch):
     download_dataset(str(source), sha256=digest.upper())
 
 
-def test_one_wrong_task_keeps_everything_out(tmp_path, data, scratch):
+def test_invalid_task_rejects_entire_dataset(tmp_path, data, scratch):
     source = zip_of(tmp_path / "tasks.zip", PUBLISHED | {"ARC-AGI-master/data/evaluation/d.json": BAD_TASK})
     assert refused(source) == (
         f"{source}: ARC-AGI-master/data/evaluation/d.json: train[0].output: "
@@ -138,7 +138,7 @@ def test_one_wrong_task_keeps_everything_out(tmp_path, data, scratch):
     assert not data.parent.exists()
 
 
-def test_an_archive_without_tasks_is_refused(tmp_path, data, scratch):
+def test_archive_without_tasks_is_rejected(tmp_path, data, scratch):
     source = zip_of(tmp_path / "tasks.zip", {"README.md": "nothing"})
     assert refused(source) == f"{source}: no JSON files in it"
     assert not data.parent.exists()
@@ -148,14 +148,14 @@ def test_an_archive_without_tasks_is_refused(tmp_path, data, scratch):
     "name", ["../evil.json", "a/../../evil.json", "/evil.json", "C:/evil.json", "..\\evil.json"]
 )
 @pytest.mark.parametrize("pack", [zip_of, tar_of])
-def test_members_that_climb_out_are_refused(tmp_path, data, scratch, name, pack):
+def test_members_outside_the_archive_are_rejected(tmp_path, data, scratch, name, pack):
     source = pack(tmp_path / "tasks.archive", PUBLISHED | {name: TASK})
     assert refused(source, name="t") == f"{source}: {name!r} is outside the archive's folder"
     assert not list(tmp_path.rglob("*evil*"))
     assert not data.parent.exists()
 
 
-def test_links_are_refused(tmp_path, data, scratch):
+def test_links_are_rejected(tmp_path, data, scratch):
     link = tarfile.TarInfo("link.json")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     with tarfile.open(tmp_path / "tasks.tar", "w") as archive:
@@ -168,14 +168,14 @@ def test_links_are_refused(tmp_path, data, scratch):
     assert "'link.json' is a link or a device, not a file" in refused(tmp_path / "tasks.zip")
 
 
-def test_a_member_that_comes_twice_is_refused(tmp_path, data, scratch):
+def test_duplicate_member_is_rejected(tmp_path, data, scratch):
     with tarfile.open(tmp_path / "tasks.tar", "w") as archive:
         for _ in range(2):
             archive.addfile(tarfile.TarInfo("a.json"))
     assert "'a.json' occurs twice" in refused(tmp_path / "tasks.tar")
 
 
-def test_more_than_the_limit_is_refused_before_it_fills_the_disk(tmp_path, data, scratch, monkeypatch):
+def test_archive_above_size_limits_is_rejected(tmp_path, data, scratch, monkeypatch):
     monkeypatch.setattr(archives, "MAX_BYTES", 3 << 20)
     source = zip_of(tmp_path / "tasks.zip", {"a.json": "0" * (4 << 20)})
     assert refused(source) == f"{source}: more than 3 MiB when extracted"
@@ -185,7 +185,7 @@ def test_more_than_the_limit_is_refused_before_it_fills_the_disk(tmp_path, data,
 
 @pytest.mark.parametrize("name", ["tasks.zip", "tasks.tar.gz"])
 @pytest.mark.parametrize("keep", [0.3, 0.9])
-def test_a_damaged_archive_is_refused(tmp_path, data, scratch, name, keep):
+def test_truncated_archive_is_rejected(tmp_path, data, scratch, name, keep):
     members = {f"{i:03d}.json": TASK + " " * i for i in range(100)}
     source = zip_of(tmp_path / name, members) if name.endswith("zip") else tar_of(tmp_path / name, members)
     source.write_bytes(source.read_bytes()[: int(source.stat().st_size * keep)])
@@ -193,7 +193,7 @@ def test_a_damaged_archive_is_refused(tmp_path, data, scratch, name, keep):
     assert not data.parent.exists()
 
 
-def test_a_flipped_bit_in_an_archive_is_noticed(tmp_path, data, scratch):
+def test_flipped_bit_in_archive_is_detected(tmp_path, data, scratch):
     source = zip_of(tmp_path / "tasks.zip", {"a.json": TASK})
     content = bytearray(source.read_bytes())
     content[45] ^= 1
@@ -201,7 +201,7 @@ def test_a_flipped_bit_in_an_archive_is_noticed(tmp_path, data, scratch):
     assert "the archive is corrupt" in refused(source)
 
 
-def test_what_is_already_there_is_not_touched(tmp_path, data, scratch):
+def test_existing_dataset_is_not_overwritten(tmp_path, data, scratch):
     source = zip_of(tmp_path / "tasks.zip", PUBLISHED)
     folder_of(data / "tasks", {"mine.json": TASK})
     assert refused(source) == f"{data / 'tasks'} already exists; remove it or choose another name"
@@ -228,12 +228,12 @@ def test_what_is_already_there_is_not_touched(tmp_path, data, scratch):
         ("file:///absent/a.zip", {}, "file:///absent/a.zip: download failed: "),
     ],
 )
-def test_bad_input_is_refused_in_words(data, scratch, source, options, message):
+def test_invalid_source_is_reported(data, scratch, source, options, message):
     assert refused(source, **options).startswith(message)
     assert not data.parent.exists()
 
 
-def test_a_folder_is_not_copied_into_itself(tmp_path, monkeypatch, scratch):
+def test_folder_is_not_copied_into_itself(tmp_path, monkeypatch, scratch):
     monkeypatch.setenv("PHALANX_DATA", str(tmp_path / "tasks/data"))
     source = folder_of(tmp_path / "tasks", {"a.json": TASK})
     assert refused(source) == f"{source} cannot be copied into itself, to {source / 'data/tasks'}"
@@ -270,13 +270,13 @@ def server(tmp_path) -> Iterator[str]:
         thread.join()
 
 
-def test_a_web_server_is_asked(data, scratch, server):
+def test_http_urls_are_downloaded(data, scratch, server):
     counts = {"training": 2, "evaluation": 1}
     assert download_dataset(f"{server}/tasks.zip") == (data / "tasks", counts)
     assert download_dataset(f"{server}/stream.zip?raw=1") == (data / "stream", counts)
 
 
-def test_what_goes_wrong_on_the_way_leaves_nothing(data, scratch, server):
+def test_failed_download_leaves_no_files(data, scratch, server):
     size = len(Handler.content)
     assert (
         refused(f"{server}/short.zip")
@@ -287,7 +287,7 @@ def test_what_goes_wrong_on_the_way_leaves_nothing(data, scratch, server):
     assert not data.parent.exists()
 
 
-def test_an_interruption_leaves_nothing(tmp_path, data, scratch):
+def test_interrupted_download_leaves_no_files(tmp_path, data, scratch):
     def interrupt(done: int, total: int | None) -> None:
         raise KeyboardInterrupt
 
@@ -296,7 +296,7 @@ def test_an_interruption_leaves_nothing(tmp_path, data, scratch):
     assert not data.parent.exists()
 
 
-def test_an_interruption_while_tasks_are_verified_leaves_nothing(tmp_path, data, scratch, monkeypatch):
+def test_interrupted_validation_leaves_no_files(tmp_path, data, scratch, monkeypatch):
     def interrupt(path: Path) -> None:
         raise KeyboardInterrupt
 
@@ -306,7 +306,7 @@ def test_an_interruption_while_tasks_are_verified_leaves_nothing(tmp_path, data,
     assert not data.parent.exists()
 
 
-def test_a_name_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
+def test_too_long_member_name_is_rejected(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "long.tar.gz", "w:gz", format=tarfile.GNU_FORMAT) as out:
         out.addfile(tarfile.TarInfo("a" * 2_000_000 + ".json"))
     message = r"long\.tar\.gz: the archive is corrupt: the name or attributes of a member .* 2,000,006"
@@ -314,7 +314,7 @@ def test_a_name_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
         download_dataset(str(tmp_path / "long.tar.gz"), "long", data_dir=tmp_path / "data")
 
 
-def test_a_damaged_header_is_not_taken_for_the_end_of_a_tar_archive(tmp_path: Path) -> None:
+def test_corrupt_header_does_not_end_tar_archive(tmp_path: Path) -> None:
     path, pair = tmp_path / "tasks.tar", {"input": [[0]], "output": [[1]]}
     with tarfile.open(path, "w") as out:
         for name in ("one", "two"):

@@ -55,13 +55,13 @@ def small(backend: str = "auto", **sections: object) -> ArcConfig:
     return ArcConfig(backend=backend, dataset=DatasetConfig(max_grid_height=4, max_grid_width=5), **sections)
 
 
-def test_a_state_of_30x30_costs_at_most_1500_bytes() -> None:
+def test_state_of_30x30_grid_has_1236_bytes() -> None:
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 16), ArcConfig(), task())
     assert states.working_grid.shape == (16, 30, 30)
     assert sum(leaf.nbytes for leaf in jax.tree.leaves(states)) / 16 == 1236
 
 
-def test_each_environment_draws_its_own_task_and_pair_by_its_key() -> None:
+def test_each_key_samples_its_own_task_and_pair() -> None:
     buffer = TaskBuffer.from_tasks([task("a", demos=2), task("b", demos=3), task("c", demos=1)])
     keys = jax.random.split(jax.random.key(1), 300)
     states, _ = batch_reset(keys, small(), buffer)
@@ -72,7 +72,7 @@ def test_each_environment_draws_its_own_task_and_pair_by_its_key() -> None:
     assert (alone.task_index, alone.pair_index) == (states.task_index[7], states.pair_index[7])
 
 
-def test_evaluation_starts_from_a_test_pair_and_hides_target_and_score_until_the_end(backend: str) -> None:
+def test_evaluation_hides_target_and_similarity_until_submission(backend: str) -> None:
     see = ObservationConfig(target_grid=True, scalars=True)
     config = small(backend, observation=see, episode=EpisodeConfig(mode="evaluation"))
     state, seen = arc_reset(jax.random.key(0), config, task())
@@ -93,7 +93,7 @@ def test_evaluation_starts_from_a_test_pair_and_hides_target_and_score_until_the
     assert (revealed.target_grid[:2, :3] == 6).all()
 
 
-def test_shown_demonstrations_never_include_the_pair_being_worked_on() -> None:
+def test_demonstrations_exclude_current_pair() -> None:
     config = small(observation=ObservationConfig(num_demonstrations=3))
     buffer = TaskBuffer.from_tasks(task(demos=3))
     states, seen = batch_reset(jax.random.split(jax.random.key(0), 40), config, buffer)
@@ -105,7 +105,7 @@ def test_shown_demonstrations_never_include_the_pair_being_worked_on() -> None:
         assert out.tolist() == [*(k + 1 for k in others), -1]
 
 
-def test_an_observation_can_be_switched_off(backend: str) -> None:
+def test_working_grid_observation_can_be_disabled(backend: str) -> None:
     config = small(backend, observation=ObservationConfig(working_grid=False))
     states, seen = batch_reset(jax.random.split(jax.random.key(0), 3), config, task())
     states, seen, *_ = batch_step(states, PointAction([0] * 3, [0] * 3, [0] * 3), config)
@@ -113,7 +113,7 @@ def test_an_observation_can_be_switched_off(backend: str) -> None:
     assert (states.working_grid[:, 0, 0] == 0).all()
 
 
-def test_formats_may_be_mixed_between_steps_and_operations_within_a_batch() -> None:
+def test_action_formats_and_operations_can_be_mixed() -> None:
     config = small()
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 4), config, task(demos=1))
     states, *_ = batch_step(states, PointAction([0, 9, 23, 26], [0, 1, 0, 0], [0, 2, 0, 1]), config)
@@ -127,7 +127,7 @@ def test_formats_may_be_mixed_between_steps_and_operations_within_a_batch() -> N
 
 
 @pytest.mark.slow
-def test_vmap_of_a_single_step_and_nested_vmap_equal_the_batch(backend: str) -> None:
+def test_vmap_and_nested_vmap_match_batch_step(backend: str) -> None:
     config = small(backend)
     environment = ArcEnvironment.create(config, TaskBuffer.from_tasks([task("a"), task("b", demos=3)]))
     keys = jax.random.split(jax.random.key(3), 6)
@@ -142,14 +142,14 @@ def test_vmap_of_a_single_step_and_nested_vmap_equal_the_batch(backend: str) -> 
 
 
 @pytest.mark.slow
-def test_one_action_shared_by_a_whole_vmapped_batch_is_spread(backend: str) -> None:
+def test_single_action_is_broadcast_under_vmap(backend: str) -> None:
     environment = ArcEnvironment.create(small(backend), task())
     states, _ = environment.batch_reset(jax.random.split(jax.random.key(0), 3))
     new, *_ = jax.vmap(environment.step, in_axes=(0, None))(states, PointAction(9, 0, 0))
     assert (new.working_grid[:, 0, 0] == 9).all()
 
 
-def test_generated_tasks_are_solved_by_their_own_solutions(backend: str) -> None:
+def test_generated_tasks_are_solved_by_their_solutions(backend: str) -> None:
     config = ArcConfig(backend=backend, dataset=DatasetConfig(max_grid_height=10, max_grid_width=10))
     tasks = generate_tasks(num_tasks=60, seed=5)
     buffer = TaskBuffer.from_tasks(tasks)
@@ -169,7 +169,7 @@ def test_generated_tasks_are_solved_by_their_own_solutions(backend: str) -> None
         assert np.asarray(states.solved).tolist() == (lengths <= at + 1).tolist()
 
 
-def test_both_engines_play_the_same_long_random_episodes() -> None:
+def test_backends_match_in_long_random_episodes() -> None:
     if not is_native_available():
         pytest.skip(native_unavailable_reason())
     tasks = TaskBuffer.from_tasks(generate_tasks(num_tasks=20, seed=9))
@@ -188,7 +188,7 @@ def test_both_engines_play_the_same_long_random_episodes() -> None:
         runs = [result[0] for result in results]
 
 
-def test_legal_operations_and_validation_follow_the_config() -> None:
+def test_legal_operations_and_validation_follow_config() -> None:
     config = small(action=ActionConfig(allowed_operations=(3, 34)))
     state, _ = arc_reset(jax.random.key(0), config, task())
     assert np.flatnonzero(legal_operations(state, config)).tolist() == [3, 34]
@@ -211,21 +211,19 @@ CANNOT_SUBMIT = small(episode=EVALUATION, action=ActionConfig(allowed_operations
         (CANNOT_SUBMIT, task(), r"must contain 34 \(Submit\)"),
     ],
 )
-def test_tasks_that_do_not_fit_the_config_are_refused_in_words(
-    config: ArcConfig, tasks: ArcTask, message: str
-) -> None:
+def test_tasks_incompatible_with_config_are_reported(config: ArcConfig, tasks: ArcTask, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ArcEnvironment.create(config, tasks)
 
 
-def test_bad_configs_raise_in_words() -> None:
+def test_invalid_configs_are_reported() -> None:
     with pytest.raises(ValueError, match="max_grid_height must be between 1 and 30, got 40"):
         DatasetConfig(max_grid_height=40)
     with pytest.raises(ValueError, match="allowed_operations must be between 0 and 41, got 42"):
         ActionConfig(allowed_operations=(1, 42))
 
 
-def test_asking_for_the_native_engine_when_it_is_off_raises_with_the_reason(
+def test_unavailable_native_backend_raises_error_with_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PHALANX_NATIVE", "0")
@@ -234,7 +232,7 @@ def test_asking_for_the_native_engine_when_it_is_off_raises_with_the_reason(
         ArcEnvironment.create(small("native"), task())
 
 
-def test_a_buffer_refuses_repeated_ids_and_finds_tasks_by_id() -> None:
+def test_buffer_finds_tasks_by_id_and_rejects_duplicates() -> None:
     buffer = TaskBuffer.from_tasks([task("a"), task("b")])
     assert buffer.index_of("b") == 1 and buffer[1].id == "b" and len(buffer) == 2
     with pytest.raises(KeyError, match="no task 'c' among the 2"):
@@ -243,7 +241,7 @@ def test_a_buffer_refuses_repeated_ids_and_finds_tasks_by_id() -> None:
         TaskBuffer.from_tasks([task("a"), task("a")])
 
 
-def test_equal_buffers_share_one_compilation() -> None:
+def test_equal_buffers_give_equal_tree_structures() -> None:
     config = small()
     keys = jax.random.split(jax.random.key(0), 2)
     first, _ = batch_reset(keys, config, TaskBuffer.from_tasks([task("a")]))
@@ -251,7 +249,7 @@ def test_equal_buffers_share_one_compilation() -> None:
     assert jax.tree.structure(first) == jax.tree.structure(second)
 
 
-def test_planes_pack_and_unpack_every_size() -> None:
+def test_bitplanes_round_trip_for_every_size() -> None:
     rng = np.random.default_rng(0)
     for height, width in [(1, 1), (30, 30), (3, 7), (8, 8), (30, 1), (5, 29)]:
         grid = rng.integers(0, 10, (height, width))
@@ -262,7 +260,7 @@ def test_planes_pack_and_unpack_every_size() -> None:
         assert (cells[height:] == -1).all() and (cells[:, width:] == -1).all()
 
 
-def test_a_changed_copy_of_a_config_hashes_like_the_same_config_made_afresh() -> None:
+def test_copied_config_hashes_like_new_config() -> None:
     config = ArcConfig()
     hash(config)
     copied = config.model_copy(update={"backend": "xla"})

@@ -40,7 +40,7 @@ def painted(tasks: list[Any], network: Paints, config: Any = CELL, **settings: A
 
 
 @pytest.mark.parametrize(("mode", "pairs"), [("training", slice(0, 2)), ("evaluation", slice(2, 3))])
-def test_who_knows_the_solutions_solves_everything_in_their_lengths(mode: str, pairs: slice) -> None:
+def test_perfect_policy_solves_all_pairs_in_solution_length(mode: str, pairs: slice) -> None:
     found = evaluated(mode)
     submit = mode == "evaluation"
     lengths = {task.id: [len(solution) + submit for solution in task.solutions[pairs]] for task in TASKS}
@@ -53,14 +53,14 @@ def test_who_knows_the_solutions_solves_everything_in_their_lengths(mode: str, p
     }
 
 
-def test_who_does_nothing_solves_nothing() -> None:
+def test_idle_policy_solves_nothing() -> None:
     found = evaluated("training", ignorant_of=FAMILIES)
     assert (found.success_rate, found.steps_to_solve) == (0.0, None)
     assert 0 < found.similarity < 1
     assert all(score["success_rate"] == 0 for score in found.tasks.values())
 
 
-def test_families_and_tasks_add_up_to_the_whole() -> None:
+def test_group_and_task_scores_add_up_to_total() -> None:
     found = evaluated("training", ignorant_of=("gravity",))
     assert {name: score["success_rate"] for name, score in found.groups.items()} == {
         "gravity": 0.0,
@@ -78,7 +78,7 @@ def test_families_and_tasks_add_up_to_the_whole() -> None:
         assert steps / (found.num_episodes * found.success_rate) == pytest.approx(found.steps_to_solve)
 
 
-def test_every_pair_that_the_mode_starts_from_counts_once() -> None:
+def test_every_start_pair_counts_once() -> None:
     tasks = [cell_task("a", [2, 2, 3], tests=(4,)), cell_task("b", [], tests=(2, 5))]
     found = painted(tasks, only(2))
     assert {id: (score["num_episodes"], score["success_rate"]) for id, score in found.tasks.items()} == {
@@ -89,14 +89,14 @@ def test_every_pair_that_the_mode_starts_from_counts_once() -> None:
     assert list(found.groups) == ["no family"]
 
 
-def test_in_evaluation_every_task_counts_once_and_what_is_not_handed_in_is_not_solved() -> None:
+def test_unsubmitted_tasks_are_not_solved_in_evaluation() -> None:
     tasks = [cell_task("a", [2, 2, 3], tests=(4,)), cell_task("b", [], tests=(2, 5))]
     evaluation = CELL.model_copy(update={"episode": EpisodeConfig(max_episode_steps=1, mode="evaluation")})
     found = painted(tasks, only(4), evaluation)
     assert (found.num_episodes, found.success_rate, found.similarity) == (2, 0.0, 0.0)
 
 
-def test_the_standard_error_is_that_of_the_tasks_means() -> None:
+def test_standard_error_is_computed_over_task_means() -> None:
     # Means 1, 0, 1, 0 of two pairs each: the deviation is sqrt(1/3), its error half of that.
     tasks = [cell_task(id, [color, color]) for id, color in zip("abcd", (2, 3, 2, 3), strict=True)]
     assert painted(tasks, only(2)).success_rate_se == pytest.approx(math.sqrt(1 / 3) / 2)
@@ -109,7 +109,7 @@ MANY = [
 ]
 
 
-def test_sampled_attempts_are_counted_and_differ_from_one_another() -> None:
+def test_samples_are_counted_and_depend_on_seed() -> None:
     found = painted(MANY, EVERY_COLOR, mode="sampled", num_samples=50, pass_at_k=(1, 50))
     assert found.num_episodes == 12 * 2 * 50
     # One colour in ten: 120 of 1,200, with a deviation of 10.4.
@@ -121,14 +121,14 @@ def test_sampled_attempts_are_counted_and_differ_from_one_another() -> None:
     assert painted(MANY, EVERY_COLOR, mode="sampled", num_samples=50, pass_at_k=(1, 50), seed=1) != found
 
 
-def test_pass_at_k_counts_the_successes_of_each_pair() -> None:
+def test_pass_at_k_counts_successes_per_pair() -> None:
     found = painted(
         [cell_task("a", [2]), cell_task("b", [3])], only(2), mode="sampled", num_samples=4, pass_at_k=(1, 4)
     )
     assert found.pass_at_k == {1: 0.5, 4: 0.5}
 
 
-def test_more_attempts_begin_with_the_same_ones() -> None:
+def test_larger_num_samples_includes_smaller_one() -> None:
     one = painted(MANY, EVERY_COLOR, mode="sampled", num_samples=1)
     solved = {id for id, score in one.tasks.items() if score["success_rate"] > 0}
     three = painted(MANY, EVERY_COLOR, mode="sampled", num_samples=3)
@@ -137,7 +137,7 @@ def test_more_attempts_begin_with_the_same_ones() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [7, 71])
-def test_the_batch_size_does_not_show(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_batch_size(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {"mode": "sampled", "num_samples": 3, "pass_at_k": (2,)}
     expected = painted(MANY, EVERY_COLOR, **settings)
     monkeypatch.setattr("phalanx.arc.evaluation._BATCH_SIZE", batch_size)
@@ -145,7 +145,7 @@ def test_the_batch_size_does_not_show(batch_size: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("tasks", [MANY[::-1], MANY[5:] + MANY[:5]], ids=["backwards", "turned round"])
-def test_the_order_of_the_tasks_does_not_show(tasks: list[Any]) -> None:
+def test_result_does_not_depend_on_task_order(tasks: list[Any]) -> None:
     chosen = {"mode": "sampled", "num_samples": 3, "pass_at_k": (2,)}
     found, expected = painted(tasks, EVERY_COLOR, **chosen), painted(MANY, EVERY_COLOR, **chosen)
     assert found.tasks == expected.tasks
@@ -153,7 +153,7 @@ def test_the_order_of_the_tasks_does_not_show(tasks: list[Any]) -> None:
     assert (found.success_rate, found.similarity) == (expected.success_rate, expected.similarity)
 
 
-def test_greedy_takes_the_mode_whatever_the_seed() -> None:
+def test_greedy_evaluation_does_not_depend_on_seed() -> None:
     likes_two = Paints(jnp.zeros(10).at[2].set(0.1))
     tasks = [cell_task("a", [2]), cell_task("b", [3])]
     assert painted(tasks, likes_two, seed=0) == painted(tasks, likes_two, seed=1)
@@ -161,7 +161,7 @@ def test_greedy_takes_the_mode_whatever_the_seed() -> None:
     assert painted(tasks, likes_two).tasks["b"]["success_rate"] == 0.0
 
 
-def test_who_goes_over_to_an_easier_pair_has_not_solved_his_own() -> None:
+def test_solving_another_pair_does_not_count() -> None:
     config = box_config(1, max_steps=3)
     task = cell_task("a", [2, 3])
     steps = ((Operation.NEXT_DEMO_PAIR, 0), (Operation.FILL_3, 0))
@@ -172,7 +172,7 @@ def test_who_goes_over_to_an_easier_pair_has_not_solved_his_own() -> None:
     assert found.success_rate == 0.0
 
 
-def test_a_record_is_a_line_of_evaluations_jsonl() -> None:
+def test_as_record_is_json_serializable() -> None:
     found = painted(MANY[:3], only(2), mode="sampled", num_samples=2, pass_at_k=(1, 2))
     record = json.loads(format_json(found.as_record()))
     assert set(record.pop("groups")) == {"x", "y", "z"}
@@ -199,7 +199,7 @@ def test_a_record_is_a_line_of_evaluations_jsonl() -> None:
     }
 
 
-def test_a_description_is_a_line_on_the_whole_and_one_on_each_family() -> None:
+def test_description_has_total_and_one_line_per_family() -> None:
     assert painted(MANY[:3], only(2)).describe() == [
         "greedy: 33.3 ± 33.3% of 6 episodes solved, similarity 0.333, 1.0 steps to solve",
         "  x    0.0% of 2, similarity 0.000",
@@ -220,7 +220,7 @@ def test_a_description_is_a_line_on_the_whole_and_one_on_each_family() -> None:
         ),
     ],
 )
-def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_reported(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         painted(MANY, EVERY_COLOR, **wrong)
 
@@ -231,7 +231,7 @@ def small_environment() -> ArcEnvironment:
     return ArcEnvironment.create(box_config(SIDE).model_copy(update={"dataset": data}))
 
 
-def test_an_environment_evaluates_on_tasks_of_another_split_in_evaluation_mode() -> None:
+def test_held_out_evaluation_uses_tasks_of_evaluation_split() -> None:
     environment, settings = small_environment(), ArcEvaluationConfig(num_tasks=4, num_samples=2)
     held_out = environment.held_out(settings)
     assert held_out is environment.held_out(settings.model_copy(update={"num_samples": 3}))
@@ -246,13 +246,13 @@ def test_an_environment_evaluates_on_tasks_of_another_split_in_evaluation_mode()
     assert (sampled.mode, sampled.num_episodes, set(sampled.pass_at_k)) == ("sampled", 8, {1})
 
 
-def test_the_training_split_evaluates_on_the_training_tasks() -> None:
+def test_training_split_evaluates_on_training_tasks() -> None:
     environment = small_environment()
     held_out = environment.held_out(ArcEvaluationConfig(split="training", num_tasks=50))
     assert held_out.task_buffer.tasks == environment.task_buffer.tasks
 
 
-def test_eval_settings_with_a_dataset_give_a_submission() -> None:
+def test_eval_config_with_dataset_gives_submission() -> None:
     network = knows(TASKS, (SIDE, SIDE), submits=True)
     settings = ArcEvalConfig(dataset="generated/evaluation", attempts=3)
     (submission,) = small_environment().evaluate(network, settings, True)
@@ -261,14 +261,14 @@ def test_eval_settings_with_a_dataset_give_a_submission() -> None:
     assert set(record["baselines"]) == {"copy_input", "random"}
 
 
-def test_old_names_of_settings_are_rejected_with_the_new_ones() -> None:
+def test_renamed_settings_are_rejected_with_new_names() -> None:
     with pytest.raises(ValueError, match="attempts was renamed to num_samples"):
         ArcEvaluationConfig.model_validate({"attempts": 3})
     with pytest.raises(ValueError, match="pass_at was renamed to pass_at_k"):
         ArcEvalConfig.model_validate({"pass_at": (1,)})
 
 
-def test_the_expert_needs_training_mode_and_submissions() -> None:
+def test_expert_requires_training_mode_and_require_submit() -> None:
     episode = EpisodeConfig(require_submit=True)
     config = box_config(SIDE).model_copy(update={"episode": episode})
     assert ArcEnvironment.create(config, TASKS).expert() is not None

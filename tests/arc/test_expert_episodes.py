@@ -58,7 +58,7 @@ def by_episode(steps: ExpertEpisodeBatch) -> dict[int, list[tuple[list[list[int]
     return found
 
 
-def test_every_step_has_what_was_seen_before_it_and_the_plan_s_action():
+def test_steps_contain_observation_and_planned_action():
     shown = plan_expert_episodes(environment(TASKS))
     assert (len(shown), shown.num_steps, shown.dropped) == (3, 6, 0)
     assert list(zip(shown.tasks.tolist(), shown.pairs.tolist(), strict=True)) == [(0, 0), (0, 1), (2, 0)]
@@ -68,7 +68,7 @@ def test_every_step_has_what_was_seen_before_it_and_the_plan_s_action():
     assert seen[1][0][0] == [[1, 0], [0, 0]] and len(seen[1]) == 3
 
 
-def test_episodes_that_must_be_handed_in_end_with_submit_and_a_pair_that_is_right_is_handed_in_at_once():
+def test_episodes_end_with_submit_if_required():
     shown = plan_expert_episodes(environment(TASKS, require_submit=True))
     assert len(shown) == 4 and shown.num_steps == 6 + 4
     seen = by_episode(whole(shown.batches()))
@@ -76,18 +76,18 @@ def test_episodes_that_must_be_handed_in_end_with_submit_and_a_pair_that_is_righ
     assert seen[2] == [([[1, 2], [3, 4]], (34, 0, 0))]
 
 
-def test_longer_plans_than_an_episode_are_dropped_and_counted():
+def test_plans_longer_than_an_episode_are_dropped():
     shown = plan_expert_episodes(environment(TASKS, max_episode_steps=2))
     assert (len(shown), shown.dropped) == (2, 1)
     assert plan_expert_episodes(environment(TASKS[:1], max_episode_steps=1)).num_steps == 1
 
 
-def test_with_no_demonstration_left_there_is_no_batch():
+def test_no_episodes_give_no_batches():
     shown = plan_expert_episodes(environment(TASKS[1:2]))
     assert (len(shown), shown.num_steps, list(shown.batches())) == (0, 0, [])
 
 
-def test_only_allowed_operations_are_used_and_a_pair_that_needs_others_is_named():
+def test_plans_use_only_allowed_operations():
     fills = tuple(range(1, 10))
     shown = plan_expert_episodes(environment(TASKS, "bbox", allowed=fills))
     assert {int(operation) for plan in shown.plans for operation in plan.operations} <= set(fills)
@@ -97,13 +97,13 @@ def test_only_allowed_operations_are_used_and_a_pair_that_needs_others_is_named(
         plan_expert_episodes(environment(TASKS, "bbox", allowed=fills, require_submit=True))
 
 
-def test_an_environment_in_evaluation_shows_nothing():
+def test_evaluation_mode_is_rejected():
     with pytest.raises(ValueError, match="need an environment in training mode"):
         plan_expert_episodes(environment(TASKS[:1], mode="evaluation"))
 
 
 @pytest.mark.parametrize("selection_format", ["point", "bbox", "mask"])
-def test_generated_tasks_of_all_families_can_be_demonstrated(selection_format):
+def test_generated_tasks_of_all_families_have_expert_episodes(selection_format):
     tasks = generate_tasks(num_tasks=30, seed=2)
     config = environment(tasks, selection_format, require_submit=True).config
     seeing = ObservationConfig(input_grid=True, scalars=True)
@@ -122,7 +122,7 @@ def test_generated_tasks_of_all_families_can_be_demonstrated(selection_format):
     assert np.array_equal(steps.observation.working_grid[first], steps.observation.input_grid[first])
 
 
-def test_a_plan_that_does_not_solve_its_pair_is_not_shown():
+def test_plan_that_does_not_solve_its_pair_raises_error():
     wrong = ArcTask("wrong", TASKS[0].demos[:1], (), solutions=((SolutionStep(4, 0, 0, 0, 0),),))
     with pytest.raises(RuntimeError, match="task 'wrong': the plan for pair 0 does not end with the output"):
         list(plan_expert_episodes(environment([wrong])).batches())

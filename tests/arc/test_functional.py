@@ -36,9 +36,7 @@ def small(columns: int = 5, **sections: object) -> ArcConfig:
 @pytest.mark.parametrize(
     "observation", [ObservationConfig(), ObservationConfig(target_grid=True, scalars=True)]
 )
-def test_repeated_steps_equal_those_of_the_environment(
-    selection_format: str, observation: ObservationConfig
-) -> None:
+def test_repeated_steps_match_environment(selection_format: str, observation: ObservationConfig) -> None:
     config = small(
         action=ActionConfig(selection_format=selection_format),
         episode=EpisodeConfig(max_episode_steps=6),
@@ -58,7 +56,7 @@ def test_repeated_steps_equal_those_of_the_environment(
     assert bool(result[3]) and int(result[4].step_count) == 6
 
 
-def test_states_of_another_canvas_are_refused_after_steps_that_succeed() -> None:
+def test_states_of_another_canvas_are_rejected() -> None:
     config, wide = small(), small(columns=7)
     state, _ = arc_reset(jax.random.key(0), config, TASKS)
     action = ArcEnvironment.create(config, TASKS).sample_action(jax.random.key(0), state)
@@ -72,7 +70,7 @@ def test_states_of_another_canvas_are_refused_after_steps_that_succeed() -> None
 KEYS = jax.random.split(jax.random.PRNGKey(0), 3)
 
 
-def test_config_and_its_environment_give_the_same_batch() -> None:
+def test_config_and_environment_give_same_batch() -> None:
     by_config = batch_reset(KEYS, CorridorConfig())
     assert eqx.tree_equal(by_config, batch_reset(KEYS, Corridor()))
     actions = jnp.full(3, RIGHT)
@@ -80,12 +78,12 @@ def test_config_and_its_environment_give_the_same_batch() -> None:
     assert eqx.tree_equal(stepped, batch_step(by_config[0], actions, Corridor()))
 
 
-def test_task_is_passed_to_the_config() -> None:
+def test_task_is_passed_to_config() -> None:
     assert as_environment(CorridorConfig(), 5) == Corridor(5)
     assert batch_reset(KEYS, CorridorConfig(), 5)[0].position.shape == (3,)
 
 
-def test_states_with_tasks_determine_the_environment() -> None:
+def test_states_with_tasks_determine_environment() -> None:
     class TaskedStates(eqx.Module):
         tasks: int = eqx.field(static=True)
 
@@ -101,7 +99,7 @@ def test_task_with_environment_and_other_types_are_rejected() -> None:
         as_environment.__wrapped__(7)
 
 
-def test_episodes_run_with_a_config() -> None:
+def test_episodes_run_with_config() -> None:
     def go_right(states: Any, agent_state: Any, key: Any) -> Any:
         return jnp.full(3, RIGHT), agent_state
 

@@ -85,7 +85,7 @@ WRONG_SHAPES = {
 
 @pytest.mark.parametrize("backend", ["native", "xla"])
 @pytest.mark.parametrize("case", list(WRONG_SHAPES))
-def test_actions_that_do_not_match_the_states_are_refused_in_words(case: str, backend: str) -> None:
+def test_actions_of_wrong_shape_are_rejected(case: str, backend: str) -> None:
     shape, action = WRONG_SHAPES[case]
     environment = ArcEnvironment.create(config(backend), tasks())
     states = batch(environment, shape[0]) if shape else single(environment)
@@ -95,7 +95,7 @@ def test_actions_that_do_not_match_the_states_are_refused_in_words(case: str, ba
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "bool"])
 @pytest.mark.parametrize("action", [POINT, BOX, MASK], ids=lambda action: type(action).__name__)
-def test_actions_that_are_not_whole_numbers_are_refused_not_cut(action: Any, dtype: str) -> None:
+def test_actions_of_wrong_dtype_are_rejected(action: Any, dtype: str) -> None:
     environment = ArcEnvironment.create(config(), tasks())
     state = single(environment)
     for field in dataclasses.fields(action):
@@ -113,7 +113,7 @@ def test_actions_that_are_not_whole_numbers_are_refused_not_cut(action: Any, dty
         PointAction(0.5, 0, 0)
 
 
-def test_numbers_beyond_int32_are_invalid_and_do_not_come_round_again() -> None:
+def test_values_beyond_int32_are_invalid_and_do_not_wrap_around() -> None:
     environment = ArcEnvironment.create(config(), tasks())
     state = single(environment)
     for huge in (2**32, 2**32 + 3, -(2**32), 2**63 - 1, np.uint32(2**32 - 1), np.uint64(2**64 - 1)):
@@ -124,7 +124,7 @@ def test_numbers_beyond_int32_are_invalid_and_do_not_come_round_again() -> None:
 
 
 @pytest.mark.parametrize("backend", ["native", "xla"])
-def test_states_whose_leaves_are_not_what_they_should_be_are_refused_in_words(backend: str) -> None:
+def test_states_with_invalid_leaves_are_rejected(backend: str) -> None:
     environment = ArcEnvironment.create(config(backend), tasks())
     states = batch(environment)
     action = PointAction(*np.zeros((3, BATCH), np.int32))
@@ -149,7 +149,7 @@ def test_states_whose_leaves_are_not_what_they_should_be_are_refused_in_words(ba
 
 
 @pytest.mark.parametrize("backend", ["native", "xla"])
-def test_states_of_a_larger_buffer_are_invalid_in_a_smaller_one(backend: str) -> None:
+def test_states_of_larger_buffer_are_invalid_in_smaller_one(backend: str) -> None:
     large, small = (ArcEnvironment.create(config(backend), tasks(count)) for count in (12, 1))
     states = large.detach_names(batch(large, 40))
     foreign = np.asarray(states.task_index) > 0
@@ -164,7 +164,7 @@ def test_states_of_a_larger_buffer_are_invalid_in_a_smaller_one(backend: str) ->
 
 
 @pytest.mark.parametrize("backend", ["native", "xla"])
-def test_no_states_at_all_can_be_reset_and_stepped(backend: str) -> None:
+def test_empty_batch_can_be_reset_and_stepped(backend: str) -> None:
     see = ObservationConfig(
         input_grid=True, target_grid=True, selected=True, num_demonstrations=2, scalars=True
     )
@@ -209,7 +209,7 @@ def compiled_step(backend: str) -> Callable[..., Any]:
 
 @RUNS
 @given(st.data())
-def test_both_engines_take_damaged_registers_for_invalid_states(data: st.DataObject) -> None:
+def test_backends_treat_corrupt_registers_as_invalid_states(data: st.DataObject) -> None:
     """Registers of any value over tasks that are whole: the backends agree in all that comes out."""
     results = []
     states = first_states()
@@ -245,7 +245,7 @@ for states, action in (
 """
 
 
-def test_what_once_killed_the_process_is_refused_in_words_without_the_annotations_of_the_tests() -> None:
+def test_invalid_actions_are_rejected_without_type_checking() -> None:
     done = subprocess.run([sys.executable, "-c", PUBLIC], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     first, second, third, fourth = done.stdout.splitlines()

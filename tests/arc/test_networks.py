@@ -101,7 +101,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS.keys())
 @pytest.mark.parametrize(("size", "canvas"), [((3, 3), (3, 3)), ((7, 12), (7, 12)), ((2, 3), (5, 5))])
-def test_the_same_parameters_read_any_canvas(
+def test_same_parameters_work_on_any_canvas(
     settings: dict[str, Any], size: tuple[int, int], canvas: tuple[int, int]
 ) -> None:
     made = network(**settings)
@@ -122,7 +122,7 @@ def test_the_same_parameters_read_any_canvas(
 
 
 @pytest.mark.parametrize("kind", ["color_equivariant", "conv", "transformer"])
-def test_the_first_policy_is_nearly_uniform_over_operations_with_as_many_cells(kind: str) -> None:
+def test_initial_policy_is_nearly_uniform_over_operations(kind: str) -> None:
     config, observation = ArcNetworkConfig(kind=kind, hidden_dim=8, num_layers=1), observed(3, 3, (3, 3))
 
     @quickly
@@ -134,7 +134,7 @@ def test_the_first_policy_is_nearly_uniform_over_operations_with_as_many_cells(k
 
 
 @pytest.mark.parametrize("kind", ["conv", "transformer"])
-def test_other_demonstrations_give_another_policy_and_value(kind: str) -> None:
+def test_policy_and_value_depend_on_demonstrations(kind: str) -> None:
     made = network(kind, demonstrations=DEMONSTRATIONS)
     shown = observed(3, 3, (3, 3), DEMONSTRATIONS)
     others = showing(shown, (np.asarray(shown.demonstrations) + 1) % 10)
@@ -144,7 +144,7 @@ def test_other_demonstrations_give_another_policy_and_value(kind: str) -> None:
     assert np.abs(logits.selections[0].cells - other_logits.selections[0].cells).max() > 1e-3
 
 
-def test_a_demonstration_that_is_not_there_does_not_count() -> None:
+def test_missing_demonstrations_are_ignored() -> None:
     made = network("conv", demonstrations=DEMONSTRATIONS)
     shown = observed(3, 3, (3, 3), DEMONSTRATIONS)
     first = np.asarray(shown.demonstrations)[:1]
@@ -156,7 +156,7 @@ def test_a_demonstration_that_is_not_there_does_not_count() -> None:
     assert abs(both(made, none)[1] - both(made, once)[1]) > 1e-4
 
 
-def test_a_network_made_for_demonstrations_says_so_when_there_are_none() -> None:
+def test_missing_demonstrations_raise_error() -> None:
     with pytest.raises(ValueError, match="expects demonstrations, but the observation has none"):
         network("conv", demonstrations=DEMONSTRATIONS)(observed(3, 3, (3, 3)))
 
@@ -168,9 +168,7 @@ def permuted(observation: ArcObservation, permutation: np.ndarray) -> ArcObserva
 
 @pytest.mark.parametrize("form", ["point", "bbox"])
 @pytest.mark.parametrize("size", [(3, 3), (2, 3)])
-def test_permuting_colours_permutes_what_a_planes_network_says_of_painting_with_them(
-    form: str, size: tuple[int, int]
-) -> None:
+def test_color_equivariant_network_is_equivariant(form: str, size: tuple[int, int]) -> None:
     made = network("color_equivariant", form=form)
     observation = observed(*size, (3, 3))
     permutation = np.array([0, 4, 3, 9, 7, 1, 8, 2, 5, 6])
@@ -189,7 +187,7 @@ def test_permuting_colours_permutes_what_a_planes_network_says_of_painting_with_
     assert np.abs(after.selections[0].cells - before.selections[0].cells).max() > 1e-2
 
 
-def test_a_planes_network_can_learn_that_colours_differ_by_their_own_vectors() -> None:
+def test_color_embeddings_break_equivariance() -> None:
     made = network("color_equivariant")
     observation = observed(3, 3, (3, 3))
     colors = np.array(made.colors)
@@ -203,14 +201,14 @@ def test_a_planes_network_can_learn_that_colours_differ_by_their_own_vectors() -
 
 
 @pytest.mark.parametrize("allowed", [(2, 5, 13), (20, 33, 34), (4, 17, 34)])
-def test_a_planes_network_takes_any_set_of_operations(allowed: tuple[int, ...]) -> None:
+def test_color_equivariant_network_supports_any_operations(allowed: tuple[int, ...]) -> None:
     made = network("color_equivariant", operations=allowed)
     logits, _ = both(made, observed(2, 2, (2, 2)))
     assert logits.operations.shape == (3,)
     assert logits.selections[0].cells.shape == (3, 2, 2)
 
 
-def test_a_planes_network_paints_with_the_plane_of_the_operations_own_colour() -> None:
+def test_fill_logits_come_from_features_of_their_color() -> None:
     some = network("color_equivariant", operations=(2, 5, 13))
     every = network("color_equivariant")
     some = eqx.tree_at(lambda n: (n.stem, n.blocks, n.paint), some, (every.stem, every.blocks, every.paint))
@@ -220,7 +218,7 @@ def test_a_planes_network_paints_with_the_plane_of_the_operations_own_colour() -
 
 
 @pytest.mark.parametrize(("patch", "places"), [(1, "cells"), (2, "axes"), (2, "category_axes")])
-def test_a_transformer_says_the_same_of_a_grid_on_a_larger_canvas(patch: int, places: str) -> None:
+def test_transformer_output_does_not_depend_on_canvas(patch: int, places: str) -> None:
     made = network("transformer", patch_size=patch, selection_head=places)
     (small, value), (large, other_value) = (
         both(made, observed(3, 4, (3, 4))),
@@ -252,7 +250,7 @@ def test_gradients_are_finite_and_reach_every_parameter(kind: str) -> None:
         assert np.asarray(leaf).any()
 
 
-def test_the_bits_of_a_colour_tell_every_colour_and_the_outside_apart() -> None:
+def test_bit_encoding_distinguishes_all_colors() -> None:
     config = ArcNetworkConfig(color_encoding="bits", hidden_dim=16)
 
     @quickly
@@ -269,7 +267,7 @@ def test_the_bits_of_a_colour_tell_every_colour_and_the_outside_apart() -> None:
     assert distances.min() > 1e-3
 
 
-def test_patches_are_squares_of_cells_filled_up_with_what_is_outside() -> None:
+def test_patches_are_padded_squares() -> None:
     cells = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.int8)
     in_twos, in_ones = quickly(lambda cells: (patches(cells, 2, -1), patches(cells, 1, -1)))(cells)
     assert in_twos.tolist() == [
@@ -279,7 +277,7 @@ def test_patches_are_squares_of_cells_filled_up_with_what_is_outside() -> None:
     assert np.asarray(in_ones)[..., 0].tolist() == cells.tolist()
 
 
-def test_a_logit_of_a_patch_belongs_to_its_own_cell() -> None:
+def test_patch_logits_are_assigned_to_their_cells() -> None:
     # Each patch's own 2x2 logits are 0, 1, 2, 3 row by row, whatever it sees.
     made = network("conv", patch_size=2)
     layer = made.heads.selections[0][0]
@@ -320,8 +318,6 @@ def create(arc: ArcConfig, **settings: Any) -> Callable[[], ArcNetwork]:
         ),
     ],
 )
-def test_a_network_that_cannot_be_made_says_why_and_what_to_set(
-    create: Callable[[], ArcNetwork], words: str
-) -> None:
+def test_invalid_network_config_is_reported(create: Callable[[], ArcNetwork], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         create()

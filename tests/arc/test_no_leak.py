@@ -98,9 +98,7 @@ def running(told: Any, rows: np.ndarray) -> Any:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_worlds_that_differ_in_their_answers_look_the_same_until_the_last_hand_in(
-    backend: str, attempts: int
-) -> None:
+def test_evaluation_reveals_nothing_before_last_submission(backend: str, attempts: int) -> None:
     skip_without(backend)
     worlds = [ArcEnvironment.create(config(backend, attempts), puzzles(seed)) for seed in (1, 2)]
     rng = np.random.default_rng(3)
@@ -132,7 +130,7 @@ def test_worlds_that_differ_in_their_answers_look_the_same_until_the_last_hand_i
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_whoever_reads_infos_and_climbs_solves_no_more_than_whoever_guesses(backend: str) -> None:
+def test_hill_climbing_on_feedback_is_no_better_than_guessing(backend: str) -> None:
     """The climber of old: try a color in a cell, keep it if anything that is told has grown."""
     skip_without(backend)
     rng = np.random.default_rng(5)
@@ -161,7 +159,7 @@ def test_whoever_reads_infos_and_climbs_solves_no_more_than_whoever_guesses(back
     assert abs(solved - 1 / 4) < 4 * np.sqrt(0.25 * 0.75 / TASKS), f"solved {solved:.3f}, chance is 0.25"
 
 
-def test_a_state_holds_no_answer_and_no_solution() -> None:
+def test_state_contains_no_answers_or_solutions() -> None:
     environment = ArcEnvironment.create(config("xla"), puzzles(1)[:3])
     state, _ = jax.jit(environment.reset)(jax.random.key(0))
     assert all(pair.output is None for task in state.tasks for pair in task.tests)

@@ -103,7 +103,7 @@ def boxes(rng: np.random.Generator, bounds: np.ndarray, ragged: bool) -> np.ndar
 
 @law
 @given(seed=seeds)
-def test_four_rotations_of_a_square_area_are_the_identity(bench: Bench, seed: int) -> None:
+def test_four_rotations_of_a_square_grid_are_the_identity(bench: Bench, seed: int) -> None:
     rng = np.random.default_rng(seed)
     states, sizes = bench.sized(rng, square=True)
     states = bench.painted(states, rng)
@@ -147,7 +147,7 @@ def test_four_rotations_of_an_object_that_fits_are_the_identity(
 
 @law
 @given(seed=seeds)
-def test_clockwise_then_counter_clockwise_is_the_identity(bench: Bench, seed: int) -> None:
+def test_clockwise_then_counterclockwise_is_the_identity(bench: Bench, seed: int) -> None:
     rng = np.random.default_rng(seed)
     states, _ = bench.sized(rng, square=True)
     states = bench.painted(states, rng)
@@ -175,7 +175,7 @@ def test_flipping_a_box_twice_is_the_identity(bench: Bench, seed: int) -> None:
 
 @law
 @given(seed=seeds)
-def test_flipping_a_ragged_object_on_an_empty_ground_twice_is_the_identity(bench: Bench, seed: int) -> None:
+def test_flipping_a_ragged_object_twice_is_the_identity(bench: Bench, seed: int) -> None:
     rng = np.random.default_rng(seed)
     states, sizes = bench.sized(rng)
     states = bench.step(states, CLEAR, NOTHING)
@@ -190,7 +190,7 @@ def test_flipping_a_ragged_object_on_an_empty_ground_twice_is_the_identity(bench
 
 @law
 @given(seed=seeds, ragged=st.booleans())
-def test_cut_then_paste_at_the_same_place_restores(bench: Bench, seed: int, ragged: bool) -> None:
+def test_paste_after_cut_restores_grid(bench: Bench, seed: int, ragged: bool) -> None:
     rng = np.random.default_rng(seed)
     states, sizes = bench.sized(rng)
     states = bench.painted(states, rng)
@@ -202,7 +202,7 @@ def test_cut_then_paste_at_the_same_place_restores(bench: Bench, seed: int, ragg
 
 @law
 @given(seed=seeds, ragged=st.booleans())
-def test_moving_there_and_back_restores_when_nothing_is_lost(bench: Bench, seed: int, ragged: bool) -> None:
+def test_moving_back_and_forth_restores_grid(bench: Bench, seed: int, ragged: bool) -> None:
     rng = np.random.default_rng(seed)
     states, sizes = bench.sized(rng)
     # One free line on every side: at least three rows and columns, objects one cell in.
@@ -227,7 +227,7 @@ def test_moving_there_and_back_restores_when_nothing_is_lost(bench: Bench, seed:
 
 @law
 @given(seed=seeds)
-def test_filling_twice_is_filling_once(bench: Bench, seed: int) -> None:
+def test_fill_is_idempotent(bench: Bench, seed: int) -> None:
     rng = np.random.default_rng(seed)
     states, _ = bench.sized(rng)
     states = bench.painted(states, rng)
@@ -242,7 +242,7 @@ def test_filling_twice_is_filling_once(bench: Bench, seed: int) -> None:
 
 @law
 @given(seed=seeds, density=st.floats(0.2, 0.8))
-def test_flood_fill_paints_exactly_the_connected_component(bench: Bench, seed: int, density: float) -> None:
+def test_flood_fill_fills_exactly_the_connected_component(bench: Bench, seed: int, density: float) -> None:
     rng = np.random.default_rng(seed)
     states, sizes = bench.sized(rng)
     # Two colours near the percolation threshold make the longest and most winding regions.
@@ -261,7 +261,7 @@ def test_flood_fill_paints_exactly_the_connected_component(bench: Bench, seed: i
 
 @law
 @given(seed=seeds)
-def test_growing_then_shrinking_restores(bench: Bench, seed: int) -> None:
+def test_growing_then_shrinking_restores_grid(bench: Bench, seed: int) -> None:
     rng = np.random.default_rng(seed)
     states, sizes = bench.sized(rng)
     states = bench.painted(states, rng)
@@ -279,7 +279,7 @@ def test_growing_then_shrinking_restores(bench: Bench, seed: int) -> None:
 
 @law
 @given(seed=seeds)
-def test_similarity_is_one_exactly_when_grid_and_size_are_the_targets(bench: Bench, seed: int) -> None:
+def test_similarity_is_one_iff_grid_equals_target(bench: Bench, seed: int) -> None:
     rng = np.random.default_rng(seed)
     states = bench.step(bench.first, COPY_INPUT, NOTHING)
     for _ in range(4):

@@ -93,7 +93,7 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
-def test_operation_does_what_its_literal_case_says(case: Case, outcomes: dict[str, Outcome]) -> None:
+def test_operation_gives_expected_outcome(case: Case, outcomes: dict[str, Outcome]) -> None:
     after = outcomes[case.name]
     assert text(after["working_grid"]) == case.grid
     assert after["pair_index"] == case.pair
@@ -113,7 +113,7 @@ def test_operation_does_what_its_literal_case_says(case: Case, outcomes: dict[st
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_one_environment_steps_as_a_row_of_a_batch_does(backend: str) -> None:
+def test_single_environment_steps_like_a_batch_of_one(backend: str) -> None:
     skip_without(backend)
     literal = task("single", [("120/000", FAR)])
     config = config_for("bbox", backend)

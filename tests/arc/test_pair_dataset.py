@@ -26,7 +26,7 @@ def random_pairs(count: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
     return [(n % 2, *pair) for n, pair in enumerate(grids)]
 
 
-def test_what_is_written_is_read(tmp_path: Path):
+def test_dataset_round_trips(tmp_path: Path):
     pairs = random_pairs(9)
     instances = load_pair_dataset(write(tmp_path / "some.npz", pairs))
     assert instances.names == ("a", "b")
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(tmp_path: Path):
         assert (inputs[n] >= 0).sum() == given.size
 
 
-def test_no_input_is_on_both_sides(tmp_path: Path):
+def test_held_out_inputs_do_not_occur_in_training(tmp_path: Path):
     pairs = random_pairs(300)
     instances = load_pair_dataset(write(tmp_path / "some.npz", pairs))
     held = instances.held_out_mask(4)
@@ -48,7 +48,7 @@ def test_no_input_is_on_both_sides(tmp_path: Path):
     assert 40 < held.sum() < 120
 
 
-def test_wrong_files_are_refused(tmp_path: Path):
+def test_invalid_files_are_rejected(tmp_path: Path):
     short = write(tmp_path / "short.npz", random_pairs(3), cells=np.zeros(2, np.uint8))
     with pytest.raises(ValueError, match="the file has 2"):
         load_pair_dataset(short)
@@ -57,6 +57,6 @@ def test_wrong_files_are_refused(tmp_path: Path):
         load_pair_dataset(tmp_path / "other.npz")
 
 
-def test_a_canvas_says_how_many_tasks_it_has_room_for():
+def test_canvas_note_counts_tasks_that_fit():
     tasks = [ArcTask(f"{n}", (GridPair(np.zeros((n, 2), int), np.zeros((1, 1), int)),), ()) for n in (1, 4)]
     assert canvas_note(tasks, (3, 3)) == "1 of 2 tasks fit a canvas of 3x3"

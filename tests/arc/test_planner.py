@@ -107,7 +107,7 @@ def replayed(tasks: list[ArcTask], config: ArcConfig) -> np.ndarray:
 
 @each_format
 @pytest.mark.parametrize(("backend", "per_family"), [("auto", 20), ("xla", 4)])
-def test_solutions_of_every_family_solve_their_pairs_in_every_format(selection_format, backend, per_family):
+def test_solutions_solve_pairs_of_every_family_in_every_format(selection_format, backend, per_family):
     exact = replayed(generated(per_family * len(FAMILIES), 11), config_for(selection_format, 10, backend))
     assert len(exact) == 4 * per_family * len(FAMILIES)
     assert exact.all()
@@ -115,19 +115,19 @@ def test_solutions_of_every_family_solve_their_pairs_in_every_format(selection_f
 
 @each_format
 @pytest.mark.parametrize("side", [4, 30])
-def test_they_do_on_grids_that_fill_the_canvas(selection_format, side):
+def test_solutions_solve_pairs_that_fill_the_canvas(selection_format, side):
     assert replayed(generated(30, 3, side), config_for(selection_format, side)).all()
 
 
 @pytest.mark.parametrize("selection_format", ["bbox", "mask"])
-def test_boxes_and_masks_take_the_shortest_solution_as_it_is(selection_format):
+def test_bbox_and_mask_plans_follow_the_task_solution(selection_format):
     for made in generate_tasks(num_tasks=30, seed=4):
         for pair, solution in enumerate(made.solutions):
             actions = solution_actions(made, pair, selection_format)
             assert [int(action.operation) for action in actions] == [step.operation for step in solution]
 
 
-def test_points_take_it_where_no_step_needs_a_box_and_plan_otherwise():
+def test_point_plans_differ_where_a_box_is_needed():
     fill, resize = (1, 0, 0, 0, 1), (int(Operation.RESIZE), 0, 0, 0, 2)
     boxes = task("t", [("000", "110")])
     assert steps(plan_pair(grid("000"), grid("110"), "bbox")) == [fill]
@@ -154,22 +154,22 @@ def test_points_take_it_where_no_step_needs_a_box_and_plan_otherwise():
         ("point", "12/34", "1212/3434", [(28, 2, 0), (33, 1, 3), (29, 0, 2)]),
     ],
 )
-def test_plans_are_what_a_person_would_do(selection_format, before, target, plan):
+def test_plans_match_examples(selection_format, before, target, plan):
     assert steps(plan_pair(grid(before), grid(target), selection_format)) == plan
 
 
-def test_a_mask_paints_all_cells_of_a_color_at_once():
+def test_mask_plan_fills_all_cells_of_a_color_at_once():
     actions = plan_pair(grid("000/000"), grid("303/040"), "mask", grid_shape=(2, 3))
     assert [int(action.operation) for action in actions] == [3, 4]
     assert np.asarray(actions[0].selection).tolist() == [[True, False, True], [False, False, False]]
 
 
-def test_the_last_action_hands_in_where_asked():
+def test_plan_ends_with_submit_if_requested():
     assert steps(plan_pair(grid("1"), grid("2"), "point", submit=True)) == [(2, 0, 0), (34, 0, 0)]
     assert steps(solution_actions(task("t", [("1", "1")]), 0, submit=True)) == [(34, 0, 0, 0, 0)]
 
 
-def test_from_a_spoiled_grid_the_plan_may_start_again():
+def test_plan_may_restart_from_the_input():
     before, target, spoiled = grid("1234/5678"), grid("1234/5670"), grid("8341/2765")
     assert steps(plan_pair(before, target, start=spoiled)) == [(32, 0, 0, 0, 0), (0, 1, 3, 1, 3)]
     assert steps(plan_pair(before, target, start=grid("1234/5671"))) == [(0, 1, 3, 1, 3)]
@@ -187,9 +187,7 @@ allowed_operations = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(grids, grids, st.sampled_from(FORMATS), st.integers(5, 7), allowed_operations)
-def test_any_grid_is_turned_into_any_other_by_allowed_operations(
-    before, target, selection_format, side, allowed
-):
+def test_plan_transforms_any_grid_with_allowed_operations(before, target, selection_format, side, allowed):
     actions = plan_pair(before, target, selection_format, grid_shape=(side, side), allowed_operations=allowed)
     made = after(
         np.array(before), actions, selection_format, config_for(selection_format, side, allowed=allowed)
@@ -199,7 +197,7 @@ def test_any_grid_is_turned_into_any_other_by_allowed_operations(
 
 
 @each_format
-def test_flood_fills_alone_do_where_regions_only_change_their_color(selection_format):
+def test_flood_fills_suffice_to_recolor_regions(selection_format):
     before, target = grid("1100/1000/0033"), grid("2200/2000/0044")
     actions = plan_pair(before, target, selection_format, allowed_operations=[12, 14])
     assert [int(action.operation) for action in actions] == [12, 14]
@@ -207,13 +205,13 @@ def test_flood_fills_alone_do_where_regions_only_change_their_color(selection_fo
 
 
 @each_format
-def test_what_may_be_copied_but_not_pasted_is_painted(selection_format):
+def test_plan_fills_cells_if_paste_is_not_allowed(selection_format):
     allowed = [operation for operation in range(34) if operation != Operation.PASTE]
     actions = plan_pair(grid("12/34"), grid("1212/3434"), selection_format, allowed_operations=allowed)
     assert {int(action.operation) for action in actions} == {1, 2, 3, 4, 33}
 
 
-def test_clear_stands_in_for_filling_with_0():
+def test_clear_replaces_fill_0():
     assert steps(plan_pair(grid("111"), grid("100"), allowed_operations=[31])) == [(31, 0, 1, 0, 2)]
 
 
@@ -237,19 +235,19 @@ def test_clear_stands_in_for_filling_with_0():
         ),
     ],
 )
-def test_what_cannot_be_planned_is_refused_in_words(call, message):
+def test_impossible_plans_are_reported(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_the_cell_by_cell_script_resizes_and_paints_every_wrong_cell():
+def test_cell_by_cell_counts_wrong_cells():
     assert cell_by_cell(grid("12/34"), grid("12/35")) == 1
     assert cell_by_cell(grid("12/34"), grid("120/440/000")) == 2
     assert cell_by_cell(grid("12/34"), grid("12/34")) == 0
 
 
 @each_format
-def test_generated_pairs_are_planned_without_their_solutions(selection_format):
+def test_generated_pairs_are_planned_without_solutions(selection_format):
     measured = measure(generated(150, 8), selection_format)
     assert measured.exact.all()
     assert (measured.steps <= measured.cells).all()
@@ -257,14 +255,14 @@ def test_generated_pairs_are_planned_without_their_solutions(selection_format):
     assert np.median(measured.steps / measured.cells) <= longest[selection_format]
 
 
-def test_the_same_pair_has_the_same_plan_whatever_was_planned_before():
+def test_plans_do_not_depend_on_earlier_plans():
     pairs = [pair for made in generate_tasks(num_tasks=15, seed=6) for pair in made.pairs]
     first = [steps(plan_pair(pair.input, pair.output)) for pair in pairs]
     again = [steps(plan_pair(pair.input, pair.output)) for pair in reversed(pairs)]
     assert first == again[::-1]
 
 
-def test_the_benchmark_tells_of_every_data_set_and_of_all(tmp_path, monkeypatch, capsys):
+def test_benchmark_reports_each_dataset_and_total(tmp_path, monkeypatch, capsys):
     for number, made in enumerate((task("a", [("10", "22")]), task("b", [("1", "2")], [("12", "21")]))):
         file = tmp_path / "mini-arc" / "MiniARC" / f"{number}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -281,7 +279,7 @@ def test_the_benchmark_tells_of_every_data_set_and_of_all(tmp_path, monkeypatch,
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
 @each_format
-def test_real_pairs_have_exact_and_short_plans(selection_format):
+def test_published_pairs_have_exact_and_short_plans(selection_format):
     measured = measure(real_tasks(), selection_format)
     assert len(measured.exact) > 200 and measured.exact.all()
     shortest = {"point": 0.8, "bbox": 0.35, "mask": 0.2}

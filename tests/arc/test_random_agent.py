@@ -38,7 +38,7 @@ def draw(agent: VectorizedRandomAgent, states: ArcState, seed: int = 1):
     return jax.device_get(actions)
 
 
-def test_without_restriction_all_42_operations_are_drawn_about_equally_often(states: ArcState) -> None:
+def test_operations_are_sampled_uniformly(states: ArcState) -> None:
     agent = VectorizedRandomAgent((6, 7))
     operations = np.concatenate([draw(agent, states, seed).operation for seed in range(40)])
     counts = np.bincount(operations, minlength=NUM_OPERATIONS)
@@ -47,37 +47,37 @@ def test_without_restriction_all_42_operations_are_drawn_about_equally_often(sta
     assert np.all(np.abs(counts - len(operations) / NUM_OPERATIONS) < 110)
 
 
-def test_only_allowed_operations_are_drawn_and_all_of_them(states: ArcState) -> None:
+def test_all_allowed_operations_are_sampled(states: ArcState) -> None:
     actions = draw(VectorizedRandomAgent((6, 7), allowed_operations=(3, 24, 34)), states)
     assert set(actions.operation.tolist()) == {3, 24, 34}
 
 
-def test_with_a_config_only_its_legal_operations_are_drawn_and_all_of_them(states: ArcState) -> None:
+def test_all_legal_operations_of_config_are_sampled(states: ArcState) -> None:
     config = CONFIG.model_copy(update={"action": ActionConfig(allowed_operations=(0, 11, 41))})
     actions = draw(VectorizedRandomAgent((6, 7), config=config), states)
     assert set(actions.operation.tolist()) == {0, 11, 41}
 
 
-def test_the_agents_own_restriction_and_the_configs_hold_together(states: ArcState) -> None:
+def test_agent_and_config_restrictions_are_combined(states: ArcState) -> None:
     config = CONFIG.model_copy(update={"action": ActionConfig(allowed_operations=(0, 11, 41))})
     actions = draw(VectorizedRandomAgent((6, 7), allowed_operations=(11, 12, 41), config=config), states)
     assert set(actions.operation.tolist()) == {11, 41}
 
 
-def test_points_cover_the_area_and_never_leave_it(states: ArcState) -> None:
+def test_points_cover_exactly_the_grid(states: ArcState) -> None:
     actions = draw(VectorizedRandomAgent((6, 7), allowed_operations=NO_RESIZE), states)
     assert isinstance(actions, PointAction)
     cells = set(zip(actions.row.tolist(), actions.col.tolist(), strict=True))
     assert cells == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)}
 
 
-def test_a_resize_may_name_any_cell_of_the_canvas(states: ArcState) -> None:
+def test_resize_may_select_any_cell_of_the_canvas(states: ArcState) -> None:
     actions = draw(VectorizedRandomAgent((6, 7), allowed_operations=(Operation.RESIZE,)), states)
     cells = set(zip(actions.row.tolist(), actions.col.tolist(), strict=True))
     assert cells == {(row, col) for row in range(6) for col in range(7)}
 
 
-def test_boxes_stay_in_the_area_with_corners_in_any_order(states: ArcState) -> None:
+def test_boxes_stay_inside_the_grid_with_corners_in_any_order(states: ArcState) -> None:
     actions = draw(VectorizedRandomAgent((6, 7), "bbox", allowed_operations=NO_RESIZE), states)
     assert isinstance(actions, BboxAction)
     assert set(actions.r1.tolist()) == set(actions.r2.tolist()) == {0, 1, 2}
@@ -88,7 +88,7 @@ def test_boxes_stay_in_the_area_with_corners_in_any_order(states: ArcState) -> N
 @pytest.mark.parametrize(
     ("selection_format", "kind"), [("point", PointAction), ("bbox", BboxAction), ("mask", MaskAction)]
 )
-def test_with_a_config_actions_have_its_format(states: ArcState, selection_format: str, kind: type) -> None:
+def test_actions_have_format_of_config(states: ArcState, selection_format: str, kind: type) -> None:
     config = CONFIG.model_copy(update={"action": ActionConfig(selection_format=selection_format)})
     for agent in (
         VectorizedRandomAgent(config=config),
@@ -98,7 +98,7 @@ def test_with_a_config_actions_have_its_format(states: ArcState, selection_forma
         assert isinstance(draw(agent, states), kind)
 
 
-def test_an_agent_without_settings_draws_like_the_environment(states: ArcState) -> None:
+def test_default_agent_samples_like_the_environment(states: ArcState) -> None:
     environment = ArcEnvironment.create(CONFIG, TASK)
     expected = jax.vmap(environment.sample_action)(
         jax.random.split(jax.random.key(1), states.batch_shape[0]), states
@@ -111,7 +111,7 @@ def test_an_agent_without_settings_draws_like_the_environment(states: ArcState) 
         draw(VectorizedRandomAgent(), states)
 
 
-def test_masks_stay_in_the_area_and_reach_each_of_its_cells(states: ArcState) -> None:
+def test_masks_cover_exactly_the_grid(states: ArcState) -> None:
     actions = draw(VectorizedRandomAgent((6, 7), "mask", allowed_operations=NO_RESIZE), states)
     assert isinstance(actions, MaskAction)
     assert actions.selection.shape == (BATCH, 6, 7)
@@ -120,13 +120,13 @@ def test_masks_stay_in_the_area_and_reach_each_of_its_cells(states: ArcState) ->
     assert ever.sum() == 6
 
 
-def test_the_same_key_gives_the_same_actions_and_another_key_others(states: ArcState) -> None:
+def test_actions_depend_on_key(states: ArcState) -> None:
     agent = VectorizedRandomAgent((6, 7))
     assert np.array_equal(draw(agent, states, 1).operation, draw(agent, states, 1).operation)
     assert not np.array_equal(draw(agent, states, 1).operation, draw(agent, states, 2).operation)
 
 
-def test_equal_agents_are_equal_and_hash_alike_so_that_they_share_one_compilation() -> None:
+def test_agents_with_equal_settings_are_equal_and_hash_alike() -> None:
     one = VectorizedRandomAgent((6, 7), config=CONFIG)
     other = VectorizedRandomAgent((6, 7), config=CONFIG.model_copy())
     assert one == other
@@ -134,7 +134,7 @@ def test_equal_agents_are_equal_and_hash_alike_so_that_they_share_one_compilatio
     assert one != VectorizedRandomAgent(config=CONFIG)
 
 
-def test_a_batch_of_agents_plays_whole_episodes_without_an_invalid_action(states: ArcState) -> None:
+def test_batched_agent_takes_only_valid_actions(states: ArcState) -> None:
     agent = VectorizedRandomAgent((6, 7), config=CONFIG)
     _, rewards, trajectory = run_episode_batch(states, agent.select_batch_actions, 20, CONFIG)
     running = np.roll(np.asarray(trajectory.dones), 1, axis=0)
@@ -146,7 +146,7 @@ def test_a_batch_of_agents_plays_whole_episodes_without_an_invalid_action(states
 @pytest.mark.parametrize(
     ("selection_format", "kind"), [("point", PointAction), ("bbox", BboxAction), ("mask", MaskAction)]
 )
-def test_a_single_agent_acts_in_a_single_environment(selection_format: str, kind: type) -> None:
+def test_single_agent_acts_in_single_environment(selection_format: str, kind: type) -> None:
     state, _ = arc_reset(jax.random.key(3), CONFIG, TASK)
     agent = RandomAgent(grid_shape=(6, 7), selection_format=selection_format)  # type: ignore[arg-type]
     agent_state = agent.init(jax.random.key(4))
@@ -158,21 +158,21 @@ def test_a_single_agent_acts_in_a_single_environment(selection_format: str, kind
     assert info.operation_type == action.operation
 
 
-def test_a_single_agent_takes_an_old_style_key_and_needs_no_config() -> None:
+def test_single_agent_accepts_legacy_key_and_needs_no_config() -> None:
     state, _ = arc_reset(jax.random.PRNGKey(3), CONFIG, TASK)
     agent = RandomAgent(grid_shape=(6, 7))
     action, _ = agent.select_action(agent.init(jax.random.PRNGKey(4)), state)
     assert bool(action.validate((6, 7)))
 
 
-def test_operations_outside_the_table_are_refused_in_words() -> None:
+def test_invalid_allowed_operations_are_reported() -> None:
     with pytest.raises(ValueError, match="allowed_operations must be between 0 and 41, got 42"):
         RandomAgent((6, 7), allowed_operations=(1, 42))
     with pytest.raises(ValueError, match="allowed_operations must contain at least one operation"):
         RandomAgent((6, 7), allowed_operations=())
 
 
-def test_an_agent_whose_operations_the_config_forbids_is_refused_in_words(states: ArcState) -> None:
+def test_agent_without_legal_operations_is_reported(states: ArcState) -> None:
     config = CONFIG.model_copy(update={"action": ActionConfig(allowed_operations=(0, 11))})
     with pytest.raises(ValueError, match="no operation is left"):
         draw(VectorizedRandomAgent((6, 7), allowed_operations=(5,), config=config), states)

@@ -49,11 +49,11 @@ def smallest_distance(palette: Palette, vision: str) -> float:
 
 
 @pytest.mark.parametrize("vision", VISIONS)
-def test_any_two_safe_colors_stay_apart_under_every_color_vision(vision: str) -> None:
+def test_safe_colors_are_distinguishable_with_any_color_vision(vision: str) -> None:
     assert smallest_distance(SAFE, vision) > 11.5
 
 
-def test_the_measure_finds_the_published_colors_unsafe_for_color_blind_readers() -> None:
+def test_arc_colors_are_not_distinguishable_with_color_blindness() -> None:
     assert smallest_distance(ARC, "normal") > 11.5
     assert smallest_distance(ARC, "deuteranopia") < 4
     assert smallest_distance(ARC, "protanopia") < 6
@@ -61,7 +61,7 @@ def test_the_measure_finds_the_published_colors_unsafe_for_color_blind_readers()
 
 
 @pytest.mark.parametrize("palette", PALETTES.values(), ids=list(PALETTES))
-def test_ink_has_a_contrast_of_at_least_4_5_on_every_color(palette: Palette) -> None:
+def test_ink_has_sufficient_contrast_on_every_color(palette: Palette) -> None:
     for value, color in enumerate(palette.colors):
         dark, light = sorted((relative_luminance(color), relative_luminance(palette.ink(value))))
         assert (light + 0.05) / (dark + 0.05) >= 4.5
@@ -72,11 +72,11 @@ def test_ink_is_white_on_black_and_black_on_yellow() -> None:
     assert ARC.ink(4) == "#000000"
 
 
-def test_an_unknown_palette_is_refused_with_the_known_ones_named() -> None:
+def test_unknown_palette_is_reported_with_choices() -> None:
     with pytest.raises(ValueError, match="unknown palette 'neon'; choose from arc, safe"):
         palette_named("neon")
 
 
-def test_a_palette_needs_ten_colors() -> None:
+def test_palette_needs_ten_colors() -> None:
     with pytest.raises(ValueError, match="palette 'short' must name 10 colors, got 2"):
         Palette("short", ("#000000", "#FFFFFF"), ("black", "white"))

@@ -56,7 +56,7 @@ def background(color: str) -> str:
     return "48;2;" + ";".join(str(part) for part in rgb(color))
 
 
-def test_without_color_cells_are_digits_and_selected_ones_carry_a_star() -> None:
+def test_cells_without_color_are_digits_with_stars_for_selection() -> None:
     mask = np.array([[False, True, False], [False, False, True]])
     assert plain(render_grid(SMALL, selected=mask)) == [
         "╭─ 2×3 ─╮",
@@ -66,7 +66,7 @@ def test_without_color_cells_are_digits_and_selected_ones_carry_a_star() -> None
     ]
 
 
-def test_with_color_cells_are_two_columns_of_their_color_and_selected_ones_carry_brackets() -> None:
+def test_colored_cells_have_brackets_for_selection() -> None:
     mask = np.array([[False, True, False], [False, False, False]])
     sent = colored(render_grid(SMALL, selected=mask))
     for value in range(6):
@@ -76,69 +76,69 @@ def test_with_color_cells_are_two_columns_of_their_color_and_selected_ones_carry
     assert re.search(re.escape(background(ARC.colors[2])) + r"m  \x1b", sent)
 
 
-def test_the_safe_palette_reaches_the_terminal() -> None:
+def test_safe_palette_is_used_in_terminal() -> None:
     sent = colored(render_grid(SMALL, palette="safe"))
     assert background(SAFE.colors[3]) in sent
     assert background(ARC.colors[3]) not in sent
 
 
-def test_sixteen_colors_are_too_few_so_digits_come_with_them() -> None:
+def test_16_color_terminal_also_shows_digits() -> None:
     assert "m 4" in colored(render_grid(SMALL), system="standard")
     assert "m 4" not in colored(render_grid(SMALL), system="256")
 
 
-def test_no_color_switches_to_digits_on_a_color_terminal() -> None:
+def test_no_color_shows_digits_on_color_terminal() -> None:
     sent = colored(render_grid(SMALL), no_color=True)
     assert " 3 4 5" in sent
     assert "48;2" not in sent
 
 
-def test_cells_outside_the_area_are_not_shown() -> None:
+def test_cells_outside_the_grid_are_not_shown() -> None:
     canvas = np.full((5, 6), -1)
     canvas[:2, :3] = SMALL
     assert plain(render_grid(canvas)) == plain(render_grid(SMALL))
 
 
-def test_holes_inside_are_blank() -> None:
+def test_empty_cells_inside_the_grid_are_blank() -> None:
     assert plain(render_grid([[1, -1, 2]]))[1] == "│ 1   2 │"
 
 
-def test_a_title_is_shown_as_it_is_even_with_square_brackets() -> None:
+def test_title_with_square_brackets_is_not_markup() -> None:
     assert plain(render_grid(SMALL, title="[red]a"))[0] == "╭─ [red]a 2×3 ─╮"
 
 
-def test_a_pair_stands_side_by_side_where_it_fits_and_stacked_where_not() -> None:
+def test_pair_is_stacked_in_narrow_terminal() -> None:
     pair = GridPair(as_grid(np.zeros((1, 10), np.int8)), as_grid(np.ones((1, 10), np.int8)))
     wide, narrow = plain(render_pair(pair), 80), plain(render_pair(pair), 40)
     assert len(wide) == 3 and "input 1×10" in wide[0] and "output 1×10" in wide[0]
     assert len(narrow) == 6 and "input 1×10" in narrow[0] and "output 1×10" in narrow[3]
 
 
-def test_a_secret_output_is_a_question_mark() -> None:
+def test_secret_output_is_shown_as_question_mark() -> None:
     assert any("?" in line for line in plain(render_pair(TASK.tests[0])))
 
 
-def test_a_task_shows_its_id_its_family_and_every_pair() -> None:
+def test_task_shows_id_family_and_every_pair() -> None:
     shown = "\n".join(plain(render_task(TASK)))
     for words in ("corner-1", "corner", "demo 1 input 2×3", "demo 2 output 2×3", "test 1 input 1×2"):
         assert words in shown
 
 
 @pytest.mark.parametrize("width", [80, 40])
-def test_a_grid_of_thirty_columns_keeps_all_its_cells_in_the_terminals_width(width: int) -> None:
+def test_grid_of_30_columns_fits_terminal_width(width: int) -> None:
     lines = plain(render_pair(GridPair(BIG, BIG)), width)
     assert max(cell_len(line) for line in lines) <= width
     digits = [line.strip("│").replace(" ", "") for line in lines if line.startswith("│")]
     assert digits == ["0123456789" * 3] * 60
 
 
-def test_a_terminal_narrower_than_the_grid_says_what_it_leaves_out() -> None:
+def test_too_narrow_terminal_reports_omitted_columns() -> None:
     lines = plain(render_grid(BIG), 22)
     assert lines[1] == "│01234567890123456789│"
     assert "+10 columns" in lines[-2]
 
 
-def test_a_state_shows_its_grids_the_operation_the_step_and_how_it_stands() -> None:
+def test_state_shows_grids_operation_step_and_status() -> None:
     mask = np.array([[True, False, False], [False, False, False]])
     clipboard = np.array([[9, -1], [9, 9]], np.int8)
     view = StateSnapshot(
@@ -159,7 +159,7 @@ def test_a_state_shows_its_grids_the_operation_the_step_and_how_it_stands() -> N
 
 
 @pytest.mark.parametrize("width", [80, 40])
-def test_an_episode_names_each_operation_and_fits_the_width(width: int) -> None:
+def test_episode_names_operations_and_fits_width(width: int) -> None:
     mask = np.array([[False, False, True], [False, False, True]])
     frames = [frame(SMALL)]
     frames += [frame(SMALL, selected=mask, operation=25, step=1, reward=-0.01, similarity=0.25)]
@@ -179,7 +179,7 @@ def test_an_episode_names_each_operation_and_fits_the_width(width: int) -> None:
     assert max(cell_len(line) for line in lines) <= width
 
 
-def test_a_long_episode_shows_its_ends_and_says_how_much_it_leaves_out() -> None:
+def test_long_episode_omits_middle_steps() -> None:
     frames = [frame(SMALL, operation=31, step=i) for i in range(50)]
     shown = "\n".join(plain(render_episode(frames, max_frames=4), 40))
     assert "… 46 steps omitted …" in shown

@@ -34,7 +34,7 @@ def started(mode: str, backend: str, starts: list[tuple[int, int]]) -> tuple[Arc
 
 
 @pytest.mark.parametrize("backend", ["auto", "xla"])
-def test_training_counts_demonstrations_and_tests_where_a_task_has_no_demonstrations(backend: str) -> None:
+def test_training_pairs_are_demonstrations_or_tests_if_there_are_none(backend: str) -> None:
     states, colors = started("training", backend, [(0, 1), (2, 0), (1, 1), (0, 0)])
     assert colors == [2, 6, 5, 1]
     assert states.task_index.tolist() == [0, 2, 1, 0]
@@ -43,11 +43,11 @@ def test_training_counts_demonstrations_and_tests_where_a_task_has_no_demonstrat
 
 
 @pytest.mark.parametrize("backend", ["auto", "xla"])
-def test_evaluation_counts_tests_from_0(backend: str) -> None:
+def test_evaluation_pairs_are_tests(backend: str) -> None:
     states, colors = started("evaluation", backend, [(0, 0), (2, 0), (2, 2), (1, 0)])
     assert colors == [3, 7, 9, 4]
     assert states.pair_index.tolist() == [2, 1, 3, 0]
 
 
-def test_a_pair_past_the_last_is_the_first_again() -> None:
+def test_pair_index_wraps_around() -> None:
     assert started("training", "auto", [(0, 2), (0, 3)])[1] == [1, 2]

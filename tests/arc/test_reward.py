@@ -44,9 +44,7 @@ def row_config(backend: str = "auto", **sections: object) -> ArcConfig:
 
 
 @pytest.mark.parametrize("scenario", [SCENARIOS[0], SCENARIOS[3]], ids=["submit_required", "submit_only"])
-def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
-    backend: str, scenario: Scenario
-) -> None:
+def test_reward_weights_as_arguments_match_reference(backend: str, scenario: Scenario) -> None:
     """The environment is made with other numbers; those of the scenario come as arguments."""
     wanted = scenario.config.reward
     plain = RewardConfig(reward_on_submit_only=wanted.reward_on_submit_only)
@@ -76,7 +74,7 @@ def facts(reward: jax.Array) -> str:
     return f"{int(reward):08d}"[::-1]
 
 
-def test_a_reward_is_a_function_of_what_happened(backend: str) -> None:
+def test_reward_function_receives_transition(backend: str) -> None:
     config = row_config(backend, episode=EpisodeConfig(max_episode_steps=4, require_submit=True))
     environment = ArcEnvironment.create(config, ROW, reward=transitions)
     state, _ = jax.jit(environment.reset)(jax.random.key(0))
@@ -93,7 +91,7 @@ def test_a_reward_is_a_function_of_what_happened(backend: str) -> None:
     assert facts(step(state, PointAction(SUBMIT, 0, 0))[2]) == "33101010"
 
 
-def test_a_function_sees_one_transition_at_a_time_whatever_the_batch(backend: str) -> None:
+def test_reward_function_receives_single_transitions(backend: str) -> None:
     shapes = []
 
     def half(happened: Transition) -> jax.Array:
@@ -121,7 +119,7 @@ class Bonus(eqx.Module):
         return self.size * (happened.similarity_after - happened.similarity_before)
 
 
-def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
+def test_arrays_of_custom_reward_are_traced() -> None:
     environment = ArcEnvironment.create(row_config(), ROW, reward=Bonus(jnp.float32(1)))
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), environment)
     states, actions = environment.detach_names(states), PointAction([2, 2], [0, 0], [0, 1])
@@ -135,7 +133,7 @@ def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
     assert paid.tolist() == [[0.25] * 2, [0.5] * 2, [1.0] * 2]
 
 
-def test_numbers_have_names() -> None:
+def test_reward_weights_are_set_by_name() -> None:
     environment = ArcEnvironment.create(row_config(reward=RewardConfig(step_penalty=-0.5)), ROW)
     changed = environment.with_reward(success_bonus=3)
     weights = dict(zip(REWARD_WEIGHTS, changed.reward_weights.tolist(), strict=True))
@@ -159,7 +157,7 @@ class Generous(ArcEnvironment):
         return state, seen, reward + self.gift, done, info
 
 
-def test_a_subclass_is_made_and_stepped_as_what_it_is() -> None:
+def test_subclass_keeps_its_type_and_step() -> None:
     plain, mine = (cls.create(row_config(), ROW) for cls in (ArcEnvironment, Generous))
     assert type(mine) is Generous and type(plain) is ArcEnvironment and mine != plain
     for changed in (

@@ -46,7 +46,7 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
-def test_a_sharded_batch_is_stepped_where_it_is() -> None:
+def test_sharded_batch_is_stepped_without_gathering() -> None:
     backends = [backend for backend in BACKENDS if backend != "native" or is_native_available()]
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
     done = subprocess.run(

@@ -40,7 +40,7 @@ def answered(tasks: list[ArcTask], ignorant_of: tuple[str, ...] = (), **settings
     return submit(environment, knows(MADE, (SIDE, SIDE), ignorant_of, submits=True), **settings)
 
 
-def test_a_submission_has_two_attempts_at_every_output_and_says_what_was_handed_in() -> None:
+def test_submission_has_two_attempts_per_output() -> None:
     told = answered(MADE)
     assert [answer.solved for answer in told.answers] == [True] * 6
     expected = {
@@ -55,7 +55,7 @@ def test_a_submission_has_two_attempts_at_every_output_and_says_what_was_handed_
     assert told.operations["Submit"] == 6
 
 
-def test_tasks_with_secret_outputs_are_answered_too_and_not_judged() -> None:
+def test_tasks_with_secret_outputs_are_not_scored() -> None:
     told = answered([secret(task) for task in MADE[:3]] + MADE[3:])
     assert [answer.solved for answer in told.answers] == [None] * 3 + [True] * 3
     assert told.submission()[MADE[0].id][0]["attempt_1"] == MADE[0].tests[0].output.tolist()
@@ -63,7 +63,7 @@ def test_tasks_with_secret_outputs_are_answered_too_and_not_judged() -> None:
     assert "Not solved: 0 of 3 tasks that fit, 3 with secret outputs" in told.draw_failures().as_svg()
 
 
-def test_what_is_not_handed_in_and_what_does_not_fit_is_not_right() -> None:
+def test_unsubmitted_and_too_large_tasks_are_not_solved() -> None:
     large = ArcTask("large", (), (GridPair(np.ones((9, 9), np.int8), np.ones((9, 9), np.int8)),))
     told = answered(MADE, ignorant_of=("gravity",), too_large=[large])
     solved = {answer.task.id: answer.solved for answer in told.answers}
@@ -74,7 +74,7 @@ def test_what_is_not_handed_in_and_what_does_not_fit_is_not_right() -> None:
     assert told.describe()[0] == "6 of 7 tasks fit the canvas"
 
 
-def test_a_task_with_two_outputs_is_right_if_each_has_a_right_attempt() -> None:
+def test_task_is_solved_if_each_output_has_a_correct_attempt() -> None:
     right, wrong = [[4]], [[9]]
     task = cell_task("two", [1], tests=(4, 4))
     answers = Submission((TaskSubmission(task, ((right, wrong), (wrong, right)), (2, 2)),), {})
@@ -85,7 +85,7 @@ def test_a_task_with_two_outputs_is_right_if_each_has_a_right_attempt() -> None:
     assert alone.task_records()[0]["num_correct"] == 1
 
 
-def test_a_policy_that_cannot_change_the_pair_answers_each_output_in_an_episode_of_its_own() -> None:
+def test_each_output_has_an_episode_if_pair_cannot_change() -> None:
     size = {"max_height": SIDE, "max_width": SIDE}
     tasks = generate_tasks(FAMILIES, 4, seed=4, num_demos=1, num_tests=2, **size)
     config = box_config(SIDE, "evaluation")
@@ -98,7 +98,7 @@ def test_a_policy_that_cannot_change_the_pair_answers_each_output_in_an_episode_
         assert told.operations["Submit"] == (8 if solved else 4)
 
 
-def test_what_is_drawn_does_not_depend_on_the_answers() -> None:
+def test_random_submission_does_not_depend_on_answers() -> None:
     open_tasks, secret_ones = (
         ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
         for tasks in (MADE, [secret(task) for task in MADE])
@@ -106,7 +106,7 @@ def test_what_is_drawn_does_not_depend_on_the_answers() -> None:
     assert submit_random(open_tasks).submission() == submit_random(secret_ones).submission()
 
 
-def test_random_actions_and_copying_are_what_a_policy_has_to_beat() -> None:
+def test_baselines_solve_only_trivial_tasks() -> None:
     environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
     assert not any(answer.solved for answer in submit_random(environment).answers)
     same = GridPair(np.ones((2, 2), np.int8), np.ones((2, 2), np.int8))
@@ -114,7 +114,7 @@ def test_random_actions_and_copying_are_what_a_policy_has_to_beat() -> None:
     assert not copy_solves(MADE[0])
 
 
-def test_files_and_the_report_show_what_was_not_right(tmp_path: Path) -> None:
+def test_saved_files_and_report_show_failures(tmp_path: Path) -> None:
     told = answered(MADE, ignorant_of=("gravity",))
     (tmp_path / "run.json").write_text("{}")
     folder = tmp_path / "submissions" / "made"
@@ -128,7 +128,7 @@ def test_files_and_the_report_show_what_was_not_right(tmp_path: Path) -> None:
     assert "solved: 3 of 6 tasks (50.0%)" in page
 
 
-def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path) -> None:
+def test_tasks_larger_than_canvas_are_reported(tmp_path: Path) -> None:
     for split, side in (("training", 2), ("evaluation", 3), ("evaluation", 9)):
         (tmp_path / split).mkdir(exist_ok=True)
         pair = {"input": [[1] * side] * side, "output": [[2] * side] * side}
@@ -148,7 +148,7 @@ def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path
         submission_env(config, str(tmp_path / "evaluation" / "t9.json"))
 
 
-def test_handed_in_grids_are_those_of_a_final_state() -> None:
+def test_submitted_grids_are_read_from_final_state() -> None:
     environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
     state = environment.state_from_grid(MADE[2].tests[0].output, task=2)
     assert submitted_grids(state) == []

@@ -45,9 +45,7 @@ def one_cell(name: str, *colors: int) -> ArcTask:
 
 @pytest.mark.parametrize("mode", ["training", "evaluation"])
 @pytest.mark.parametrize("initial_grid", ["input", "blank", "random", "demonstration"])
-def test_both_engines_start_from_the_grid_that_the_oracle_says(
-    backend: str, initial_grid: str, mode: str
-) -> None:
+def test_initial_states_match_reference(backend: str, initial_grid: str, mode: str) -> None:
     config = starting(backend, initial_grid, mode)
     tasks = random_tasks(config.grid_shape, mode == "training")
     states, observations = batch_reset(KEYS, config, TaskBuffer.from_tasks(tasks))
@@ -58,7 +56,7 @@ def test_both_engines_start_from_the_grid_that_the_oracle_says(
     np.testing.assert_array_equal(observations, expected["working_grid"])
 
 
-def test_a_random_grid_has_all_colors_and_another_one_in_every_episode() -> None:
+def test_random_initial_grids_are_uniform_and_distinct() -> None:
     task = ArcTask("wide", (GridPair(np.zeros((9, 11), int), np.ones((9, 11), int)),), ())
     states, _ = batch_reset(KEYS, starting(initial_grid="random"), task)
     grids = np.asarray(states.working_grid)
@@ -67,7 +65,7 @@ def test_a_random_grid_has_all_colors_and_another_one_in_every_episode() -> None
     assert len({grid.tobytes() for grid in grids}) == len(KEYS)
 
 
-def test_a_demonstrations_output_never_gives_the_answer_away() -> None:
+def test_demonstration_initial_grid_does_not_reveal_answer() -> None:
     states, _ = batch_reset(KEYS, starting(initial_grid="demonstration"), one_cell("two", 3, 4))
     shown, asked = np.asarray(states.working_grid)[:, 0, 0], np.asarray(states.target_grid)[:, 0, 0]
     assert set(zip(shown.tolist(), asked.tolist(), strict=True)) == {(3, 4), (4, 3)}
@@ -78,9 +76,7 @@ def test_a_demonstrations_output_never_gives_the_answer_away() -> None:
 
 
 @pytest.mark.parametrize("weights", [(1, 0, 3, 0), (0, 0, 0, 5), (2, 1, 1, 4)])
-def test_tasks_are_drawn_by_their_weights_as_the_oracle_draws_them(
-    backend: str, weights: tuple[int, ...]
-) -> None:
+def test_weighted_task_sampling_matches_reference(backend: str, weights: tuple[int, ...]) -> None:
     tasks = [one_cell(name, 1) for name in "abcd"]
     config = starting(backend)
     buffer = TaskBuffer.from_tasks(tasks, num_tasks=7)
@@ -92,7 +88,7 @@ def test_tasks_are_drawn_by_their_weights_as_the_oracle_draws_them(
     assert np.abs(shares - np.array(weights) / sum(weights)).max() < 0.08
 
 
-def test_a_task_of_weight_0_ends_where_the_one_before_it_does_whatever_the_rounding() -> None:
+def test_tasks_of_weight_0_have_empty_intervals() -> None:
     arrays = TaskBuffer.from_tasks([one_cell(str(i), 1) for i in range(64)], num_tasks=80).arrays
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -103,7 +99,7 @@ def test_a_task_of_weight_0_ends_where_the_one_before_it_does_whatever_the_round
         assert (np.diff(bounds, prepend=np.float32(0))[idle] == 0).all()
 
 
-def test_room_in_a_buffer_changes_no_draw() -> None:
+def test_padding_of_buffer_does_not_change_sampling() -> None:
     tasks = [one_cell("a", 1), one_cell("b", 1, 2), one_cell("c", 1)]
     snug, _ = batch_reset(KEYS, starting(), TaskBuffer.from_tasks(tasks))
     roomy = TaskBuffer.from_tasks(tasks, num_tasks=20, num_pairs=50, num_rows=9)
@@ -122,17 +118,17 @@ def test_room_in_a_buffer_changes_no_draw() -> None:
         ((1, float("nan")), "finite"),
     ],
 )
-def test_weights_that_say_nothing_are_refused_in_words(weights: tuple[float, ...], message: str) -> None:
+def test_invalid_weights_are_reported(weights: tuple[float, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ArcEnvironment.create(starting(), [one_cell("a", 1), one_cell("b", 1)], weights=weights)
 
 
-def test_a_buffer_says_what_its_tasks_need_when_the_room_is_too_small() -> None:
+def test_too_small_padded_shape_is_reported() -> None:
     with pytest.raises(ValueError, match="num_pairs is 3, but these tasks need 4"):
         TaskBuffer.from_tasks([one_cell("a", 1), one_cell("b", 1)], num_pairs=3)
 
 
-def test_a_state_can_be_made_from_a_grid(backend: str) -> None:
+def test_state_can_be_created_from_grid(backend: str) -> None:
     wide = GridPair(as_grid([[1, 2], [3, 4]]), as_grid([[1, 2], [3, 5]]))
     environment = ArcEnvironment.create(starting(backend), [one_cell("a", 1), ArcTask("b", (wide,), (wide,))])
     state = environment.state_from_grid([[1, 2], [3, 0]], task="b")
@@ -147,7 +143,7 @@ def test_a_state_can_be_made_from_a_grid(backend: str) -> None:
     assert stack_states([state, solved]).batch_shape == (2,)
 
 
-def test_grids_and_tasks_that_do_not_exist_are_refused_in_words() -> None:
+def test_invalid_grids_and_tasks_are_reported() -> None:
     environment = ArcEnvironment.create(starting(), one_cell("a", 1))
     with pytest.raises(ValueError, match=r"cell \(0, 1\) must be a colou?r"):
         environment.state_from_grid([[1, 11]])

@@ -35,7 +35,7 @@ def start(env: ArcEnvironment, pair: int = 0) -> ArcState:
     return states[0]
 
 
-def test_a_state_is_told_with_demonstrations_grids_and_legal_operations_but_never_its_answer() -> None:
+def test_observation_text_does_not_contain_answer() -> None:
     env = environment()
     text = env.observation_text(start(env, 1))
     assert "Demonstration 1\nInput, 1x2:\n1 0\nOutput, 1x2:\n1 1\n" in text
@@ -48,7 +48,7 @@ def test_a_state_is_told_with_demonstrations_grids_and_legal_operations_but_neve
     assert text.endswith("and one cell, such as `fill_0 2 4`.")
 
 
-def test_in_evaluation_all_demonstrations_are_shown_and_the_tests_output_is_not() -> None:
+def test_evaluation_text_shows_all_demonstrations_but_no_test_output() -> None:
     env = environment(mode="evaluation", require_submit=True)
     text = env.observation_text(start(env))
     assert "Demonstration 2" in text and "2 2 2" in text
@@ -56,7 +56,7 @@ def test_in_evaluation_all_demonstrations_are_shown_and_the_tests_output_is_not(
     assert "Submit it when it does." in text
 
 
-def test_a_step_changes_what_is_told() -> None:
+def test_observation_text_changes_after_step() -> None:
     env = environment()
     state = start(env)
     state, *_ = env.step(state, env.parse_action("fill_3 0 1", state))
@@ -65,14 +65,14 @@ def test_a_step_changes_what_is_told() -> None:
 
 
 @pytest.mark.parametrize("text", ["fill_3 2 4", "3 2 4", "  FILL_3 2, 4\n", "fill_3 2,4"])
-def test_a_point_is_an_operation_by_name_or_number_and_a_cell(text: str) -> None:
+def test_point_action_is_parsed_by_name_or_number(text: str) -> None:
     env = environment()
     action = env.parse_action(text, start(env))
     assert [int(number) for number in jax.tree.leaves(action)] == [3, 2, 4]
     assert env.action_text(action, start(env)) == "fill_3 2 4"
 
 
-def test_a_box_is_two_corners() -> None:
+def test_bbox_action_is_parsed_from_two_corners() -> None:
     env = environment("bbox")
     action = env.parse_action("rotate_clockwise 2 4 0 1", start(env))
     assert [int(number) for number in jax.tree.leaves(action)] == [24, 2, 4, 0, 1]
@@ -88,7 +88,7 @@ def test_a_box_is_two_corners() -> None:
         ("fill_2 1,1 0,0:0,1", [[0, 0], [0, 1], [1, 1]], "fill_2 0,0 0,1 1,1"),
     ],
 )
-def test_a_mask_is_cells_and_boxes(text: str, cells: list, again: str) -> None:
+def test_mask_action_is_parsed_from_cells_and_boxes(text: str, cells: list, again: str) -> None:
     env = environment("mask")
     action = env.parse_action(text, start(env))
     assert isinstance(action, MaskAction)
@@ -114,14 +114,14 @@ def test_a_mask_is_cells_and_boxes(text: str, cells: list, again: str) -> None:
         ("mask", "fill_3 0,0:9,9", "cell (9, 9) is not on the canvas"),
     ],
 )
-def test_what_names_no_action_is_refused_in_words(selection: str, text: str, words: str) -> None:
+def test_invalid_action_text_is_reported(selection: str, text: str, words: str) -> None:
     env = environment(selection)
     with pytest.raises(ValueError) as caught:
         env.parse_action(text, start(env))
     assert words in str(caught.value)
 
 
-def test_a_state_is_named_and_drawn_in_three_ways_and_in_no_other() -> None:
+def test_state_has_task_name_and_three_render_modes() -> None:
     env = environment()
     state = start(env)
     assert env.task_name(state) == "spread"
@@ -134,7 +134,7 @@ def test_a_state_is_named_and_drawn_in_three_ways_and_in_no_other() -> None:
     assert secret.render(start(secret), "rgb_array").shape == (144, 2 * 240 + 12, 3)
 
 
-def test_legal_actions_are_the_configs_operations_for_one_state_and_for_many() -> None:
+def test_legal_actions_follow_config_for_single_and_batched_states() -> None:
     env = environment()
     states, _ = env.batch_reset(jax.random.split(jax.random.PRNGKey(0), 3))
     assert env.legal_actions(states).shape == (3, 42)

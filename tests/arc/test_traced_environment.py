@@ -96,7 +96,7 @@ def assert_equal(found: tuple[ArcState, jax.Array], environment: ArcEnvironment)
     jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(found[0]), expected[0])
 
 
-def test_a_curriculum_of_tasks_weights_and_rewards_compiles_once(backend: str) -> None:
+def test_curriculum_of_tasks_weights_and_rewards_compiles_once(backend: str) -> None:
     # Not `jit(play)`, which would share what other tests compiled.
     compiled = jax.jit(lambda environment, keys: play(environment, keys))
     first = TaskBuffer.from_tasks(stage(0), **ROOM)
@@ -116,7 +116,7 @@ def test_a_curriculum_of_tasks_weights_and_rewards_compiles_once(backend: str) -
     assert len({reward.tobytes() for reward in rewards}) == len(stages), "each stage is another one"
 
 
-def test_the_functions_of_states_and_configs_compile_once_for_buffers_of_one_shape() -> None:
+def test_batch_functions_compile_once_for_buffers_of_one_shape() -> None:
     config = small()
     actions = BboxAction(*jnp.zeros((5, len(KEYS)), jnp.int32))
     seen = []
@@ -130,7 +130,7 @@ def test_the_functions_of_states_and_configs_compile_once_for_buffers_of_one_sha
     assert not jnp.array_equal(seen[0][2], seen[1][2])
 
 
-def test_an_episode_runner_and_an_auto_reset_take_the_environment_as_an_argument() -> None:
+def test_episode_runner_and_auto_reset_accept_traced_environment() -> None:
     environment = ArcEnvironment.create(small(), TaskBuffer.from_tasks(stage(0), **ROOM))
     submit = BboxAction([34] * 12, *[[0] * 12] * 4)
 
@@ -152,7 +152,7 @@ def test_an_episode_runner_and_an_auto_reset_take_the_environment_as_an_argument
         np.testing.assert_array_equal(states.working_grid[:, 0, 0], states.target_grid[:, 0, 0])
 
 
-def test_a_population_over_reward_numbers_is_one_call_of_the_kernel(backend: str) -> None:
+def test_vmap_over_reward_weights_is_one_kernel_call(backend: str) -> None:
     environment = ArcEnvironment.create(small(backend), stage(0))
     weights = jnp.array([0.0, 1.0, 2.5])
     penalties = jnp.array([-0.5, 0.0, 0.125])
@@ -170,7 +170,7 @@ def test_a_population_over_reward_numbers_is_one_call_of_the_kernel(backend: str
         assert text.count("phalanx_arc_step") == 1
 
 
-def test_a_population_over_tasks_and_weights_plays_as_its_members_do(backend: str) -> None:
+def test_vmap_over_tasks_and_weights_matches_single_environments(backend: str) -> None:
     first = ArcEnvironment.create(small(backend), TaskBuffer.from_tasks(stage(0), **ROOM), weights=np.ones(9))
     members = [first, first.with_tasks(stage(1)).with_task_weights([1, 0, 2, 0, 0, 0, 0, 0, 3])]
     members += [first.with_tasks(stage(2, count=4))]
@@ -193,7 +193,7 @@ def test_a_population_over_tasks_and_weights_plays_as_its_members_do(backend: st
         )
 
 
-def test_a_population_inside_a_batch_of_single_environments_is_the_same() -> None:
+def test_order_of_nested_vmaps_does_not_matter() -> None:
     environment = ArcEnvironment.create(small(), stage(0))
     states, _ = environment.batch_reset(KEYS)
     actions = BboxAction(jnp.arange(12), *jnp.zeros((4, 12), jnp.int32))
@@ -213,7 +213,7 @@ def large_constants(text: str) -> list[str]:
     return [shape for shape in found if np.prod([int(side) for side in shape.split("x")]) > 64]
 
 
-def test_the_buffer_is_no_constant_of_a_users_program() -> None:
+def test_task_buffer_is_not_a_constant_of_compiled_program() -> None:
     environment = ArcEnvironment.create(small(), stage(0))
     shape = "x".join(map(str, environment.task_arrays.pairs.shape))
     as_constant = jax.jit(lambda keys: play(environment, keys)).lower(KEYS).as_text()
@@ -229,7 +229,7 @@ def test_the_buffer_is_no_constant_of_a_users_program() -> None:
     assert all(np.size(constant) < 64 for constant in jaxpr.consts)
 
 
-def test_states_made_in_such_a_program_know_no_tasks_until_they_are_bound(backend: str) -> None:
+def test_states_of_traced_environment_have_no_tasks_until_attached(backend: str) -> None:
     environment = ArcEnvironment.create(small(backend), stage(0))
     states, _ = jax.jit(play)(environment, KEYS)
     assert states.tasks is None and states.working_grid.shape == (12, 7, 6)
@@ -253,7 +253,7 @@ def _places(environment: ArcEnvironment, states: ArcState) -> list[tuple[ArcTask
     return [(environment.task_buffer[task], pair) for task, pair in places]
 
 
-def test_a_record_observation_is_the_same_whether_tasks_are_arguments_or_constants(backend: str) -> None:
+def test_composite_observation_matches_for_traced_and_constant_tasks(backend: str) -> None:
     see = ObservationConfig(input_grid=True, target_grid=True, num_demonstrations=2, scalars=True)
     environment = ArcEnvironment.create(small(backend, observation=see), stage(0))
     states, expected = environment.batch_reset(KEYS)
@@ -263,7 +263,7 @@ def test_a_record_observation_is_the_same_whether_tasks_are_arguments_or_constan
     jax.tree.map(np.testing.assert_array_equal, seen, expected)
 
 
-def test_states_of_other_tasks_are_refused_where_both_are_known(backend: str) -> None:
+def test_states_of_other_tasks_are_rejected(backend: str) -> None:
     environment = ArcEnvironment.create(small(backend), stage(0))
     other = environment.with_tasks(stage(1))
     states, seen = environment.batch_reset(KEYS)
@@ -278,7 +278,7 @@ def test_states_of_other_tasks_are_refused_where_both_are_known(backend: str) ->
             attempt()
 
 
-def test_environments_are_still_static_arguments_and_equal_by_content() -> None:
+def test_environments_can_be_static_arguments_and_compare_by_content() -> None:
     config = small()
     one, same = (ArcEnvironment.create(config, TaskBuffer.from_tasks(stage(0))) for _ in range(2))
     static = jax.jit(lambda environment, keys: environment.batch_reset(keys)[0], static_argnums=0)

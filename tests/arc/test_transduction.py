@@ -33,7 +33,7 @@ def untrained() -> TransductionNetwork:
     return jax.jit(lambda key: TransductionNetwork(config, 3, key=key))(jax.random.key(0))
 
 
-def test_only_the_exact_answer_is_right():
+def test_only_exact_answers_are_correct():
     rng = np.random.default_rng(0)
     pairs, answers, expected = [], [], []
     for number in range(20):
@@ -57,7 +57,7 @@ def test_only_the_exact_answer_is_right():
 GRID = np.array([[0, 0, 0, 0], [0, 3, 3, 3], [0, 3, 0, 3], [0, 3, 3, 3], [7, 0, 0, 0]], np.int8)
 
 
-def test_views_are_what_numpy_makes_of_the_input():
+def test_views_match_numpy():
     canvas = on_canvas(GRID, 8)
     views = np.asarray(jax.jit(lambda g: views_of(g, summarize_input(g), jnp.int32(5), jnp.int32(4)))(canvas))
     assert len(views) == NUM_VIEWS
@@ -71,26 +71,26 @@ def test_views_are_what_numpy_makes_of_the_input():
     assert left[4].tolist()[:4] == [7, 7, 7, 7]
 
 
-def test_flags_tell_the_enclosed_cell_and_the_single_one():
+def test_flags_mark_enclosed_and_single_cells():
     flags = np.asarray(jax.jit(lambda g: flags_of(g, summarize_input(g)))(on_canvas(GRID, 8)))
     assert np.argwhere(flags[0]).tolist() == [[2, 2]]
     assert np.argwhere(flags[6]).tolist() == [[4, 0]]
     assert flags[4].sum() == 8
 
 
-def test_sizes_have_the_simple_functions_of_the_input():
+def test_sizes_are_simple_functions_of_input_size():
     sides = np.asarray(jax.jit(lambda g: sizes_of(summarize_input(g)))(on_canvas(GRID, 8)))
     assert sides[0, :4].tolist() == [5, 4, 10, 15]
     assert sides[1, :4].tolist() == [4, 5, 8, 12]
 
 
 @pytest.mark.parametrize("side", [8, 11])
-def test_an_untrained_network_copies_the_input_whatever_the_canvas(side: int):
+def test_untrained_network_copies_the_input(side: int):
     answer = np.asarray(jax.jit(predict_output)(untrained(), on_canvas(GRID, side), jnp.int32(1)))
     assert np.array_equal(answer, on_canvas(GRID, side))
 
 
-def test_what_one_task_learns_in_its_own_layer_is_not_another_tasks():
+def test_task_layer_gets_gradient_only_from_its_task():
     canvas = on_canvas(GRID, 8)
     painted = np.where(canvas >= 0, np.int8(5), np.int8(-1))
     gradient = jax.jit(jax.grad(transduction_loss, has_aux=True))(untrained(), canvas, painted, np.int32(1))[
