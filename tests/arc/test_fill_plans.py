@@ -1,4 +1,4 @@
-"""Plans without the compiled extension: exact in every action format, by fills alone."""
+"""Plans without the native extension are exact in every action format."""
 
 import pytest
 from planner import measure

@@ -28,7 +28,7 @@ from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig, walker
 TASKS = generate_tasks(num_tasks=3, seed=1, max_height=5, max_width=5)
 
 
-def small(columns: int = 5, **sections: object) -> ArcConfig:
+def create_config(columns: int = 5, **sections: object) -> ArcConfig:
     return ArcConfig(dataset=DatasetConfig(max_grid_height=5, max_grid_width=columns), **sections)
 
 
@@ -37,7 +37,7 @@ def small(columns: int = 5, **sections: object) -> ArcConfig:
     "observation", [ObservationConfig(), ObservationConfig(target_grid=True, scalars=True)]
 )
 def test_repeated_steps_match_environment(selection_format: str, observation: ObservationConfig) -> None:
-    config = small(
+    config = create_config(
         action=ActionConfig(selection_format=selection_format),
         episode=EpisodeConfig(max_episode_steps=6),
         observation=observation,
@@ -50,14 +50,16 @@ def test_repeated_steps_match_environment(selection_format: str, observation: Ob
         expected = expected_step(state, action)
         result = arc_step(state, action, config)
         assert jax.tree.structure(result) == jax.tree.structure(expected)
-        for ours, theirs in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        for actual_leaf, expected_leaf in zip(
+            jax.tree.leaves(result), jax.tree.leaves(expected), strict=True
+        ):
+            np.testing.assert_allclose(actual_leaf, expected_leaf, rtol=1e-6)
         state = result[0]
     assert bool(result[3]) and int(result[4].step_count) == 6
 
 
 def test_states_of_another_canvas_are_rejected() -> None:
-    config, wide = small(), small(columns=7)
+    config, wide = create_config(), create_config(columns=7)
     state, _ = arc_reset(jax.random.key(0), config, TASKS)
     action = ArcEnvironment.create(config, TASKS).sample_action(jax.random.key(0), state)
     for _ in range(2):

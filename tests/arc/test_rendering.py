@@ -1,4 +1,4 @@
-"""What the SVG drawings hold: cells, colors, outlines, words that fit; and what notebooks and files get."""
+"""SVG drawings: cells, colors, outlines, text that fits, HTML reprs and saved files."""
 
 import re
 from collections.abc import Iterator
@@ -44,8 +44,8 @@ from tests.helpers.arc_drawings import (
 )
 
 
-def drawn_cells(root: ElementTree.Element, side: float, shape: tuple[int, int]) -> np.ndarray:
-    """The grid that the colored paths of a drawing of one grid paint, -1 where they paint nothing."""
+def parse_cells(root: ElementTree.Element, side: float, shape: tuple[int, int]) -> np.ndarray:
+    """Return the grid that the colored paths of a drawing show, with -1 for empty cells."""
     grid = np.full(shape, -1)
     for path in of_class(root, "cells"):
         color = ARC.colors.index(path.attrib["fill"])
@@ -54,20 +54,20 @@ def drawn_cells(root: ElementTree.Element, side: float, shape: tuple[int, int]) 
         ):
             row, column = int(float(y) / side), int(float(x) / side)
             assert float(height) == side
-            here = (row, slice(column, column + int(float(width) / side)))
-            assert (grid[here] == -1).all(), "no cell is painted twice"
-            grid[here] = color
+            cells = (row, slice(column, column + int(float(width) / side)))
+            assert (grid[cells] == -1).all(), "a cell is painted twice"
+            grid[cells] = color
     return grid
 
 
-def boxes(
+def text_spans(
     element: ElementTree.Element, left: float = 0.0
 ) -> Iterator[tuple[str, float, float, float, float]]:
-    """Each text with its left and right end and those of the card (or sheet) it stands on."""
+    """Yield each text with its left and right end and those of its card."""
 
     def walk(node: ElementTree.Element, x: float, card: tuple[float, float]) -> Iterator[Any]:
-        place = re.match(r"translate\(([-\d.]+),", node.get("transform", ""))
-        x += float(place.group(1)) if place else 0.0
+        translation = re.match(r"translate\(([-\d.]+),", node.get("transform", ""))
+        x += float(translation.group(1)) if translation else 0.0
         rects = [child for child in node if child.tag == f"{SVG}rect" and child.get("rx") in ("9", "14")]
         if rects:
             card = (x, x + float(rects[0].attrib["width"]) + 1)
@@ -97,7 +97,7 @@ def test_drawn_cells_match_the_grid(grid: np.ndarray) -> None:
     inside = np.argwhere(grid >= 0)
     height, width = inside.max(axis=0) + 1 if inside.size else (0, 0)
     side = max(4, min(30, np.floor(2 * 320 / max(height, width, 1)) / 2))
-    assert np.array_equal(drawn_cells(parsed(draw_grid(grid)), side, grid.shape), grid)
+    assert np.array_equal(parse_cells(parsed(draw_grid(grid)), side, grid.shape), grid)
 
 
 def test_grid_uses_selected_palette() -> None:
@@ -184,9 +184,9 @@ def test_text_does_not_overflow_its_card() -> None:
         draw_episode([*steps, last], title=long, max_frames=100),
     ]
     for drawing in drawings:
-        found = list(boxes(parsed(drawing)))
-        assert found
-        for line, start, end, left, right in found:
+        spans = list(text_spans(parsed(drawing)))
+        assert spans
+        for line, start, end, left, right in spans:
             assert left <= start and end <= right, (
                 f"{line!r} spans {start:.0f}-{end:.0f} on {left:.0f}-{right:.0f}"
             )
@@ -204,8 +204,8 @@ def test_state_drawing_shows_all_fields() -> None:
     root = parsed(drawing)
     assert len(of_class(root, "rim")) == 4  # input, working grid, target, clipboard
     assert len(of_class(root, "selection")) == 1
-    said = set(words(drawing))
-    assert {snapshot(state).title, "Fill 5", "6", "100%", "✓ solved", "Clipboard"} <= said
+    texts = set(words(drawing))
+    assert {snapshot(state).title, "Fill 5", "6", "100%", "✓ solved", "Clipboard"} <= texts
     assert re.fullmatch(r"dot-1 · demo [12] of 2", snapshot(state).title)
     assert len(of_class(parsed(draw_state(state, show_target=False)), "rim")) == 3
 
@@ -231,8 +231,8 @@ def test_batch_cannot_be_drawn_as_single_state() -> None:
 
 
 def test_html_repr_is_inline_svg_without_xml_header() -> None:
-    for thing in (TASK, TASK.demos[0], started()[0]):
-        html = thing._repr_html_()
+    for obj in (TASK, TASK.demos[0], started()[0]):
+        html = obj._repr_html_()
         assert "<?xml" not in html
         assert ElementTree.fromstring(html).find(f"{SVG}svg") is not None
 
@@ -244,13 +244,13 @@ def test_html_repr_of_batch_draws_first_three_states() -> None:
 
 
 def test_save_svg_writes_complete_drawing(tmp_path: Path) -> None:
-    written = save_svg(draw_task(TASK), tmp_path / "task.svg")
-    assert ElementTree.parse(written).getroot().tag == f"{SVG}svg"
-    assert [path.name for path in tmp_path.iterdir()] == ["task.svg"]
+    path = save_svg(draw_task(TASK), tmp_path / "task.svg")
+    assert ElementTree.parse(path).getroot().tag == f"{SVG}svg"
+    assert [file.name for file in tmp_path.iterdir()] == ["task.svg"]
 
 
-class Broken(drawsvg.Drawing):
-    """A drawing that fails half way."""
+class FailingDrawing(drawsvg.Drawing):
+    """A drawing that fails while it is written."""
 
     def as_svg(self, output_file: Any = None, **options: Any) -> None:
         output_file.write("<svg>")
@@ -262,6 +262,6 @@ def test_failed_save_keeps_existing_file(tmp_path: Path) -> None:
     save_svg(draw_grid(SMALL), path)
     before = path.read_text()
     with pytest.raises(RuntimeError, match="half way"):
-        save_svg(Broken(10, 10), path)
+        save_svg(FailingDrawing(10, 10), path)
     assert path.read_text() == before
-    assert [each.name for each in tmp_path.iterdir()] == ["grid.svg"]
+    assert [file.name for file in tmp_path.iterdir()] == ["grid.svg"]

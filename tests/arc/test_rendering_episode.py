@@ -1,4 +1,4 @@
-"""Episodes as frames, film strips and animations: what each step shows, and where it stops."""
+"""Episodes as frames and film strips."""
 
 from typing import Any
 
@@ -36,8 +36,8 @@ def test_frames_stop_at_end_of_episode() -> None:
     assert frames[3].reward == -1.0 and frames[6].similarity == 1.0
 
 
-def recorded(observations: Any, actions: Any, infos: Any = None) -> Trajectory:
-    """Two steps of one environment, the second of which solves it, without running anything."""
+def create_trajectory(observations: Any, actions: Any, infos: Any = None) -> Trajectory:
+    """Create a trajectory of two steps of one environment, of which the second solves the task."""
     column = jnp.array([[1], [2]])
     info = StepInfo(
         similarity=column / 2,
@@ -60,33 +60,35 @@ POINTS = PointAction([[1], [2]], [[0], [1]], [[2], [1]])  # type: ignore[arg-typ
 
 
 def test_last_frame_with_auto_reset_is_the_terminal_grid() -> None:
-    def resetting(info: StepInfo) -> AutoResetInfo:
-        def at_once(info: StepInfo, terminal: Any) -> AutoResetInfo:
+    def add_auto_reset(info: StepInfo) -> AutoResetInfo:
+        def wrap_info(info: StepInfo, terminal: Any) -> AutoResetInfo:
             return AutoResetInfo(info, terminal, info.solved, info.terminated, info.truncated)
 
-        return jax.vmap(at_once)(info, STEPS)
+        return jax.vmap(wrap_info)(info, STEPS)
 
     next_episode = STEPS.at[1].set(jnp.asarray(DOT)[None])
-    frames = episode_frames(recorded(next_episode, POINTS, resetting))
+    frames = episode_frames(create_trajectory(next_episode, POINTS, add_auto_reset))
     assert [each.grid.tolist() for each in frames] == [DOT.tolist(), DONE.tolist()]
     assert frames[1].solved
 
 
 def test_frames_can_be_created_from_composite_observations() -> None:
-    seen = ArcObservation(working_grid=STEPS, selected=STEPS > 0)
-    frames = episode_frames(recorded(seen, POINTS), initial=jax.tree.map(lambda leaf: leaf[0], seen))
+    observations = ArcObservation(working_grid=STEPS, selected=STEPS > 0)
+    frames = episode_frames(
+        create_trajectory(observations, POINTS), initial=jax.tree.map(lambda leaf: leaf[0], observations)
+    )
     assert [each.grid.tolist() for each in frames] == [DOT.tolist(), DOT.tolist(), DONE.tolist()]
     assert [each.selection_text for each in frames] == ["3×3 grid", "cell 0, 2", "cell 1, 1"]
 
 
 def test_frames_show_selections_of_mask_actions() -> None:
-    frames = episode_frames(recorded(STEPS, MaskAction([[1], [2]], STEPS > 0)))  # type: ignore[arg-type]
+    frames = episode_frames(create_trajectory(STEPS, MaskAction([[1], [2]], STEPS > 0)))  # type: ignore[arg-type]
     assert [each.selected.tolist() for each in frames] == [(DOT > 0).tolist(), (DONE > 0).tolist()]
 
 
 def test_observations_without_working_grid_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"set observation\.working_grid=true"):
-        episode_frames(recorded(STEPS[..., :0, :0], POINTS))
+        episode_frames(create_trajectory(STEPS[..., :0, :0], POINTS))
 
 
 def test_environment_index_out_of_range_is_rejected() -> None:
@@ -95,7 +97,7 @@ def test_environment_index_out_of_range_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "place"),
+    ("mask", "expected"),
     [
         ([[0, 0, 0], [0, 1, 0]], "cell 1, 1"),
         ([[0, 1, 1], [0, 1, 1]], "2×2 box at 0, 1"),
@@ -103,8 +105,8 @@ def test_environment_index_out_of_range_is_rejected() -> None:
         ([[0, 0, 0], [0, 0, 0]], "no cells"),
     ],
 )
-def test_frame_describes_its_selection(mask: Any, place: str) -> None:
-    assert frame(SMALL, selected=np.array(mask, bool), operation=0).selection_text == place
+def test_frame_describes_its_selection(mask: Any, expected: str) -> None:
+    assert frame(SMALL, selected=np.array(mask, bool), operation=0).selection_text == expected
 
 
 def test_selection_outside_the_grid_is_described() -> None:
@@ -116,7 +118,7 @@ def test_selection_outside_the_grid_is_described() -> None:
 
 def test_film_strip_shows_all_steps_and_the_result() -> None:
     drawing = draw_episode(episode_frames(played()[1], 0, initial=started()), title="dot-1", target=DONE)
-    said = words(drawing)
+    texts = words(drawing)
     for name in (
         "Start",
         "Copy",
@@ -128,13 +130,13 @@ def test_film_strip_shows_all_steps_and_the_result() -> None:
         "cell 3, 3",
         "−1 · 32.0%",
     ):
-        assert name in said
-    assert said.count("✓ solved") == 2
+        assert name in texts
+    assert texts.count("✓ solved") == 2
     root = parsed(drawing)
     assert len(of_class(root, "rim")) == 8
     assert len(of_class(root, "selection")) == 6
-    # 1/9 of similarity gained, five valid steps at -0.01, an invalid one at -1, and 10 for the solution.
-    assert "6 steps · reward +9.061 · similarity 100%" in said
+    # Similarity improves by 1/9, five valid steps cost 0.01, an invalid one costs 1, and solving gives 10.
+    assert "6 steps · reward +9.061 · similarity 100%" in texts
 
 
 def test_operation_names_are_not_truncated() -> None:
@@ -145,9 +147,9 @@ def test_operation_names_are_not_truncated() -> None:
 def test_long_film_strip_omits_middle_steps() -> None:
     frames = [frame(SMALL, operation=0, step=i) for i in range(100)]
     drawing = draw_episode(frames, max_frames=10)
-    said = words(drawing)
-    assert "… 90 steps omitted …" in said
-    assert [line for line in said if line.startswith("#")] == [
+    texts = words(drawing)
+    assert "… 90 steps omitted …" in texts
+    assert [line for line in texts if line.startswith("#")] == [
         f"#{i}" for i in (0, 1, 2, 3, 4, 95, 96, 97, 98, 99)
     ]
 
@@ -158,7 +160,7 @@ def test_film_strip_wraps_into_rows_of_five() -> None:
     assert five.height + 90 < six.height == ten.height
 
 
-@pytest.mark.parametrize(("frames", "most"), [([], 24), ([frame(SMALL)], 1)])
-def test_film_strip_with_too_few_frames_is_rejected(frames: list[EpisodeFrame], most: int) -> None:
+@pytest.mark.parametrize(("frames", "max_frames"), [([], 24), ([frame(SMALL)], 1)])
+def test_film_strip_with_too_few_frames_is_rejected(frames: list[EpisodeFrame], max_frames: int) -> None:
     with pytest.raises(ValueError, match="at least"):
-        draw_episode(frames, max_frames=most)
+        draw_episode(frames, max_frames=max_frames)

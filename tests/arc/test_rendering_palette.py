@@ -1,4 +1,4 @@
-"""The palettes: what color-blind readers see, and whether ink reads on every color."""
+"""Palettes: distinguishable colors for color-blind readers, and readable ink on every color."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ VISIONS = {
 
 
 def oklab(linear: np.ndarray) -> np.ndarray:
-    """Ottosson's OKLab, in which equal distances look about equally far."""
+    """Convert linear RGB to Ottosson's OKLab, in which distances match perceived differences."""
     to_lms = np.array(
         [
             [0.4122214708, 0.5363325363, 0.0514459929],
@@ -40,11 +40,11 @@ def oklab(linear: np.ndarray) -> np.ndarray:
 
 
 def smallest_distance(palette: Palette, vision: str) -> float:
-    """How far apart the two most similar colors look, where black and white are 100 apart."""
+    """Return the perceived distance of the two most similar colors (100 for black and white)."""
     srgb = np.array([rgb(color) for color in palette.colors]) / 255
     linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    seen = oklab(np.clip(linear @ VISIONS[vision].T, 0, 1))
-    distances = 100 * np.linalg.norm(seen[:, None] - seen[None], axis=-1)
+    perceived = oklab(np.clip(linear @ VISIONS[vision].T, 0, 1))
+    distances = 100 * np.linalg.norm(perceived[:, None] - perceived[None], axis=-1)
     return float(distances[np.triu_indices(10, 1)].min())
 
 

