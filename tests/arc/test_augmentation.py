@@ -1,4 +1,4 @@
-"""Augmented tasks equal what NumPy makes of their grids, and a new draw compiles nothing."""
+"""Augmented tasks match a NumPy reference, and a new key does not recompile."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from phalanx.arc import ArcConfig, ArcEnvironment, ArcTask, DatasetConfig, GridP
 from phalanx.arc.augmentation import NUM_SYMMETRIES, augment, augment_tasks, transform_tasks
 
 
-def oracle(grid: np.ndarray, symmetry: int, permutation: np.ndarray) -> np.ndarray:
+def transform_grid(grid: np.ndarray, symmetry: int, permutation: np.ndarray) -> np.ndarray:
     grid = permutation[grid]
     grid = grid.T if symmetry & 1 else grid
     grid = grid[:, ::-1] if symmetry & 2 else grid
@@ -26,50 +26,53 @@ def random_task(rng: np.random.Generator, name: str, secret: bool) -> ArcTask:
     return ArcTask(name, demos, (GridPair(grid(), None if secret else grid()),))
 
 
-def expected(task: ArcTask, symmetry: int, permutation: np.ndarray) -> ArcTask:
+def reference_task(task: ArcTask, symmetry: int, permutation: np.ndarray) -> ArcTask:
     def pairs(old: tuple[GridPair, ...]) -> tuple[GridPair, ...]:
-        turn = lambda grid: None if grid is None else oracle(grid, symmetry, permutation)  # noqa: E731
-        return tuple(GridPair(turn(pair.input), turn(pair.output)) for pair in old)
+        transform = lambda grid: None if grid is None else transform_grid(grid, symmetry, permutation)  # noqa: E731
+        return tuple(GridPair(transform(pair.input), transform(pair.output)) for pair in old)
 
     return dataclasses.replace(task, demos=pairs(task.demos), tests=pairs(task.tests))
 
 
-def test_all_symmetries_and_random_permutations_equal_numpys():
+def test_symmetries_and_permutations_match_numpy():
     rng = np.random.default_rng(0)
     tasks = [random_task(rng, f"t{n}", secret=n % 3 == 0) for n in range(3 * NUM_SYMMETRIES)]
-    room = {"num_tasks": len(tasks) + 2, "num_pairs": 120, "num_rows": 30}
+    padded_shape = {"num_tasks": len(tasks) + 2, "num_pairs": 120, "num_rows": 30}
     symmetries = np.array([*range(NUM_SYMMETRIES)] * 3 + [5, 6], np.int32)
     permutations = np.stack([rng.permutation(10) for _ in symmetries]).astype(np.int32)
-    found = jax.jit(transform_tasks)(
-        TaskBuffer.from_tasks(tasks, **room).arrays, jnp.asarray(symmetries), jnp.asarray(permutations)
+    result = jax.jit(transform_tasks)(
+        TaskBuffer.from_tasks(tasks, **padded_shape).arrays,
+        jnp.asarray(symmetries),
+        jnp.asarray(permutations),
     )
-    wanted = TaskBuffer.from_tasks(
-        [expected(*row) for row in zip(tasks, symmetries, permutations, strict=False)], **room
+    expected = TaskBuffer.from_tasks(
+        [reference_task(*row) for row in zip(tasks, symmetries, permutations, strict=False)], **padded_shape
     )
     for name in ("pairs", "sizes", "table", "num_tasks"):
-        ours, theirs = getattr(found, name), getattr(wanted.arrays, name)
-        assert np.array_equal(ours, theirs), name
+        assert np.array_equal(getattr(result, name), getattr(expected.arrays, name)), name
 
 
 @pytest.mark.parametrize("keep_black", [True, False])
-def test_grids_are_turned_and_recolored_and_black_may_stay(keep_black: bool) -> None:
+def test_augment_transforms_grids_and_optionally_keeps_black(keep_black: bool) -> None:
     grid = np.arange(10, dtype=np.int8).reshape(2, 5)
     tasks = [ArcTask(f"t{n}", (GridPair(grid, grid),), ()) for n in range(64)]
     arrays = TaskBuffer.from_tasks(tasks, num_rows=5).arrays
-    drawn = augment(arrays, jax.random.key(3), keep_black=keep_black)
+    augmented = augment(arrays, jax.random.key(3), keep_black=keep_black)
     environment = ArcEnvironment.create(ArcConfig(dataset=DatasetConfig(max_grid_height=5, max_grid_width=5)))
-    states, _ = environment.with_tasks(drawn).batch_reset_to(jnp.arange(64), jnp.zeros(64, jnp.int32))
+    states, _ = environment.with_tasks(augmented).batch_reset_to(jnp.arange(64), jnp.zeros(64, jnp.int32))
     assert set(np.asarray(states.height).tolist()) == {2, 5}
-    cells = [frozenset(np.argwhere(board == 0).ravel().tolist()) for board in states.working_grid]
+    black_cells = [frozenset(np.argwhere(board == 0).ravel().tolist()) for board in states.working_grid]
     corners = {frozenset({0}), frozenset({0, 1}), frozenset({0, 4}), frozenset({1, 4})}
-    assert (set(cells) <= corners) is keep_black
-    plain = [np.array_equal(np.sort(board[board >= 0]), np.arange(10)) for board in states.working_grid]
-    assert all(plain)
-    kept = {frozenset(np.argwhere(board == 1).ravel().tolist()) for board in states.working_grid}
-    assert len(kept) > 4
+    assert (set(black_cells) <= corners) is keep_black
+    has_all_colors = [
+        np.array_equal(np.sort(board[board >= 0]), np.arange(10)) for board in states.working_grid
+    ]
+    assert all(has_all_colors)
+    cells_of_color_1 = {frozenset(np.argwhere(board == 1).ravel().tolist()) for board in states.working_grid}
+    assert len(cells_of_color_1) > 4
 
 
-def test_a_new_draw_compiles_nothing():
+def test_new_key_does_not_recompile():
     task = ArcTask("t", (GridPair(np.array([[1, 2]]), np.array([[2, 1]])),), ())
     arrays = TaskBuffer.from_tasks(task, num_rows=2).arrays
     traced = []
@@ -79,17 +82,17 @@ def test_a_new_draw_compiles_nothing():
         traced.append(1)
         return augment(arrays, key)
 
-    seen = {np.asarray(draw(arrays, jax.random.key(seed)).pairs).tobytes() for seed in range(20)}
+    results = {np.asarray(draw(arrays, jax.random.key(seed)).pairs).tobytes() for seed in range(20)}
     assert len(traced) == 1
-    assert len(seen) > 5
+    assert len(results) > 5
 
 
-def test_tasks_on_the_host_are_those_of_the_arrays():
+def test_augment_tasks_matches_augmented_arrays():
     rng = np.random.default_rng(1)
     tasks = [random_task(rng, f"t{n}", secret=n == 0) for n in range(4)]
-    found = augment_tasks(tasks, jax.random.key(2))
+    result = augment_tasks(tasks, jax.random.key(2))
     arrays = augment(TaskBuffer.from_tasks(tasks, num_rows=30).arrays, jax.random.key(2))
-    ours = TaskBuffer.from_tasks(found, num_rows=30).arrays
-    assert np.array_equal(ours.pairs, arrays.pairs)
-    assert np.array_equal(ours.sizes, arrays.sizes)
-    assert found[0].tests[0].output is None
+    augmented = TaskBuffer.from_tasks(result, num_rows=30).arrays
+    assert np.array_equal(augmented.pairs, arrays.pairs)
+    assert np.array_equal(augmented.sizes, arrays.sizes)
+    assert result[0].tests[0].output is None

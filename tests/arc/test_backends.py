@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 REWARD_TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
 
 
-def changed(before: OracleState, after: OracleState) -> bool:
-    """Whether an operation did anything beyond marking its selection."""
+def has_changed(before: OracleState, after: OracleState) -> bool:
+    """Return whether an operation changed anything other than the selection."""
     return (
         before.pair != after.pair
         or before.clipboard != after.clipboard
@@ -28,20 +28,20 @@ def changed(before: OracleState, after: OracleState) -> bool:
     )
 
 
-def test_the_cases_are_many_and_every_operation_does_something_in_them() -> None:
+def test_scenarios_cover_every_operation() -> None:
     effects: Counter[int] = Counter()
     live = 0
     for scenario in SCENARIOS:
         for turn in oracle_run(scenario).turns:
             for before, operation, after in zip(turn.before, turn.operations, turn.after, strict=True):
                 live += not before.done
-                effects[int(operation)] += changed(before, after)
+                effects[int(operation)] += has_changed(before, after)
     assert live >= 20_000
-    idle = {operation: effects[operation] for operation in range(42) if effects[operation] < 60}
-    assert not idle, f"operations that changed the state fewer than 60 times: {idle}"
+    rarely_effective = {operation: effects[operation] for operation in range(42) if effects[operation] < 60}
+    assert not rarely_effective, f"operations that changed the state fewer than 60 times: {rarely_effective}"
 
 
-def test_the_cases_reach_every_kind_of_ending_and_extreme_size() -> None:
+def test_scenarios_cover_every_ending_and_extreme_sizes() -> None:
     last = [state for scenario in SCENARIOS for state in oracle_run(scenario).turns[-1].after]
     assert sum(state.solved for state in last) >= 30
     assert sum(state.terminated and not state.solved for state in last) >= 30
@@ -57,7 +57,7 @@ def test_the_cases_reach_every_kind_of_ending_and_extreme_size() -> None:
     assert any(cols == 1 and rows > 20 for rows, cols in sizes)
 
 
-def test_evaluation_has_as_many_cases_and_every_ending() -> None:
+def test_evaluation_scenarios_cover_every_ending() -> None:
     runs = [oracle_run(s) for s in SCENARIOS if s.config.episode.mode == "evaluation"]
     assert sum(not before.done for run in runs for turn in run.turns for before in turn.before) >= 20_000
     last = [state for run in runs for state in run.turns[-1].after]
@@ -71,68 +71,73 @@ def test_evaluation_has_as_many_cases_and_every_ending() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "_"))
-def test_engine_agrees_with_the_oracle_in_every_field(backend: str, scenario: Scenario) -> None:
+def test_backend_matches_reference_in_every_field(backend: str, scenario: Scenario) -> None:
     skip_without(backend)
     run = oracle_run(scenario)
     config = scenario.config.model_copy(update={"backend": backend})
     tasks = TaskBuffer.from_tasks(tasks_of(scenario))
 
     states, observations = batch_reset(keys_of(scenario), config, tasks)
-    seen = view(states)
+    actual = view(states)
     task_indices = [tasks.index_of(state.task.id) for state in run.first]
-    np.testing.assert_array_equal(seen.pop("task_index"), task_indices, "task_index after reset")
-    assert_same(seen, run.first_view, None, "reset")
+    np.testing.assert_array_equal(actual.pop("task_index"), task_indices, "task_index after reset")
+    assert_same(actual, run.first_view, None, "reset")
     np.testing.assert_array_equal(np.asarray(observations), run.first_view["working_grid"])
 
     for number, turn in enumerate(run.turns):
-        where = f"{scenario.name}, {backend}, step {number}"
+        context = f"{scenario.name}, {backend}, step {number}"
         action = batch_action(scenario.format, turn.operations, turn.selections)
         states, observations, rewards, done, infos = batch_step(states, action, config)
-        seen = view(states)
-        np.testing.assert_array_equal(seen.pop("task_index"), task_indices, "task_index never changes")
-        assert_same(seen, turn.view, turn, where)
+        actual = view(states)
+        np.testing.assert_array_equal(actual.pop("task_index"), task_indices, "task_index never changes")
+        assert_same(actual, turn.view, turn, context)
         assert_same(
-            {"observation": np.asarray(observations)}, {"observation": turn.view["working_grid"]}, turn, where
+            {"observation": np.asarray(observations)},
+            {"observation": turn.view["working_grid"]},
+            turn,
+            context,
         )
         assert_same(
-            {"done": np.asarray(done), **info_view(infos)}, {"done": turn.done, **turn.infos}, turn, where
+            {"done": np.asarray(done), **info_view(infos)}, {"done": turn.done, **turn.infos}, turn, context
         )
-        assert_same({"reward": np.asarray(rewards)}, {"reward": turn.rewards}, turn, where)
+        assert_same({"reward": np.asarray(rewards)}, {"reward": turn.rewards}, turn, context)
         assert np.asarray(rewards).dtype == np.float32
 
 
 def assert_same(
-    seen: dict[str, np.ndarray], expected: dict[str, np.ndarray], turn: Turn | None, where: str
+    actual: dict[str, np.ndarray], expected: dict[str, np.ndarray], turn: Turn | None, context: str
 ) -> None:
-    """Every field equal (rewards to 1e-6); the message retells the first case that differs."""
-    assert seen.keys() == expected.keys()
-    for field, right in expected.items():
-        got = seen[field]
-        assert got.shape == right.shape, f"{where}: {field} has shape {got.shape}, expected {right.shape}"
-        # In evaluation a similarity is a mean over test pairs, which XLA may round otherwise.
-        mean = "in evaluation" in where and field.startswith("similarity")
-        if mean or field in ("reward", "similarity_improvement"):
-            same = np.isclose(got, right, **REWARD_TOLERANCE)
+    """Assert that all fields are equal (rewards to 1e-6), and describe the first difference."""
+    assert actual.keys() == expected.keys()
+    for field, expected_value in expected.items():
+        got = actual[field]
+        assert got.shape == expected_value.shape, (
+            f"{context}: {field} has shape {got.shape}, expected {expected_value.shape}"
+        )
+        # In evaluation, similarity is a mean over test pairs, which XLA may round differently.
+        is_mean = "in evaluation" in context and field.startswith("similarity")
+        if is_mean or field in ("reward", "similarity_improvement"):
+            same = np.isclose(got, expected_value, **REWARD_TOLERANCE)
         else:
-            same = got == right
+            same = got == expected_value
         if not same.all():
             row = int(np.argwhere(~same)[0][0])
             pytest.fail(
-                f"{where}: {field} of environment {row}\n"
-                f"{story(turn, row)}{show(field, got[row], right[row])}"
+                f"{context}: {field} of environment {row}\n"
+                f"{describe_case(turn, row)}{format_difference(field, got[row], expected_value[row])}"
             )
 
 
-def show(field: str, got: Any, right: Any) -> str:
+def format_difference(field: str, got: Any, expected_value: Any) -> str:
     if field == "selected" or field.endswith("mask"):
-        return f"expected {selection_text(right)}\ngot      {selection_text(got)}"
-    if np.ndim(right) == 2:
-        return f"expected {text(right)}\ngot      {text(got)}"
-    return f"expected {right!r}\ngot      {got!r}"
+        return f"expected {selection_text(expected_value)}\ngot      {selection_text(got)}"
+    if np.ndim(expected_value) == 2:
+        return f"expected {text(expected_value)}\ngot      {text(got)}"
+    return f"expected {expected_value!r}\ngot      {got!r}"
 
 
-def story(turn: Turn | None, row: int) -> str:
-    """The case in words, small enough to paste into a literal test."""
+def describe_case(turn: Turn | None, row: int) -> str:
+    """Describe the failing case so that it can be copied into a unit test."""
     if turn is None:
         return ""
     before, after, cells = turn.before[row], turn.after[row], turn.selections[row]

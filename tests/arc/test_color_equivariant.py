@@ -1,4 +1,4 @@
-"""The native trunk of color planes gives what its XLA twin gives, and JAX's own gradient of it."""
+"""The native color-equivariant network matches the XLA implementation and its gradients."""
 
 import copy
 import hashlib
@@ -18,14 +18,14 @@ from phalanx.native import is_native_available
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not is_native_available(), reason="there are no compiled kernels here"),
+    pytest.mark.skipif(not is_native_available(), reason="the native extension is not available"),
 ]
 
 
-def networks(
+def create_networks(
     rows: int, columns: int, width: int, depth: int
 ) -> tuple[ColorEquivariantNetwork, ColorEquivariantNetwork]:
-    """The same weights, computed natively and by XLA."""
+    """Create a native and an XLA network with the same weights."""
     arc = ArcConfig(
         dataset=DatasetConfig(max_grid_height=rows, max_grid_width=columns),
         observation=ObservationConfig(input_grid=True),
@@ -35,13 +35,13 @@ def networks(
     colors = np.random.default_rng(1).normal(0, 0.1, network.colors.shape).astype(np.float32)
     network = eqx.tree_at(lambda n: n.colors, network, jax.device_put(colors))
     assert network.backend == "native"
-    twin = copy.copy(network)
-    object.__setattr__(twin, "backend", "xla")
-    return network, twin
+    xla = copy.copy(network)
+    object.__setattr__(xla, "backend", "xla")
+    return network, xla
 
 
-def observations(count: int, rows: int, columns: int) -> ArcObservation:
-    """Grids of all sizes from nothing to the whole canvas, with few colors, so that maxima tie."""
+def create_observations(count: int, rows: int, columns: int) -> ArcObservation:
+    """Create grids of all sizes up to the canvas, with few colors so that maxima are tied."""
     random = np.random.default_rng(count)
     grids = random.integers(0, 4, (count, 2, rows, columns)).astype(np.int8)
     heights, widths = (
@@ -53,19 +53,19 @@ def observations(count: int, rows: int, columns: int) -> ArcObservation:
     return ArcObservation(working_grid=grids[:, 0], input_grid=grids[:, 1])
 
 
-def loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
-    logits, values = jax.vmap(network.logits)(seen)
+def loss(network: ColorEquivariantNetwork, observation: ArcObservation) -> jax.Array:
+    logits, values = jax.vmap(network.logits)(observation)
     cells = jnp.where(jnp.isfinite(logits.selections[0].cells), logits.selections[0].cells, 0.0)
     return jnp.mean(jnp.square(values) + jnp.sum(jnp.sin(cells), axis=(1, 2, 3)))
 
 
-def batch_loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
-    distribution, values = network.batch(seen)
+def batch_loss(network: ColorEquivariantNetwork, observation: ArcObservation) -> jax.Array:
+    distribution, values = network.batch(observation)
     return jnp.mean(jnp.square(values) + jax.vmap(lambda one: one.entropy())(distribution))
 
 
-def example_loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
-    distribution, value = network(seen)
+def example_loss(network: ColorEquivariantNetwork, observation: ArcObservation) -> jax.Array:
+    distribution, value = network(observation)
     return jnp.square(value) + distribution.entropy()
 
 
@@ -73,76 +73,80 @@ def leaves(tree: object) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
 
 
-def assert_close(ours: object, wanted: object) -> None:
-    for mine, theirs in zip(leaves(ours), leaves(wanted), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5 * max(1.0, np.abs(theirs).max()))
+def assert_close(actual: object, expected: object) -> None:
+    for actual_leaf, expected_leaf in zip(leaves(actual), leaves(expected), strict=True):
+        np.testing.assert_allclose(
+            actual_leaf, expected_leaf, rtol=1e-5, atol=1e-5 * max(1.0, np.abs(expected_leaf).max())
+        )
 
 
 @pytest.mark.parametrize(
     ("rows", "columns", "width", "depth", "count"),
     [(4, 4, 12, 3, 19), (1, 1, 8, 1, 1), (3, 5, 16, 2, 8), (5, 2, 32, 1, 9), (2, 3, 24, 2, 3)],
 )
-def test_values_and_gradients_are_those_of_xla(
-    rows: int, columns: int, width: int, depth: int, count: int
-) -> None:
-    native, twin = networks(rows, columns, width, depth)
-    seen = observations(count, rows, columns)
+def test_values_and_gradients_match_xla(rows: int, columns: int, width: int, depth: int, count: int) -> None:
+    native, xla = create_networks(rows, columns, width, depth)
+    observation = create_observations(count, rows, columns)
     value_and_gradient = eqx.filter_jit(eqx.filter_value_and_grad(loss))
-    assert_close(value_and_gradient(native, seen), value_and_gradient(twin, seen))
+    assert_close(value_and_gradient(native, observation), value_and_gradient(xla, observation))
 
 
-def test_seeds_side_by_side_give_what_each_gives_alone() -> None:
-    native, _ = networks(3, 3, 8, 2)
-    seen = observations(10, 3, 3)
+def test_vmap_over_weights_matches_single_networks() -> None:
+    native, _ = create_networks(3, 3, 8, 2)
+    observation = create_observations(10, 3, 3)
     gradient = eqx.filter_jit(eqx.filter_grad(loss))
     arrays, structure = eqx.partition(native, eqx.is_array)
-    both = jax.jit(lambda one: jax.tree.map(lambda leaf: jnp.stack([leaf, leaf * 1.5]), one))(arrays)
+    stacked = jax.jit(lambda tree: jax.tree.map(lambda leaf: jnp.stack([leaf, leaf * 1.5]), tree))(arrays)
 
-    def one(arrays: ColorEquivariantNetwork) -> ColorEquivariantNetwork:
-        return eqx.filter(eqx.filter_grad(loss)(eqx.combine(arrays, structure), seen), eqx.is_array)
+    def single_gradient(arrays: ColorEquivariantNetwork) -> ColorEquivariantNetwork:
+        return eqx.filter(eqx.filter_grad(loss)(eqx.combine(arrays, structure), observation), eqx.is_array)
 
-    together = jax.device_get(jax.jit(jax.vmap(one))(both))
+    batched = jax.device_get(jax.jit(jax.vmap(single_gradient))(stacked))
     for number in range(2):
-        alone = jax.tree.map(lambda leaf, n=number: jax.device_put(np.asarray(leaf)[n]), both)
-        expected = gradient(eqx.combine(alone, structure), seen)
-        assert_close(jax.tree.map(lambda leaf, n=number: leaf[n], together), expected)
+        single = jax.tree.map(lambda leaf, n=number: jax.device_put(np.asarray(leaf)[n]), stacked)
+        expected = gradient(eqx.combine(single, structure), observation)
+        assert_close(jax.tree.map(lambda leaf, n=number: leaf[n], batched), expected)
 
 
-def test_a_batch_of_batches_is_one_large_batch() -> None:
-    native, _ = networks(3, 3, 8, 1)
-    seen = observations(12, 3, 3)
-    folded = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(3, 4, *leaf.shape[1:]), seen)
+def test_nested_batch_matches_flat_batch() -> None:
+    native, _ = create_networks(3, 3, 8, 1)
+    observation = create_observations(12, 3, 3)
+    nested_observation = jax.tree.map(
+        lambda leaf: np.asarray(leaf).reshape(3, 4, *leaf.shape[1:]), observation
+    )
 
-    def nested(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
-        return jnp.mean(jax.vmap(lambda rows: loss(network, rows))(seen))
+    def nested_loss(network: ColorEquivariantNetwork, observation: ArcObservation) -> jax.Array:
+        return jnp.mean(jax.vmap(lambda rows: loss(network, rows))(observation))
 
-    gradient = eqx.filter_jit(eqx.filter_grad(nested))(native, folded)
-    assert_close(gradient, eqx.filter_jit(eqx.filter_grad(loss))(native, seen))
+    gradient = eqx.filter_jit(eqx.filter_grad(nested_loss))(native, nested_observation)
+    assert_close(gradient, eqx.filter_jit(eqx.filter_grad(loss))(native, observation))
 
 
-def test_vmap_of_the_gradient_gives_one_gradient_per_example() -> None:
-    native, xla = networks(3, 4, 8, 2)
-    seen = observations(5, 3, 4)
+def test_vmap_of_gradient_gives_per_example_gradients() -> None:
+    native, xla = create_networks(3, 4, 8, 2)
+    observation = create_observations(5, 3, 4)
 
     @eqx.filter_jit
-    def per_example(network: ColorEquivariantNetwork, seen: ArcObservation) -> ColorEquivariantNetwork:
-        return eqx.filter_vmap(eqx.filter_grad(example_loss), in_axes=(None, 0))(network, seen)
+    def per_example(network: ColorEquivariantNetwork, observation: ArcObservation) -> ColorEquivariantNetwork:
+        return eqx.filter_vmap(eqx.filter_grad(example_loss), in_axes=(None, 0))(network, observation)
 
-    gradients = per_example(native, seen)
-    assert_close(gradients, per_example(xla, seen))
+    gradients = per_example(native, observation)
+    assert_close(gradients, per_example(xla, observation))
     kernels = np.asarray(gradients.blocks[0].convolution.weight)
     assert not np.allclose(kernels[0], kernels[1])
 
 
-def test_the_gradient_of_a_batch_equals_that_of_xla() -> None:
-    native, xla = networks(3, 4, 8, 2)
-    seen = observations(9, 3, 4)
+def test_batch_gradient_matches_xla() -> None:
+    native, xla = create_networks(3, 4, 8, 2)
+    observation = create_observations(9, 3, 4)
     gradient = eqx.filter_jit(eqx.filter_grad(batch_loss))
-    assert_close(gradient(native, seen), gradient(xla, seen))
+    assert_close(gradient(native, observation), gradient(xla, observation))
 
 
 def digest() -> str:
-    gradient = eqx.filter_jit(eqx.filter_grad(batch_loss))(networks(4, 4, 12, 2)[0], observations(150, 4, 4))
+    gradient = eqx.filter_jit(eqx.filter_grad(batch_loss))(
+        create_networks(4, 4, 12, 2)[0], create_observations(150, 4, 4)
+    )
     return hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves(gradient.blocks))).hexdigest()
 
 
@@ -156,8 +160,8 @@ print(digest())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="binding a process to one core needs Linux")
-def test_gradients_have_the_same_bits_on_one_core_and_on_all(request: pytest.FixtureRequest) -> None:
+def test_gradients_do_not_depend_on_number_of_cores(request: pytest.FixtureRequest) -> None:
     command = [sys.executable, "-c", ON_ONE_CORE, request.path.parent]
-    alone = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    assert len(alone) == 64
-    assert digest() == alone
+    single_core = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert len(single_core) == 64
+    assert digest() == single_core

@@ -1,4 +1,4 @@
-"""The conformance suite on ARC: both backends, plain and record observations."""
+"""The conformance suite on ARC, with both backends and grid or composite observations."""
 
 import pytest
 
@@ -22,36 +22,38 @@ CANVAS = DatasetConfig(max_grid_height=4, max_grid_width=5)
 OPERATIONS = (0, 10, 20, 24, 29, 33, 34)
 
 
-def two_tests_and_a_demonstration() -> ArcTask:
+def create_task() -> ArcTask:
     pairs = [GridPair(as_grid([[c] * 3] * 2), as_grid([[c + 1] * 3] * 2)) for c in (1, 2, 3)]
     return ArcTask("fill", tuple(pairs[:1]), tuple(pairs[1:]))
 
 
-def environment(backend: str, selection_format: str, **more: object) -> ArcEnvironment:
+def create_environment(backend: str, selection_format: str, **sections: object) -> ArcEnvironment:
     config = ArcConfig(
         backend=backend,
         dataset=CANVAS,
         action=ActionConfig(selection_format=selection_format, allowed_operations=OPERATIONS),
-        **{"episode": EpisodeConfig(max_episode_steps=6), **more},
+        **{"episode": EpisodeConfig(max_episode_steps=6), **sections},
     )
-    return ArcEnvironment.create(config, two_tests_and_a_demonstration())
+    return ArcEnvironment.create(config, create_task())
 
 
 @pytest.mark.parametrize("selection_format", ["point", "mask"])
-def test_the_native_engine_conforms(selection_format: str) -> None:
+def test_native_backend_conforms(selection_format: str) -> None:
     if not is_native_available():
         pytest.skip(native_unavailable_reason())
-    check_environment(environment("native", selection_format))
+    check_environment(create_environment("native", selection_format))
 
 
-def test_the_xla_engine_conforms() -> None:
-    check_environment(environment("xla", "bbox"))
+def test_xla_backend_conforms() -> None:
+    check_environment(create_environment("xla", "bbox"))
 
 
-def test_a_record_observation_conforms_in_evaluation() -> None:
-    see = ObservationConfig(
+def test_composite_observation_conforms_in_evaluation() -> None:
+    observation = ObservationConfig(
         input_grid=True, target_grid=True, selected=True, clipboard=True, num_demonstrations=2, scalars=True
     )
-    play = EpisodeConfig(max_episode_steps=6, mode="evaluation", attempts=2)
-    report = check_environment(environment("auto", "point", observation=see, episode=play), num_steps=60)
+    episode = EpisodeConfig(max_episode_steps=6, mode="evaluation", attempts=2)
+    report = check_environment(
+        create_environment("auto", "point", observation=observation, episode=episode), num_steps=60
+    )
     assert report.not_applicable == ("check_expert",)

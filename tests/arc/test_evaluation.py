@@ -1,4 +1,4 @@
-"""Scores of policies whose scores are known beforehand, on every pair of a few ARC tasks."""
+"""Evaluation of policies with known scores on every pair of a few ARC tasks."""
 
 import json
 import math
@@ -29,152 +29,160 @@ SIDE = 5
 TASKS = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num_demos=2, num_tests=1)
 
 
-def evaluated(mode: str, ignorant_of: tuple[str, ...] = ()) -> ArcResult:
+def evaluate_known(mode: str, unknown_families: tuple[str, ...] = ()) -> ArcResult:
     environment = ArcEnvironment.create(box_config(SIDE, mode), TASKS)
-    known = knows(TASKS, (SIDE, SIDE), ignorant_of, submits=mode == "evaluation")
-    return ArcEvaluation(environment).evaluate(known)
+    policy = knows(TASKS, (SIDE, SIDE), unknown_families, submits=mode == "evaluation")
+    return ArcEvaluation(environment).evaluate(policy)
 
 
-def painted(tasks: list[Any], network: Paints, config: Any = CELL, **settings: Any) -> ArcResult:
+def evaluate_network(tasks: list[Any], network: Paints, config: Any = CELL, **settings: Any) -> ArcResult:
     return ArcEvaluation(ArcEnvironment.create(config, tasks)).evaluate(network, **settings)
 
 
 @pytest.mark.parametrize(("mode", "pairs"), [("training", slice(0, 2)), ("evaluation", slice(2, 3))])
-def test_who_knows_the_solutions_solves_everything_in_their_lengths(mode: str, pairs: slice) -> None:
-    found = evaluated(mode)
+def test_perfect_policy_solves_all_pairs_in_solution_length(mode: str, pairs: slice) -> None:
+    result = evaluate_known(mode)
     submit = mode == "evaluation"
     lengths = {task.id: [len(solution) + submit for solution in task.solutions[pairs]] for task in TASKS}
-    every = [length for own in lengths.values() for length in own]
-    assert found.num_episodes == len(every)
-    assert (found.success_rate, found.success_rate_se, found.similarity) == (1.0, 0.0, 1.0)
-    assert found.steps_to_solve == pytest.approx(sum(every) / len(every))
-    assert {id: score["steps_to_solve"] for id, score in found.tasks.items()} == {
-        id: pytest.approx(sum(own) / len(own)) for id, own in lengths.items()
+    all_lengths = [length for task_lengths in lengths.values() for length in task_lengths]
+    assert result.num_episodes == len(all_lengths)
+    assert (result.success_rate, result.success_rate_se, result.similarity) == (1.0, 0.0, 1.0)
+    assert result.steps_to_solve == pytest.approx(sum(all_lengths) / len(all_lengths))
+    assert {id: score["steps_to_solve"] for id, score in result.tasks.items()} == {
+        id: pytest.approx(sum(task_lengths) / len(task_lengths)) for id, task_lengths in lengths.items()
     }
 
 
-def test_who_does_nothing_solves_nothing() -> None:
-    found = evaluated("training", ignorant_of=FAMILIES)
-    assert (found.success_rate, found.steps_to_solve) == (0.0, None)
-    assert 0 < found.similarity < 1
-    assert all(score["success_rate"] == 0 for score in found.tasks.values())
+def test_idle_policy_solves_nothing() -> None:
+    result = evaluate_known("training", unknown_families=FAMILIES)
+    assert (result.success_rate, result.steps_to_solve) == (0.0, None)
+    assert 0 < result.similarity < 1
+    assert all(score["success_rate"] == 0 for score in result.tasks.values())
 
 
-def test_families_and_tasks_add_up_to_the_whole() -> None:
-    found = evaluated("training", ignorant_of=("gravity",))
-    assert {name: score["success_rate"] for name, score in found.groups.items()} == {
+def test_group_and_task_scores_add_up_to_total() -> None:
+    result = evaluate_known("training", unknown_families=("gravity",))
+    assert {name: score["success_rate"] for name, score in result.groups.items()} == {
         "gravity": 0.0,
         "fill_enclosed": 1.0,
         "swap_colors": 1.0,
     }
-    assert list(found.tasks) == [task.id for task in TASKS]
-    for parts in (found.groups, found.tasks):
-        assert sum(score["num_episodes"] for score in parts.values()) == found.num_episodes == 12
+    assert list(result.tasks) == [task.id for task in TASKS]
+    for scores in (result.groups, result.tasks):
+        assert sum(score["num_episodes"] for score in scores.values()) == result.num_episodes == 12
         for name in ("success_rate", "similarity"):
-            total = sum(score["num_episodes"] * score[name] for score in parts.values())
-            assert total / found.num_episodes == pytest.approx(getattr(found, name))
-        solved = [score for score in parts.values() if score["steps_to_solve"] is not None]
+            total = sum(score["num_episodes"] * score[name] for score in scores.values())
+            assert total / result.num_episodes == pytest.approx(getattr(result, name))
+        solved = [score for score in scores.values() if score["steps_to_solve"] is not None]
         steps = sum(s["num_episodes"] * s["success_rate"] * s["steps_to_solve"] for s in solved)
-        assert steps / (found.num_episodes * found.success_rate) == pytest.approx(found.steps_to_solve)
+        assert steps / (result.num_episodes * result.success_rate) == pytest.approx(result.steps_to_solve)
 
 
-def test_every_pair_that_the_mode_starts_from_counts_once() -> None:
+def test_every_start_pair_counts_once() -> None:
     tasks = [cell_task("a", [2, 2, 3], tests=(4,)), cell_task("b", [], tests=(2, 5))]
-    found = painted(tasks, only(2))
-    assert {id: (score["num_episodes"], score["success_rate"]) for id, score in found.tasks.items()} == {
+    result = evaluate_network(tasks, only(2))
+    assert {id: (score["num_episodes"], score["success_rate"]) for id, score in result.tasks.items()} == {
         "a": (3, 2 / 3),
         "b": (2, 1 / 2),
     }
-    assert (found.num_episodes, found.success_rate, found.steps_to_solve) == (5, 3 / 5, 1.0)
-    assert list(found.groups) == ["no family"]
+    assert (result.num_episodes, result.success_rate, result.steps_to_solve) == (5, 3 / 5, 1.0)
+    assert list(result.groups) == ["no family"]
 
 
-def test_in_evaluation_every_task_counts_once_and_what_is_not_handed_in_is_not_solved() -> None:
+def test_unsubmitted_tasks_are_not_solved_in_evaluation() -> None:
     tasks = [cell_task("a", [2, 2, 3], tests=(4,)), cell_task("b", [], tests=(2, 5))]
     evaluation = CELL.model_copy(update={"episode": EpisodeConfig(max_episode_steps=1, mode="evaluation")})
-    found = painted(tasks, only(4), evaluation)
-    assert (found.num_episodes, found.success_rate, found.similarity) == (2, 0.0, 0.0)
+    result = evaluate_network(tasks, only(4), evaluation)
+    assert (result.num_episodes, result.success_rate, result.similarity) == (2, 0.0, 0.0)
 
 
-def test_the_standard_error_is_that_of_the_tasks_means() -> None:
-    # Means 1, 0, 1, 0 of two pairs each: the deviation is sqrt(1/3), its error half of that.
+def test_standard_error_is_computed_over_task_means() -> None:
+    # The task means are 1, 0, 1, 0: the standard deviation is sqrt(1/3), the standard error half of it.
     tasks = [cell_task(id, [color, color]) for id, color in zip("abcd", (2, 3, 2, 3), strict=True)]
-    assert painted(tasks, only(2)).success_rate_se == pytest.approx(math.sqrt(1 / 3) / 2)
-    assert painted(tasks[:1], only(2)).success_rate_se is None
+    assert evaluate_network(tasks, only(2)).success_rate_se == pytest.approx(math.sqrt(1 / 3) / 2)
+    assert evaluate_network(tasks[:1], only(2)).success_rate_se is None
 
 
-MANY = [
+MANY_TASKS = [
     cell_task(f"task {number}", [number % 9 + 1, number % 7 + 1], family="xyz"[number % 3])
     for number in range(12)
 ]
 
 
-def test_sampled_attempts_are_counted_and_differ_from_one_another() -> None:
-    found = painted(MANY, EVERY_COLOR, mode="sampled", num_samples=50, pass_at_k=(1, 50))
-    assert found.num_episodes == 12 * 2 * 50
-    # One colour in ten: 120 of 1,200, with a deviation of 10.4.
-    assert 0.06 < found.success_rate < 0.14
-    assert found.pass_at_k[1] == pytest.approx(found.success_rate)
-    assert found.pass_at_k[50] > 0.9
-    again = painted(MANY, EVERY_COLOR, mode="sampled", num_samples=50, pass_at_k=(1, 50))
-    assert again == found
-    assert painted(MANY, EVERY_COLOR, mode="sampled", num_samples=50, pass_at_k=(1, 50), seed=1) != found
+def test_samples_are_counted_and_depend_on_seed() -> None:
+    result = evaluate_network(MANY_TASKS, EVERY_COLOR, mode="sampled", num_samples=50, pass_at_k=(1, 50))
+    assert result.num_episodes == 12 * 2 * 50
+    # One color in ten is correct: 120 of 1,200, with a standard deviation of 10.4.
+    assert 0.06 < result.success_rate < 0.14
+    assert result.pass_at_k[1] == pytest.approx(result.success_rate)
+    assert result.pass_at_k[50] > 0.9
+    again = evaluate_network(MANY_TASKS, EVERY_COLOR, mode="sampled", num_samples=50, pass_at_k=(1, 50))
+    assert again == result
+    assert (
+        evaluate_network(MANY_TASKS, EVERY_COLOR, mode="sampled", num_samples=50, pass_at_k=(1, 50), seed=1)
+        != result
+    )
 
 
-def test_pass_at_k_counts_the_successes_of_each_pair() -> None:
-    found = painted(
+def test_pass_at_k_counts_successes_per_pair() -> None:
+    result = evaluate_network(
         [cell_task("a", [2]), cell_task("b", [3])], only(2), mode="sampled", num_samples=4, pass_at_k=(1, 4)
     )
-    assert found.pass_at_k == {1: 0.5, 4: 0.5}
+    assert result.pass_at_k == {1: 0.5, 4: 0.5}
 
 
-def test_more_attempts_begin_with_the_same_ones() -> None:
-    one = painted(MANY, EVERY_COLOR, mode="sampled", num_samples=1)
+def test_larger_num_samples_includes_smaller_one() -> None:
+    one = evaluate_network(MANY_TASKS, EVERY_COLOR, mode="sampled", num_samples=1)
     solved = {id for id, score in one.tasks.items() if score["success_rate"] > 0}
-    three = painted(MANY, EVERY_COLOR, mode="sampled", num_samples=3)
+    three = evaluate_network(MANY_TASKS, EVERY_COLOR, mode="sampled", num_samples=3)
     assert solved
     assert all(three.tasks[id]["success_rate"] > 0 for id in solved)
 
 
 @pytest.mark.parametrize("batch_size", [7, 71])
-def test_the_batch_size_does_not_show(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_batch_size(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {"mode": "sampled", "num_samples": 3, "pass_at_k": (2,)}
-    expected = painted(MANY, EVERY_COLOR, **settings)
+    expected = evaluate_network(MANY_TASKS, EVERY_COLOR, **settings)
     monkeypatch.setattr("phalanx.arc.evaluation._BATCH_SIZE", batch_size)
-    assert painted(MANY, EVERY_COLOR, **settings) == expected
+    assert evaluate_network(MANY_TASKS, EVERY_COLOR, **settings) == expected
 
 
-@pytest.mark.parametrize("tasks", [MANY[::-1], MANY[5:] + MANY[:5]], ids=["backwards", "turned round"])
-def test_the_order_of_the_tasks_does_not_show(tasks: list[Any]) -> None:
-    chosen = {"mode": "sampled", "num_samples": 3, "pass_at_k": (2,)}
-    found, expected = painted(tasks, EVERY_COLOR, **chosen), painted(MANY, EVERY_COLOR, **chosen)
-    assert found.tasks == expected.tasks
-    assert found.groups == expected.groups
-    assert (found.success_rate, found.similarity) == (expected.success_rate, expected.similarity)
+@pytest.mark.parametrize(
+    "tasks", [MANY_TASKS[::-1], MANY_TASKS[5:] + MANY_TASKS[:5]], ids=["reversed", "rotated"]
+)
+def test_result_does_not_depend_on_task_order(tasks: list[Any]) -> None:
+    settings = {"mode": "sampled", "num_samples": 3, "pass_at_k": (2,)}
+    result, expected = (
+        evaluate_network(tasks, EVERY_COLOR, **settings),
+        evaluate_network(MANY_TASKS, EVERY_COLOR, **settings),
+    )
+    assert result.tasks == expected.tasks
+    assert result.groups == expected.groups
+    assert (result.success_rate, result.similarity) == (expected.success_rate, expected.similarity)
 
 
-def test_greedy_takes_the_mode_whatever_the_seed() -> None:
-    likes_two = Paints(jnp.zeros(10).at[2].set(0.1))
+def test_greedy_evaluation_does_not_depend_on_seed() -> None:
+    prefers_two = Paints(jnp.zeros(10).at[2].set(0.1))
     tasks = [cell_task("a", [2]), cell_task("b", [3])]
-    assert painted(tasks, likes_two, seed=0) == painted(tasks, likes_two, seed=1)
-    assert painted(tasks, likes_two).tasks["a"]["success_rate"] == 1.0
-    assert painted(tasks, likes_two).tasks["b"]["success_rate"] == 0.0
+    assert evaluate_network(tasks, prefers_two, seed=0) == evaluate_network(tasks, prefers_two, seed=1)
+    assert evaluate_network(tasks, prefers_two).tasks["a"]["success_rate"] == 1.0
+    assert evaluate_network(tasks, prefers_two).tasks["b"]["success_rate"] == 0.0
 
 
-def test_who_goes_over_to_an_easier_pair_has_not_solved_his_own() -> None:
+def test_solving_another_pair_does_not_count() -> None:
     config = box_config(1, max_steps=3)
     task = cell_task("a", [2, 3])
     steps = ((Operation.NEXT_DEMO_PAIR, 0), (Operation.FILL_3, 0))
-    hops = jnp.array([[[operation, 0, 0, 0, 0] for operation, _ in steps]], jnp.int32)
-    network = type(knows(TASKS, (SIDE, SIDE)))(jnp.zeros((1, 1, 1), jnp.int8), hops)
-    found = ArcEvaluation(ArcEnvironment.create(config, task)).evaluate(network)
-    # From the first pair it goes over to the second and solves that one; the first is left as it was.
-    assert found.success_rate == 0.0
+    actions = jnp.array([[[operation, 0, 0, 0, 0] for operation, _ in steps]], jnp.int32)
+    network = type(knows(TASKS, (SIDE, SIDE)))(jnp.zeros((1, 1, 1), jnp.int8), actions)
+    result = ArcEvaluation(ArcEnvironment.create(config, task)).evaluate(network)
+    # The policy switches from the first pair to the second and solves only that one.
+    assert result.success_rate == 0.0
 
 
-def test_a_record_is_a_line_of_evaluations_jsonl() -> None:
-    found = painted(MANY[:3], only(2), mode="sampled", num_samples=2, pass_at_k=(1, 2))
-    record = json.loads(format_json(found.as_record()))
+def test_as_record_is_json_serializable() -> None:
+    result = evaluate_network(MANY_TASKS[:3], only(2), mode="sampled", num_samples=2, pass_at_k=(1, 2))
+    record = json.loads(format_json(result.as_record()))
     assert set(record.pop("groups")) == {"x", "y", "z"}
     assert record == {
         "split": "training",
@@ -188,7 +196,7 @@ def test_a_record_is_a_line_of_evaluations_jsonl() -> None:
         "pass_at_k": {"1": pytest.approx(1 / 3), "2": pytest.approx(1 / 3)},
         "baselines": {"copy_input": 0.0, "do_nothing": 0.0},
     }
-    greedy = painted(MANY[:3], only(1))
+    greedy = evaluate_network(MANY_TASKS[:3], only(1))
     assert "pass_at_k" not in greedy.as_record()
     assert greedy.task_records()[0] == {
         "task": "task 0",
@@ -199,8 +207,8 @@ def test_a_record_is_a_line_of_evaluations_jsonl() -> None:
     }
 
 
-def test_a_description_is_a_line_on_the_whole_and_one_on_each_family() -> None:
-    assert painted(MANY[:3], only(2)).describe() == [
+def test_description_has_total_and_one_line_per_family() -> None:
+    assert evaluate_network(MANY_TASKS[:3], only(2)).describe() == [
         "greedy: 33.3 ± 33.3% of 6 episodes solved, similarity 0.333, 1.0 steps to solve",
         "  x    0.0% of 2, similarity 0.000",
         "  y  100.0% of 2, similarity 1.000, 1.0 steps to solve",
@@ -210,7 +218,7 @@ def test_a_description_is_a_line_on_the_whole_and_one_on_each_family() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("settings", "message"),
     [
         ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
         ({"num_samples": 2}, "greedy attempts are identical: use mode='sampled' or num_samples=1, got 2"),
@@ -220,9 +228,9 @@ def test_a_description_is_a_line_on_the_whole_and_one_on_each_family() -> None:
         ),
     ],
 )
-def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_reported(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        painted(MANY, EVERY_COLOR, **wrong)
+        evaluate_network(MANY_TASKS, EVERY_COLOR, **settings)
 
 
 def small_environment() -> ArcEnvironment:
@@ -231,28 +239,32 @@ def small_environment() -> ArcEnvironment:
     return ArcEnvironment.create(box_config(SIDE).model_copy(update={"dataset": data}))
 
 
-def test_an_environment_evaluates_on_tasks_of_another_split_in_evaluation_mode() -> None:
+def test_held_out_evaluation_uses_tasks_of_evaluation_split() -> None:
     environment, settings = small_environment(), ArcEvaluationConfig(num_tasks=4, num_samples=2)
     held_out = environment.held_out(settings)
     assert held_out is environment.held_out(settings.model_copy(update={"num_samples": 3}))
     assert held_out.answers is not None
     assert not set(held_out.task_buffer.tasks) & set(environment.task_buffer.tasks)
     network = knows(TASKS, (SIDE, SIDE), submits=True)
-    (during,) = environment.evaluate(network, settings, False)
-    assert (during.split, during.mode, during.num_episodes) == ("evaluation", "greedy", 4)
+    (during_training,) = environment.evaluate(network, settings, False)
+    assert (during_training.split, during_training.mode, during_training.num_episodes) == (
+        "evaluation",
+        "greedy",
+        4,
+    )
     greedy, sampled = environment.evaluate(network, settings, True)
-    assert greedy == during
-    # pass@8 needs more attempts than there are.
+    assert greedy == during_training
+    # pass@8 needs more samples than there are.
     assert (sampled.mode, sampled.num_episodes, set(sampled.pass_at_k)) == ("sampled", 8, {1})
 
 
-def test_the_training_split_evaluates_on_the_training_tasks() -> None:
+def test_training_split_evaluates_on_training_tasks() -> None:
     environment = small_environment()
     held_out = environment.held_out(ArcEvaluationConfig(split="training", num_tasks=50))
     assert held_out.task_buffer.tasks == environment.task_buffer.tasks
 
 
-def test_eval_settings_with_a_dataset_give_a_submission() -> None:
+def test_eval_config_with_dataset_gives_submission() -> None:
     network = knows(TASKS, (SIDE, SIDE), submits=True)
     settings = ArcEvalConfig(dataset="generated/evaluation", attempts=3)
     (submission,) = small_environment().evaluate(network, settings, True)
@@ -261,14 +273,14 @@ def test_eval_settings_with_a_dataset_give_a_submission() -> None:
     assert set(record["baselines"]) == {"copy_input", "random"}
 
 
-def test_old_names_of_settings_are_rejected_with_the_new_ones() -> None:
+def test_renamed_settings_are_rejected_with_new_names() -> None:
     with pytest.raises(ValueError, match="attempts was renamed to num_samples"):
         ArcEvaluationConfig.model_validate({"attempts": 3})
     with pytest.raises(ValueError, match="pass_at was renamed to pass_at_k"):
         ArcEvalConfig.model_validate({"pass_at": (1,)})
 
 
-def test_the_expert_needs_training_mode_and_submissions() -> None:
+def test_expert_requires_training_mode_and_require_submit() -> None:
     episode = EpisodeConfig(require_submit=True)
     config = box_config(SIDE).model_copy(update={"episode": episode})
     assert ArcEnvironment.create(config, TASKS).expert() is not None

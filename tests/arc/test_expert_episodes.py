@@ -1,7 +1,4 @@
-"""Demonstrations: what the environment shows while plans solve its pairs, step by step.
-
-Whether plans are exact and short is in `test_planner`.
-"""
+"""Expert episodes: the observations and actions of plans that solve the pairs."""
 
 from importlib.util import find_spec
 
@@ -36,7 +33,7 @@ TASKS = [
 ]
 
 
-def environment(tasks, selection_format="point", allowed=None, **settings) -> ArcEnvironment:
+def create_environment(tasks, selection_format="point", allowed=None, **settings) -> ArcEnvironment:
     config = ArcConfig(
         episode=EpisodeConfig(**settings),
         dataset=DatasetConfig(max_grid_height=10, max_grid_width=10),
@@ -45,84 +42,88 @@ def environment(tasks, selection_format="point", allowed=None, **settings) -> Ar
     return ArcEnvironment.create(config, tasks)
 
 
-def whole(batches) -> ExpertEpisodeBatch:
+def concatenate(batches) -> ExpertEpisodeBatch:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
 
 
-def by_episode(steps: ExpertEpisodeBatch) -> dict[int, list[tuple[list[list[int]], tuple[int, ...]]]]:
-    """The top left of each grid seen, and what was done then."""
+def group_by_episode(steps: ExpertEpisodeBatch) -> dict[int, list[tuple[list[list[int]], tuple[int, ...]]]]:
+    """Return the top left 2x2 cells of each observed grid and the action, by episode."""
     actions = np.stack([steps.action.operation, steps.action.row, steps.action.col], axis=-1)
-    found: dict[int, list] = {}
+    result: dict[int, list] = {}
     for grid, action, episode in zip(steps.observation, actions.tolist(), steps.episode, strict=True):
-        found.setdefault(int(episode), []).append((grid[:2, :2].tolist(), tuple(action)))
-    return found
+        result.setdefault(int(episode), []).append((grid[:2, :2].tolist(), tuple(action)))
+    return result
 
 
-def test_every_step_has_what_was_seen_before_it_and_the_plan_s_action():
-    shown = plan_expert_episodes(environment(TASKS))
-    assert (len(shown), shown.num_steps, shown.dropped) == (3, 6, 0)
-    assert list(zip(shown.tasks.tolist(), shown.pairs.tolist(), strict=True)) == [(0, 0), (0, 1), (2, 0)]
-    seen = by_episode(whole(shown.batches(batch_size=2)))
-    assert seen[0] == [([[0, 0], [0, 0]], (3, 0, 0))]
-    assert seen[2] == [([[0, 0], [0, 0]], (5, 0, 0)), ([[5, 0], [0, 0]], (5, 0, 1))]
-    assert seen[1][0][0] == [[1, 0], [0, 0]] and len(seen[1]) == 3
+def test_steps_contain_observation_and_planned_action():
+    episodes = plan_expert_episodes(create_environment(TASKS))
+    assert (len(episodes), episodes.num_steps, episodes.dropped) == (3, 6, 0)
+    assert list(zip(episodes.tasks.tolist(), episodes.pairs.tolist(), strict=True)) == [
+        (0, 0),
+        (0, 1),
+        (2, 0),
+    ]
+    steps_by_episode = group_by_episode(concatenate(episodes.batches(batch_size=2)))
+    assert steps_by_episode[0] == [([[0, 0], [0, 0]], (3, 0, 0))]
+    assert steps_by_episode[2] == [([[0, 0], [0, 0]], (5, 0, 0)), ([[5, 0], [0, 0]], (5, 0, 1))]
+    assert steps_by_episode[1][0][0] == [[1, 0], [0, 0]] and len(steps_by_episode[1]) == 3
 
 
-def test_episodes_that_must_be_handed_in_end_with_submit_and_a_pair_that_is_right_is_handed_in_at_once():
-    shown = plan_expert_episodes(environment(TASKS, require_submit=True))
-    assert len(shown) == 4 and shown.num_steps == 6 + 4
-    seen = by_episode(whole(shown.batches()))
-    assert [episode[-1][1][0] for episode in seen.values()] == [34] * 4
-    assert seen[2] == [([[1, 2], [3, 4]], (34, 0, 0))]
+def test_episodes_end_with_submit_if_required():
+    episodes = plan_expert_episodes(create_environment(TASKS, require_submit=True))
+    assert len(episodes) == 4 and episodes.num_steps == 6 + 4
+    steps_by_episode = group_by_episode(concatenate(episodes.batches()))
+    assert [episode[-1][1][0] for episode in steps_by_episode.values()] == [34] * 4
+    assert steps_by_episode[2] == [([[1, 2], [3, 4]], (34, 0, 0))]
 
 
-def test_longer_plans_than_an_episode_are_dropped_and_counted():
-    shown = plan_expert_episodes(environment(TASKS, max_episode_steps=2))
-    assert (len(shown), shown.dropped) == (2, 1)
-    assert plan_expert_episodes(environment(TASKS[:1], max_episode_steps=1)).num_steps == 1
+def test_plans_longer_than_an_episode_are_dropped():
+    episodes = plan_expert_episodes(create_environment(TASKS, max_episode_steps=2))
+    assert (len(episodes), episodes.dropped) == (2, 1)
+    assert plan_expert_episodes(create_environment(TASKS[:1], max_episode_steps=1)).num_steps == 1
 
 
-def test_with_no_demonstration_left_there_is_no_batch():
-    shown = plan_expert_episodes(environment(TASKS[1:2]))
-    assert (len(shown), shown.num_steps, list(shown.batches())) == (0, 0, [])
+def test_no_episodes_give_no_batches():
+    episodes = plan_expert_episodes(create_environment(TASKS[1:2]))
+    assert (len(episodes), episodes.num_steps, list(episodes.batches())) == (0, 0, [])
 
 
-def test_only_allowed_operations_are_used_and_a_pair_that_needs_others_is_named():
+def test_plans_use_only_allowed_operations():
     fills = tuple(range(1, 10))
-    shown = plan_expert_episodes(environment(TASKS, "bbox", allowed=fills))
-    assert {int(operation) for plan in shown.plans for operation in plan.operations} <= set(fills)
+    episodes = plan_expert_episodes(create_environment(TASKS, "bbox", allowed=fills))
+    assert {int(operation) for plan in episodes.plans for operation in plan.operations} <= set(fills)
     with pytest.raises(ValueError, match="task 'fill': pair 1: no plan with the allowed operations"):
-        plan_expert_episodes(environment(TASKS, "bbox", allowed=(1, 2, 3, 5)))
+        plan_expert_episodes(create_environment(TASKS, "bbox", allowed=(1, 2, 3, 5)))
     with pytest.raises(ValueError, match="needs Submit"):
-        plan_expert_episodes(environment(TASKS, "bbox", allowed=fills, require_submit=True))
+        plan_expert_episodes(create_environment(TASKS, "bbox", allowed=fills, require_submit=True))
 
 
-def test_an_environment_in_evaluation_shows_nothing():
+def test_evaluation_mode_is_rejected():
     with pytest.raises(ValueError, match="need an environment in training mode"):
-        plan_expert_episodes(environment(TASKS[:1], mode="evaluation"))
+        plan_expert_episodes(create_environment(TASKS[:1], mode="evaluation"))
 
 
 @pytest.mark.parametrize("selection_format", ["point", "bbox", "mask"])
-def test_generated_tasks_of_all_families_can_be_demonstrated(selection_format):
+def test_generated_tasks_of_all_families_have_expert_episodes(selection_format):
     tasks = generate_tasks(num_tasks=30, seed=2)
-    config = environment(tasks, selection_format, require_submit=True).config
-    seeing = ObservationConfig(input_grid=True, scalars=True)
-    shown = plan_expert_episodes(
-        ArcEnvironment.create(config.model_copy(update={"observation": seeing}), tasks)
+    config = create_environment(tasks, selection_format, require_submit=True).config
+    observation = ObservationConfig(input_grid=True, scalars=True)
+    episodes = plan_expert_episodes(
+        ArcEnvironment.create(config.model_copy(update={"observation": observation}), tasks)
     )
-    steps = whole(shown.batches(batch_size=64))
-    assert len(shown) == 90 and shown.dropped == 0
+    steps = concatenate(episodes.batches(batch_size=64))
+    assert len(episodes) == 90 and episodes.dropped == 0
     assert isinstance(steps.observation, ArcObservation)
-    assert len(steps.episode) == len(steps.action.operation) == shown.num_steps
-    for episode, plan in enumerate(shown.plans):
-        mine = steps.episode == episode
-        assert steps.action.operation[mine].tolist() == plan.operations.tolist()
-        assert steps.observation.step_count[mine].tolist() == list(range(len(plan)))
+    assert len(steps.episode) == len(steps.action.operation) == episodes.num_steps
+    for episode, plan in enumerate(episodes.plans):
+        rows = steps.episode == episode
+        assert steps.action.operation[rows].tolist() == plan.operations.tolist()
+        assert steps.observation.step_count[rows].tolist() == list(range(len(plan)))
     first = steps.observation.step_count == 0
     assert np.array_equal(steps.observation.working_grid[first], steps.observation.input_grid[first])
 
 
-def test_a_plan_that_does_not_solve_its_pair_is_not_shown():
+def test_plan_that_does_not_solve_its_pair_raises_error():
     wrong = ArcTask("wrong", TASKS[0].demos[:1], (), solutions=((SolutionStep(4, 0, 0, 0, 0),),))
     with pytest.raises(RuntimeError, match="task 'wrong': the plan for pair 0 does not end with the output"):
-        list(plan_expert_episodes(environment([wrong])).batches())
+        list(plan_expert_episodes(create_environment([wrong])).batches())

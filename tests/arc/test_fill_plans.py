@@ -1,4 +1,4 @@
-"""Plans without the compiled extension: exact in every action format, by fills alone."""
+"""Plans without the native extension are exact in every action format."""
 
 import pytest
 from planner import measure
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("selection_format", ["point", "bbox", "mask"])
-def test_without_the_compiled_extension_plans_are_exact_too(selection_format, monkeypatch):
+def test_plans_are_exact_without_native_extension(selection_format, monkeypatch):
     monkeypatch.setenv("PHALANX_NATIVE", "0")
     assert measure(generate_tasks(num_tasks=40, seed=9), selection_format).exact.all()
     filled = plan_pair(grid("000/000/000"), grid("011/011/200"), selection_format=selection_format)

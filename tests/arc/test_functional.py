@@ -28,7 +28,7 @@ from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig, walker
 TASKS = generate_tasks(num_tasks=3, seed=1, max_height=5, max_width=5)
 
 
-def small(columns: int = 5, **sections: object) -> ArcConfig:
+def create_config(columns: int = 5, **sections: object) -> ArcConfig:
     return ArcConfig(dataset=DatasetConfig(max_grid_height=5, max_grid_width=columns), **sections)
 
 
@@ -36,10 +36,8 @@ def small(columns: int = 5, **sections: object) -> ArcConfig:
 @pytest.mark.parametrize(
     "observation", [ObservationConfig(), ObservationConfig(target_grid=True, scalars=True)]
 )
-def test_repeated_steps_equal_those_of_the_environment(
-    selection_format: str, observation: ObservationConfig
-) -> None:
-    config = small(
+def test_repeated_steps_match_environment(selection_format: str, observation: ObservationConfig) -> None:
+    config = create_config(
         action=ActionConfig(selection_format=selection_format),
         episode=EpisodeConfig(max_episode_steps=6),
         observation=observation,
@@ -52,14 +50,16 @@ def test_repeated_steps_equal_those_of_the_environment(
         expected = expected_step(state, action)
         result = arc_step(state, action, config)
         assert jax.tree.structure(result) == jax.tree.structure(expected)
-        for ours, theirs in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        for actual_leaf, expected_leaf in zip(
+            jax.tree.leaves(result), jax.tree.leaves(expected), strict=True
+        ):
+            np.testing.assert_allclose(actual_leaf, expected_leaf, rtol=1e-6)
         state = result[0]
     assert bool(result[3]) and int(result[4].step_count) == 6
 
 
-def test_states_of_another_canvas_are_refused_after_steps_that_succeed() -> None:
-    config, wide = small(), small(columns=7)
+def test_states_of_another_canvas_are_rejected() -> None:
+    config, wide = create_config(), create_config(columns=7)
     state, _ = arc_reset(jax.random.key(0), config, TASKS)
     action = ArcEnvironment.create(config, TASKS).sample_action(jax.random.key(0), state)
     for _ in range(2):
@@ -72,7 +72,7 @@ def test_states_of_another_canvas_are_refused_after_steps_that_succeed() -> None
 KEYS = jax.random.split(jax.random.PRNGKey(0), 3)
 
 
-def test_config_and_its_environment_give_the_same_batch() -> None:
+def test_config_and_environment_give_same_batch() -> None:
     by_config = batch_reset(KEYS, CorridorConfig())
     assert eqx.tree_equal(by_config, batch_reset(KEYS, Corridor()))
     actions = jnp.full(3, RIGHT)
@@ -80,12 +80,12 @@ def test_config_and_its_environment_give_the_same_batch() -> None:
     assert eqx.tree_equal(stepped, batch_step(by_config[0], actions, Corridor()))
 
 
-def test_task_is_passed_to_the_config() -> None:
+def test_task_is_passed_to_config() -> None:
     assert as_environment(CorridorConfig(), 5) == Corridor(5)
     assert batch_reset(KEYS, CorridorConfig(), 5)[0].position.shape == (3,)
 
 
-def test_states_with_tasks_determine_the_environment() -> None:
+def test_states_with_tasks_determine_environment() -> None:
     class TaskedStates(eqx.Module):
         tasks: int = eqx.field(static=True)
 
@@ -101,7 +101,7 @@ def test_task_with_environment_and_other_types_are_rejected() -> None:
         as_environment.__wrapped__(7)
 
 
-def test_episodes_run_with_a_config() -> None:
+def test_episodes_run_with_config() -> None:
     def go_right(states: Any, agent_state: Any, key: Any) -> Any:
         return jnp.full(3, RIGHT), agent_state
 

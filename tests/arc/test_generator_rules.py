@@ -1,7 +1,4 @@
-"""Every pair of a generated task follows the one rule that its family promises, written here a second time.
-
-Solutions, seeds and sizes are in `test_generators`.
-"""
+"""Every pair of a generated task follows the rule of its family, which is implemented again here."""
 
 from collections.abc import Callable
 
@@ -12,8 +9,8 @@ from phalanx.arc.generators import FAMILIES, generate_task, generate_tasks
 from phalanx.arc.tasks import GridPair
 
 GRAY, HEAD = 5, 2
-SIDES = [(-1, 0), (1, 0), (0, -1), (0, 1)]
-AROUND = [*SIDES, (-1, -1), (-1, 1), (1, -1), (1, 1)]
+NEIGHBORS = [(-1, 0), (1, 0), (0, -1), (0, 1)]
+ALL_NEIGHBORS = [*NEIGHBORS, (-1, -1), (-1, 1), (1, -1), (1, 1)]
 
 Rule = Callable[[np.ndarray, tuple[GridPair, ...]], np.ndarray]
 RULES: dict[str, Rule] = {}
@@ -24,25 +21,25 @@ def rule(function: Rule) -> Rule:
     return function
 
 
-def parts(mask: np.ndarray, steps: list[tuple[int, int]]) -> list[np.ndarray]:
-    """The connected parts of a mask, as masks."""
-    left, found = mask.copy(), []
-    while left.any():
-        part, frontier = np.zeros_like(mask), [tuple(np.argwhere(left)[0])]
-        part[frontier[0]] = True
+def connected_components(mask: np.ndarray, steps: list[tuple[int, int]]) -> list[np.ndarray]:
+    """Return the connected components of a mask, as masks."""
+    remaining, components = mask.copy(), []
+    while remaining.any():
+        component, frontier = np.zeros_like(mask), [tuple(np.argwhere(remaining)[0])]
+        component[frontier[0]] = True
         while frontier:
             r, c = frontier.pop()
             for cell in ((r + dr, c + dc) for dr, dc in steps):
                 inside = min(cell) >= 0 and cell[0] < len(mask) and cell[1] < len(mask[0])
-                if inside and mask[cell] and not part[cell]:
-                    part[cell] = True
+                if inside and mask[cell] and not component[cell]:
+                    component[cell] = True
                     frontier.append(cell)
-        left &= ~part
-        found.append(part)
-    return found
+        remaining &= ~component
+        components.append(component)
+    return components
 
 
-def hull(mask: np.ndarray) -> tuple[slice, slice]:
+def bounding_box(mask: np.ndarray) -> tuple[slice, slice]:
     rows, cols = np.nonzero(mask)
     return slice(rows.min(), rows.max() + 1), slice(cols.min(), cols.max() + 1)
 
@@ -51,8 +48,8 @@ def touches_side(mask: np.ndarray) -> bool:
     return bool(mask[0].any() or mask[-1].any() or mask[:, 0].any() or mask[:, -1].any())
 
 
-def the_one_that_fits(rules: list[Callable[[np.ndarray], np.ndarray]], demos: tuple[GridPair, ...]):
-    """The first rule that all demonstrations follow."""
+def first_fitting_rule(rules: list[Callable[[np.ndarray], np.ndarray]], demos: tuple[GridPair, ...]):
+    """Return the first rule that all demonstrations follow."""
     fitting = [r for r in rules if all(np.array_equal(r(demo.input), demo.output) for demo in demos)]
     assert fitting, "no rule fits the demonstrations"
     return fitting[0]
@@ -67,9 +64,9 @@ def recolor(grid, demos):
 @rule
 def fill_enclosed(grid, demos):
     result = grid.copy()
-    for hole in parts(grid == 0, SIDES):
+    for hole in connected_components(grid == 0, NEIGHBORS):
         if not touches_side(hole):
-            rows, cols = hull(hole)
+            rows, cols = bounding_box(hole)
             (color,) = {*grid[rows, cols.start - 1].tolist(), *grid[rows, cols.stop].tolist()}
             result[hole] = color
     return result
@@ -84,7 +81,7 @@ def complete_symmetry(grid, demos):
 
         return complete
 
-    return the_one_that_fits([completed(np.fliplr), completed(np.flipud)], demos)(grid)
+    return first_fitting_rule([completed(np.fliplr), completed(np.flipud)], demos)(grid)
 
 
 @rule
@@ -94,8 +91,12 @@ def move_until_hit(grid, demos):
     ahead = head - tail
     cells, distance = np.argwhere(body), 0
     while True:
-        places = cells + (distance + 1) * ahead
-        if (places < 0).any() or (places >= grid.shape).any() or (grid[tuple(places.T)] == GRAY).any():
+        positions = cells + (distance + 1) * ahead
+        if (
+            (positions < 0).any()
+            or (positions >= grid.shape).any()
+            or (grid[tuple(positions.T)] == GRAY).any()
+        ):
             break
         distance += 1
     result = np.where(body, 0, grid)
@@ -103,11 +104,11 @@ def move_until_hit(grid, demos):
     return result
 
 
-def turned_objects(grid, turn):
+def transform_objects(grid, transform):
     result = np.zeros_like(grid)
-    for part in parts(grid != 0, AROUND):
-        box = hull(part)
-        new = turn(grid[box])
+    for component in connected_components(grid != 0, ALL_NEIGHBORS):
+        box = bounding_box(component)
+        new = transform(grid[box])
         top, left = box[0].start, box[1].start
         result[top : top + new.shape[0], left : left + new.shape[1]] = new
     return result
@@ -115,20 +116,23 @@ def turned_objects(grid, turn):
 
 @rule
 def mirror(grid, demos):
-    flips = [lambda cells: turned_objects(cells, np.fliplr), lambda cells: turned_objects(cells, np.flipud)]
-    return the_one_that_fits(flips, demos)(grid)
+    flips = [
+        lambda cells: transform_objects(cells, np.fliplr),
+        lambda cells: transform_objects(cells, np.flipud),
+    ]
+    return first_fitting_rule(flips, demos)(grid)
 
 
 @rule
 def rotate(grid, demos):
-    turns = [lambda cells: turned_objects(cells, np.rot90)]
-    turns += [lambda cells: turned_objects(cells, lambda box: np.rot90(box, -1))]
-    return the_one_that_fits(turns, demos)(grid)
+    turns = [lambda cells: transform_objects(cells, np.rot90)]
+    turns += [lambda cells: transform_objects(cells, lambda box: np.rot90(box, -1))]
+    return first_fitting_rule(turns, demos)(grid)
 
 
 @rule
 def crop_to_object(grid, demos):
-    return grid[hull(grid != 0)]
+    return grid[bounding_box(grid != 0)]
 
 
 @rule
@@ -137,21 +141,21 @@ def extend_line(grid, demos):
     for color in set(grid.ravel().tolist()) - {0, GRAY}:
         first, second = np.argwhere(grid == color)
         for cell, step in ((second, second - first), (first, first - second)):
-            place = cell + step
-            while (place >= 0).all() and (place < grid.shape).all() and grid[tuple(place)] == 0:
-                result[tuple(place)] = color
-                place = place + step
+            position = cell + step
+            while (position >= 0).all() and (position < grid.shape).all() and grid[tuple(position)] == 0:
+                result[tuple(position)] = color
+                position = position + step
     return result
 
 
 @rule
 def count_to_color(grid, demos):
-    return np.array([[len(parts(grid != 0, AROUND))]])
+    return np.array([[len(connected_components(grid != 0, ALL_NEIGHBORS))]])
 
 
-def rings_of(grid):
-    """For every cell its distance from the object, diagonal steps counting one."""
-    rows, cols = hull(grid != 0)
+def distances_to_object(grid):
+    """Return the Chebyshev distance of every cell from the object."""
+    rows, cols = bounding_box(grid != 0)
     r, c = np.indices(grid.shape)
     down = np.maximum(rows.start - r, r - rows.stop + 1)
     across = np.maximum(cols.start - c, c - cols.stop + 1)
@@ -160,16 +164,20 @@ def rings_of(grid):
 
 @rule
 def draw_border(grid, demos):
-    seen = zip(rings_of(demos[0].input).ravel().tolist(), demos[0].output.ravel().tolist(), strict=True)
-    colors = {distance: color for distance, color in seen if distance > 0}
-    return np.where(grid != 0, grid, np.vectorize(lambda distance: colors.get(distance, 0))(rings_of(grid)))
+    pairs = zip(
+        distances_to_object(demos[0].input).ravel().tolist(), demos[0].output.ravel().tolist(), strict=True
+    )
+    colors = {distance: color for distance, color in pairs if distance > 0}
+    return np.where(
+        grid != 0, grid, np.vectorize(lambda distance: colors.get(distance, 0))(distances_to_object(grid))
+    )
 
 
 @rule
 def gravity(grid, demos):
     result = np.zeros_like(grid)
     for color in set(grid.ravel().tolist()) - {0}:
-        rows, cols = hull(grid == color)
+        rows, cols = bounding_box(grid == color)
         result[len(grid) - (rows.stop - rows.start) :, cols] = color
     return result
 
@@ -183,7 +191,7 @@ def swap_colors(grid, demos):
 @rule
 def fill_rooms(grid, demos):
     result = grid.copy()
-    for room in parts(grid != GRAY, SIDES):
+    for room in connected_components(grid != GRAY, NEIGHBORS):
         seeds = set(grid[room].tolist()) - {0}
         assert len(seeds) <= 1
         result[room] = seeds.pop() if seeds else 0
@@ -192,20 +200,20 @@ def fill_rooms(grid, demos):
 
 @rule
 def stamp(grid, demos):
-    pattern = grid[hull((grid != 0) & (grid != GRAY))]
+    pattern = grid[bounding_box((grid != 0) & (grid != GRAY))]
     result = grid.copy()
     for r, c in np.argwhere(grid == GRAY):
         result[r : r + len(pattern), c : c + len(pattern[0])] = pattern
     return result
 
 
-def test_there_is_a_rule_for_every_family_but_denoise_which_has_a_test_of_its_own():
+def test_every_family_has_a_reference_rule():
     assert {*RULES, "denoise"} == set(FAMILIES)
 
 
 @pytest.mark.parametrize("family", RULES)
 @pytest.mark.parametrize("size", [(3, 3), (3, 4), (6, 5), (10, 12), (30, 30)], ids=str)
-def test_all_pairs_of_a_task_follow_the_rule_that_its_demonstrations_show(family, size):
+def test_all_pairs_follow_the_rule_of_their_family(family, size):
     for seed in range(2):
         task = generate_task(family, seed, height=size[0], width=size[1])
         for pair in task.pairs:
@@ -213,21 +221,21 @@ def test_all_pairs_of_a_task_follow_the_rule_that_its_demonstrations_show(family
 
 
 @pytest.mark.parametrize("size", [(3, 3), (6, 5), (30, 30)], ids=str)
-def test_denoise_restores_bands_of_which_one_foreign_color_has_spoilt_less_than_half(size):
+def test_denoise_removes_noise_from_bands(size):
     for seed in range(4):
         for pair in generate_task("denoise", seed, height=size[0], width=size[1]).pairs:
-            spoilt = pair.input != pair.output
+            noisy = pair.input != pair.output
             bands = set(pair.output.ravel().tolist())
             assert (pair.output == pair.output[:, :1]).all() or (pair.output == pair.output[:1]).all()
-            (noise,) = set(pair.input[spoilt].tolist())
+            (noise,) = set(pair.input[noisy].tolist())
             assert noise not in bands
             for color in bands:
                 band = pair.output == color
-                assert 1 <= spoilt[band].sum() < band.sum() / 2
+                assert 1 <= noisy[band].sum() < band.sum() / 2
 
 
 @pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if not family.needs_demos])
-def test_without_need_of_demonstrations_the_same_input_has_the_same_output_in_all_tasks(family):
+def test_families_without_needs_demos_have_one_rule(family):
     outputs: dict[bytes, bytes] = {}
     for task in generate_tasks((family,), 25, max_height=3, max_width=3):
         for pair in task.pairs:
@@ -235,7 +243,7 @@ def test_without_need_of_demonstrations_the_same_input_has_the_same_output_in_al
             assert outputs.setdefault(pair.input.tobytes(), after) == after
 
 
-def test_tasks_that_need_demonstrations_differ_in_their_rules():
+def test_families_with_needs_demos_vary_the_rule():
     for family in ("mirror", "rotate"):
         first_steps = {task.solutions[0][0].operation for task in generate_tasks((family,), 12)}
         assert len(first_steps) == 2

@@ -1,7 +1,4 @@
-"""Generated tasks: the same for the same seed, different otherwise, and solved by the shortest solution.
-
-That outputs follow from inputs by each family's rule is in `test_generator_rules`.
-"""
+"""Generated tasks are deterministic, different for different seeds, and have shortest solutions."""
 
 import dataclasses
 import subprocess
@@ -34,13 +31,13 @@ each_family = pytest.mark.parametrize("family", NAMES)
 
 
 def solved_pairs(task: ArcTask):
-    """Input, output and solution of every pair."""
+    """Yield the input, output and solution of every pair."""
     for pair, solution in zip(task.pairs, task.solutions, strict=True):
         yield pair.input, pair.output, solution
 
 
-def contents(task: ArcTask):
-    """Everything that a task holds, comparable."""
+def task_content(task: ArcTask):
+    """Return the entire content of a task for comparisons."""
     return task.fingerprint, tuple(tuple(map(dataclasses.astuple, steps)) for steps in task.solutions)
 
 
@@ -48,7 +45,7 @@ def grid(text: str) -> np.ndarray:
     return np.array([[int(cell) for cell in row] for row in text.split("/")], np.int8)
 
 
-def test_the_families_that_every_user_may_rely_on_exist():
+def test_documented_families_exist():
     assert list(FAMILIES) == NAMES
     assert NAMES[:12] == [
         "recolor",
@@ -69,7 +66,7 @@ def test_the_families_that_every_user_may_rely_on_exist():
 
 @each_family
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_the_solution_of_every_pair_leads_to_its_output(family, size):
+def test_solution_of_every_pair_gives_its_output(family, size):
     height, width = size
     for seed in range(3):
         task = generate_task(family, seed, height=height, width=width)
@@ -79,7 +76,7 @@ def test_the_solution_of_every_pair_leads_to_its_output(family, size):
 
 
 @each_family
-def test_an_episode_that_follows_the_solution_ends_solved_on_its_last_step_and_not_before(family):
+def test_solution_solves_episode_exactly_at_its_last_step(family):
     config = ArcConfig(dataset=DatasetConfig(max_grid_height=7, max_grid_width=7))
     for seed in range(2):
         task = generate_task(family, seed, max_size=7)
@@ -95,7 +92,7 @@ def test_an_episode_that_follows_the_solution_ends_solved_on_its_last_step_and_n
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(NAMES), st.integers(0, 10**9), st.integers(3, 30), st.integers(3, 30))
-def test_tasks_of_any_seed_and_size_are_sound(family, seed, height, width):
+def test_tasks_are_valid_for_any_seed_and_size(family, seed, height, width):
     task = generate_task(family, seed, height=height, width=width)
     assert task.id == f"{family}-{seed:06d}"
     assert task.family == family
@@ -117,19 +114,19 @@ def test_tasks_of_any_seed_and_size_are_sound(family, seed, height, width):
             assert all((step.r1, step.c1) == (step.r2, step.c2) for step in solution)
 
 
-def test_point_solvable_families_are_exactly_those_whose_steps_all_select_one_cell():
+def test_point_solvable_families_select_single_cells():
     def selects_points(family: str) -> bool:
         tasks = generate_tasks((family,), 6)
         steps = [step for task in tasks for solution in task.solutions for step in solution]
         return all((step.r1, step.c1) == (step.r2, step.c2) for step in steps)
 
-    marked = {name for name, family in FAMILIES.items() if family.point_solvable}
-    assert marked == {name for name in NAMES if selects_points(name)}
-    assert len(marked) >= 3
+    point_solvable = {name for name, family in FAMILIES.items() if family.point_solvable}
+    assert point_solvable == {name for name in NAMES if selects_points(name)}
+    assert len(point_solvable) >= 3
 
 
 @each_family
-def test_no_single_operation_does_what_a_longer_solution_does(family):
+def test_no_single_operation_replaces_a_longer_solution(family):
     for seed, (height, width) in enumerate([(3, 3), (4, 3), (4, 5), (5, 6)]):
         task = generate_task(family, seed, height=height, width=width, num_demos=1)
         for before, after, solution in solved_pairs(task):
@@ -137,8 +134,8 @@ def test_no_single_operation_does_what_a_longer_solution_does(family):
 
 
 @pytest.mark.parametrize("family", ["crop_to_object", "denoise"])
-def test_no_two_operations_do_what_a_solution_of_three_does(family):
-    """The other families reach three steps only on grids that are too large for a search of all pairs."""
+def test_no_two_operations_replace_a_solution_of_three(family):
+    """Other families need three steps only on grids that are too large for an exhaustive search."""
     tasks = [generate_task(family, seed, height=4, width=4) for seed in range(6)]
     cases = [case for task in tasks for case in solved_pairs(task) if len(case[2]) == 3]
     assert len(cases) >= 2
@@ -148,8 +145,8 @@ def test_no_two_operations_do_what_a_solution_of_three_does(family):
 
 @each_family
 @pytest.mark.parametrize("size", [(5, 5), (12, 9), (30, 30)], ids=str)
-def test_the_proofs_premises_hold_at_every_size(family, size):
-    """What each family's docstring builds its proof on, read off the grids and the solution."""
+def test_premises_of_optimality_proofs_hold_at_every_size(family, size):
+    """Check the conditions on which the optimality proof in each family's docstring relies."""
     longest = 0
     for seed in range(5):
         task = generate_task(family, seed, height=size[0], width=size[1])
@@ -177,11 +174,19 @@ def test_the_proofs_premises_hold_at_every_size(family, size):
             else:
                 assert length <= 2
     if size == (30, 30):
-        grows = ("recolor", "fill_enclosed", "extend_line", "fill_rooms", "stamp", "draw_border", "denoise")
-        assert longest >= (3 if family in grows else 1)
+        long_families = (
+            "recolor",
+            "fill_enclosed",
+            "extend_line",
+            "fill_rooms",
+            "stamp",
+            "draw_border",
+            "denoise",
+        )
+        assert longest >= (3 if family in long_families else 1)
 
 
-def test_the_search_knows_shortcuts():
+def test_reference_search_finds_shortcuts():
     assert in_one(grid("100"), grid("001"))
     assert not in_one(grid("1200"), grid("0012")) and in_two(grid("1200"), grid("0012"))
     assert not in_two(grid("123/000/000"), grid("321/222/444"))
@@ -189,7 +194,7 @@ def test_the_search_knows_shortcuts():
     assert in_two(grid("000/120/340"), grid("12/34"))
 
 
-def test_the_growth_bound_counts_new_colors_growing_colors_and_a_change_of_size():
+def test_least_operations_counts_color_and_size_changes():
     assert least_operations(grid("12"), grid("12")) == 0
     assert least_operations(grid("120"), grid("012")) == 1
     assert least_operations(grid("1020"), grid("3040")) == 2
@@ -201,7 +206,7 @@ def test_the_growth_bound_counts_new_colors_growing_colors_and_a_change_of_size(
 
 @st.composite
 def edits(draw):
-    """A small grid and a few random operations on it."""
+    """Draw a small grid and a few random operations on it."""
     rows, cols = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     cells = draw(st.lists(st.integers(0, 4), min_size=rows * cols, max_size=rows * cols))
     operations = st.one_of(
@@ -215,37 +220,37 @@ def edits(draw):
 
 @settings(max_examples=200, deadline=None)
 @given(edits())
-def test_no_sequence_of_operations_beats_the_growth_bound(edit):
+def test_least_operations_is_a_lower_bound(edit):
     before, steps = edit
     assert least_operations(before, replay(before, steps)) <= len(steps)
 
 
 @settings(max_examples=100, deadline=None)
 @given(edits())
-def test_one_paste_suffices_exactly_when_some_copy_and_paste_does_it(edit):
+def test_one_paste_suffices_matches_search(edit):
     before, steps = edit
     after = replay(before, steps[:2])
     by_search = any(np.array_equal(copied, after) for copied, _ in pasted_grids(before))
     assert one_paste_suffices(before, after) == by_search
 
 
-def test_the_same_arguments_give_the_same_task():
+def test_generation_is_deterministic():
     for family in NAMES:
-        assert contents(generate_task(family, 5)) == contents(generate_task(family, 5))
-    assert [*map(contents, generate_tasks(("mirror",), 3, 7))] == [
-        *map(contents, generate_tasks(("mirror",), 3, 7))
+        assert task_content(generate_task(family, 5)) == task_content(generate_task(family, 5))
+    assert [*map(task_content, generate_tasks(("mirror",), 3, 7))] == [
+        *map(task_content, generate_tasks(("mirror",), 3, 7))
     ]
 
 
-def test_tasks_of_a_list_can_be_made_one_by_one_and_do_not_depend_on_the_other_families():
-    pair = generate_tasks(("gravity", "mirror"), 6, seed=2)
-    alone = generate_tasks(("mirror",), 3, seed=2)
-    assert [task.id for task in pair][:3] == ["gravity-4000000", "mirror-4000000", "gravity-4000002"]
-    assert [contents(task) for task in pair[1::2]] == [contents(task) for task in alone]
-    assert contents(generate_task("mirror", 4000002)) == contents(alone[1])
+def test_tasks_do_not_depend_on_other_families():
+    mixed = generate_tasks(("gravity", "mirror"), 6, seed=2)
+    single_family = generate_tasks(("mirror",), 3, seed=2)
+    assert [task.id for task in mixed][:3] == ["gravity-4000000", "mirror-4000000", "gravity-4000002"]
+    assert [task_content(task) for task in mixed[1::2]] == [task_content(task) for task in single_family]
+    assert task_content(generate_task("mirror", 4000002)) == task_content(single_family[1])
 
 
-def test_families_take_turns():
+def test_families_alternate():
     tasks = generate_tasks(num_tasks=2 * len(NAMES) + 1)
     assert [task.family for task in tasks] == [*NAMES, *NAMES, NAMES[0]]
 
@@ -257,24 +262,26 @@ def test_different_seeds_give_different_tasks():
 
 
 @each_family
-def test_no_input_of_an_evaluation_task_occurs_in_a_training_task(family):
-    small = {"max_height": 3, "max_width": 3}
-    training = generate_tasks((family,), 8, **small)
-    evaluation = generate_tasks((family,), 8, split="evaluation", **small)
-    seen = {(pair.input.shape, pair.input.tobytes()) for task in training for pair in task.pairs}
-    held_out = {(pair.input.shape, pair.input.tobytes()) for task in evaluation for pair in task.pairs}
-    assert not seen & held_out
+def test_evaluation_inputs_do_not_occur_in_training(family):
+    size = {"max_height": 3, "max_width": 3}
+    training = generate_tasks((family,), 8, **size)
+    evaluation = generate_tasks((family,), 8, split="evaluation", **size)
+    training_inputs = {(pair.input.shape, pair.input.tobytes()) for task in training for pair in task.pairs}
+    evaluation_inputs = {
+        (pair.input.shape, pair.input.tobytes()) for task in evaluation for pair in task.pairs
+    }
+    assert not training_inputs & evaluation_inputs
     assert not {task.id for task in training} & {task.id for task in evaluation}
 
 
-def test_sizes_stay_in_the_asked_range_and_reach_its_ends():
+def test_sizes_cover_the_requested_range():
     tasks = generate_tasks(("gravity",), 40, min_height=3, max_height=5, min_width=7, max_width=8)
     shapes = {pair.input.shape for task in tasks for pair in task.pairs}
     assert shapes == {(h, w) for h in (3, 4, 5) for w in (7, 8)}
     assert generate_task("gravity", 0, height=12, min_size=4, max_size=4).demos[0].input.shape == (12, 4)
 
 
-def test_the_numbers_of_pairs_can_be_chosen():
+def test_number_of_pairs_is_configurable():
     task = generate_task("denoise", 1, num_demos=5, num_tests=2)
     assert (len(task.demos), len(task.tests), len(task.solutions)) == (5, 2, 7)
     assert generate_task("denoise", 1, num_demos=0).demos == ()
@@ -299,19 +306,19 @@ def test_the_numbers_of_pairs_can_be_chosen():
         (lambda: generate_task("draw_border", 0, height=3, width=3, num_demos=300), "use fewer pairs"),
     ],
 )
-def test_bad_requests_are_refused_in_words(call, message):
+def test_invalid_arguments_are_reported(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_a_family_refuses_grids_below_its_minimum():
+def test_family_rejects_grids_below_min_size():
     wide = TaskFamily("wide", "A test.", FAMILIES["gravity"].sample_rule, min_size=5)
     with pytest.raises(ValueError, match="wide: width must be between 5 and 30, got 4"):
         wide.generate(np.random.default_rng(0), 6, 4)
 
 
-def test_a_thousand_tasks_take_about_a_second_of_processor_time():
-    # In a process of its own, without the checked annotations under which the tests run.
+def test_generating_1000_tasks_takes_less_than_two_seconds():
+    # Run in a separate process, without the runtime type checking that the tests enable.
     code = """
 import time
 from phalanx.arc.generators import generate_tasks
@@ -319,11 +326,11 @@ start = time.process_time()
 generate_tasks(num_tasks=1000, min_height=10, min_width=10)
 print(time.process_time() - start)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 2.0
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(process.stdout) < 2.0
 
 
-def test_a_family_of_ones_own_needs_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registered_family_needs_unique_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FAMILIES, "mine", FAMILIES["recolor"])
     with pytest.raises(ValueError, match="there already is a task family 'mine'"):
         register_family(dataclasses.replace(FAMILIES["recolor"], name="mine"))

@@ -42,7 +42,7 @@ RUNS = settings(
 )
 
 
-def config(backend: str = "native", **sections: object) -> ArcConfig:
+def create_config(backend: str = "native", **sections: object) -> ArcConfig:
     return ArcConfig(**{"backend": backend, "dataset": CANVAS, **sections})
 
 
@@ -61,8 +61,8 @@ def single(environment: ArcEnvironment) -> ArcState:
     return jax.jit(environment.reset)(jax.random.key(0))[0]
 
 
-def built(action: Any, *leaves: Any) -> Any:
-    """An action of these leaves as they are, past its constructor and its annotations."""
+def build_action(action: Any, *leaves: Any) -> Any:
+    """Build an action from leaves without calling its constructor or checking types."""
     return jax.tree.unflatten(jax.tree.structure(action), leaves)
 
 
@@ -71,23 +71,26 @@ MASK = MaskAction(0, jnp.zeros((7, 6), bool))
 EIGHT = jnp.zeros(8, jnp.int32)
 
 WRONG_SHAPES = {
-    "one state with 4 actions": ((), built(POINT, *[jnp.zeros(4, jnp.int32)] * 3)),
+    "one state with 4 actions": ((), build_action(POINT, *[jnp.zeros(4, jnp.int32)] * 3)),
     "8 states with one action": ((8,), POINT),
-    "8 states with actions [8, 3]": ((8,), built(POINT, *[jnp.zeros((8, 3), jnp.int32)] * 3)),
-    "a row [8, 2] beside an operation [8]": ((8,), built(POINT, EIGHT, jnp.zeros((8, 2), jnp.int32), EIGHT)),
-    "a corner that is missing": ((8,), built(BOX, EIGHT, EIGHT, EIGHT, EIGHT, jnp.int32(0))),
-    "9 masks": ((8,), built(MASK, EIGHT, jnp.zeros((9, 7, 6), bool))),
-    "masks of another canvas": ((8,), built(MASK, EIGHT, jnp.zeros((8, 6, 7), bool))),
-    "one mask for all": ((8,), built(MASK, EIGHT, jnp.zeros((7, 6), bool))),
-    "no batch": ((0,), built(POINT, EIGHT, EIGHT, EIGHT)),
+    "8 states with actions [8, 3]": ((8,), build_action(POINT, *[jnp.zeros((8, 3), jnp.int32)] * 3)),
+    "a row [8, 2] with an operation [8]": (
+        (8,),
+        build_action(POINT, EIGHT, jnp.zeros((8, 2), jnp.int32), EIGHT),
+    ),
+    "one corner without batch": ((8,), build_action(BOX, EIGHT, EIGHT, EIGHT, EIGHT, jnp.int32(0))),
+    "9 masks": ((8,), build_action(MASK, EIGHT, jnp.zeros((9, 7, 6), bool))),
+    "masks of another canvas": ((8,), build_action(MASK, EIGHT, jnp.zeros((8, 6, 7), bool))),
+    "one mask for all": ((8,), build_action(MASK, EIGHT, jnp.zeros((7, 6), bool))),
+    "no batch": ((0,), build_action(POINT, EIGHT, EIGHT, EIGHT)),
 }
 
 
 @pytest.mark.parametrize("backend", ["native", "xla"])
 @pytest.mark.parametrize("case", list(WRONG_SHAPES))
-def test_actions_that_do_not_match_the_states_are_refused_in_words(case: str, backend: str) -> None:
+def test_actions_of_wrong_shape_are_rejected(case: str, backend: str) -> None:
     shape, action = WRONG_SHAPES[case]
-    environment = ArcEnvironment.create(config(backend), tasks())
+    environment = ArcEnvironment.create(create_config(backend), tasks())
     states = batch(environment, shape[0]) if shape else single(environment)
     with pytest.raises(ValueError, match=r"has shape .*expected|the mask has shape"):
         environment.step(states, action)
@@ -95,26 +98,26 @@ def test_actions_that_do_not_match_the_states_are_refused_in_words(case: str, ba
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "bool"])
 @pytest.mark.parametrize("action", [POINT, BOX, MASK], ids=lambda action: type(action).__name__)
-def test_actions_that_are_not_whole_numbers_are_refused_not_cut(action: Any, dtype: str) -> None:
-    environment = ArcEnvironment.create(config(), tasks())
+def test_actions_of_wrong_dtype_are_rejected(action: Any, dtype: str) -> None:
+    environment = ArcEnvironment.create(create_config(), tasks())
     state = single(environment)
     for field in dataclasses.fields(action):
         if field.name == "selection" and dtype == "bool":
             continue
         values = {other.name: getattr(action, other.name) for other in dataclasses.fields(action)}
         values[field.name] = jnp.asarray(values[field.name], dtype)
-        words = f"consists of (integers|booleans), got {dtype}"
-        with pytest.raises(TypeError, match=words):
+        message = f"consists of (integers|booleans), got {dtype}"
+        with pytest.raises(TypeError, match=message):
             type(action)(**values)
-        # The annotations, switched on in tests, refuse such a mask before the words are said.
-        with pytest.raises(TypeError, match=None if field.name == "selection" else words):
-            environment.step(state, built(action, *values.values()))
+        # Runtime type checking, which the tests enable, rejects such a mask first.
+        with pytest.raises(TypeError, match=None if field.name == "selection" else message):
+            environment.step(state, build_action(action, *values.values()))
     with pytest.raises(TypeError, match="got float64"):
         PointAction(0.5, 0, 0)
 
 
-def test_numbers_beyond_int32_are_invalid_and_do_not_come_round_again() -> None:
-    environment = ArcEnvironment.create(config(), tasks())
+def test_values_beyond_int32_are_invalid_and_do_not_wrap_around() -> None:
+    environment = ArcEnvironment.create(create_config(), tasks())
     state = single(environment)
     for huge in (2**32, 2**32 + 3, -(2**32), 2**63 - 1, np.uint32(2**32 - 1), np.uint64(2**64 - 1)):
         for action in (PointAction(huge, 0, 0), PointAction(0, huge, 0), PointAction(0, 0, huge)):
@@ -124,8 +127,8 @@ def test_numbers_beyond_int32_are_invalid_and_do_not_come_round_again() -> None:
 
 
 @pytest.mark.parametrize("backend", ["native", "xla"])
-def test_states_whose_leaves_are_not_what_they_should_be_are_refused_in_words(backend: str) -> None:
-    environment = ArcEnvironment.create(config(backend), tasks())
+def test_states_with_invalid_leaves_are_rejected(backend: str) -> None:
+    environment = ArcEnvironment.create(create_config(backend), tasks())
     states = batch(environment)
     action = PointAction(*np.zeros((3, BATCH), np.int32))
     keys = jax.random.split(jax.random.key(0), BATCH)
@@ -149,81 +152,80 @@ def test_states_whose_leaves_are_not_what_they_should_be_are_refused_in_words(ba
 
 
 @pytest.mark.parametrize("backend", ["native", "xla"])
-def test_states_of_a_larger_buffer_are_invalid_in_a_smaller_one(backend: str) -> None:
-    large, small = (ArcEnvironment.create(config(backend), tasks(count)) for count in (12, 1))
+def test_states_of_larger_buffer_are_invalid_in_smaller_one(backend: str) -> None:
+    large, small = (ArcEnvironment.create(create_config(backend), tasks(count)) for count in (12, 1))
     states = large.detach_names(batch(large, 40))
-    foreign = np.asarray(states.task_index) > 0
-    assert foreign.any() and not foreign.all()
+    out_of_range = np.asarray(states.task_index) > 0
+    assert out_of_range.any() and not out_of_range.all()
     fill = PointAction(*np.zeros((3, 40), np.int32))
-    after, seen, rewards, _, info = jax.jit(small.batch_step)(states, fill)
-    assert (np.asarray(info.operation_type) == np.where(foreign, -1, 0)).all()
-    assert (np.asarray(rewards)[foreign] == -1.0).all()
+    after, observations, rewards, _, info = jax.jit(small.batch_step)(states, fill)
+    assert (np.asarray(info.operation_type) == np.where(out_of_range, -1, 0)).all()
+    assert (np.asarray(rewards)[out_of_range] == -1.0).all()
     before, boards = np.asarray(states.working_grid), np.asarray(states.boards)
-    np.testing.assert_array_equal(np.asarray(after.boards)[foreign], boards[foreign])
-    np.testing.assert_array_equal(np.asarray(seen)[foreign], before[foreign])
+    np.testing.assert_array_equal(np.asarray(after.boards)[out_of_range], boards[out_of_range])
+    np.testing.assert_array_equal(np.asarray(observations)[out_of_range], before[out_of_range])
 
 
 @pytest.mark.parametrize("backend", ["native", "xla"])
-def test_no_states_at_all_can_be_reset_and_stepped(backend: str) -> None:
-    see = ObservationConfig(
+def test_empty_batch_can_be_reset_and_stepped(backend: str) -> None:
+    observation_config = ObservationConfig(
         input_grid=True, target_grid=True, selected=True, num_demonstrations=2, scalars=True
     )
-    for sections in ({}, {"observation": see}):
-        environment = ArcEnvironment.create(config(backend, **sections), tasks())
-        states, seen = jax.jit(environment.batch_reset)(jax.random.split(jax.random.key(0), 0))
+    for sections in ({}, {"observation": observation_config}):
+        environment = ArcEnvironment.create(create_config(backend, **sections), tasks())
+        states, observations = jax.jit(environment.batch_reset)(jax.random.split(jax.random.key(0), 0))
         action = PointAction(*np.zeros((3, 0), np.int32))
-        states, seen, rewards, dones, _ = jax.jit(environment.batch_step)(states, action)
+        states, observations, rewards, dones, _ = jax.jit(environment.batch_step)(states, action)
         assert states.batch_shape == rewards.shape == dones.shape == (0,)
-        assert all(leaf.shape[0] == 0 for leaf in jax.tree.leaves(seen))
+        assert all(leaf.shape[0] == 0 for leaf in jax.tree.leaves(observations))
 
 
-words = st.integers(0, 2**32 - 1)
-numbers = st.sampled_from(EXTREMES) | st.integers(-(2**31), 2**31 - 1)
+integers = st.sampled_from(EXTREMES) | st.integers(-(2**31), 2**31 - 1)
 
 
-def drawn(data: st.DataObject, shape: tuple[int, ...], values: Any, dtype: Any) -> np.ndarray:
+def draw_array(data: st.DataObject, shape: tuple[int, ...], values: Any, dtype: Any) -> np.ndarray:
     count = int(np.prod(shape))
     return np.array(data.draw(st.lists(values, min_size=count, max_size=count)), dtype).reshape(shape)
 
 
-def sprinkled(data: st.DataObject, array: Any, at_most: int = 12) -> jax.Array:
-    """The array with a few numbers replaced by extremes."""
+def insert_extremes(data: st.DataObject, array: Any, at_most: int = 12) -> jax.Array:
+    """Replace a few elements of an array with extreme values."""
     changed = np.array(array)
     flat = changed.reshape(-1)
     if flat.size:
-        places = data.draw(st.lists(st.integers(0, flat.size - 1), max_size=at_most))
-        flat[places] = [data.draw(numbers) for _ in places]
+        indices = data.draw(st.lists(st.integers(0, flat.size - 1), max_size=at_most))
+        flat[indices] = [data.draw(integers) for _ in indices]
     return jax.device_put(changed)
 
 
 @functools.cache
 def first_states() -> ArcState:
-    environment = ArcEnvironment.create(config(), tasks())
+    environment = ArcEnvironment.create(create_config(), tasks())
     return environment.detach_names(batch(environment))
 
 
 @functools.cache
 def compiled_step(backend: str) -> Callable[..., Any]:
-    return jax.jit(ArcEnvironment.create(config(backend), tasks()).step)
+    return jax.jit(ArcEnvironment.create(create_config(backend), tasks()).step)
 
 
 @RUNS
 @given(st.data())
-def test_both_engines_take_damaged_registers_for_invalid_states(data: st.DataObject) -> None:
-    """Registers of any value over tasks that are whole: the backends agree in all that comes out."""
+def test_backends_treat_corrupt_registers_as_invalid_states(data: st.DataObject) -> None:
+    """With arbitrary registers and valid tasks, both backends give the same results."""
     results = []
     states = first_states()
-    registers = sprinkled(data, states.registers)
+    registers = insert_extremes(data, states.registers)
     states = dataclasses.replace(states, registers=registers)
-    fields = [jnp.asarray(drawn(data, (BATCH,), numbers, np.int64)) for _ in range(4)]
-    operation = jnp.asarray(drawn(data, (BATCH,), st.integers(-1, 42) | numbers, np.int64))
+    fields = [jnp.asarray(draw_array(data, (BATCH,), integers, np.int64)) for _ in range(4)]
+    operation = jnp.asarray(draw_array(data, (BATCH,), st.integers(-1, 42) | integers, np.int64))
     for backend in ("native", "xla"):
         results.append(compiled_step(backend)(states, BboxAction(operation, *fields)))
-    for mine, other in zip(*map(jax.tree.leaves, results), strict=True):
-        np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-6)
+    for native, xla in zip(*map(jax.tree.leaves, results), strict=True):
+        np.testing.assert_allclose(native, xla, rtol=1e-6, atol=1e-6)
 
 
-PUBLIC = """
+PROGRAM = """
 import jax, jax.numpy as jnp
 from phalanx.arc import ArcConfig, ArcEnvironment, PointAction, generate_tasks
 from phalanx.arc import batch_reset, batch_step
@@ -245,10 +247,10 @@ for states, action in (
 """
 
 
-def test_what_once_killed_the_process_is_refused_in_words_without_the_annotations_of_the_tests() -> None:
-    done = subprocess.run([sys.executable, "-c", PUBLIC], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    first, second, third, fourth = done.stdout.splitlines()
+def test_invalid_actions_are_rejected_without_type_checking() -> None:
+    process = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    first, second, third, fourth = process.stdout.splitlines()
     assert first.startswith("ValueError PointAction.operation has shape (4,), expected () for a single state")
     assert second.startswith("ValueError PointAction.operation has shape (8, 3), expected (8,) for a batch")
     assert third.startswith("ValueError PointAction.row has shape (8, 2), expected (8,) for a batch")

@@ -1,6 +1,6 @@
-"""Laws that hold for every grid: symmetries, undoing, idempotence, and what a flood is.
+"""Properties of operations that hold for every grid: symmetries, inverses, idempotence and flood fill.
 
-Each example is a batch of 32 random environments; literal cases are in `test_operations`.
+Each example is a batch of 32 random environments.
 """
 
 from typing import Any
@@ -23,14 +23,14 @@ BATCH = 32
 CANVAS = (30, 30)
 CLEAR, COPY_INPUT, RESIZE, CUT, PASTE = 31, 32, 33, 30, 29
 UP, DOWN, LEFT, RIGHT = 20, 21, 22, 23
-NOTHING = np.zeros((BATCH, *CANVAS), bool)
+EMPTY = np.zeros((BATCH, *CANVAS), bool)
 
 seeds = st.integers(0, 2**32 - 1)
-law = settings(max_examples=12, deadline=None, database=None)
+property_test = settings(max_examples=12, deadline=None, database=None)
 
 
 def random_tasks() -> list[ArcTask]:
-    """Grids of every size; a task's output is its input, so that equality is within reach."""
+    """Create tasks with grids of every size whose output equals their input."""
     rng = np.random.default_rng(7)
     tasks = []
     for i in range(BATCH):
@@ -39,8 +39,8 @@ def random_tasks() -> list[ArcTask]:
     return tasks
 
 
-class Bench:
-    """A batch of environments on one backend, and the few things that laws do with it."""
+class BatchRunner:
+    """A batch of environments on one backend."""
 
     def __init__(self, backend: str) -> None:
         self.config = ArcConfig(
@@ -56,17 +56,17 @@ class Bench:
         operations = np.broadcast_to(np.asarray(operation), BATCH)
         return batch_step(states, batch_action("mask", operations, masks), self.config)[0]
 
-    def sized(self, rng: np.random.Generator, square: bool = False) -> tuple[Any, np.ndarray]:
-        """Environments of random sizes, which are returned too, with parts of their inputs on them."""
+    def resize_randomly(self, rng: np.random.Generator, square: bool = False) -> tuple[Any, np.ndarray]:
+        """Resize all grids randomly and return the states and the sizes."""
         sizes = rng.integers(1, 31, (BATCH, 2))
         if square:
             sizes[:, 1] = sizes[:, 0]
-        corners = NOTHING.copy()
+        corners = EMPTY.copy()
         corners[np.arange(BATCH), sizes[:, 0] - 1, sizes[:, 1] - 1] = True
         return self.step(self.first, RESIZE, corners), sizes
 
-    def painted(self, states: Any, rng: np.random.Generator, where: np.ndarray | None = None) -> Any:
-        """Three coats of random colours at random cells, all of them inside `where` if given."""
+    def paint(self, states: Any, rng: np.random.Generator, where: np.ndarray | None = None) -> Any:
+        """Fill random cells with random colors three times, only inside `where` if given."""
         for _ in range(3):
             cells = rng.random((BATCH, *CANVAS)) < 0.5
             if where is not None:
@@ -76,9 +76,9 @@ class Bench:
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
-def bench(request: pytest.FixtureRequest) -> Bench:
+def runner(request: pytest.FixtureRequest) -> BatchRunner:
     skip_without(request.param)
-    return Bench(request.param)
+    return BatchRunner(request.param)
 
 
 def grids(states: Any) -> np.ndarray:
@@ -89,9 +89,9 @@ def selected(states: Any) -> np.ndarray:
     return read(states, "selected")
 
 
-def boxes(rng: np.random.Generator, bounds: np.ndarray, ragged: bool) -> np.ndarray:
-    """A random box inside each [0, rows) x [0, cols), or random cells of one (at least one cell)."""
-    masks = NOTHING.copy()
+def random_boxes(rng: np.random.Generator, bounds: np.ndarray, ragged: bool) -> np.ndarray:
+    """Select a random box inside each [0, rows) x [0, cols), or some of its cells if ragged."""
+    masks = EMPTY.copy()
     for mask, (rows, cols) in zip(masks, bounds, strict=True):
         r1, r2 = sorted(rng.integers(rows, size=2))
         c1, c2 = sorted(rng.integers(cols, size=2))
@@ -101,199 +101,201 @@ def boxes(rng: np.random.Generator, bounds: np.ndarray, ragged: bool) -> np.ndar
     return masks
 
 
-@law
+@property_test
 @given(seed=seeds)
-def test_four_rotations_of_a_square_area_are_the_identity(bench: Bench, seed: int) -> None:
+def test_four_rotations_of_a_square_grid_are_the_identity(runner: BatchRunner, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    states, sizes = bench.sized(rng, square=True)
-    states = bench.painted(states, rng)
+    states, sizes = runner.resize_randomly(rng, square=True)
+    states = runner.paint(states, rng)
     before = grids(states)
     for operation, turn in ((24, -1), (25, 1)):
-        turned = states
+        rotated = states
         for count in range(1, 5):
-            turned = bench.step(turned, operation, NOTHING)
-            for cells, start, (side, _) in zip(grids(turned), before, sizes, strict=True):
+            rotated = runner.step(rotated, operation, EMPTY)
+            for cells, start, (side, _) in zip(grids(rotated), before, sizes, strict=True):
                 np.testing.assert_array_equal(
                     cells[:side, :side], np.rot90(start[:side, :side], turn * count)
                 )
-        np.testing.assert_array_equal(grids(turned), before)
+        np.testing.assert_array_equal(grids(rotated), before)
 
 
-@law
+@property_test
 @given(seed=seeds, ragged=st.booleans())
 def test_four_rotations_of_an_object_that_fits_are_the_identity(
-    bench: Bench, seed: int, ragged: bool
+    runner: BatchRunner, seed: int, ragged: bool
 ) -> None:
     rng = np.random.default_rng(seed)
-    states, sizes = bench.sized(rng)
-    states = bench.step(states, CLEAR, NOTHING)
-    # Objects of a box that has room for its longer side both ways.
-    room = np.minimum(sizes[:, 0], sizes[:, 1])
-    objects = boxes(rng, np.stack([(room + 1) // 2] * 2, axis=1), ragged)
-    for objects_of_one, (rows, cols), side in zip(objects, sizes, room, strict=True):
+    states, sizes = runner.resize_randomly(rng)
+    states = runner.step(states, CLEAR, EMPTY)
+    # Objects whose bounding box can be rotated inside the grid.
+    max_side = np.minimum(sizes[:, 0], sizes[:, 1])
+    objects = random_boxes(rng, np.stack([(max_side + 1) // 2] * 2, axis=1), ragged)
+    for mask, (rows, cols), side in zip(objects, sizes, max_side, strict=True):
         down, right = rng.integers(rows - side + 1), rng.integers(cols - side + 1)
-        objects_of_one[:] = np.roll(objects_of_one, (down, right), (0, 1))
-    states = bench.painted(states, rng, objects)
+        mask[:] = np.roll(mask, (down, right), (0, 1))
+    states = runner.paint(states, rng, objects)
     before = grids(states)
     for operation in (24, 25):
-        turned, place = states, objects
+        rotated, selection = states, objects
         for _ in range(4):
-            turned = bench.step(turned, operation, place)
-            place = selected(turned)
-            np.testing.assert_array_equal(place.sum((1, 2)), objects.sum((1, 2)))
-        np.testing.assert_array_equal(grids(turned), before)
-        np.testing.assert_array_equal(place, objects)
+            rotated = runner.step(rotated, operation, selection)
+            selection = selected(rotated)
+            np.testing.assert_array_equal(selection.sum((1, 2)), objects.sum((1, 2)))
+        np.testing.assert_array_equal(grids(rotated), before)
+        np.testing.assert_array_equal(selection, objects)
 
 
-@law
+@property_test
 @given(seed=seeds)
-def test_clockwise_then_counter_clockwise_is_the_identity(bench: Bench, seed: int) -> None:
+def test_clockwise_then_counterclockwise_is_the_identity(runner: BatchRunner, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    states, _ = bench.sized(rng, square=True)
-    states = bench.painted(states, rng)
-    there = bench.step(states, 24, NOTHING)
-    back = bench.step(there, 25, NOTHING)
+    states, _ = runner.resize_randomly(rng, square=True)
+    states = runner.paint(states, rng)
+    there = runner.step(states, 24, EMPTY)
+    back = runner.step(there, 25, EMPTY)
     np.testing.assert_array_equal(grids(back), grids(states))
 
 
-@law
+@property_test
 @given(seed=seeds)
-def test_flipping_a_box_twice_is_the_identity(bench: Bench, seed: int) -> None:
+def test_flipping_a_box_twice_is_the_identity(runner: BatchRunner, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    states, sizes = bench.sized(rng)
-    states = bench.painted(states, rng)
-    objects = boxes(rng, sizes, ragged=False)
+    states, sizes = runner.resize_randomly(rng)
+    states = runner.paint(states, rng)
+    objects = random_boxes(rng, sizes, ragged=False)
     for operation, axis in ((26, 1), (27, 0)):
-        once = bench.step(states, operation, objects)
+        once = runner.step(states, operation, objects)
         for cells, start, mask in zip(grids(once), grids(states), objects, strict=True):
             rows, cols = np.ix_(mask.any(1), mask.any(0))
             np.testing.assert_array_equal(cells[rows, cols], np.flip(start[rows, cols], axis))
         np.testing.assert_array_equal(selected(once), objects)
-        twice = bench.step(once, operation, objects)
+        twice = runner.step(once, operation, objects)
         np.testing.assert_array_equal(grids(twice), grids(states))
 
 
-@law
+@property_test
 @given(seed=seeds)
-def test_flipping_a_ragged_object_on_an_empty_ground_twice_is_the_identity(bench: Bench, seed: int) -> None:
+def test_flipping_a_ragged_object_twice_is_the_identity(runner: BatchRunner, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    states, sizes = bench.sized(rng)
-    states = bench.step(states, CLEAR, NOTHING)
-    objects = boxes(rng, sizes, ragged=True)
-    states = bench.painted(states, rng, objects)
+    states, sizes = runner.resize_randomly(rng)
+    states = runner.step(states, CLEAR, EMPTY)
+    objects = random_boxes(rng, sizes, ragged=True)
+    states = runner.paint(states, rng, objects)
     for operation in (26, 27):
-        once = bench.step(states, operation, objects)
-        twice = bench.step(once, operation, selected(once))
+        once = runner.step(states, operation, objects)
+        twice = runner.step(once, operation, selected(once))
         np.testing.assert_array_equal(grids(twice), grids(states))
         np.testing.assert_array_equal(selected(twice), objects)
 
 
-@law
+@property_test
 @given(seed=seeds, ragged=st.booleans())
-def test_cut_then_paste_at_the_same_place_restores(bench: Bench, seed: int, ragged: bool) -> None:
+def test_paste_after_cut_restores_grid(runner: BatchRunner, seed: int, ragged: bool) -> None:
     rng = np.random.default_rng(seed)
-    states, sizes = bench.sized(rng)
-    states = bench.painted(states, rng)
-    objects = boxes(rng, sizes, ragged)
-    cut = bench.step(states, CUT, objects)
+    states, sizes = runner.resize_randomly(rng)
+    states = runner.paint(states, rng)
+    objects = random_boxes(rng, sizes, ragged)
+    cut = runner.step(states, CUT, objects)
     np.testing.assert_array_equal(grids(cut), np.where(objects, 0, grids(states)))
-    np.testing.assert_array_equal(grids(bench.step(cut, PASTE, objects)), grids(states))
+    np.testing.assert_array_equal(grids(runner.step(cut, PASTE, objects)), grids(states))
 
 
-@law
+@property_test
 @given(seed=seeds, ragged=st.booleans())
-def test_moving_there_and_back_restores_when_nothing_is_lost(bench: Bench, seed: int, ragged: bool) -> None:
+def test_moving_back_and_forth_restores_grid(runner: BatchRunner, seed: int, ragged: bool) -> None:
     rng = np.random.default_rng(seed)
-    states, sizes = bench.sized(rng)
-    # One free line on every side: at least three rows and columns, objects one cell in.
-    corners = NOTHING.copy()
+    states, sizes = runner.resize_randomly(rng)
+    # Keep a margin of one cell around the objects, in grids of at least 3x3.
+    corners = EMPTY.copy()
     sizes = np.maximum(sizes, 3)
     corners[np.arange(BATCH), sizes[:, 0] - 1, sizes[:, 1] - 1] = True
-    states = bench.step(bench.step(states, RESIZE, corners), CLEAR, NOTHING)
-    objects = np.roll(boxes(rng, sizes - 2, ragged), (1, 1), (1, 2))
-    states = bench.painted(states, rng, objects)
+    states = runner.step(runner.step(states, RESIZE, corners), CLEAR, EMPTY)
+    objects = np.roll(random_boxes(rng, sizes - 2, ragged), (1, 1), (1, 2))
+    states = runner.paint(states, rng, objects)
     for there, back, shift in (
         (UP, DOWN, (-1, 0)),
         (DOWN, UP, (1, 0)),
         (LEFT, RIGHT, (0, -1)),
         (RIGHT, LEFT, (0, 1)),
     ):
-        moved = bench.step(states, there, objects)
+        moved = runner.step(states, there, objects)
         np.testing.assert_array_equal(selected(moved), np.roll(objects, shift, (1, 2)))
-        returned = bench.step(moved, back, selected(moved))
+        returned = runner.step(moved, back, selected(moved))
         np.testing.assert_array_equal(grids(returned), grids(states))
         np.testing.assert_array_equal(selected(returned), objects)
 
 
-@law
+@property_test
 @given(seed=seeds)
-def test_filling_twice_is_filling_once(bench: Bench, seed: int) -> None:
+def test_fill_is_idempotent(runner: BatchRunner, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    states, _ = bench.sized(rng)
-    states = bench.painted(states, rng)
+    states, _ = runner.resize_randomly(rng)
+    states = runner.paint(states, rng)
     colors = rng.integers(10, size=BATCH)
     cells = rng.random((BATCH, *CANVAS)) < rng.random((BATCH, 1, 1))
-    once = bench.step(states, colors, cells)
+    once = runner.step(states, colors, cells)
     area = grids(states) >= 0
     expected = np.where(cells & area, colors[:, None, None], grids(states))
     np.testing.assert_array_equal(grids(once), expected)
-    np.testing.assert_array_equal(grids(bench.step(once, colors, cells)), expected)
+    np.testing.assert_array_equal(grids(runner.step(once, colors, cells)), expected)
 
 
-@law
+@property_test
 @given(seed=seeds, density=st.floats(0.2, 0.8))
-def test_flood_fill_paints_exactly_the_connected_component(bench: Bench, seed: int, density: float) -> None:
+def test_flood_fill_fills_exactly_the_connected_component(
+    runner: BatchRunner, seed: int, density: float
+) -> None:
     rng = np.random.default_rng(seed)
-    states, sizes = bench.sized(rng)
-    # Two colours near the percolation threshold make the longest and most winding regions.
-    states = bench.step(states, CLEAR, NOTHING)
-    states = bench.step(states, 1, rng.random((BATCH, *CANVAS)) < density)
+    states, sizes = runner.resize_randomly(rng)
+    # Two colors near the percolation threshold give the longest and most winding regions.
+    states = runner.step(states, CLEAR, EMPTY)
+    states = runner.step(states, 1, rng.random((BATCH, *CANVAS)) < density)
     before = grids(states)
-    starts = NOTHING.copy()
+    starts = EMPTY.copy()
     rows, cols = rng.integers(sizes[:, 0]), rng.integers(sizes[:, 1])
     starts[np.arange(BATCH), rows, cols] = True
     colors = rng.integers(10, size=BATCH)
-    after = grids(bench.step(states, 10 + colors, starts))
+    after = grids(runner.step(states, 10 + colors, starts))
     for cells, start, row, col, color in zip(after, before, rows, cols, colors, strict=True):
         regions, _ = ndimage.label(start == start[row, col])
         np.testing.assert_array_equal(cells, np.where(regions == regions[row, col], color, start))
 
 
-@law
+@property_test
 @given(seed=seeds)
-def test_growing_then_shrinking_restores(bench: Bench, seed: int) -> None:
+def test_growing_then_shrinking_restores_grid(runner: BatchRunner, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    states, sizes = bench.sized(rng)
-    states = bench.painted(states, rng)
+    states, sizes = runner.resize_randomly(rng)
+    states = runner.paint(states, rng)
     larger = rng.integers(sizes, 31)
-    corners, old_corners = NOTHING.copy(), NOTHING.copy()
+    corners, old_corners = EMPTY.copy(), EMPTY.copy()
     corners[np.arange(BATCH), larger[:, 0] - 1, larger[:, 1] - 1] = True
     old_corners[np.arange(BATCH), sizes[:, 0] - 1, sizes[:, 1] - 1] = True
-    grown = bench.step(states, RESIZE, corners)
+    grown = runner.step(states, RESIZE, corners)
     for cells, start, (rows, cols) in zip(grids(grown), grids(states), larger, strict=True):
         expected = np.full(CANVAS, -1)
         expected[:rows, :cols] = np.maximum(start[:rows, :cols], 0)
         np.testing.assert_array_equal(cells, expected)
-    np.testing.assert_array_equal(grids(bench.step(grown, RESIZE, old_corners)), grids(states))
+    np.testing.assert_array_equal(grids(runner.step(grown, RESIZE, old_corners)), grids(states))
 
 
-@law
+@property_test
 @given(seed=seeds)
-def test_similarity_is_one_exactly_when_grid_and_size_are_the_targets(bench: Bench, seed: int) -> None:
+def test_similarity_is_one_iff_grid_equals_target(runner: BatchRunner, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    states = bench.step(bench.first, COPY_INPUT, NOTHING)
+    states = runner.step(runner.first, COPY_INPUT, EMPTY)
     for _ in range(4):
         targets = read(states, "target_grid")
         rows, cols = (targets[:, :, 0] >= 0).sum(1), (targets[:, 0, :] >= 0).sum(1)
-        cells = NOTHING.copy()
-        # Small changes: one cell repainted (perhaps in its own colour), or one row or column more or less.
+        cells = EMPTY.copy()
+        # Small changes: fill one cell (perhaps with its own color), or add or remove a row or column.
         operations = np.where(rng.random(BATCH) < 0.5, rng.integers(10, size=BATCH), RESIZE)
         low = np.where(operations == RESIZE, -1, -np.minimum(rows, cols))
         high = np.where(operations == RESIZE, 2, 1)
         r = np.clip(rows - 1 + rng.integers(low, high), 0, 29)
         c = np.clip(cols - 1 + rng.integers(low, high), 0, 29)
         cells[np.arange(BATCH), r, c] = True
-        states = bench.step(states, np.where(rng.random(BATCH) < 0.2, COPY_INPUT, operations), cells)
+        states = runner.step(states, np.where(rng.random(BATCH) < 0.2, COPY_INPUT, operations), cells)
         equal = (grids(states) == targets).all((1, 2))
         np.testing.assert_array_equal(read(states, "similarity_score") == 1.0, equal)
         assert equal.any()

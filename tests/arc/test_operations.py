@@ -1,7 +1,4 @@
-"""One literal case or more for each of the 42 operations, small enough to check by eye, on both backends.
-
-The oracle runs the same cases, so that it cannot be wrong in the same breath as the backends.
-"""
+"""Literal cases for each of the 42 operations, on both backends and the reference implementation."""
 
 from typing import Any
 
@@ -42,11 +39,11 @@ def test_every_operation_has_a_case() -> None:
 Outcome = dict[str, Any]
 
 
-def oracle_outcomes() -> dict[str, Outcome]:
+def reference_outcomes() -> dict[str, Outcome]:
     outcomes = {}
-    for case, its_task in zip(CASES, TASKS, strict=True):
+    for case, case_task in zip(CASES, TASKS, strict=True):
         config = config_for(case.format)
-        state = reset_oracle(its_task, 0, config)
+        state = reset_oracle(case_task, 0, config)
         for operation, cells in case.steps:
             selection = mask(cells, SHAPE) if case.format == "mask" else cells
             state, reward, _, info = step_oracle(state, case.format, operation, selection, config)
@@ -58,42 +55,42 @@ def oracle_outcomes() -> dict[str, Outcome]:
 
 
 def backend_outcomes(backend: str) -> dict[str, Outcome]:
-    """All cases of one format are one batch; a row is read after its own last step."""
+    """Run all cases of a format as one batch and read each row after its last step."""
     outcomes: dict[str, Outcome] = {}
     by_format = {name: [case for case in CASES if case.format == name] for name in FORMATS}
     size = max(len(cases) for cases in by_format.values())
-    # Where a task starts does not depend on the action format, so one reset serves all three.
+    # Initial states do not depend on the action format, so one reset is enough.
     starts = Starts(config_for("point", backend), TaskBuffer.from_tasks(TASKS))
     for action_format, cases in by_format.items():
         config = config_for(action_format, backend)
-        # Batches of one size share the compiled view.
+        # Batches of the same size share the compiled view.
         rows = cases + cases[:1] * (size - len(cases))
         states = starts.at([(CASES.index(case), 0) for case in rows])
         for step in range(max(len(case.steps) for case in cases)):
-            chosen = [case.steps[min(step, len(case.steps) - 1)] for case in rows]
-            cells = [mask(cells, SHAPE) if action_format == "mask" else cells for _, cells in chosen]
-            action = batch_action(action_format, [operation for operation, _ in chosen], cells)
+            steps = [case.steps[min(step, len(case.steps) - 1)] for case in rows]
+            cells = [mask(cells, SHAPE) if action_format == "mask" else cells for _, cells in steps]
+            action = batch_action(action_format, [operation for operation, _ in steps], cells)
             states, _, rewards, _, infos = batch_step(states, action, config)
-            seen = view(states) | {
+            batch_outcome = view(states) | {
                 "reward": np.asarray(rewards),
                 "operation_type": info_view(infos)["operation_type"],
             }
             for row, case in enumerate(cases):
                 if step == len(case.steps) - 1:
-                    outcomes[case.name] = {field: values[row] for field, values in seen.items()}
+                    outcomes[case.name] = {field: values[row] for field, values in batch_outcome.items()}
     return outcomes
 
 
-@pytest.fixture(scope="module", params=["oracle", *BACKENDS])
+@pytest.fixture(scope="module", params=["reference", *BACKENDS])
 def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
-    if request.param == "oracle":
-        return oracle_outcomes()
+    if request.param == "reference":
+        return reference_outcomes()
     skip_without(request.param)
     return backend_outcomes(request.param)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
-def test_operation_does_what_its_literal_case_says(case: Case, outcomes: dict[str, Outcome]) -> None:
+def test_operation_gives_expected_outcome(case: Case, outcomes: dict[str, Outcome]) -> None:
     after = outcomes[case.name]
     assert text(after["working_grid"]) == case.grid
     assert after["pair_index"] == case.pair
@@ -113,7 +110,7 @@ def test_operation_does_what_its_literal_case_says(case: Case, outcomes: dict[st
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_one_environment_steps_as_a_row_of_a_batch_does(backend: str) -> None:
+def test_single_environment_steps_like_a_batch_of_one(backend: str) -> None:
     skip_without(backend)
     literal = task("single", [("120/000", FAR)])
     config = config_for("bbox", backend)

@@ -1,4 +1,4 @@
-"""Files of instances: what is written is read, no input is on both sides, wrong files are refused."""
+"""Grid pair datasets: loading, held-out masks and invalid files."""
 
 from pathlib import Path
 
@@ -9,14 +9,16 @@ from phalanx.arc import ArcTask, GridPair, load_pair_dataset
 from phalanx.arc.evaluation import canvas_note
 
 
-def write(path: Path, pairs: list[tuple[int, np.ndarray, np.ndarray]], **changed) -> Path:
+def write_dataset(path: Path, pairs: list[tuple[int, np.ndarray, np.ndarray]], **overrides) -> Path:
     fields = {
         "names": np.array(["a", "b"]),
         "task": np.array([task for task, _, _ in pairs], np.int16),
-        "sizes": np.array([(*given.shape, *wanted.shape) for _, given, wanted in pairs], np.uint8),
+        "sizes": np.array(
+            [(*input_grid.shape, *output_grid.shape) for _, input_grid, output_grid in pairs], np.uint8
+        ),
         "cells": np.concatenate([grid.ravel() for pair in pairs for grid in pair[1:]]).astype(np.uint8),
     }
-    np.savez_compressed(path, **{**fields, **changed})
+    np.savez_compressed(path, **{**fields, **overrides})
     return path
 
 
@@ -26,30 +28,32 @@ def random_pairs(count: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
     return [(n % 2, *pair) for n, pair in enumerate(grids)]
 
 
-def test_what_is_written_is_read(tmp_path: Path):
+def test_dataset_round_trips(tmp_path: Path):
     pairs = random_pairs(9)
-    instances = load_pair_dataset(write(tmp_path / "some.npz", pairs))
-    assert instances.names == ("a", "b")
-    inputs, outputs = instances.pad(np.arange(9), 6)
-    for n, (task, given, wanted) in enumerate(pairs):
-        assert instances.task[n] == task
-        assert np.array_equal(instances.pair(n).input, given)
-        assert np.array_equal(outputs[n, : wanted.shape[0], : wanted.shape[1]], wanted)
-        assert (inputs[n] >= 0).sum() == given.size
+    dataset = load_pair_dataset(write_dataset(tmp_path / "some.npz", pairs))
+    assert dataset.names == ("a", "b")
+    inputs, outputs = dataset.pad(np.arange(9), 6)
+    for n, (task, input_grid, output_grid) in enumerate(pairs):
+        assert dataset.task[n] == task
+        assert np.array_equal(dataset.pair(n).input, input_grid)
+        assert np.array_equal(outputs[n, : output_grid.shape[0], : output_grid.shape[1]], output_grid)
+        assert (inputs[n] >= 0).sum() == input_grid.size
 
 
-def test_no_input_is_on_both_sides(tmp_path: Path):
+def test_held_out_inputs_do_not_occur_in_training(tmp_path: Path):
     pairs = random_pairs(300)
-    instances = load_pair_dataset(write(tmp_path / "some.npz", pairs))
-    held = instances.held_out_mask(4)
-    inputs = [given.astype(np.int8).tobytes() for _, given, _ in pairs]
-    kept, seen = ({inputs[n] for n in np.flatnonzero(held == side)} for side in (True, False))
-    assert not kept & seen
-    assert 40 < held.sum() < 120
+    dataset = load_pair_dataset(write_dataset(tmp_path / "some.npz", pairs))
+    held_out = dataset.held_out_mask(4)
+    inputs = [input_grid.astype(np.int8).tobytes() for _, input_grid, _ in pairs]
+    held_out_inputs, training_inputs = (
+        {inputs[n] for n in np.flatnonzero(held_out == side)} for side in (True, False)
+    )
+    assert not held_out_inputs & training_inputs
+    assert 40 < held_out.sum() < 120
 
 
-def test_wrong_files_are_refused(tmp_path: Path):
-    short = write(tmp_path / "short.npz", random_pairs(3), cells=np.zeros(2, np.uint8))
+def test_invalid_files_are_rejected(tmp_path: Path):
+    short = write_dataset(tmp_path / "short.npz", random_pairs(3), cells=np.zeros(2, np.uint8))
     with pytest.raises(ValueError, match="the file has 2"):
         load_pair_dataset(short)
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
@@ -57,6 +61,6 @@ def test_wrong_files_are_refused(tmp_path: Path):
         load_pair_dataset(tmp_path / "other.npz")
 
 
-def test_a_canvas_says_how_many_tasks_it_has_room_for():
+def test_canvas_note_counts_tasks_that_fit():
     tasks = [ArcTask(f"{n}", (GridPair(np.zeros((n, 2), int), np.zeros((1, 1), int)),), ()) for n in (1, 4)]
     assert canvas_note(tasks, (3, 3)) == "1 of 2 tasks fit a canvas of 3x3"

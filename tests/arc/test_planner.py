@@ -1,7 +1,6 @@
-"""Plans lead exactly to their outputs, in every action format, and are short.
+"""Plans give exactly the expected outputs in every action format, and are short.
 
-Whole data sets are planned by `benchmarks/planner.py`, whose measurement is used here; what demonstrations
-hold is in `test_demonstrations`.
+The measurements come from `benchmarks/planner.py`, which plans entire datasets.
 """
 
 import functools
@@ -48,27 +47,29 @@ FORMATS = ("point", "bbox", "mask")
 each_format = pytest.mark.parametrize("selection_format", FORMATS)
 
 
-def steps(actions: list[Action]) -> list[tuple[int, ...]]:
-    """Points and boxes as plain numbers, operation first."""
+def action_tuples(actions: list[Action]) -> list[tuple[int, ...]]:
+    """Convert point and bbox actions to tuples of integers, operation first."""
     return [tuple(np.asarray(action.__jax_array__()).tolist()) for action in actions]
 
 
-def cells_of(action: Action) -> object:
-    """What the oracle takes as a selection."""
+def selection_of(action: Action) -> object:
+    """Return the selection in the format of the reference implementation."""
     if hasattr(action, "selection"):
         return np.asarray(action.selection)
     return tuple(np.asarray(action.__jax_array__()).tolist()[1:])
 
 
-def after(before: np.ndarray, actions: list[Action], selection_format: str, config: ArcConfig) -> np.ndarray:
-    """The working grid after actions, as the oracle has it."""
-    # The output differs from every grid, so that no step ends the episode.
+def apply_actions(
+    before: np.ndarray, actions: list[Action], selection_format: str, config: ArcConfig
+) -> np.ndarray:
+    """Apply actions with the reference implementation and return the working grid."""
+    # Without an output, no step ends the episode.
     state = reset_oracle(ArcTask("t", (GridPair(before, None),), ()), 0, config)
     for action in actions:
         state, _, _, info = step_oracle(
-            state, selection_format, int(action.operation), cells_of(action), config
+            state, selection_format, int(action.operation), selection_of(action), config
         )
-        assert info["operation_type"] == int(action.operation), "an invalid action"
+        assert info["operation_type"] == int(action.operation), "invalid action"
     return state.working
 
 
@@ -82,8 +83,8 @@ def config_for(selection_format: str, side: int, backend: str = "auto", allowed=
 
 
 @functools.cache
-def generated(num_tasks: int, seed: int, side: int | None = None) -> list[ArcTask]:
-    """Tasks that are made once for all action formats."""
+def generated_tasks(num_tasks: int, seed: int, side: int | None = None) -> list[ArcTask]:
+    """Generate tasks once for all action formats."""
     names = ("min_height", "max_height", "min_width", "max_width")
     return generate_tasks(
         num_tasks=num_tasks, seed=seed, **({} if side is None else dict.fromkeys(names, side))
@@ -91,49 +92,53 @@ def generated(num_tasks: int, seed: int, side: int | None = None) -> list[ArcTas
 
 
 @functools.cache
-def real_tasks() -> list[ArcTask]:
-    """Every fortieth task of the data sets, read once for all action formats."""
+def published_tasks() -> list[ArcTask]:
+    """Load every fortieth task of the datasets, once for all action formats."""
     names = ("arc-agi-1", "arc-agi-2", "concept-arc", "mini-arc")
-    # The second ARC set holds tasks of the first under the same names.
-    tasks = {made.id: made for name in names for made in load_tasks(name, "all", data_dir=SHARED)[::40]}
+    # ARC-AGI-2 contains tasks of ARC-AGI-1 with the same IDs.
+    tasks = {
+        arc_task.id: arc_task for name in names for arc_task in load_tasks(name, "all", data_dir=SHARED)[::40]
+    }
     return list(tasks.values())
 
 
-def replayed(tasks: list[ArcTask], config: ArcConfig) -> np.ndarray:
-    """Whether the solution of each pair solves it in the environment."""
+def solutions_solve(tasks: list[ArcTask], config: ArcConfig) -> np.ndarray:
+    """Return for each pair whether its solution solves it in the environment."""
     plans = [solution_plan(task, pair, config) for task in tasks for pair in range(len(task.pairs))]
     return carried_out(ArcEnvironment.create(config, every_pair(tasks)), plans)
 
 
 @each_format
 @pytest.mark.parametrize(("backend", "per_family"), [("auto", 20), ("xla", 4)])
-def test_solutions_of_every_family_solve_their_pairs_in_every_format(selection_format, backend, per_family):
-    exact = replayed(generated(per_family * len(FAMILIES), 11), config_for(selection_format, 10, backend))
+def test_solutions_solve_pairs_of_every_family_in_every_format(selection_format, backend, per_family):
+    exact = solutions_solve(
+        generated_tasks(per_family * len(FAMILIES), 11), config_for(selection_format, 10, backend)
+    )
     assert len(exact) == 4 * per_family * len(FAMILIES)
     assert exact.all()
 
 
 @each_format
 @pytest.mark.parametrize("side", [4, 30])
-def test_they_do_on_grids_that_fill_the_canvas(selection_format, side):
-    assert replayed(generated(30, 3, side), config_for(selection_format, side)).all()
+def test_solutions_solve_pairs_that_fill_the_canvas(selection_format, side):
+    assert solutions_solve(generated_tasks(30, 3, side), config_for(selection_format, side)).all()
 
 
 @pytest.mark.parametrize("selection_format", ["bbox", "mask"])
-def test_boxes_and_masks_take_the_shortest_solution_as_it_is(selection_format):
-    for made in generate_tasks(num_tasks=30, seed=4):
-        for pair, solution in enumerate(made.solutions):
-            actions = solution_actions(made, pair, selection_format)
+def test_bbox_and_mask_plans_follow_the_task_solution(selection_format):
+    for arc_task in generate_tasks(num_tasks=30, seed=4):
+        for pair, solution in enumerate(arc_task.solutions):
+            actions = solution_actions(arc_task, pair, selection_format)
             assert [int(action.operation) for action in actions] == [step.operation for step in solution]
 
 
-def test_points_take_it_where_no_step_needs_a_box_and_plan_otherwise():
+def test_point_plans_differ_where_a_box_is_needed():
     fill, resize = (1, 0, 0, 0, 1), (int(Operation.RESIZE), 0, 0, 0, 2)
     boxes = task("t", [("000", "110")])
-    assert steps(plan_pair(grid("000"), grid("110"), "bbox")) == [fill]
-    assert steps(solution_actions(boxes, 0, "point")) == [(1, 0, 1), (1, 0, 0)]
-    assert steps(solution_actions(task("u", [("10", "100")]), 0, "bbox")) == [resize]
-    assert steps(solution_actions(task("u", [("10", "100")]), 0, "point")) == [(33, 0, 2)]
+    assert action_tuples(plan_pair(grid("000"), grid("110"), "bbox")) == [fill]
+    assert action_tuples(solution_actions(boxes, 0, "point")) == [(1, 0, 1), (1, 0, 0)]
+    assert action_tuples(solution_actions(task("u", [("10", "100")]), 0, "bbox")) == [resize]
+    assert action_tuples(solution_actions(task("u", [("10", "100")]), 0, "point")) == [(33, 0, 2)]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +146,7 @@ def test_points_take_it_where_no_step_needs_a_box_and_plan_otherwise():
     [
         ("bbox", "12", "12", []),
         ("bbox", "0000/0000/0000", "0000/0330/0330", [(3, 1, 1, 2, 2)]),
-        # Painted over one another, not around one another.
+        # Overlapping fills need fewer steps than disjoint ones.
         ("bbox", "00000/00000/00000", "22222/23332/22222", [(2, 0, 0, 2, 4), (3, 1, 1, 1, 3)]),
         ("bbox", "1010/1110/0001/0100", "2020/2220/0001/0100", [(12, 0, 0, 0, 0)]),
         ("bbox", "123/456/789", "741/852/963", [(24, 0, 0, 2, 2)]),
@@ -154,25 +159,25 @@ def test_points_take_it_where_no_step_needs_a_box_and_plan_otherwise():
         ("point", "12/34", "1212/3434", [(28, 2, 0), (33, 1, 3), (29, 0, 2)]),
     ],
 )
-def test_plans_are_what_a_person_would_do(selection_format, before, target, plan):
-    assert steps(plan_pair(grid(before), grid(target), selection_format)) == plan
+def test_plans_match_examples(selection_format, before, target, plan):
+    assert action_tuples(plan_pair(grid(before), grid(target), selection_format)) == plan
 
 
-def test_a_mask_paints_all_cells_of_a_color_at_once():
+def test_mask_plan_fills_all_cells_of_a_color_at_once():
     actions = plan_pair(grid("000/000"), grid("303/040"), "mask", grid_shape=(2, 3))
     assert [int(action.operation) for action in actions] == [3, 4]
     assert np.asarray(actions[0].selection).tolist() == [[True, False, True], [False, False, False]]
 
 
-def test_the_last_action_hands_in_where_asked():
-    assert steps(plan_pair(grid("1"), grid("2"), "point", submit=True)) == [(2, 0, 0), (34, 0, 0)]
-    assert steps(solution_actions(task("t", [("1", "1")]), 0, submit=True)) == [(34, 0, 0, 0, 0)]
+def test_plan_ends_with_submit_if_requested():
+    assert action_tuples(plan_pair(grid("1"), grid("2"), "point", submit=True)) == [(2, 0, 0), (34, 0, 0)]
+    assert action_tuples(solution_actions(task("t", [("1", "1")]), 0, submit=True)) == [(34, 0, 0, 0, 0)]
 
 
-def test_from_a_spoiled_grid_the_plan_may_start_again():
-    before, target, spoiled = grid("1234/5678"), grid("1234/5670"), grid("8341/2765")
-    assert steps(plan_pair(before, target, start=spoiled)) == [(32, 0, 0, 0, 0), (0, 1, 3, 1, 3)]
-    assert steps(plan_pair(before, target, start=grid("1234/5671"))) == [(0, 1, 3, 1, 3)]
+def test_plan_may_restart_from_the_input():
+    before, target, start = grid("1234/5678"), grid("1234/5670"), grid("8341/2765")
+    assert action_tuples(plan_pair(before, target, start=start)) == [(32, 0, 0, 0, 0), (0, 1, 3, 1, 3)]
+    assert action_tuples(plan_pair(before, target, start=grid("1234/5671"))) == [(0, 1, 3, 1, 3)]
 
 
 grids = st.integers(1, 5).flatmap(
@@ -187,34 +192,34 @@ allowed_operations = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(grids, grids, st.sampled_from(FORMATS), st.integers(5, 7), allowed_operations)
-def test_any_grid_is_turned_into_any_other_by_allowed_operations(
-    before, target, selection_format, side, allowed
-):
+def test_plan_transforms_any_grid_with_allowed_operations(before, target, selection_format, side, allowed):
     actions = plan_pair(before, target, selection_format, grid_shape=(side, side), allowed_operations=allowed)
-    made = after(
+    result = apply_actions(
         np.array(before), actions, selection_format, config_for(selection_format, side, allowed=allowed)
     )
-    assert np.array_equal(made, target)
+    assert np.array_equal(result, target)
     assert len(actions) <= cell_by_cell(np.array(before), np.array(target))
 
 
 @each_format
-def test_flood_fills_alone_do_where_regions_only_change_their_color(selection_format):
+def test_flood_fills_suffice_to_recolor_regions(selection_format):
     before, target = grid("1100/1000/0033"), grid("2200/2000/0044")
     actions = plan_pair(before, target, selection_format, allowed_operations=[12, 14])
     assert [int(action.operation) for action in actions] == [12, 14]
-    assert np.array_equal(after(before, actions, selection_format, config_for(selection_format, 30)), target)
+    assert np.array_equal(
+        apply_actions(before, actions, selection_format, config_for(selection_format, 30)), target
+    )
 
 
 @each_format
-def test_what_may_be_copied_but_not_pasted_is_painted(selection_format):
+def test_plan_fills_cells_if_paste_is_not_allowed(selection_format):
     allowed = [operation for operation in range(34) if operation != Operation.PASTE]
     actions = plan_pair(grid("12/34"), grid("1212/3434"), selection_format, allowed_operations=allowed)
     assert {int(action.operation) for action in actions} == {1, 2, 3, 4, 33}
 
 
-def test_clear_stands_in_for_filling_with_0():
-    assert steps(plan_pair(grid("111"), grid("100"), allowed_operations=[31])) == [(31, 0, 1, 0, 2)]
+def test_clear_replaces_fill_0():
+    assert action_tuples(plan_pair(grid("111"), grid("100"), allowed_operations=[31])) == [(31, 0, 1, 0, 2)]
 
 
 @pytest.mark.parametrize(
@@ -237,52 +242,52 @@ def test_clear_stands_in_for_filling_with_0():
         ),
     ],
 )
-def test_what_cannot_be_planned_is_refused_in_words(call, message):
+def test_impossible_plans_are_reported(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_the_cell_by_cell_script_resizes_and_paints_every_wrong_cell():
+def test_cell_by_cell_counts_wrong_cells():
     assert cell_by_cell(grid("12/34"), grid("12/35")) == 1
     assert cell_by_cell(grid("12/34"), grid("120/440/000")) == 2
     assert cell_by_cell(grid("12/34"), grid("12/34")) == 0
 
 
 @each_format
-def test_generated_pairs_are_planned_without_their_solutions(selection_format):
-    measured = measure(generated(150, 8), selection_format)
+def test_generated_pairs_are_planned_without_solutions(selection_format):
+    measured = measure(generated_tasks(150, 8), selection_format)
     assert measured.exact.all()
     assert (measured.steps <= measured.cells).all()
-    longest = {"point": 0.85, "bbox": 0.4, "mask": 0.4}
-    assert np.median(measured.steps / measured.cells) <= longest[selection_format]
+    max_ratio = {"point": 0.85, "bbox": 0.4, "mask": 0.4}
+    assert np.median(measured.steps / measured.cells) <= max_ratio[selection_format]
 
 
-def test_the_same_pair_has_the_same_plan_whatever_was_planned_before():
-    pairs = [pair for made in generate_tasks(num_tasks=15, seed=6) for pair in made.pairs]
-    first = [steps(plan_pair(pair.input, pair.output)) for pair in pairs]
-    again = [steps(plan_pair(pair.input, pair.output)) for pair in reversed(pairs)]
+def test_plans_do_not_depend_on_earlier_plans():
+    pairs = [pair for arc_task in generate_tasks(num_tasks=15, seed=6) for pair in arc_task.pairs]
+    first = [action_tuples(plan_pair(pair.input, pair.output)) for pair in pairs]
+    again = [action_tuples(plan_pair(pair.input, pair.output)) for pair in reversed(pairs)]
     assert first == again[::-1]
 
 
-def test_the_benchmark_tells_of_every_data_set_and_of_all(tmp_path, monkeypatch, capsys):
-    for number, made in enumerate((task("a", [("10", "22")]), task("b", [("1", "2")], [("12", "21")]))):
+def test_benchmark_reports_each_dataset_and_total(tmp_path, monkeypatch, capsys):
+    for number, arc_task in enumerate((task("a", [("10", "22")]), task("b", [("1", "2")], [("12", "21")]))):
         file = tmp_path / "mini-arc" / "MiniARC" / f"{number}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(made.to_dict()))
-    chosen = ["--data-dir", str(tmp_path), "--datasets", "mini-arc", "--formats", "mask", "--every", "1"]
-    monkeypatch.setattr(sys, "argv", ["planner.py", *chosen])
+        file.write_text(json.dumps(arc_task.to_dict()))
+    arguments = ["--data-dir", str(tmp_path), "--datasets", "mini-arc", "--formats", "mask", "--every", "1"]
+    monkeypatch.setattr(sys, "argv", ["planner.py", *arguments])
     assert main() == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["dataset"] for line in told] == ["mini-arc", "all"]
-    for line in told:
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["dataset"] for line in records] == ["mini-arc", "all"]
+    for line in records:
         assert (line["pairs"], line["exact"], line["selection_format"]) == (3, 1.0, "mask")
         assert (line["steps_mean"], line["cell_by_cell_mean"]) == (1.0, 1.67)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared datasets are not available")
 @each_format
-def test_real_pairs_have_exact_and_short_plans(selection_format):
-    measured = measure(real_tasks(), selection_format)
+def test_published_pairs_have_exact_and_short_plans(selection_format):
+    measured = measure(published_tasks(), selection_format)
     assert len(measured.exact) > 200 and measured.exact.all()
-    shortest = {"point": 0.8, "bbox": 0.35, "mask": 0.2}
-    assert measured.record()["ratio_median"] <= shortest[selection_format]
+    max_ratio = {"point": 0.8, "bbox": 0.35, "mask": 0.2}
+    assert measured.record()["ratio_median"] <= max_ratio[selection_format]

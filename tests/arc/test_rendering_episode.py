@@ -1,4 +1,4 @@
-"""Episodes as frames, film strips and animations: what each step shows, and where it stops."""
+"""Episodes as frames and film strips."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from phalanx.core.episodes import Trajectory
 from tests.helpers.arc_drawings import DONE, DOT, SMALL, of_class, parsed, played, started, words
 
 
-def test_frames_follow_an_episode_and_stop_where_it_ends() -> None:
+def test_frames_stop_at_end_of_episode() -> None:
     frames = episode_frames(played()[1], 1, initial=started())
     assert [each.name for each in frames] == [
         "Start",
@@ -36,8 +36,8 @@ def test_frames_follow_an_episode_and_stop_where_it_ends() -> None:
     assert frames[3].reward == -1.0 and frames[6].similarity == 1.0
 
 
-def recorded(observations: Any, actions: Any, infos: Any = None) -> Trajectory:
-    """Two steps of one environment, the second of which solves it, without running anything."""
+def create_trajectory(observations: Any, actions: Any, infos: Any = None) -> Trajectory:
+    """Create a trajectory of two steps of one environment, of which the second solves the task."""
     column = jnp.array([[1], [2]])
     info = StepInfo(
         similarity=column / 2,
@@ -59,43 +59,45 @@ STEPS = jnp.asarray(np.stack([DOT, DONE]))[:, None]
 POINTS = PointAction([[1], [2]], [[0], [1]], [[2], [1]])  # type: ignore[arg-type]
 
 
-def test_with_auto_reset_the_last_frame_is_the_terminal_grid_not_the_next_episodes() -> None:
-    def resetting(info: StepInfo) -> AutoResetInfo:
-        def at_once(info: StepInfo, terminal: Any) -> AutoResetInfo:
+def test_last_frame_with_auto_reset_is_the_terminal_grid() -> None:
+    def add_auto_reset(info: StepInfo) -> AutoResetInfo:
+        def wrap_info(info: StepInfo, terminal: Any) -> AutoResetInfo:
             return AutoResetInfo(info, terminal, info.solved, info.terminated, info.truncated)
 
-        return jax.vmap(at_once)(info, STEPS)
+        return jax.vmap(wrap_info)(info, STEPS)
 
     next_episode = STEPS.at[1].set(jnp.asarray(DOT)[None])
-    frames = episode_frames(recorded(next_episode, POINTS, resetting))
+    frames = episode_frames(create_trajectory(next_episode, POINTS, add_auto_reset))
     assert [each.grid.tolist() for each in frames] == [DOT.tolist(), DONE.tolist()]
     assert frames[1].solved
 
 
-def test_frames_can_be_made_from_observations_that_hold_more_than_the_grid() -> None:
-    seen = ArcObservation(working_grid=STEPS, selected=STEPS > 0)
-    frames = episode_frames(recorded(seen, POINTS), initial=jax.tree.map(lambda leaf: leaf[0], seen))
+def test_frames_can_be_created_from_composite_observations() -> None:
+    observations = ArcObservation(working_grid=STEPS, selected=STEPS > 0)
+    frames = episode_frames(
+        create_trajectory(observations, POINTS), initial=jax.tree.map(lambda leaf: leaf[0], observations)
+    )
     assert [each.grid.tolist() for each in frames] == [DOT.tolist(), DOT.tolist(), DONE.tolist()]
     assert [each.selection_text for each in frames] == ["3×3 grid", "cell 0, 2", "cell 1, 1"]
 
 
-def test_frames_show_the_selections_of_mask_actions() -> None:
-    frames = episode_frames(recorded(STEPS, MaskAction([[1], [2]], STEPS > 0)))  # type: ignore[arg-type]
+def test_frames_show_selections_of_mask_actions() -> None:
+    frames = episode_frames(create_trajectory(STEPS, MaskAction([[1], [2]], STEPS > 0)))  # type: ignore[arg-type]
     assert [each.selected.tolist() for each in frames] == [(DOT > 0).tolist(), (DONE > 0).tolist()]
 
 
-def test_observations_without_the_working_grid_cannot_be_drawn() -> None:
+def test_observations_without_working_grid_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"set observation\.working_grid=true"):
-        episode_frames(recorded(STEPS[..., :0, :0], POINTS))
+        episode_frames(create_trajectory(STEPS[..., :0, :0], POINTS))
 
 
-def test_an_environment_that_is_not_in_the_batch_is_refused() -> None:
+def test_environment_index_out_of_range_is_rejected() -> None:
     with pytest.raises(ValueError, match="environment 5 is not in the batch of 5; choose 0 to 4"):
         episode_frames(played()[1], 5)
 
 
 @pytest.mark.parametrize(
-    ("mask", "place"),
+    ("mask", "expected"),
     [
         ([[0, 0, 0], [0, 1, 0]], "cell 1, 1"),
         ([[0, 1, 1], [0, 1, 1]], "2×2 box at 0, 1"),
@@ -103,20 +105,20 @@ def test_an_environment_that_is_not_in_the_batch_is_refused() -> None:
         ([[0, 0, 0], [0, 0, 0]], "no cells"),
     ],
 )
-def test_a_frame_says_where_its_action_pointed(mask: Any, place: str) -> None:
-    assert frame(SMALL, selected=np.array(mask, bool), operation=0).selection_text == place
+def test_frame_describes_its_selection(mask: Any, expected: str) -> None:
+    assert frame(SMALL, selected=np.array(mask, bool), operation=0).selection_text == expected
 
 
-def test_a_selection_that_misses_the_grid_is_said_to_lie_outside() -> None:
+def test_selection_outside_the_grid_is_described() -> None:
     canvas, mask = np.full((4, 4), -1), np.zeros((4, 4), bool)
     canvas[:2, :3] = SMALL
     mask[3, 3] = True
     assert frame(canvas, selected=mask, operation=3).selection_text == "outside the grid"
 
 
-def test_a_film_strip_shows_every_operation_selection_reward_and_the_end() -> None:
+def test_film_strip_shows_all_steps_and_the_result() -> None:
     drawing = draw_episode(episode_frames(played()[1], 0, initial=started()), title="dot-1", target=DONE)
-    said = words(drawing)
+    texts = words(drawing)
     for name in (
         "Start",
         "Copy",
@@ -128,37 +130,37 @@ def test_a_film_strip_shows_every_operation_selection_reward_and_the_end() -> No
         "cell 3, 3",
         "−1 · 32.0%",
     ):
-        assert name in said
-    assert said.count("✓ solved") == 2
+        assert name in texts
+    assert texts.count("✓ solved") == 2
     root = parsed(drawing)
     assert len(of_class(root, "rim")) == 8
     assert len(of_class(root, "selection")) == 6
-    # 1/9 of similarity gained, five valid steps at -0.01, an invalid one at -1, and 10 for the solution.
-    assert "6 steps · reward +9.061 · similarity 100%" in said
+    # Similarity improves by 1/9, five valid steps cost 0.01, an invalid one costs 1, and solving gives 10.
+    assert "6 steps · reward +9.061 · similarity 100%" in texts
 
 
-def test_the_name_of_every_operation_is_shown_whole() -> None:
+def test_operation_names_are_not_truncated() -> None:
     frames = [frame(SMALL, operation=info.id, step=info.id) for info in OPERATIONS]
     assert {info.name for info in OPERATIONS} <= set(words(draw_episode(frames, max_frames=50)))
 
 
-def test_a_long_film_strip_shows_its_ends_and_says_how_much_it_leaves_out() -> None:
+def test_long_film_strip_omits_middle_steps() -> None:
     frames = [frame(SMALL, operation=0, step=i) for i in range(100)]
     drawing = draw_episode(frames, max_frames=10)
-    said = words(drawing)
-    assert "… 90 steps omitted …" in said
-    assert [line for line in said if line.startswith("#")] == [
+    texts = words(drawing)
+    assert "… 90 steps omitted …" in texts
+    assert [line for line in texts if line.startswith("#")] == [
         f"#{i}" for i in (0, 1, 2, 3, 4, 95, 96, 97, 98, 99)
     ]
 
 
-def test_a_film_strip_wraps_into_rows_of_five() -> None:
+def test_film_strip_wraps_into_rows_of_five() -> None:
     five, six, ten = (draw_episode([frame(DOT)] * count) for count in (5, 6, 10))
     assert five.width == six.width == ten.width
     assert five.height + 90 < six.height == ten.height
 
 
-@pytest.mark.parametrize(("frames", "most"), [([], 24), ([frame(SMALL)], 1)])
-def test_a_strip_of_nothing_is_refused(frames: list[EpisodeFrame], most: int) -> None:
+@pytest.mark.parametrize(("frames", "max_frames"), [([], 24), ([frame(SMALL)], 1)])
+def test_film_strip_with_too_few_frames_is_rejected(frames: list[EpisodeFrame], max_frames: int) -> None:
     with pytest.raises(ValueError, match="at least"):
-        draw_episode(frames, max_frames=most)
+        draw_episode(frames, max_frames=max_frames)

@@ -1,4 +1,4 @@
-"""The palettes: what color-blind readers see, and whether ink reads on every color."""
+"""Palettes: distinguishable colors for color-blind readers, and readable ink on every color."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ VISIONS = {
 
 
 def oklab(linear: np.ndarray) -> np.ndarray:
-    """Ottosson's OKLab, in which equal distances look about equally far."""
+    """Convert linear RGB to Ottosson's OKLab, in which distances match perceived differences."""
     to_lms = np.array(
         [
             [0.4122214708, 0.5363325363, 0.0514459929],
@@ -40,20 +40,20 @@ def oklab(linear: np.ndarray) -> np.ndarray:
 
 
 def smallest_distance(palette: Palette, vision: str) -> float:
-    """How far apart the two most similar colors look, where black and white are 100 apart."""
+    """Return the perceived distance of the two most similar colors (100 for black and white)."""
     srgb = np.array([rgb(color) for color in palette.colors]) / 255
     linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    seen = oklab(np.clip(linear @ VISIONS[vision].T, 0, 1))
-    distances = 100 * np.linalg.norm(seen[:, None] - seen[None], axis=-1)
+    perceived = oklab(np.clip(linear @ VISIONS[vision].T, 0, 1))
+    distances = 100 * np.linalg.norm(perceived[:, None] - perceived[None], axis=-1)
     return float(distances[np.triu_indices(10, 1)].min())
 
 
 @pytest.mark.parametrize("vision", VISIONS)
-def test_any_two_safe_colors_stay_apart_under_every_color_vision(vision: str) -> None:
+def test_safe_colors_are_distinguishable_with_any_color_vision(vision: str) -> None:
     assert smallest_distance(SAFE, vision) > 11.5
 
 
-def test_the_measure_finds_the_published_colors_unsafe_for_color_blind_readers() -> None:
+def test_arc_colors_are_not_distinguishable_with_color_blindness() -> None:
     assert smallest_distance(ARC, "normal") > 11.5
     assert smallest_distance(ARC, "deuteranopia") < 4
     assert smallest_distance(ARC, "protanopia") < 6
@@ -61,7 +61,7 @@ def test_the_measure_finds_the_published_colors_unsafe_for_color_blind_readers()
 
 
 @pytest.mark.parametrize("palette", PALETTES.values(), ids=list(PALETTES))
-def test_ink_has_a_contrast_of_at_least_4_5_on_every_color(palette: Palette) -> None:
+def test_ink_has_sufficient_contrast_on_every_color(palette: Palette) -> None:
     for value, color in enumerate(palette.colors):
         dark, light = sorted((relative_luminance(color), relative_luminance(palette.ink(value))))
         assert (light + 0.05) / (dark + 0.05) >= 4.5
@@ -72,11 +72,11 @@ def test_ink_is_white_on_black_and_black_on_yellow() -> None:
     assert ARC.ink(4) == "#000000"
 
 
-def test_an_unknown_palette_is_refused_with_the_known_ones_named() -> None:
+def test_unknown_palette_is_reported_with_choices() -> None:
     with pytest.raises(ValueError, match="unknown palette 'neon'; choose from arc, safe"):
         palette_named("neon")
 
 
-def test_a_palette_needs_ten_colors() -> None:
+def test_palette_needs_ten_colors() -> None:
     with pytest.raises(ValueError, match="palette 'short' must name 10 colors, got 2"):
         Palette("short", ("#000000", "#FFFFFF"), ("black", "white"))

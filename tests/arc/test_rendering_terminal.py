@@ -1,4 +1,4 @@
-"""What the terminal shows: blocks, digits without color, marks, and what happens where it is narrow."""
+"""Terminal rendering: colored blocks, digits without color, selections and narrow terminals."""
 
 import io
 import re
@@ -30,15 +30,17 @@ TASK = ArcTask(
 BIG = as_grid(np.arange(900).reshape(30, 30) % 10)
 
 
-def plain(thing: object, width: int = 80) -> list[str]:
-    """The lines that a console without color records."""
+def render_plain(renderable: object, width: int = 80) -> list[str]:
+    """Render without color and return the lines."""
     console = Console(width=width, record=True, file=io.StringIO(), color_system=None, legacy_windows=False)
-    console.print(thing)
+    console.print(renderable)
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
-def colored(thing: object, width: int = 80, system: str = "truecolor", no_color: bool = False) -> str:
-    """What a console with color is sent."""
+def render_colored(
+    renderable: object, width: int = 80, system: str = "truecolor", no_color: bool = False
+) -> str:
+    """Render with color and return the output with its escape codes."""
     file = io.StringIO()
     console = Console(
         width=width,
@@ -48,7 +50,7 @@ def colored(thing: object, width: int = 80, system: str = "truecolor", no_color:
         no_color=no_color,
         legacy_windows=False,
     )
-    console.print(thing)
+    console.print(renderable)
     return file.getvalue()
 
 
@@ -56,9 +58,9 @@ def background(color: str) -> str:
     return "48;2;" + ";".join(str(part) for part in rgb(color))
 
 
-def test_without_color_cells_are_digits_and_selected_ones_carry_a_star() -> None:
+def test_cells_without_color_are_digits_with_stars_for_selection() -> None:
     mask = np.array([[False, True, False], [False, False, True]])
-    assert plain(render_grid(SMALL, selected=mask)) == [
+    assert render_plain(render_grid(SMALL, selected=mask)) == [
         "╭─ 2×3 ─╮",
         "│ 0*1 2 │",
         "│ 3 4*5 │",
@@ -66,86 +68,86 @@ def test_without_color_cells_are_digits_and_selected_ones_carry_a_star() -> None
     ]
 
 
-def test_with_color_cells_are_two_columns_of_their_color_and_selected_ones_carry_brackets() -> None:
+def test_colored_cells_have_brackets_for_selection() -> None:
     mask = np.array([[False, True, False], [False, False, False]])
-    sent = colored(render_grid(SMALL, selected=mask))
+    output = render_colored(render_grid(SMALL, selected=mask))
     for value in range(6):
-        assert sent.count(background(ARC.colors[value])) == 1
-    assert re.search(re.escape(background(ARC.colors[1])) + r"m\[\]", sent)
-    assert sent.count("[]") == 1
-    assert re.search(re.escape(background(ARC.colors[2])) + r"m  \x1b", sent)
+        assert output.count(background(ARC.colors[value])) == 1
+    assert re.search(re.escape(background(ARC.colors[1])) + r"m\[\]", output)
+    assert output.count("[]") == 1
+    assert re.search(re.escape(background(ARC.colors[2])) + r"m  \x1b", output)
 
 
-def test_the_safe_palette_reaches_the_terminal() -> None:
-    sent = colored(render_grid(SMALL, palette="safe"))
-    assert background(SAFE.colors[3]) in sent
-    assert background(ARC.colors[3]) not in sent
+def test_safe_palette_is_used_in_terminal() -> None:
+    output = render_colored(render_grid(SMALL, palette="safe"))
+    assert background(SAFE.colors[3]) in output
+    assert background(ARC.colors[3]) not in output
 
 
-def test_sixteen_colors_are_too_few_so_digits_come_with_them() -> None:
-    assert "m 4" in colored(render_grid(SMALL), system="standard")
-    assert "m 4" not in colored(render_grid(SMALL), system="256")
+def test_16_color_terminal_also_shows_digits() -> None:
+    assert "m 4" in render_colored(render_grid(SMALL), system="standard")
+    assert "m 4" not in render_colored(render_grid(SMALL), system="256")
 
 
-def test_no_color_switches_to_digits_on_a_color_terminal() -> None:
-    sent = colored(render_grid(SMALL), no_color=True)
-    assert " 3 4 5" in sent
-    assert "48;2" not in sent
+def test_no_color_shows_digits_on_color_terminal() -> None:
+    output = render_colored(render_grid(SMALL), no_color=True)
+    assert " 3 4 5" in output
+    assert "48;2" not in output
 
 
-def test_cells_outside_the_area_are_not_shown() -> None:
+def test_cells_outside_the_grid_are_not_shown() -> None:
     canvas = np.full((5, 6), -1)
     canvas[:2, :3] = SMALL
-    assert plain(render_grid(canvas)) == plain(render_grid(SMALL))
+    assert render_plain(render_grid(canvas)) == render_plain(render_grid(SMALL))
 
 
-def test_holes_inside_are_blank() -> None:
-    assert plain(render_grid([[1, -1, 2]]))[1] == "│ 1   2 │"
+def test_empty_cells_inside_the_grid_are_blank() -> None:
+    assert render_plain(render_grid([[1, -1, 2]]))[1] == "│ 1   2 │"
 
 
-def test_a_title_is_shown_as_it_is_even_with_square_brackets() -> None:
-    assert plain(render_grid(SMALL, title="[red]a"))[0] == "╭─ [red]a 2×3 ─╮"
+def test_title_with_square_brackets_is_not_markup() -> None:
+    assert render_plain(render_grid(SMALL, title="[red]a"))[0] == "╭─ [red]a 2×3 ─╮"
 
 
-def test_a_pair_stands_side_by_side_where_it_fits_and_stacked_where_not() -> None:
+def test_pair_is_stacked_in_narrow_terminal() -> None:
     pair = GridPair(as_grid(np.zeros((1, 10), np.int8)), as_grid(np.ones((1, 10), np.int8)))
-    wide, narrow = plain(render_pair(pair), 80), plain(render_pair(pair), 40)
+    wide, narrow = render_plain(render_pair(pair), 80), render_plain(render_pair(pair), 40)
     assert len(wide) == 3 and "input 1×10" in wide[0] and "output 1×10" in wide[0]
     assert len(narrow) == 6 and "input 1×10" in narrow[0] and "output 1×10" in narrow[3]
 
 
-def test_a_secret_output_is_a_question_mark() -> None:
-    assert any("?" in line for line in plain(render_pair(TASK.tests[0])))
+def test_secret_output_is_shown_as_question_mark() -> None:
+    assert any("?" in line for line in render_plain(render_pair(TASK.tests[0])))
 
 
-def test_a_task_shows_its_id_its_family_and_every_pair() -> None:
-    shown = "\n".join(plain(render_task(TASK)))
-    for words in ("corner-1", "corner", "demo 1 input 2×3", "demo 2 output 2×3", "test 1 input 1×2"):
-        assert words in shown
+def test_task_shows_id_family_and_every_pair() -> None:
+    shown = "\n".join(render_plain(render_task(TASK)))
+    for text in ("corner-1", "corner", "demo 1 input 2×3", "demo 2 output 2×3", "test 1 input 1×2"):
+        assert text in shown
 
 
 @pytest.mark.parametrize("width", [80, 40])
-def test_a_grid_of_thirty_columns_keeps_all_its_cells_in_the_terminals_width(width: int) -> None:
-    lines = plain(render_pair(GridPair(BIG, BIG)), width)
+def test_grid_of_30_columns_fits_terminal_width(width: int) -> None:
+    lines = render_plain(render_pair(GridPair(BIG, BIG)), width)
     assert max(cell_len(line) for line in lines) <= width
     digits = [line.strip("│").replace(" ", "") for line in lines if line.startswith("│")]
     assert digits == ["0123456789" * 3] * 60
 
 
-def test_a_terminal_narrower_than_the_grid_says_what_it_leaves_out() -> None:
-    lines = plain(render_grid(BIG), 22)
+def test_too_narrow_terminal_reports_omitted_columns() -> None:
+    lines = render_plain(render_grid(BIG), 22)
     assert lines[1] == "│01234567890123456789│"
     assert "+10 columns" in lines[-2]
 
 
-def test_a_state_shows_its_grids_the_operation_the_step_and_how_it_stands() -> None:
+def test_state_shows_grids_operation_step_and_status() -> None:
     mask = np.array([[True, False, False], [False, False, False]])
     clipboard = np.array([[9, -1], [9, 9]], np.int8)
     view = StateSnapshot(
         "corner-1 · demo 1 of 2", SMALL, SMALL, as_grid([[7]]), mask, clipboard, 24, 0.5, 3, True, False
     )
-    shown = "\n".join(plain(render_state(view)))
-    for words in (
+    shown = "\n".join(render_plain(render_state(view)))
+    for text in (
         "corner-1 · demo 1 of 2",
         "step 3",
         "Rotate clockwise",
@@ -154,19 +156,19 @@ def test_a_state_shows_its_grids_the_operation_the_step_and_how_it_stands() -> N
         "*0",
         "clipboard 2×2",
     ):
-        assert words in shown
-    assert "target" not in "\n".join(plain(render_state(view, show_target=False)))
+        assert text in shown
+    assert "target" not in "\n".join(render_plain(render_state(view, show_target=False)))
 
 
 @pytest.mark.parametrize("width", [80, 40])
-def test_an_episode_names_each_operation_and_fits_the_width(width: int) -> None:
+def test_episode_names_operations_and_fits_width(width: int) -> None:
     mask = np.array([[False, False, True], [False, False, True]])
     frames = [frame(SMALL)]
     frames += [frame(SMALL, selected=mask, operation=25, step=1, reward=-0.01, similarity=0.25)]
     frames += [frame(SMALL, operation=34, step=2, reward=10.0, similarity=1.0, done=True, solved=True)]
-    lines = plain(render_episode(frames, title="corner-1"), width)
+    lines = render_plain(render_episode(frames, title="corner-1"), width)
     shown = "\n".join(lines)
-    for words in (
+    for text in (
         "0 Start",
         "1 Rotate counter-clockwise",
         "2×1 box at 0, 2",
@@ -175,12 +177,12 @@ def test_an_episode_names_each_operation_and_fits_the_width(width: int) -> None:
         "+10",
         "solved",
     ):
-        assert words in shown
+        assert text in shown
     assert max(cell_len(line) for line in lines) <= width
 
 
-def test_a_long_episode_shows_its_ends_and_says_how_much_it_leaves_out() -> None:
+def test_long_episode_omits_middle_steps() -> None:
     frames = [frame(SMALL, operation=31, step=i) for i in range(50)]
-    shown = "\n".join(plain(render_episode(frames, max_frames=4), 40))
+    shown = "\n".join(render_plain(render_episode(frames, max_frames=4), 40))
     assert "… 46 steps omitted …" in shown
     assert [int(n) for n in re.findall(r"(\d+) Clear", shown)] == [0, 1, 48, 49]

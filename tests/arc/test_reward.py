@@ -1,4 +1,4 @@
-"""Rewards: numbers by name, functions of what happened, and environments of a class of one's own."""
+"""Rewards: named weights, custom reward functions, and subclasses of the environment."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 SUBMIT = 34
 ROW = ArcTask("row", (GridPair(as_grid([[1, 1, 1, 1]]), as_grid([[2, 2, 2, 2]])),), ())
-"""Four cells that must become 2: each one is a quarter of the similarity."""
+"""Four cells that must become 2; each cell contributes a quarter of the similarity."""
 
 
 @pytest.fixture(params=BACKENDS)
@@ -44,15 +44,13 @@ def row_config(backend: str = "auto", **sections: object) -> ArcConfig:
 
 
 @pytest.mark.parametrize("scenario", [SCENARIOS[0], SCENARIOS[3]], ids=["submit_required", "submit_only"])
-def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
-    backend: str, scenario: Scenario
-) -> None:
-    """The environment is made with other numbers; those of the scenario come as arguments."""
-    wanted = scenario.config.reward
-    plain = RewardConfig(reward_on_submit_only=wanted.reward_on_submit_only)
-    config = scenario.config.model_copy(update={"backend": backend, "reward": plain})
+def test_reward_weights_as_arguments_match_reference(backend: str, scenario: Scenario) -> None:
+    """The weights of the scenario replace those of the config, as traced arguments."""
+    reward_config = scenario.config.reward
+    default_reward = RewardConfig(reward_on_submit_only=reward_config.reward_on_submit_only)
+    config = scenario.config.model_copy(update={"backend": backend, "reward": default_reward})
     environment = ArcEnvironment.create(config, tasks_of(scenario)).with_reward(
-        **{name: getattr(wanted, name) for name in REWARD_WEIGHTS}
+        **{name: getattr(reward_config, name) for name in REWARD_WEIGHTS}
     )
     states, _ = batch_reset(keys_of(scenario), environment)
     step = jax.jit(lambda e, s, a: e.batch_step(s, a))
@@ -64,64 +62,64 @@ def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
     assert step._cache_size() == 1
 
 
-def transitions(happened: Transition) -> jax.Array:
-    """All facts as the digits of one number, so that a test can read them."""
-    ends = (happened.solved, happened.terminated, happened.truncated)
-    flags = (happened.is_invalid, happened.is_submission, *ends)
-    quarters = 4 * jnp.stack([happened.similarity_before, happened.similarity_after])
-    return jnp.sum(jnp.stack([*quarters, happened.step_count, *flags]) * 10.0 ** jnp.arange(8))
+def encode_transition(transition: Transition) -> jax.Array:
+    """Encode all fields of a transition as the digits of one number."""
+    ends = (transition.solved, transition.terminated, transition.truncated)
+    flags = (transition.is_invalid, transition.is_submission, *ends)
+    quarters = 4 * jnp.stack([transition.similarity_before, transition.similarity_after])
+    return jnp.sum(jnp.stack([*quarters, transition.step_count, *flags]) * 10.0 ** jnp.arange(8))
 
 
-def facts(reward: jax.Array) -> str:
+def decode_digits(reward: jax.Array) -> str:
     return f"{int(reward):08d}"[::-1]
 
 
-def test_a_reward_is_a_function_of_what_happened(backend: str) -> None:
+def test_reward_function_receives_transition(backend: str) -> None:
     config = row_config(backend, episode=EpisodeConfig(max_episode_steps=4, require_submit=True))
-    environment = ArcEnvironment.create(config, ROW, reward=transitions)
+    environment = ArcEnvironment.create(config, ROW, reward=encode_transition)
     state, _ = jax.jit(environment.reset)(jax.random.key(0))
     step = jax.jit(environment.step)
-    told = []
+    digits = []
     for action in ((2, 0), (2, 1), (99, 0), (2, 2), (2, 3)):
         state, _, reward, _, _ = step(state, PointAction(action[0], 0, action[1]))
-        told.append(facts(reward))
-    # Quarters before and after, steps; invalid, submitted, solved, terminated, truncated.
-    assert told == ["01100000", "12200000", "22310000", "23400001", "00000000"]
+        digits.append(decode_digits(reward))
+    # Similarity before and after in quarters, steps, invalid, submission, solved, terminated, truncated.
+    assert digits == ["01100000", "12200000", "22310000", "23400001", "00000000"]
     state = environment.state_from_grid([[2, 2, 2, 2]])
-    assert facts(step(state, PointAction(SUBMIT, 0, 0))[2]) == "44101110"
+    assert decode_digits(step(state, PointAction(SUBMIT, 0, 0))[2]) == "44101110"
     state = environment.state_from_grid([[2, 2, 2, 1]])
-    assert facts(step(state, PointAction(SUBMIT, 0, 0))[2]) == "33101010"
+    assert decode_digits(step(state, PointAction(SUBMIT, 0, 0))[2]) == "33101010"
 
 
-def test_a_function_sees_one_transition_at_a_time_whatever_the_batch(backend: str) -> None:
+def test_reward_function_receives_single_transitions(backend: str) -> None:
     shapes = []
 
-    def half(happened: Transition) -> jax.Array:
-        shapes.append(happened.similarity_after.shape)
-        return jnp.where(happened.solved, happened.max_steps - happened.step_count, -0.5)
+    def custom_reward(transition: Transition) -> jax.Array:
+        shapes.append(transition.similarity_after.shape)
+        return jnp.where(transition.solved, transition.max_steps - transition.step_count, -0.5)
 
-    environment = ArcEnvironment.create(row_config(backend), ROW, reward=half)
+    environment = ArcEnvironment.create(row_config(backend), ROW, reward=custom_reward)
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 3), environment)
     actions = PointAction([2, 99, 3], [0] * 3, [0] * 3)
     assert jax.jit(environment.batch_step)(states, actions)[2].tolist() == [-0.5] * 3
     assert jax.jit(jax.vmap(environment.step))(states, actions)[2].tolist() == [-0.5] * 3
     assert set(shapes) == {()}
     with pytest.raises(ValueError, match=r"must return a scalar, got shape \(2,\)"):
-        environment.with_reward(lambda happened: jnp.zeros(2)).batch_step(states, actions)
+        environment.with_reward(lambda transition: jnp.zeros(2)).batch_step(states, actions)
     with pytest.raises(TypeError, match="a reward must be a function of a Transition, got float"):
-        as_reward_function.__wrapped__(1.0)  # the annotations, switched on in tests, would refuse it first
+        as_reward_function.__wrapped__(1.0)  # without runtime type checking
 
 
 class Bonus(eqx.Module):
-    """A reward with a number of its own."""
+    """A reward with an array as a parameter."""
 
     size: jax.Array
 
-    def __call__(self, happened: Transition) -> jax.Array:
-        return self.size * (happened.similarity_after - happened.similarity_before)
+    def __call__(self, transition: Transition) -> jax.Array:
+        return self.size * (transition.similarity_after - transition.similarity_before)
 
 
-def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
+def test_arrays_of_custom_reward_are_traced() -> None:
     environment = ArcEnvironment.create(row_config(), ROW, reward=Bonus(jnp.float32(1)))
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), environment)
     states, actions = environment.detach_names(states), PointAction([2, 2], [0, 0], [0, 1])
@@ -130,12 +128,12 @@ def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
         assert step(environment.with_reward(Bonus(jnp.float32(size)))).tolist() == [size / 4] * 2
     assert step._cache_size() == 1
     sizes = np.array([1.0, 2.0, 4.0], np.float32)
-    paid = jax.vmap(lambda size: environment.with_reward(Bonus(size)).batch_step(states, actions)[2])
-    paid = jax.jit(paid)(sizes)
-    assert paid.tolist() == [[0.25] * 2, [0.5] * 2, [1.0] * 2]
+    rewards = jax.vmap(lambda size: environment.with_reward(Bonus(size)).batch_step(states, actions)[2])
+    rewards = jax.jit(rewards)(sizes)
+    assert rewards.tolist() == [[0.25] * 2, [0.5] * 2, [1.0] * 2]
 
 
-def test_numbers_have_names() -> None:
+def test_reward_weights_are_set_by_name() -> None:
     environment = ArcEnvironment.create(row_config(reward=RewardConfig(step_penalty=-0.5)), ROW)
     changed = environment.with_reward(success_bonus=3)
     weights = dict(zip(REWARD_WEIGHTS, changed.reward_weights.tolist(), strict=True))
@@ -145,36 +143,36 @@ def test_numbers_have_names() -> None:
     with pytest.raises(ValueError, match=r"step_penalty must be a scalar, got shape \(2,\); use vmap"):
         environment.with_reward(step_penalty=jnp.zeros(2))
     with pytest.raises(ValueError, match="either a reward function or weights"):
-        environment.with_reward(transitions, step_penalty=0.0)
+        environment.with_reward(encode_transition, step_penalty=0.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Generous(ArcEnvironment):
-    """An environment of one's own: everything pays `gift` more."""
+    """An environment that adds `gift` to every reward."""
 
     gift: float = 1.0
 
     def step(self, state: ArcState, action: PointAction) -> tuple:
-        state, seen, reward, done, info = super().step(state, action)
-        return state, seen, reward + self.gift, done, info
+        state, observation, reward, done, info = super().step(state, action)
+        return state, observation, reward + self.gift, done, info
 
 
-def test_a_subclass_is_made_and_stepped_as_what_it_is() -> None:
-    plain, mine = (cls.create(row_config(), ROW) for cls in (ArcEnvironment, Generous))
-    assert type(mine) is Generous and type(plain) is ArcEnvironment and mine != plain
+def test_subclass_keeps_its_type_and_step() -> None:
+    base, custom = (cls.create(row_config(), ROW) for cls in (ArcEnvironment, Generous))
+    assert type(custom) is Generous and type(base) is ArcEnvironment and custom != base
     for changed in (
-        mine.with_tasks(ROW),
-        mine.with_reward(step_penalty=0.0),
-        dataclasses.replace(mine, gift=1),
+        custom.with_tasks(ROW),
+        custom.with_reward(step_penalty=0.0),
+        dataclasses.replace(custom, gift=1),
     ):
         assert type(changed) is Generous
-    generous = dataclasses.replace(mine, gift=5.0)
+    generous = dataclasses.replace(custom, gift=5.0)
     state, _ = jax.jit(generous.reset)(jax.random.key(0))
     action = PointAction(99, 0, 0)
     assert float(generous.step(state, action)[2]) == 4.0
     step = jax.jit(lambda environment, state: environment.step(state, action)[2])
     assert (
-        float(step(generous, plain.detach_names(state))) == 4.0
-        and float(step(mine, plain.detach_names(state))) == 0.0
+        float(step(generous, base.detach_names(state))) == 4.0
+        and float(step(custom, base.detach_names(state))) == 0.0
     )
     assert repr(generous).startswith("Generous(canvas 2x4, ")

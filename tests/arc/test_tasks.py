@@ -1,4 +1,4 @@
-"""Grids are checked cell by cell, and tasks go to and from the ARC JSON format unchanged."""
+"""Grids are validated cell by cell, and tasks round-trip through the ARC JSON format."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-def test_rows_of_colours_become_a_read_only_int8_grid():
+def test_grid_is_read_only_int8_array():
     grid = as_grid([[1, 2, 3], [4, 5, 6]])
     assert grid.dtype == np.int8
     assert grid.tolist() == [[1, 2, 3], [4, 5, 6]]
@@ -41,7 +41,7 @@ def test_rows_of_colours_become_a_read_only_int8_grid():
     ],
     ids=lambda cells: f"{type(cells).__name__}-{str(cells)[:14]}",
 )
-def test_every_accepted_form_gives_the_same_grid(cells):
+def test_accepted_input_types_give_same_grid(cells):
     grid = as_grid(cells)
     assert grid.dtype == np.int8
     assert grid.tolist() == [[0, 9], [1, 2]]
@@ -81,7 +81,7 @@ def test_every_accepted_form_gives_the_same_grid(cells):
     ],
     ids=lambda value: value[6:] if isinstance(value, str) and value.startswith("here") else "cells",
 )
-def test_a_wrong_grid_is_refused_with_its_place(cells, message):
+def test_invalid_grid_is_reported_with_location(cells, message):
     with pytest.raises(ValueError) as caught:
         as_grid(cells, "here")
     assert str(caught.value) == message
@@ -94,7 +94,7 @@ GRIDS = arrays.arrays(
 
 @settings(deadline=None)
 @given(GRIDS)
-def test_lists_strings_and_arrays_of_the_same_cells_agree(cells):
+def test_lists_strings_and_arrays_give_same_grid(cells):
     strings = [[str(cell) for cell in row] for row in cells.tolist()]
     for form in (cells, cells.tolist(), strings):
         np.testing.assert_array_equal(as_grid(form), cells)
@@ -102,18 +102,18 @@ def test_lists_strings_and_arrays_of_the_same_cells_agree(cells):
 
 @settings(deadline=None)
 @given(GRIDS, st.data())
-def test_one_wrong_cell_anywhere_is_named(cells, data):
+def test_invalid_cell_is_reported_with_position(cells, data):
     r = data.draw(st.integers(0, cells.shape[0] - 1))
     c = data.draw(st.integers(0, cells.shape[1] - 1))
-    wrong = data.draw(st.sampled_from([-1, 10, 255, 256, 10**9, True, 2.0, None, "a"]))
+    invalid = data.draw(st.sampled_from([-1, 10, 255, 256, 10**9, True, 2.0, None, "a"]))
     rows = cells.tolist()
-    rows[r][c] = wrong
+    rows[r][c] = invalid
     with pytest.raises(ValueError) as caught:
         as_grid(rows)
-    assert str(caught.value) == f"grid: cell ({r}, {c}) must be a color from 0 to 9, got {wrong!r}"
+    assert str(caught.value) == f"grid: cell ({r}, {c}) must be a color from 0 to 9, got {invalid!r}"
 
 
-def test_a_task_is_read_from_the_arc_format():
+def test_task_is_read_from_arc_format():
     task = ArcTask.from_dict(SMALL, "small", "tiny")
     assert (task.id, task.family) == ("small", "tiny")
     assert [pair.input.tolist() for pair in task.pairs] == [[[1, 2], [3, 4]], [[5]], [[7]]]
@@ -122,13 +122,13 @@ def test_a_task_is_read_from_the_arc_format():
     assert task.max_shape == (2, 3)
 
 
-def test_a_task_goes_to_json_and_back():
+def test_task_round_trips_through_json():
     task = ArcTask.from_dict(SMALL, "small")
     assert task.to_dict() == SMALL
     assert ArcTask.from_dict(json.loads(json.dumps(task.to_dict())), "small") == task
 
 
-def test_unknown_keys_of_published_files_are_ignored():
+def test_unknown_keys_are_ignored():
     assert ArcTask.from_dict(SMALL | {"name": "x"}, "small") == ArcTask.from_dict(SMALL, "small")
 
 
@@ -151,32 +151,32 @@ def test_unknown_keys_of_published_files_are_ignored():
         ({"train": [], "test": []}, 'small: both "train" and "test" are empty'),
     ],
 )
-def test_a_malformed_task_names_pair_and_cell(change, message):
+def test_malformed_task_is_reported_with_pair_and_cell(change, message):
     with pytest.raises(ValueError) as caught:
         ArcTask.from_dict(SMALL | change, "small")
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("key", ["train", "test"])
-def test_a_missing_key_is_named(key):
+def test_missing_key_is_reported(key):
     data = {name: pairs for name, pairs in SMALL.items() if name != key}
     with pytest.raises(ValueError, match=f'^small: "{key}" is missing; a task has "train" and "test"$'):
         ArcTask.from_dict(data, "small")
 
 
-def test_something_else_than_an_object_is_not_a_task():
+def test_non_object_task_is_rejected():
     with pytest.raises(
         ValueError, match=r'^small: a task is an object with "train" and "test", got \[1, 2\]$'
     ):
         ArcTask.from_dict([1, 2], "small")
 
 
-def test_the_place_of_an_error_can_be_given():
+def test_error_location_can_be_specified():
     with pytest.raises(ValueError, match=r'^tasks/a\.json: "train" is missing'):
         ArcTask.from_dict({}, "a", where="tasks/a.json")
 
 
-def test_representations_are_short():
+def test_reprs_are_short():
     task = ArcTask.from_dict(SMALL, "small")
     assert repr(task) == "ArcTask('small', 1 demo, 2 tests, up to 2x3)"
     assert (
@@ -187,13 +187,13 @@ def test_representations_are_short():
     assert repr(task.tests[1]) == "GridPair(1x1 -> ?)"
 
 
-def test_notebooks_show_a_drawing():
+def test_html_repr_is_svg():
     task = ArcTask.from_dict(SMALL, "small")
     assert "<svg" in task._repr_html_()
     assert "<svg" in task.demos[0]._repr_html_()
 
 
-def test_tasks_are_equal_when_all_that_an_environment_reads_is_equal():
+def test_equality_of_tasks_depends_on_content():
     task = ArcTask.from_dict(SMALL, "small")
     assert task == ArcTask.from_dict(SMALL, "small")
     assert hash(task) == hash(ArcTask.from_dict(SMALL, "small"))
@@ -203,20 +203,20 @@ def test_tasks_are_equal_when_all_that_an_environment_reads_is_equal():
     assert task != ArcTask("small", task.demos + task.tests[:1], task.tests[1:])
 
 
-def test_a_task_is_static_under_jit():
+def test_task_is_static_under_jit():
     task = ArcTask.from_dict(SMALL, "small")
     assert jax.tree.leaves(task) == []
     assert jax.tree.structure(task) == jax.tree.structure(ArcTask.from_dict(SMALL, "small"))
 
 
-def test_grids_of_a_pair_do_not_change_when_their_source_does():
+def test_pair_copies_its_grids():
     cells = np.array([[1, 2]], np.int8)
     pair = GridPair(cells, None)
     cells[0, 0] = 7
     assert pair.input.tolist() == [[1, 2]]
 
 
-def test_a_pair_takes_any_whole_numbers_but_no_wrong_colour():
+def test_pair_converts_dtype_and_rejects_invalid_colors():
     assert GridPair(np.array([[1]]), np.array([[2]])).output.dtype == np.int8
     frozen = np.array([[-1]], np.int8)
     frozen.setflags(write=False)
@@ -224,7 +224,7 @@ def test_a_pair_takes_any_whole_numbers_but_no_wrong_colour():
         GridPair(np.array([[1]]), frozen)
 
 
-def test_a_task_needs_a_pair_and_a_solution_for_each_pair_or_none():
+def test_task_needs_pairs_and_matching_solutions():
     pair = GridPair(as_grid([[1]]), as_grid([[2]]))
     with pytest.raises(ValueError, match="task 'none' has no pairs"):
         ArcTask("none", (), ())

@@ -1,4 +1,4 @@
-"""ARC in words: what a model is asked, and what its answers mean."""
+"""ARC as text: observations for language models, and parsing of their actions."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ TASK = ArcTask.from_dict(
 OPERATIONS = (0, 2, 3, 24, 33, 34)
 
 
-def environment(selection: str = "point", **settings: dict) -> ArcEnvironment:
+def create_environment(selection: str = "point", **settings: dict) -> ArcEnvironment:
     config = ArcConfig(
         dataset={"max_grid_height": 3, "max_grid_width": 5},
         action={"selection_format": selection, "allowed_operations": OPERATIONS},
@@ -30,17 +30,17 @@ def environment(selection: str = "point", **settings: dict) -> ArcEnvironment:
     return ArcEnvironment.create(config, TASK)
 
 
-def start(env: ArcEnvironment, pair: int = 0) -> ArcState:
+def initial_state(env: ArcEnvironment, pair: int = 0) -> ArcState:
     states, _ = env.batch_reset_to(jnp.array([0]), jnp.array([pair]))
     return states[0]
 
 
-def test_a_state_is_told_with_demonstrations_grids_and_legal_operations_but_never_its_answer() -> None:
-    env = environment()
-    text = env.observation_text(start(env, 1))
+def test_observation_text_does_not_contain_answer() -> None:
+    env = create_environment()
+    text = env.observation_text(initial_state(env, 1))
     assert "Demonstration 1\nInput, 1x2:\n1 0\nOutput, 1x2:\n1 1\n" in text
     assert "Input, 1x3:\n2 0 0\n\nWorking grid, 1x3:\n2 0 0\n" in text
-    assert "2 2 2" not in text, "the demonstration that is being worked on"
+    assert "2 2 2" not in text, "the output of the current pair"
     assert "Step 0 of at most 8." in text
     assert "0 fill_0, 2 fill_2, 3 fill_3: Selected cells become that color." in text
     assert "24 rotate_clockwise: The selected object turns by 90 degrees" in text
@@ -48,39 +48,39 @@ def test_a_state_is_told_with_demonstrations_grids_and_legal_operations_but_neve
     assert text.endswith("and one cell, such as `fill_0 2 4`.")
 
 
-def test_in_evaluation_all_demonstrations_are_shown_and_the_tests_output_is_not() -> None:
-    env = environment(mode="evaluation", require_submit=True)
-    text = env.observation_text(start(env))
+def test_evaluation_text_shows_all_demonstrations_but_no_test_output() -> None:
+    env = create_environment(mode="evaluation", require_submit=True)
+    text = env.observation_text(initial_state(env))
     assert "Demonstration 2" in text and "2 2 2" in text
     assert "3\n3" not in text
     assert "Submit it when it does." in text
 
 
-def test_a_step_changes_what_is_told() -> None:
-    env = environment()
-    state = start(env)
+def test_observation_text_changes_after_step() -> None:
+    env = create_environment()
+    state = initial_state(env)
     state, *_ = env.step(state, env.parse_action("fill_3 0 1", state))
     assert "Working grid, 1x2:\n1 3\n" in env.observation_text(state)
     assert "Step 1 of at most 8." in env.observation_text(state)
 
 
 @pytest.mark.parametrize("text", ["fill_3 2 4", "3 2 4", "  FILL_3 2, 4\n", "fill_3 2,4"])
-def test_a_point_is_an_operation_by_name_or_number_and_a_cell(text: str) -> None:
-    env = environment()
-    action = env.parse_action(text, start(env))
+def test_point_action_is_parsed_by_name_or_number(text: str) -> None:
+    env = create_environment()
+    action = env.parse_action(text, initial_state(env))
     assert [int(number) for number in jax.tree.leaves(action)] == [3, 2, 4]
-    assert env.action_text(action, start(env)) == "fill_3 2 4"
+    assert env.action_text(action, initial_state(env)) == "fill_3 2 4"
 
 
-def test_a_box_is_two_corners() -> None:
-    env = environment("bbox")
-    action = env.parse_action("rotate_clockwise 2 4 0 1", start(env))
+def test_bbox_action_is_parsed_from_two_corners() -> None:
+    env = create_environment("bbox")
+    action = env.parse_action("rotate_clockwise 2 4 0 1", initial_state(env))
     assert [int(number) for number in jax.tree.leaves(action)] == [24, 2, 4, 0, 1]
-    assert env.action_text(action, start(env)) == "rotate_clockwise 2 4 0 1"
+    assert env.action_text(action, initial_state(env)) == "rotate_clockwise 2 4 0 1"
 
 
 @pytest.mark.parametrize(
-    ("text", "cells", "again"),
+    ("text", "cells", "formatted"),
     [
         ("fill_2 0,1 2,4", [[0, 1], [2, 4]], "fill_2 0,1 2,4"),
         ("2 1,2:0,1", [[0, 1], [0, 2], [1, 1], [1, 2]], "fill_2 0,1:1,2"),
@@ -88,16 +88,16 @@ def test_a_box_is_two_corners() -> None:
         ("fill_2 1,1 0,0:0,1", [[0, 0], [0, 1], [1, 1]], "fill_2 0,0 0,1 1,1"),
     ],
 )
-def test_a_mask_is_cells_and_boxes(text: str, cells: list, again: str) -> None:
-    env = environment("mask")
-    action = env.parse_action(text, start(env))
+def test_mask_action_is_parsed_from_cells_and_boxes(text: str, cells: list, formatted: str) -> None:
+    env = create_environment("mask")
+    action = env.parse_action(text, initial_state(env))
     assert isinstance(action, MaskAction)
     assert np.argwhere(np.asarray(action.selection)).tolist() == cells
-    assert env.action_text(action, start(env)) == again
+    assert env.action_text(action, initial_state(env)) == formatted
 
 
 @pytest.mark.parametrize(
-    ("selection", "text", "words"),
+    ("selection", "text", "message"),
     [
         ("point", "", "reads `<operation> <row> <column>`, got nothing"),
         ("point", "fill_3", "after the operation come 2 whole numbers, got ''"),
@@ -114,28 +114,28 @@ def test_a_mask_is_cells_and_boxes(text: str, cells: list, again: str) -> None:
         ("mask", "fill_3 0,0:9,9", "cell (9, 9) is not on the canvas"),
     ],
 )
-def test_what_names_no_action_is_refused_in_words(selection: str, text: str, words: str) -> None:
-    env = environment(selection)
+def test_invalid_action_text_is_reported(selection: str, text: str, message: str) -> None:
+    env = create_environment(selection)
     with pytest.raises(ValueError) as caught:
-        env.parse_action(text, start(env))
-    assert words in str(caught.value)
+        env.parse_action(text, initial_state(env))
+    assert message in str(caught.value)
 
 
-def test_a_state_is_named_and_drawn_in_three_ways_and_in_no_other() -> None:
-    env = environment()
-    state = start(env)
+def test_state_has_task_name_and_three_render_modes() -> None:
+    env = create_environment()
+    state = initial_state(env)
     assert env.task_name(state) == "spread"
     assert "<svg" in env.render(state) and "working" in env.render(state, "ansi")
     # Input, working grid and target on canvases of 3 x 5 cells of 48 pixels, and two gaps of 12.
     assert env.render(state, "rgb_array").shape == (144, 3 * 240 + 2 * 12, 3)
     with pytest.raises(ValueError, match="rendered as svg, ansi, rgb_array, got 'human'"):
         env.render(state, "human")
-    secret = environment(mode="evaluation")
-    assert secret.render(start(secret), "rgb_array").shape == (144, 2 * 240 + 12, 3)
+    evaluation = create_environment(mode="evaluation")
+    assert evaluation.render(initial_state(evaluation), "rgb_array").shape == (144, 2 * 240 + 12, 3)
 
 
-def test_legal_actions_are_the_configs_operations_for_one_state_and_for_many() -> None:
-    env = environment()
+def test_legal_actions_follow_config_for_single_and_batched_states() -> None:
+    env = create_environment()
     states, _ = env.batch_reset(jax.random.split(jax.random.PRNGKey(0), 3))
     assert env.legal_actions(states).shape == (3, 42)
     assert np.flatnonzero(env.legal_actions(states[0])).tolist() == list(OPERATIONS)
