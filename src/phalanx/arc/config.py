@@ -121,7 +121,7 @@ class ActionConfig(Config):
 
     @property
     def operation_mask(self) -> np.ndarray:
-        """Boolean mask of the 42 operations, which is true for the allowed ones."""
+        """Boolean mask of the 42 operations. It is True for allowed operations."""
         return np.isin(np.arange(NUM_OPERATIONS), self.operations)
 
     @property

@@ -65,8 +65,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     - Termination: when the grid is submitted or solved. Truncation: after `max_episode_steps` steps.
 
     In evaluation mode, an episode consists of a complete task. The agent edits one grid per test pair and
-    submits all of them. States and backends contain the tasks without their test outputs, and nothing about
-    the answers is revealed before the last submission.
+    submits all grids together. States and backends contain the tasks without their test outputs, and nothing
+    about the answers is revealed before the last submission.
 
     Use `create` or `from_config` to create an environment, and `with_tasks`, `with_task_weights` and
     `with_reward` to create modified copies. Tasks, task weights and reward weights are arrays. If an

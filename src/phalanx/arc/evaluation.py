@@ -59,8 +59,8 @@ class ArcEvalConfig(ArcEvaluationConfig):
     """Dataset, file or folder whose tasks the policy attempts, with an optional split, such as
     `arc-agi-1/evaluation`. If empty, the policy is evaluated on the tasks of its run."""
     attempts: int = Field(default=2, ge=1)
-    """Number of submissions per task of `dataset`. The first attempt is greedy and the others are sampled.
-    ARC Prize allows two."""
+    """Number of attempts per task of `dataset`. The first attempt is greedy, and all further attempts are
+    sampled. ARC Prize allows two attempts."""
     seed: int = 0
     """Random seed of sampled attempts."""
 
@@ -75,7 +75,7 @@ class ArcScore(TypedDict):
     similarity: float
     """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
-    """Mean number of steps of the solved episodes; None if none was solved."""
+    """Mean number of steps of the solved episodes; None if no episode was solved."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ArcResult:
     similarity: float
     """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
-    """Mean number of steps of the solved episodes; None if none was solved."""
+    """Mean number of steps of the solved episodes; None if no episode was solved."""
     pass_at_k: dict[int, float]
     """For each k, the probability that at least one of k attempts succeeds, averaged over starting
     positions."""

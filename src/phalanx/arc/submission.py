@@ -117,8 +117,8 @@ class Submission:
         }
 
     def as_record(self) -> dict[str, Any]:
-        """Return the results as a JSON record. The success rate is the fraction of tasks that are solved,
-        among those whose outputs are known."""
+        """Return the results as a JSON record. The success rate is the fraction of solved tasks among all
+        tasks whose test outputs are known."""
         known = self.known
         baselines = {}
         if known:

@@ -138,7 +138,7 @@ class TaskBuffer(Fingerprinted):
 
     @functools.cached_property
     def without_answers(self) -> "TaskBuffer":
-        """The tasks without their test outputs, which is how agents see them in evaluation mode."""
+        """The tasks without their test outputs. In evaluation mode, agents only see this version."""
         tasks = [task.without_answers() for task in self.tasks]
         visible = TaskBuffer.from_tasks(tasks, num_tasks=len(self.table))
         return dataclasses.replace(visible, _with_answers=self)

@@ -190,9 +190,9 @@ class QueryAnswerer:
 
     @functools.cached_property
     def _calibration_curve(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Calibration curve: confidences, and the fraction of true answers at each of them.
+        """Calibration curve: confidences in ascending order, and the fraction of true answers at each one.
 
-        It is fitted to the answers of validation queries. None if there are no such answers.
+        It is fitted to the rules' answers to validation queries. None if there are no answers.
         """
         valid = self.knowledge_base.valid
         true = frozenset((*self.knowledge_base.facts, *valid))

@@ -138,7 +138,7 @@ class ProofTokenizer:
     def _atoms(
         self, atoms: Int32[np.ndarray, "*steps atoms atom"]
     ) -> tuple[Int32[np.ndarray, "*steps width"], Bool[np.ndarray, "*steps width"]]:
-        """Return a token for each predicate and term, and a mask of those that are not padding."""
+        """Return a token for each predicate and term, and a mask that is False for padding."""
         offsets = np.array([_PREDICATES, *[self._terms] * self.arity], np.int32)
         counts = np.broadcast_to(atoms[..., :1] != 0, atoms.shape)
         shape = (*atoms.shape[:-2], atoms.shape[-1] * atoms.shape[-2])

@@ -73,7 +73,7 @@ class ProverEvaluation:
 def sample_held_out_queries(
     environment: ProofEnvironment, max_queries: int | None, seed: int = 0
 ) -> SampledQuery:
-    """Sample positives of an environment, and one negative (corruption) for each positive if there is one.
+    """Sample positives of an environment, and one corruption of each positive that can be corrupted.
 
     Args:
         environment: The environment with the queries.
@@ -115,8 +115,7 @@ def evaluate_prover(
     """Evaluate a policy by running one greedy episode per query.
 
     Args:
-        environment: The environment in which the episodes run. The queries of `queries` are used instead of
-            its own.
+        environment: The environment in which the episodes run. Its own queries are not used.
         network: Policy network.
         queries: Positives and negatives with their proof depths.
         batch_size: Number of episodes that run at a time.

@@ -288,7 +288,7 @@ def evaluate_proofs(
         policy: The policy. Required for the mode `policy`.
         kge: The embedding, which is a `KGE` or another object with the methods `score` and `log_probability`.
             Required for the modes `kge`, `hybrid` and `learned`.
-        combination: Weights of the mode `learned`. None fits them on the validation split.
+        combination: Weights of the mode `learned`. None fits the weights on the validation split.
         split: `valid`, `test` or `train`.
     """
     if mode not in (modes := get_args(EvaluationMode)):

@@ -65,7 +65,7 @@ def register_family(family: TaskFamily) -> TaskFamily:
 
 
 def find_family(name: str) -> TaskFamily:
-    """Return the family with the given name. For an unknown name, the error message suggests the closest one.
+    """Return the family with the given name. If the name is unknown, the error suggests a similar name.
 
     >>> find_family("gravity").description
     'Rectangles in the air fall to the ground.'

@@ -80,7 +80,7 @@ class TransductionNetwork(eqx.Module):
     """For each task, the biases of the logits of all candidates for the output height and for the output
     width; see `sizes_of`."""
     heads: Float[Array, "tasks width outputs"]
-    """For each task, weights that are added to those of the shared head."""
+    """For each task, weights that are added to the weights of `head`, which all tasks share."""
     stem: Dense
     stem_film: Dense
     blocks: _Block

@@ -61,7 +61,7 @@ OPERATION_KEYS: dict[int, str] = {
     Operation.FIRST_UNSOLVED_DEMO_PAIR: "{",
     Operation.FIRST_UNSOLVED_TEST_PAIR: "}",
 }
-"""Key that immediately applies each operation to the selection."""
+"""For each operation, the key that immediately applies it to the selection."""
 
 MOVES = {
     "up": Operation.MOVE_UP,

@@ -72,7 +72,7 @@ class PlaySession:
     """A test pair and the steps that the player has taken. All states are kept, so undoing a step restores
     the exact state.
 
-    Undone steps do not belong to the episode. They can be redone until another step is taken.
+    Undone steps do not belong to the episode. They can be redone until the player takes a new step.
     """
 
     task: PlayTask

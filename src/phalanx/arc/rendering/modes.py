@@ -14,7 +14,7 @@ from phalanx.svg import SHEET
 RENDER_MODES = ("svg", "ansi", "rgb_array")
 
 MIN_CELL_PIXELS = 12
-"""Minimum side of a cell in pixels, including the grid line. It is also the width of the gap between grids."""
+"""Minimum side of a cell in pixels, including the grid line. The gap between two grids has the same width."""
 MIN_CANVAS_PIXELS = 240
 """Approximate minimum length of the longer side of a canvas in pixels. The cells of small canvases are
 enlarged to reach it."""

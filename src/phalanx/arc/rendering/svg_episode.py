@@ -175,8 +175,8 @@ def _working_grid(observations: PyTree) -> Int8[Array, "_ _ _"]:
 
 
 def frames_to_show(frames: Sequence[EpisodeFrame], max_frames: int) -> list[EpisodeFrame | str]:
-    """Return the frames of an episode to draw. If there are more than `max_frames`, those in the middle are
-    replaced by a text such as `… 27 steps omitted …`."""
+    """Return the frames of an episode to draw. If there are more than `max_frames` frames, some frames in the
+    middle are replaced by a text such as `… 27 steps omitted …`."""
     if not frames:
         raise ValueError("an episode needs at least one frame")
     if max_frames < 2:

@@ -287,7 +287,7 @@ def complex_product(left: Array, right: Array) -> Array:
 
 
 def complex_conjugate(values: Array) -> Array:
-    """Conjugate vectors of complex numbers, stored like those of `complex_product`."""
+    """Conjugate vectors of complex numbers, stored as all real parts followed by all imaginary parts."""
     real, imaginary = _split_complex(values)
     return jnp.concatenate([real, -imaginary], axis=-1)
 

@@ -30,9 +30,9 @@ _PAIRS_PER_BATCH = 256
 
 
 def transfer_rules(rules: RuleSet, vocabulary: Vocabulary) -> RuleSet:
-    """Convert rules to the ids of another graph, matching relations by name.
+    """Convert rules to the ids of a different vocabulary. Relations are matched by name.
 
-    Rules with constants, and rules with relations that the other graph does not have, are left out.
+    Rules with constants, and rules with relations that the new vocabulary does not have, are left out.
     """
     ids = np.array([vocabulary.predicate_ids.get(name, -1) for name in rules.vocabulary.predicates])
     relations, constants = rules.rows[:, :HEAD_CONSTANT], rules.rows[:, HEAD_CONSTANT:]

@@ -74,7 +74,7 @@ class MiningConfig(Config):
     """Number that is added to the number of predictions when the confidence of a rule is computed. It lowers
     the confidence of rules with few predictions."""
     max_constant_rules: int = Field(default=1_000_000, ge=1)
-    """Maximum number of rules with constants. The most confident ones are kept."""
+    """Maximum number of rules with constants. The most confident rules are kept."""
     max_triples: int | None = Field(default=None, ge=1)
     """Maximum number of triples from which the search for paths starts. They are taken from all relations in
     turn. None uses all triples."""

@@ -46,7 +46,7 @@ class ProofPolicy(Protocol):
     ) -> Float[Array, " actions"]:
         """Return the logits of a state's successors.
 
-        The logit of a successor must only depend on its own embedding and that of the state.
+        The logit of a successor must only depend on the embeddings of the state and of this successor.
 
         Args:
             state: Embedding of the state.
