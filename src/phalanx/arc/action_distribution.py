@@ -32,8 +32,8 @@ class CellLogits(eqx.Module):
 
 
 class AxisLogits(eqx.Module):
-    """Logits of selecting a cell, as independent logits of its row and its column. Much faster than
-    `CellLogits` on large canvases, but rows and columns cannot be correlated."""
+    """Logits of selecting a cell, as separate logits of its row and its column. Computing them is much faster
+    than computing `CellLogits` on large canvases, but the row and the column are independent."""
 
     rows: Float[Array, "groups rows"]
     columns: Float[Array, "groups columns"]
@@ -51,12 +51,13 @@ class ArcLogits(eqx.Module):
     selections: tuple[SelectionLogits, ...]
     """Logits of the selected cells. There is one entry for a point, and two for the corners of a box."""
     groups: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    """For each operation, the index on the `groups` axis of the `selections` that it uses. If None, the i-th
-    operation uses index i."""
+    """For each operation, the index of its logits along the `groups` axis of `selections`. Operations with
+    the same index share their logits. If None, the i-th operation uses index i."""
 
 
 class _SelectionDistribution(eqx.Module):
-    """Distribution of one selected cell, for each group of operations that share their selection logits."""
+    """Distribution of one selected cell. There is one distribution for each group of operations that share
+    their selection logits."""
 
     axes: tuple[Float[Array, "groups _"], ...]
     """Log-probabilities, either as one array over all cells or as two arrays over rows and columns."""
@@ -86,8 +87,8 @@ class _SelectionDistribution(eqx.Module):
 
 
 class ArcDistribution(eqx.Module):
-    """Distribution over ARC actions. It is a distribution of the operation, and of a point or box given the
-    operation.
+    """Distribution over ARC actions: a distribution over operations, and for each operation a distribution
+    over points or boxes.
 
     Illegal operations have probability zero. Cells outside the working grid also have probability zero,
     except for the operation Resize, which may select any cell of the canvas.
@@ -96,11 +97,12 @@ class ArcDistribution(eqx.Module):
     operations: Float[Array, " operations"]
     """Log-probabilities of the operations in `ids`, in the same order."""
     selections: tuple[_SelectionDistribution, ...]
-    """Distribution of each selected cell. There is one for a point, and two for the corners of a box."""
+    """Distributions of the selected cells. There is one entry for a point, and two for the corners of a
+    box."""
     ids: tuple[int, ...] = eqx.field(static=True)
     """Ids of the operations that the config allows."""
     groups: tuple[int, ...] = eqx.field(static=True)
-    """For each operation in `ids`, the index on the `groups` axis of the `selections` that it uses."""
+    """For each operation in `ids`, the index of its distribution along the `groups` axis of `selections`."""
 
     @classmethod
     def from_logits(
@@ -109,10 +111,10 @@ class ArcDistribution(eqx.Module):
         """Create the action distribution for one observation.
 
         Args:
-            logits: Output of a network. The order of its operation logits is that of `ids`.
+            logits: Output of a network. Its operation logits are in the order of `ids`.
             ids: Ids of the operations that the environment's config allows.
-            observation: Observation from which the size of the working grid and the mask of legal operations
-                are read. If it has no such mask, all operations in `ids` are legal.
+            observation: Provides the size of the working grid and the mask of legal operations. If it does
+                not contain the mask, all operations in `ids` are legal.
         """
         seen = observation if isinstance(observation, ArcObservation) else ArcObservation(observation)
         legal = None if seen.legal_operations is None else seen.legal_operations[jnp.asarray(ids)]
@@ -132,14 +134,14 @@ class ArcDistribution(eqx.Module):
         return self._action(choice, [part.sample(numbers, self._group(choice)) for part, numbers in parts])
 
     def mode(self) -> PointAction | BboxAction:
-        """Return the most probable operation with its most probable cells. This is not always the most
-        probable action, because the cells are chosen after the operation."""
+        """Return the most probable operation, and the most probable cells given this operation. This is not
+        always the most probable action, because another operation may have more probable cells."""
         choice = jnp.argmax(self.operations).astype(jnp.int32)
         return self._action(choice, [selection.mode(self._group(choice)) for selection in self.selections])
 
     def log_prob(self, action: PointAction | BboxAction) -> Float[Array, ""]:
-        """Compute the log-probability of an action, which is -inf if its operation is not in `ids`. The
-        selected cells must be on the canvas."""
+        """Compute the log-probability of an action. It is -inf if the operation of the action is not in
+        `ids`. The selected cells must be on the canvas."""
         known = jnp.asarray(self.ids) == action.operation
         choice = jnp.argmax(known)
         total = jnp.where(known.any(), self.operations[choice], -jnp.inf)
@@ -148,11 +150,11 @@ class ArcDistribution(eqx.Module):
         return total
 
     def label_log_prob(self, action: PointAction | BboxAction) -> Float[Array, ""]:
-        """Compute the log-probability of an expert's action. If its operation ignores the selected cells,
-        only the log-probability of the operation counts.
+        """Compute the log-probability of an expert's action. If the operation ignores the selected cells,
+        this is the log-probability of the operation alone.
 
-        The result is finite even for padding actions, whose fields are negative, so that they can be masked
-        out afterward.
+        Padding actions, whose fields are negative, are accepted. Their result has no meaning and must be
+        masked out.
         """
         known = jnp.asarray(self.ids) == action.operation
         operation = jnp.sum(jnp.where(known, self.operations, 0.0))
@@ -205,7 +207,7 @@ def _selection_distribution(
 
 
 def category_groups(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the index of each operation's group, which is that of its category. Resize has a group of its
+    """Group operations by category, and return the group index of each operation. Resize has a group of its
     own, because it can select cells outside the working grid."""
     kinds = ["resize" if i == Operation.RESIZE else OPERATIONS[i].category for i in ids]
     order = list(dict.fromkeys(kinds))
@@ -219,8 +221,8 @@ def selectable_cells(
 
     Args:
         ids: Ids of the operations.
-        inside: Mask of the cells, rows or columns that belong to the working grid. Resize may also select the
-            others.
+        inside: Mask of the cells, rows or columns that belong to the working grid. Only Resize may also
+            select cells, rows or columns outside it.
     """
     return inside | (np.asarray(ids) == Operation.RESIZE)[:, None]
 

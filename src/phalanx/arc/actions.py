@@ -26,7 +26,7 @@ def check_integers(value: ArrayLike, where: str = "an action") -> Int32[Array, "
 
     Args:
         value: Integers.
-        where: Subject of the error message.
+        where: What the integers belong to, for the error message.
 
     Raises:
         TypeError: If the values are not integers.
@@ -161,8 +161,12 @@ def create_mask_action(operation: ArrayLike, selection: ArrayLike) -> MaskAction
 
 
 def check_bounds(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*batch"]:
-    """Return whether the selected cells are on the canvas, whose height and width are the last two entries of
-    `grid_shape`. The operation is not checked."""
+    """Return whether the selected cells are on the canvas. The operation is not checked.
+
+    Args:
+        action: One action, or a batch.
+        grid_shape: Shape whose last two entries are the height and the width of the canvas.
+    """
     valid = eqx.tree_at(lambda a: a.operation, action, jnp.zeros_like(action.operation))
     return valid.validate((grid_shape[-2], grid_shape[-1]))
 
@@ -176,8 +180,8 @@ def random_action(
         key: Random key.
         config: Settings of the environment.
         operations: Ids of the operations to sample from.
-        height: Number of rows, from the top, in which cells are selected.
-        width: Number of columns, from the left, in which cells are selected.
+        height: Number of rows to sample from. Cells are selected in the first `height` rows.
+        width: Number of columns to sample from. Cells are selected in the first `width` columns.
     """
     operation_key, row_key, column_key = jax.random.split(key, 3)
     operation = jnp.asarray(operations)[jax.random.randint(operation_key, (), 0, len(operations))]
@@ -210,8 +214,8 @@ def action_space(config: ArcConfig) -> Space:
 
 
 class KernelAction(NamedTuple):
-    """An action in the common format that the backends take. Points and boxes are given by their corners, and
-    `mask` is empty (0x0). A mask action has a mask instead, and its corners are ignored."""
+    """An action in the common format of the backends. For points and boxes, the corners are set, and `mask`
+    is empty (0x0). For mask actions, `mask` is set, and the corners are ignored."""
 
     operation: Int32[Array, "*batch"]
     r1: Int32[Array, "*batch"]

@@ -18,8 +18,8 @@ from phalanx.core.environment import Key
 from phalanx.core.vector import select_rows
 
 NUM_SYMMETRIES = 8
-"""Number of symmetries of a square. The bits of a symmetry's index are applied in order: bit 0 transposes,
-bit 1 flips horizontally, bit 2 flips vertically."""
+"""Number of symmetries of a square. A symmetry is given by an index whose bits are applied in order: bit 0
+transposes the grid, bit 1 flips it horizontally, and bit 2 flips it vertically."""
 _WORD = 32
 """Number of rows and columns of a bit matrix, whose rows are uint32 numbers."""
 
@@ -34,8 +34,9 @@ def augment(arrays: TaskArrays, key: Key, *, keep_black: bool = True) -> TaskArr
     """Apply a random symmetry and a random color permutation to each task. All pairs of a task are
     transformed in the same way.
 
-    A transposed grid has as many rows as the original has columns. The arrays need enough rows for this: see
-    `num_rows` of `TaskBuffer.from_tasks`. If the canvas is not square, the result may not fit on it.
+    Transposing exchanges the height and the width of a grid, so the arrays must have at least as many rows as
+    the widest grid has columns; see `num_rows` of `TaskBuffer.from_tasks`. If the canvas is not square, the
+    result may not fit on it.
 
     Args:
         arrays: The tasks.
@@ -58,7 +59,7 @@ def transform_tasks(
     Args:
         arrays: The tasks.
         symmetries: Index of each task's symmetry, 0 to 7; see `NUM_SYMMETRIES`.
-        permutations: For each task, the new color of each of the ten colors.
+        permutations: For each task, the color that replaces each of the ten colors.
     """
     num_pairs, rows = arrays.pairs.shape[0], arrays.pairs.shape[-1]
     owner = _owners(arrays, num_pairs)
@@ -79,8 +80,8 @@ def transform_tasks(
 def augment_tasks(tasks: Sequence[ArcTask], key: Key, *, keep_black: bool = True) -> list[ArcTask]:
     """Apply `augment` to a list of tasks, and return new tasks.
 
-    The new tasks have no families and no solutions, because those of the original tasks may not apply to
-    them.
+    The new tasks have no families and no solutions, because the families and solutions of the original tasks
+    may not be valid for them.
 
     Args:
         tasks: The tasks.

@@ -1,7 +1,7 @@
 """Conversion between grids of colors and bit-planes.
 
-A grid is stored as four planes of one uint32 per row: bit c of row r in plane k is bit k of the color at (r,
-c).
+A grid is stored as four bit-planes, which have one uint32 per row. In plane k, bit c of row r is bit k of the
+color of the cell in row r and column c.
 """
 
 from functools import partial
@@ -37,7 +37,7 @@ def pack_grid(grid: np.ndarray, rows: int) -> np.ndarray:
 
 
 def trim(grid: object) -> np.ndarray:
-    """Remove the padding cells of -1 around a grid that is shown on a larger canvas.
+    """Remove the padding cells of -1 below and to the right of a grid.
 
     >>> trim([[1, 2, -1], [-1, -1, -1]]).tolist()
     [[1, 2]]
@@ -91,16 +91,16 @@ def unpack_cells(planes: UInt32[Array, "*batch 4 rows"], inside: Rows, columns: 
 
 
 def _bytes_of_bits(bits: Rows, columns: int) -> UInt32[Array, "*batch rows quads"]:
-    """Convert each bit to a byte of 0 or 1, with four bytes per uint32. A single multiplication copies a
-    nibble to the four bytes."""
+    """Convert each bit to a byte with the value 0 or 1. The bytes are returned in groups of four, as uint32.
+    A single multiplication spreads four bits over the four bytes."""
     shifts = 4 * jnp.arange(-(-columns // 4), dtype=jnp.uint32)
     nibbles = (bits[..., None] >> shifts) & 0xF
     return (nibbles * jnp.uint32(0x00204081)) & jnp.uint32(0x01010101)
 
 
 def fit_rows(rows_of_bits: UInt32[Array, "*any have"], rows: int) -> UInt32[Array, "*any rows"]:
-    """Pad with zeros or cut the last axis to `rows` entries. Needed because the arrays of a task buffer have
-    only as many rows as its tallest grid."""
+    """Pad the last axis with zeros, or truncate it, to `rows` entries. This is needed because the arrays of a
+    task buffer have only as many rows as its tallest grid."""
     missing = rows - rows_of_bits.shape[-1]
     if missing <= 0:
         return rows_of_bits[..., :rows]

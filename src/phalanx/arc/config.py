@@ -34,8 +34,8 @@ class EpisodeConfig(Config):
     mode: Mode = "training"
     """In `training`, an episode consists of one pair, and the similarity to its output is known after every
     step. In `evaluation`, an episode consists of a complete task: the agent edits one grid per test pair, the
-    operation Submit submits all of them, and nothing about the answers is revealed before the last
-    submission."""
+    operation Submit submits the grids of all test pairs, and nothing about the answers is revealed before the
+    last submission."""
     require_submit: bool = False
     """Continue a training episode after the grid is solved, until the agent submits it. If false, the episode
     ends as soon as the grid is solved. Ignored in evaluation mode, which always requires a submission."""
@@ -43,17 +43,18 @@ class EpisodeConfig(Config):
     """Number of submissions per episode in evaluation mode, 1 to 4. A test output counts as correct if it is
     correct in one of the submissions."""
     initial_grid: InitialGrid = "input"
-    """Working grid at the start of an episode: `input` (the input of the pair), `blank` or `random` (a grid
-    of the same size as the input), or `demonstration` (the output of another demonstration pair, or the input
-    if there is none). Operations that restart a pair always return to its input."""
+    """Working grid at the start of an episode: `input` (the input of the pair), `blank` (a black grid of the
+    same size as the input), `random` (random colors, also of this size), or `demonstration` (the output of a
+    different demonstration pair, or the input if there is none). Operations that restart a pair always return
+    to its input."""
 
 
 class DatasetConfig(Config):
     """Size of the canvas, and the default tasks of an environment."""
 
     max_grid_height: int = MAX_GRID_SIDE
-    """Height in cells, 1 to 30, of the canvas on which all grids are stored. Every grid of every task must
-    fit."""
+    """Height of the canvas in cells, 1 to 30. All grids are stored on a canvas of this size, so every grid of
+    every task must fit on it."""
     max_grid_width: int = MAX_GRID_SIDE
     """Width of the canvas in cells, 1 to 30."""
     source: str = GENERATED
@@ -120,7 +121,7 @@ class ActionConfig(Config):
 
     @property
     def operation_mask(self) -> np.ndarray:
-        """Boolean mask of the 42 operations, which is true for the allowed ones."""
+        """Boolean mask of the 42 operations. It is True for allowed operations."""
         return np.isin(np.arange(NUM_OPERATIONS), self.operations)
 
     @property
@@ -152,8 +153,8 @@ class RewardConfig(Config):
 
 
 class ObservationConfig(Config):
-    """Parts of an observation. If no part besides the working grid is enabled, an observation is a single
-    array; otherwise, it is an `ArcObservation`."""
+    """Parts of an observation. By default, an observation is a single array, the working grid. If any other
+    part is enabled, it is an `ArcObservation`."""
 
     working_grid: bool = True
     """Include the working grid. If all parts are disabled, an observation is an empty array."""
@@ -166,11 +167,10 @@ class ObservationConfig(Config):
     clipboard: bool = False
     """Include the contents of the clipboard."""
     num_demonstrations: int = Field(default=0, ge=0, le=10)
-    """Number of demonstration pairs of the task to include, 0 to 10. The current pair is never one of
-    them."""
+    """Number of demonstration pairs of the task to include, 0 to 10. The current pair is never included."""
     scalars: bool = False
-    """Include the similarity to the target (0 in evaluation mode until the end), the step count and the mask
-    of legal operations."""
+    """Include the similarity to the target, the step count and the mask of legal operations. In evaluation
+    mode, the similarity is 0 until the end of the episode."""
 
     @property
     def is_single_array(self) -> bool:

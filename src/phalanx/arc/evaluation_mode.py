@@ -1,8 +1,11 @@
-"""Evaluation mode, in which the agent edits one grid per test pair of a task, and the submitted grids are
-compared with the hidden test outputs after the last submission.
+"""Evaluation mode of the ARC environment.
 
-The backends get the tasks without their test outputs, so nothing they compute can reveal an answer. This
-module stores the grids of the other test pairs and compares the submitted grids with the hidden outputs.
+In this mode, the agent edits one grid per test pair of a task. After the last submission, the submitted grids
+are compared with the test outputs.
+
+The backends receive the tasks without their test outputs, so nothing that they compute can reveal an answer.
+They edit the grid of the current test pair. This module stores the grids of all other test pairs, and
+compares the submitted grids with the hidden test outputs.
 """
 
 import dataclasses
@@ -38,17 +41,21 @@ PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
 
 
 class HiddenTestOutputs(NamedTuple):
-    """The outputs of all test pairs, which are in neither the backends' arrays nor the states."""
+    """The outputs of all test pairs. They are stored separately from the task arrays and the states, so that
+    neither the backends nor the agent can access them.
+
+    All tasks are padded to the same number of test pairs.
+    """
 
     planes: UInt32[Array, "*groups tasks tests 4 rows"]
-    """Bit-planes of the outputs. They are zero where a task has fewer test pairs or an output is unknown."""
+    """Bit-planes of the outputs. They are zero for padding and for unknown outputs."""
     sizes: Int32[Array, "*groups tasks tests 2"]
-    """Height and width of each output. Both are 0 if there is no output."""
+    """Height and width of each output. Both are 0 for padding and for unknown outputs."""
 
 
 def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, HiddenTestOutputs | None]:
-    """Return the task arrays for the backends, and the hidden test outputs. In training mode, nothing is
-    hidden and the second value is None."""
+    """Return the task arrays for the backends, without test outputs, and the hidden test outputs. In training
+    mode, the arrays include the test outputs, and the second value is None."""
     if config.episode.mode == "training":
         return tasks.arrays, None
     num_tests = max(len(task.tests) for task in tasks)
@@ -83,7 +90,7 @@ def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArr
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
 def start_bits_per_test(start_bits: StartBits, num_tests: int) -> UInt32[Array, "*batch tests 3"]:
-    """Compute the start bits for every test pair of each episode's task."""
+    """Compute start bits for all test pairs of each episode's task, from the start bits of the episode."""
     number = jnp.arange(num_tests, dtype=jnp.uint32)
     task, noise = start_bits[..., 0, None], start_bits[..., 2, None] * jnp.uint32(0x85EBCA6B) ^ number
     return jnp.stack(jnp.broadcast_arrays(task, number, noise), axis=-1)
@@ -121,8 +128,8 @@ def step(
     after: ArcState,
     info: StepInfo,
 ) -> tuple[ArcState, StepInfo]:
-    """Complete a step of the backend: switch between the grids of the test pairs, record submissions, and
-    compute the scores at the end of the episode.
+    """Complete a step that the backend has computed: switch between the grids of the test pairs, record
+    submissions, and compute the scores at the end of the episode.
 
     Args:
         config: Settings of the environment.

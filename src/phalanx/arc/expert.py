@@ -1,4 +1,4 @@
-"""The ARC expert, which follows the solution of a task or plans actions from any grid to the output."""
+"""The ARC expert, which follows the solution of a pair, or plans actions from any grid to the output."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from phalanx.core.expert import ExpertLabels
 NUM_CHOICES = 4
 """Maximum number of equally good actions in an expert label."""
 Progress = Int[np.ndarray, " batch"]
-"""For each episode, the number of steps of the known solution that it has followed; -1 if it has deviated
+"""For each episode, the number of steps of the solution that have been taken; -1 if the episode has deviated
 from the solution."""
 
 
 def num_interchangeable_steps(plan: ActionPlan, at: int) -> int:
-    """Count how many of the next steps of a plan can be executed in any order. These are fills of single,
-    distinct cells. The result is at least 1 and at most `NUM_CHOICES`.
+    """Count how many of the next steps of a plan can be executed in any order. Steps are interchangeable if
+    each of them fills a different single cell. The result is at least 1 and at most `NUM_CHOICES`.
 
     >>> operations, cells = np.array([3, 1, 34], np.int32), np.array([[0, 0], [0, 1], [0, 0]], np.int32)
     >>> num_interchangeable_steps(ActionPlan(operations, cells), 0)
@@ -44,9 +44,9 @@ class ArcExpert:
     """Labels states with the actions that an expert would take.
 
     While an episode follows the solution of its pair, the expert continues the solution. Once the episode
-    deviates, the expert plans from the current grid to the output. When the grid is correct, it submits. The
-    expert needs to remember its progress because Copy leaves the grid unchanged: without memory, it would
-    answer Copy forever.
+    deviates, the expert plans actions from the current grid to the output. When the grid is correct, the
+    expert submits it. The expert must remember how many steps of the solution have been taken, because some
+    steps, such as Copy, leave the grid unchanged. Without this memory, it would repeat them forever.
     """
 
     config: ArcConfig
@@ -91,8 +91,8 @@ class ArcExpert:
             tasks: Index of each episode's task.
             pairs: Index of each episode's pair: demonstrations first, then tests.
             grids: Working grid of each episode, -1 outside the grid.
-            memory: Number of steps of the solution that each episode has followed; -1 if it has deviated from
-                it.
+            memory: For each episode, the number of steps of the solution that have been taken; -1 if the
+                episode has deviated from the solution.
         """
         corners = 2 if self.config.action.selection_format == "point" else 4
         operations = np.full((len(tasks), NUM_CHOICES), -1, np.int32)
@@ -117,9 +117,9 @@ class ArcExpert:
         return ExpertLabels(action_from_arrays(operations, cells), operations >= 0)
 
     def must_act(self, actions: Action, labels: ExpertLabels) -> Bool[np.ndarray, " batch"]:
-        """Return the episodes in which the expert acts instead of the policy. These are the ones in which the
-        policy would submit a wrong grid and thereby end the episode, although the policy learns more if it
-        continues."""
+        """Return a mask of the episodes in which the expert acts instead of the policy. In these episodes,
+        the policy would submit a wrong grid. The submission would end the episode, but the policy learns more
+        if the episode continues."""
         submits = np.asarray(actions.operation) == Operation.SUBMIT
         return submits & (np.asarray(labels.actions.operation)[:, 0] != Operation.SUBMIT)
 

@@ -37,7 +37,7 @@ class ExpertEpisodeBatch(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExpertEpisodes:
-    """Planned episodes, each of which ends with the correct grid. Call `batches` for their steps."""
+    """Planned episodes, each of which ends with the correct grid. Call `batches` to get their steps."""
 
     environment: ArcEnvironment
     """Environment in which the episodes are replayed."""
@@ -110,10 +110,10 @@ class ExpertEpisodes:
 
 
 def plan_expert_episodes(environment: ArcEnvironment) -> ExpertEpisodes:
-    """Plan an episode for every pair that an episode of the environment can start with.
+    """Plan an episode for every pair with which an episode of the environment can start.
 
-    The known solution of a pair is used if there is one; otherwise, the actions are planned. Pairs that need
-    no action are omitted. Pairs whose plans exceed `max_episode_steps` are omitted too, and counted in
+    If a pair has a known solution, the solution is used; otherwise, the actions are planned. Pairs that need
+    no action are omitted. Pairs whose plans exceed `max_episode_steps` are also omitted, and are counted in
     `ExpertEpisodes.dropped`. Plans end with Submit if `episode.require_submit` is set.
 
     Args:
@@ -156,7 +156,7 @@ class LabeledSteps:
     observations: PyTree
     """Observation before each step, with leading axis [steps]."""
     labels: ExpertLabels
-    """Recorded action of each step, as the only label."""
+    """Labels of each step. The only label of a step is its recorded action."""
     fingerprint: str
     """SHA-256 of the observations and actions."""
 

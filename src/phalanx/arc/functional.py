@@ -94,7 +94,7 @@ def batch_step(
         states: States with a leading batch axis.
         actions: One action per environment.
         config: Config of the environment, or the environment itself.
-        donate: Reuse the memory of `states`, which must then not be used afterward.
+        donate: Reuse the memory of `states`. The old states can no longer be used after the call.
 
     Returns:
         New states, observations, rewards, dones and infos.
@@ -112,10 +112,10 @@ def run_episode_batch(
     key: Key | None = None,
     auto_reset: bool = False,
 ) -> tuple[PyTree, Float[Array, " batch"], episodes.Trajectory]:
-    """Run an agent in a batch of environments. See `phalanx.core.run_episode_batch` for the arguments and
-    results.
+    """Run an agent in a batch of environments.
 
-    In contrast to that function, `config` may be the config of the environment or the environment itself.
+    The arguments and results are those of `phalanx.core.run_episode_batch`, except that `config` may be
+    either the config of the environment or the environment itself.
     """
     # The result of `batch_reset` is accepted, too.
     environment = environment_of(config, states[0] if type(states) is tuple and states else states)
@@ -184,9 +184,9 @@ _get, _new = object.__getattribute__, object.__new__
 _array_types: set[type] = set()
 """Types of concrete (not traced) arrays."""
 _calls: dict[tuple[int, int, int, type], tuple[Callable[..., Any], tuple[Array, ...], Any]] = {}
-"""Cache of compiled steps, by the identities of config and tasks. Each entry contains the compiled function,
-the arrays of the tasks, and the config and tasks themselves, which are kept alive so that their identities
-are not reused."""
+"""Cache of compiled steps. The key consists of the ids of the config and the tasks, the width of the canvas
+and the type of the action. Each entry contains the compiled function, the arrays of the tasks, and the config
+and tasks themselves. They are stored so that their ids are not reused for other objects."""
 
 
 def _first_step(state: ArcState, action: Action, config: ArcConfig) -> tuple[Any, ...]:
@@ -207,8 +207,8 @@ def _first_step(state: ArcState, action: Action, config: ArcConfig) -> tuple[Any
 
 @functools.lru_cache(maxsize=128)
 def _step_program(config: ArcConfig, action_type: type[Any]) -> Callable[..., Any]:
-    """Compile a step whose arguments and results are plain arrays. There are as few of them as possible,
-    because each of them adds overhead to a call."""
+    """Return a compiled step function whose arguments and results are plain arrays. It has as few arguments
+    and results as possible, because each of them adds overhead to a call."""
 
     @jax.jit
     def run(pairs: Array, sizes: Array, table: Array, *arrays: Array) -> tuple[Any, ...]:

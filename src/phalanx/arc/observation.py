@@ -31,8 +31,8 @@ class ArcObservation(eqx.Module):
     clipboard: Int8[Array, "*batch rows columns"] | None = None
     """Object in the clipboard, -1 for cells that do not belong to it."""
     demonstrations: Int8[Array, "*batch shown 2 rows columns"] | None = None
-    """Input and output of demonstration pairs of the task, never of the current pair. If the task has fewer
-    pairs, the remaining grids are filled with -1."""
+    """Input and output of demonstration pairs of the task, without the current pair. If there are fewer pairs
+    than `ObservationConfig.num_demonstrations`, the remaining grids are filled with -1."""
     similarity: Float32[Array, "*batch"] | None = None
     """Similarity of the working grid to the target, 0 to 1. In evaluation mode, it is 0 until the end of the
     episode."""
@@ -43,7 +43,7 @@ class ArcObservation(eqx.Module):
 
 
 Observation = Int8[Array, "*batch rows columns"] | ArcObservation
-"""Either the working grid only or, if the config enables other parts, an `ArcObservation`."""
+"""The working grid or, if the config enables other parts of the observation, an `ArcObservation`."""
 _STATE_PARTS = ("input_grid", "target_grid", "clipboard", "selected")
 """Parts of an observation that have the same names in the config and in the state."""
 

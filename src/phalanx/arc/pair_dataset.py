@@ -23,7 +23,8 @@ class GridPairDataset:
     sizes: Int[np.ndarray, "pairs 4"]
     """Input height, input width, output height and output width of each pair."""
     cells: Integer[np.ndarray, " cells"]
-    """Colors of all inputs and outputs, concatenated."""
+    """Colors of all grids, row by row. The pairs are concatenated, and the input of each pair is followed by
+    its output."""
 
     def __len__(self) -> int:
         return len(self.task)
@@ -53,8 +54,8 @@ class GridPairDataset:
         return canvases[0], canvases[1]
 
     def held_out_mask(self, num_parts: int = 8) -> Bool[np.ndarray, " pairs"]:
-        """Return a mask that selects about one in `num_parts` pairs, for a held-out set. The selection is
-        based on a hash of the input, so pairs with equal inputs are never in different sets."""
+        """Return a mask of the pairs in the held-out set, which are about one in `num_parts` pairs. The
+        selection is based on a hash of the input, so pairs with equal inputs are always in the same set."""
         return np.array([zlib.crc32(self.pair(n).input.tobytes()) % num_parts == 0 for n in range(len(self))])
 
 

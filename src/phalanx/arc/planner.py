@@ -1,6 +1,6 @@
 """Planner that finds short sequences of actions that turn one grid into another.
 
-The C++ extension searches for short plans. Without it, plans consist of a resize and fills only.
+The C++ extension searches for short plans. If it is not available, plans consist only of a resize and fills.
 """
 
 import dataclasses
@@ -47,8 +47,13 @@ class ActionPlan:
 
 
 def action_from_arrays(operations: ArrayLike, selections: np.ndarray) -> Action:
-    """Create an action, or a batch of actions, from operation ids and selected cells. The last axes of
-    `selections` have the format of `ActionPlan.selections`, which determines the type of the action."""
+    """Create an action, or a batch of actions, from operation ids and selected cells.
+
+    Args:
+        operations: Operation ids, one per action.
+        selections: Selected cells, in one of the formats of `ActionPlan.selections`. The format determines
+            the type of the action.
+    """
     if selections.dtype == np.bool_:
         return create_mask_action(operations, selections)
     corners = np.moveaxis(selections, -1, 0)
@@ -216,10 +221,10 @@ def _size(grid: Grid) -> str:
 def _plan_fills(
     start: Grid, output: Grid, config: ArcConfig
 ) -> tuple[Int32[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]]:
-    """Plan a resize, if necessary, and one or more fills per color, whether or not they are allowed.
+    """Plan a resize, if necessary, followed by fills. It is not checked whether these operations are allowed.
 
-    The plan is correct, but longer than the plans of the C++ extension, because nothing is moved, copied or
-    flood-filled.
+    The plan is correct, but often longer than the plan of the C++ extension, because it does not move, copy
+    or flood-fill.
 
     Returns:
         The operation and the mask of selected cells of each step.

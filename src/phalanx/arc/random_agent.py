@@ -17,12 +17,13 @@ from phalanx.arc.state import ArcState
 from phalanx.core.environment import Key
 
 ArcRules = ArcConfig | ArcEnvironment | None
-"""Config or environment that determines the allowed operations; None allows all."""
+"""Config or environment that determines the allowed operations. None allows all operations."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _RandomSettings:
-    """Settings of both random agents. They are frozen, so that equal agents share one compilation."""
+    """Base class of the random agents, with their settings. It is frozen and thus hashable, so that equal
+    agents share one compilation."""
 
     grid_shape: tuple[int, int] | None = None
     """Height and width of the canvas. If None, the config's canvas is used."""
@@ -38,8 +39,8 @@ class _RandomSettings:
         )
 
     def complete(self, config: ArcConfig | None) -> "_RandomSettings":
-        """Return the settings with missing values taken from a config. Operations that the config does not
-        allow are removed."""
+        """Return complete settings: values that are None are taken from a config, and operations that the
+        config does not allow are removed."""
         allowed = self.allowed_operations or tuple(range(NUM_OPERATIONS))
         if config is None:
             if self.grid_shape is None:
@@ -116,8 +117,8 @@ def _sample_by_state(config: ArcConfig, states: ArcState, key: Key) -> Action:
 
 
 def _arc_actions(agent: _RandomSettings, states: ArcState, key: Key) -> Action:
-    """Sample one action per state. All of them are computed from one array of random bits, so that sampling
-    does not take longer than a step of the environment."""
+    """Sample one action per state. All actions are computed from one array of random bits, so that sampling
+    is not slower than a step of the environment."""
     assert agent.grid_shape is not None
     assert agent.selection_format is not None
     rows, columns = agent.grid_shape

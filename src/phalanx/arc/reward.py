@@ -96,8 +96,8 @@ class Transition(eqx.Module):
     similarity_before: Float32[Array, "*batch"]
     """Similarity to the target before the step."""
     similarity_after: Float32[Array, "*batch"]
-    """Similarity to the target after the step. If the step switches to another pair, this refers to the
-    target of the new pair."""
+    """Similarity to the target after the step. If the step switches to a different pair, this is the
+    similarity to the target of the new pair."""
     operation: Int32[Array, "*batch"]
     """Id of the executed operation, or -1 if the action was invalid."""
     is_invalid: Bool[Array, "*batch"]
@@ -144,8 +144,8 @@ def replace_reward_weights(weights: RewardWeights, changes: dict[str, Any]) -> R
 
 
 def as_reward_function(function: RewardFunction) -> RewardFunction:
-    """Convert a reward function to a pytree, so that it can be part of an environment. Equinox modules are
-    returned unchanged, so their arrays are traced."""
+    """Convert a reward function to a pytree, so that it can be a field of an environment. An Equinox module
+    is already a pytree and is returned unchanged; its arrays are traced."""
     if not callable(function):
         raise TypeError(f"a reward must be a function of a Transition, got {type(function).__name__}")
     leaves: list[Any] = jax.tree.leaves(function)

@@ -18,7 +18,7 @@ NUM_BOARDS = 10
 """Number of bit-planes and masks in `ArcState.boards`: four planes of the working grid, four planes of the
 clipboard, the mask of the clipboard, and the mask of the selection."""
 WORKING, CLIPBOARD, CLIPBOARD_MASK, SELECTION = slice(0, 4), slice(4, 8), 8, 9
-"""Indices of these planes and masks."""
+"""Indices of the bit-planes and masks in `ArcState.boards`; see `NUM_BOARDS`."""
 
 
 class Register(enum.IntEnum):
@@ -41,8 +41,8 @@ class SubmissionState(eqx.Module):
     """The grids of all test pairs of a task and the grids submitted so far, in evaluation mode."""
 
     grids: UInt32[Array, "*batch tests 4 rows"]
-    """Bit-planes of the grid of each test pair. The grid of the current pair is outdated; `ArcState.boards`
-    contains the current one."""
+    """Bit-planes of the grid of each test pair. The entry of the current test pair is outdated, because its
+    grid is edited in `ArcState.boards`."""
     sizes: Int32[Array, "*batch tests 2"]
     """Height and width of each grid."""
     submitted_grids: UInt32[Array, "*batch attempts tests 4 rows"]
@@ -59,9 +59,10 @@ class ArcState(eqx.Module):
     The fields are packed arrays. The properties unpack them; they work on a single state and on any batch
     shape.
 
-    A state usually also holds the tasks to which its indices refer. It does not if it was created inside a
-    compiled function that takes the environment as an argument, because the tasks may differ from call to
-    call. Use `environment.attach_names(state)` to attach the tasks to such a state.
+    A state contains a task index and a pair index. Usually, the tasks to which they refer are attached to the
+    state. If a state was created inside a compiled function that takes the environment as an argument, the
+    tasks are missing, because they may differ from call to call. Use `environment.attach_names(state)` to
+    attach them.
     """
 
     boards: UInt32[Array, "*batch 10 rows"]
@@ -73,7 +74,7 @@ class ArcState(eqx.Module):
     similarity: Float32[Array, "*batch"]
     """Similarity of the working grid to the target; see `similarity_score`."""
     tasks: TaskBuffer | TaskArrays | None = eqx.field(static=True)
-    """The tasks to which the indices refer, or None if they are not attached."""
+    """The tasks to which the task index refers, or None if they are not attached."""
     columns: int = eqx.field(static=True)
     """Width of the canvas."""
     submission: SubmissionState | None = None
@@ -151,8 +152,8 @@ class ArcState(eqx.Module):
         """Similarity of the working grid to the target, 0 to 1: the number of equal cells divided by the
         number of cells that belong to either grid.
 
-        In evaluation mode, it is 0 until the last submission. Then it is the mean over the test pairs, where
-        the best submission counts for each pair.
+        In evaluation mode, it is 0 until the last submission. After that, it is the mean over all test pairs
+        of the similarity of the best submission for each pair.
         """
         return self.similarity
 
@@ -209,13 +210,13 @@ class ArcState(eqx.Module):
 
     @property
     def task_arrays(self) -> TaskArrays:
-        """Arrays of the tasks to which the indices refer."""
+        """Arrays of the attached tasks. Raises `ValueError` if no tasks are attached."""
         if self.tasks is None:
             raise ValueError(_NO_TASKS)
         return self.tasks.arrays if isinstance(self.tasks, TaskBuffer) else self.tasks
 
     def detach(self) -> "ArcState":
-        """Return the state without tasks and submissions, which is the format of the backends."""
+        """Return the state without tasks and submissions. The backends take states in this form."""
         return replace_fields(self, tasks=None, submission=None)
 
     def __getitem__(self, index: Any) -> "ArcState":
@@ -253,7 +254,8 @@ def replace_fields(state: ArcState, **changes: Any) -> ArcState:
 
 
 def vmap_batch(function: Callable[..., Any], batch_shape: tuple[int, ...]) -> Callable[..., Any]:
-    """Map a function of single states, or of other pytrees, over all batch axes."""
+    """Return a version of a function of single states, or of other pytrees, that is mapped over all axes of a
+    batch of the given shape."""
     for _ in batch_shape:
         function = jax.vmap(function)
     return function
@@ -268,7 +270,8 @@ def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcStat
 
 
 def named_tasks(states: ArcState) -> TaskBuffer:
-    """Return the tasks that are attached to states, with their ids and grids."""
+    """Return the tasks that are attached to states, with their ids and grids. Raises `ValueError` if no tasks
+    are attached."""
     if not isinstance(states.tasks, TaskBuffer):
         raise ValueError(_NO_TASKS)
     return states.tasks

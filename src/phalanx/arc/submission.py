@@ -1,5 +1,5 @@
-"""Submissions of a policy to the tasks of a dataset: attempts, ARC Prize's submission file, and images of the
-failures."""
+"""Submits the answers of a policy to the tasks of a dataset, and saves them as ARC Prize's submission file
+and as images of the failures."""
 
 import dataclasses
 import json
@@ -33,7 +33,8 @@ from phalanx.svg import save_svg
 
 _BATCH_SIZE = 256
 _NO_ANSWER = [[0]]
-"""Grid that the submission file contains if nothing was submitted, because its format requires a grid."""
+"""Grid that is written to the submission file if nothing was submitted, because the file format requires a
+grid."""
 _NUM_GENERATED_TASKS = 200
 
 _TEST_PAIR_SWITCHES = {
@@ -60,7 +61,7 @@ class TaskSubmission:
 
     @property
     def correct(self) -> list[bool | None]:
-        """For each test pair, True if one of the attempts is correct, and None if the output is secret."""
+        """For each test pair, whether one of the attempts is correct. None if the output is secret."""
         return [
             None if pair.output is None else any(grids[n] == pair.output.tolist() for grids in self.attempts)
             for n, pair in enumerate(self.task.tests)
@@ -68,7 +69,7 @@ class TaskSubmission:
 
     @property
     def solved(self) -> bool | None:
-        """True if all test outputs are correct, and None if one of the outputs is secret."""
+        """Whether all test outputs are correct. None if one of the outputs is secret."""
         return None if None in self.correct else all(self.correct)
 
 
@@ -90,7 +91,7 @@ class Submission:
 
     @property
     def known(self) -> list[TaskSubmission]:
-        """Answers to the tasks of which all test outputs are known."""
+        """Answers to the tasks whose test outputs are all known."""
         return [answer for answer in self.answers if answer.solved is not None]
 
     @property
@@ -116,8 +117,8 @@ class Submission:
         }
 
     def as_record(self) -> dict[str, Any]:
-        """Return the results as a JSON record. The success rate is the fraction of tasks that are solved,
-        among those whose outputs are known."""
+        """Return the results as a JSON record. The success rate is the fraction of solved tasks among all
+        tasks whose test outputs are known."""
         known = self.known
         baselines = {}
         if known:
@@ -174,7 +175,7 @@ class Submission:
         """Save `submission.json`, `tasks.jsonl`, `summary.json`, `failures.svg` and `operations.svg` to a
         folder.
 
-        If the folder is in the folder `submissions` of a run, the report of the run shows it.
+        If `folder` is a subfolder of the folder `submissions` of a run, the report of the run shows it.
 
         Args:
             folder: Folder to create.
@@ -222,15 +223,15 @@ def _fraction(number: int, total: int) -> str:
 
 
 def _submitted_grid(answer: TaskSubmission, attempt: int, test: int) -> Grid:
-    """Return the grid of an attempt at a test pair. If the attempt submitted nothing, return the grid of the
-    last attempt before it that did, or a single black cell if there is none."""
+    """Return the grid of an attempt at a test pair. If nothing was submitted in this attempt, return the grid
+    of the latest earlier attempt with a submission, or a single black cell if there is no such attempt."""
     grids = [grid for grids in answer.attempts[: attempt + 1] if (grid := grids[test])]
     return grids[-1] if grids else _NO_ANSWER
 
 
 def evaluate_on_dataset(config: ArcConfig, network: PolicyNetwork, settings: ArcEvalConfig) -> Submission:
-    """Submit a policy's answers to the dataset that `settings` names. For comparison, the result also
-    contains a submission of a random policy.
+    """Submit a policy's answers to the tasks of the dataset `settings.dataset`. For comparison, the result
+    also contains the submission of a random policy.
 
     Args:
         config: Settings of the environment in which the policy was trained.
@@ -287,9 +288,9 @@ def submit(
 ) -> Submission:
     """Attempt every task with a policy.
 
-    Each attempt is a separate episode that starts without information about previous attempts. The first
-    attempt takes the most probable actions, and the others sample actions. If the allowed operations cannot
-    switch between test pairs, each test pair is a separate episode.
+    Each attempt is a separate episode, in which the policy knows nothing about previous attempts. In the
+    first attempt, the policy takes the most probable actions; in all other attempts, actions are sampled. If
+    no allowed operation switches between test pairs, there is a separate episode for each test pair.
 
     Args:
         environment: Environment in evaluation mode.

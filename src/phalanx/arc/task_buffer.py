@@ -1,4 +1,4 @@
-"""Task buffers, which pack many tasks into a few read-only arrays that all environments of a batch share."""
+"""Task buffers, which pack many tasks into a few read-only arrays. All environments of a batch share them."""
 
 import dataclasses
 import functools
@@ -17,7 +17,8 @@ from phalanx.arc.tasks import ArcTask, repeated_id
 from phalanx.core.fingerprint import Fingerprinted
 
 MAX_PAIRS = 31
-"""Maximum number of pairs of a task. A state has one bit per pair, for the solved pairs."""
+"""Maximum number of pairs of a task. A state stores in one int32, with one bit per pair, which pairs are
+solved."""
 
 _FINGERPRINT_KEY = secrets.token_bytes(16)
 
@@ -25,8 +26,8 @@ _FINGERPRINT_KEY = secrets.token_bytes(16)
 class TaskArrays(eqx.Module):
     """Arrays with the grids of many tasks, which compiled functions take as an argument.
 
-    Instances are compared and hashed by identity, so that a state inside a compiled function can hold one as
-    a static field. Arrays may be padded to a common shape; see `TaskBuffer.from_tasks`.
+    Instances are compared and hashed by identity, so that they can be a static field of a state inside a
+    compiled function. Arrays may be padded to a common shape; see `TaskBuffer.from_tasks`.
     """
 
     pairs: UInt32[Array, "*groups pairs 2 4 rows"]
@@ -35,8 +36,8 @@ class TaskArrays(eqx.Module):
     """Input height, input width, output height and output width of each pair. The output size is 0 if there
     is no output."""
     table: Int32[Array, "*groups tasks 3"]
-    """Index of the first pair, number of demonstrations and number of tests of each task. All are 0 in the
-    padding."""
+    """For each task, the index of its first pair, its number of demonstrations and its number of tests. Rows
+    of padding are 0."""
     num_tasks: Int32[Array, "*groups"]
     """Number of tasks, not counting the padding."""
 
@@ -63,10 +64,11 @@ class TaskBuffer(Fingerprinted):
     """Input height, input width, output height and output width of each pair, int32 [pairs, 4]. The output
     size is 0 if there is no output."""
     table: np.ndarray
-    """Index of the first pair, number of demonstrations and number of tests of each task, int32 [tasks,
-    3]."""
+    """For each task, the index of its first pair, its number of demonstrations and its number of tests, int32
+    [tasks, 3]."""
     _with_answers: "TaskBuffer | None" = None
-    """If this buffer lacks the test outputs, the same tasks with them, for scoring only. Otherwise, None."""
+    """If the test outputs were removed from this buffer, the buffer that contains them, which is only used
+    for scoring. Otherwise, None."""
 
     @classmethod
     def from_tasks(
@@ -79,7 +81,8 @@ class TaskBuffer(Fingerprinted):
     ) -> "TaskBuffer":
         """Pack one or more tasks. Their ids must be unique.
 
-        Buffers that are padded to the same shape can be exchanged without recompiling.
+        If buffers are padded to the same shape, compiled functions can be called with any of them without
+        recompilation.
 
         Args:
             tasks: The tasks.
@@ -135,7 +138,7 @@ class TaskBuffer(Fingerprinted):
 
     @functools.cached_property
     def without_answers(self) -> "TaskBuffer":
-        """The tasks without their test outputs, which is how agents see them in evaluation mode."""
+        """The tasks without their test outputs. In evaluation mode, agents only see this version."""
         tasks = [task.without_answers() for task in self.tasks]
         visible = TaskBuffer.from_tasks(tasks, num_tasks=len(self.table))
         return dataclasses.replace(visible, _with_answers=self)
@@ -176,8 +179,8 @@ class TaskBuffer(Fingerprinted):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check(self, config: ArcConfig) -> None:
-        """Raise `ValueError` if a task does not fit on the config's canvas, or lacks pairs or outputs that
-        the config's mode requires."""
+        """Raise `ValueError` if a task does not fit on the config's canvas, or if it lacks pairs or outputs
+        that the config's mode requires."""
         rows, columns = config.grid_shape
         for task in self.tasks:
             height, width = task.max_shape
@@ -213,8 +216,8 @@ Tasks = ArcTask | TaskBuffer | Sequence[ArcTask]
 
 
 def as_buffer(tasks: Tasks) -> TaskBuffer:
-    """Pack one or more tasks into a buffer. A buffer is returned unchanged. Results are cached, so equal
-    tasks are packed only once."""
+    """Pack one or more tasks into a buffer. If `tasks` is a buffer, it is returned unchanged. Results are
+    cached, so equal tasks are packed only once."""
     if isinstance(tasks, TaskBuffer):
         return tasks
     return _pack(tasks if isinstance(tasks, ArcTask) else tuple(tasks))
@@ -226,10 +229,10 @@ def _pack(tasks: ArcTask | tuple[ArcTask, ...]) -> TaskBuffer:
 
 
 def with_answers(buffer: TaskBuffer) -> TaskBuffer:
-    """Return the buffer with test outputs, if the given buffer lacks them; otherwise, return the given
-    buffer.
+    """Return the buffer from which the test outputs of the given buffer were removed. If they were not
+    removed, return the given buffer.
 
-    This is not a method because states hold buffers, and agents may read states.
+    This is not a method of `TaskBuffer`, because agents can access the buffer that is attached to a state.
     """
     return buffer._with_answers or buffer
 

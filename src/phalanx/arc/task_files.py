@@ -26,12 +26,12 @@ def find_task_files(source: Path) -> dict[str, list[tuple[Path, str]]]:
 
     Args:
         source: A file, a folder of files, or an unpacked archive of a dataset. The folders `training` and
-            `evaluation` and Kaggle's files `*_challenges.json` are splits. If there are none, the only split
-            is `UNDIVIDED`. Any other folder is a family, as in ConceptARC.
+            `evaluation` and Kaggle's files `*_challenges.json` are splits. If there are none of these, the
+            only split is `UNDIVIDED`. Any other folder is a family, as in ConceptARC.
 
     Returns:
-        For each split, a sorted list of files and the family that each belongs to. The family is empty if
-        there is none.
+        For each split, a sorted list of (file, family) pairs. The family is empty if a file does not belong
+        to a family.
     """
     if source.is_file():
         return {UNDIVIDED: [(source, "")]}
@@ -110,7 +110,7 @@ def select_splits(splits: dict[str, Part], split: str, source: object) -> dict[s
         splits: Splits by name.
         split: Name of the split, or `all`. `training` also selects the only split of a source that has no
             splits.
-        source: Source for the error message.
+        source: Path or name of the dataset, for the error message.
     """
     if split == ALL or (split == DEFAULT_SPLIT and UNDIVIDED in splits):
         return splits

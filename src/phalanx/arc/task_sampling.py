@@ -11,8 +11,8 @@ from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.environment import Key
 
 StartBits = UInt32[Array, "*batch 3"]
-"""Numbers that determine the start of an episode: the task index, the pair index (modulo the number of
-pairs), and noise for a random initial grid."""
+"""Three integers that determine the start of an episode: the task index, the pair index (which is taken
+modulo the number of pairs), and random bits for the initial grid."""
 
 
 def validate_task_weights(weights: object, num_tasks: int, padded_tasks: int) -> Float32[Array, " tasks"]:
@@ -46,7 +46,7 @@ def uniform_weights(tasks: TaskArrays) -> Float32[Array, " tasks"]:
 def cumulative_weights(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32[Array, " tasks"]:
     """Compute cumulative sums of the weights, so that a task can be sampled by binary search.
 
-    A task with weight 0 (or the padding) is never sampled, regardless of rounding.
+    Tasks with weight 0 and padding are never sampled, even if the sums are rounded.
     """
     has_weight = (weights > 0) & (jnp.arange(weights.shape[0]) < tasks.num_tasks)
     sums = jnp.cumsum(jnp.where(has_weight, weights, 0.0))
@@ -76,8 +76,8 @@ def sample_start(key: Key, tasks: TaskArrays, cumulative: Float32[Array, " tasks
 
 @partial(jax.jit, inline=True)
 def start_at(task: Int32[Array, "*batch"], pair: Int32[Array, "*batch"], tasks: TaskArrays) -> StartBits:
-    """Return the start bits of an episode on a given pair of a given task. Indices that are too large are
-    taken modulo the number of tasks or pairs."""
+    """Return the start bits of an episode that starts with a given task and pair. Indices that are too large
+    are taken modulo the number of tasks or pairs."""
     bits = task.astype(jnp.uint32) % tasks.num_tasks.astype(jnp.uint32), pair.astype(jnp.uint32)
     return jnp.stack([*bits, mix_noise(*bits)], axis=-1)
 

@@ -96,8 +96,8 @@ def _parse_grid(cells: object, where: str) -> Grid:
 
 
 def _color(cell: object, where: str) -> int:
-    """Convert a cell to a color. Strings of one digit are accepted too, because a published version of
-    MiniARC contains them."""
+    """Convert a cell to a color. A string of one digit is also accepted, because a published version of
+    MiniARC contains such strings."""
     if isinstance(cell, str) and len(cell) == 1 and cell.isdecimal():
         return int(cell)
     if isinstance(cell, int | np.integer) and not isinstance(cell, bool) and 0 <= cell < NUM_COLORS:
@@ -149,8 +149,8 @@ def _size(shape: tuple[int, ...]) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SolutionStep:
-    """One step of a known solution, which applies an operation to a box of cells. The box includes both
-    corners."""
+    """One step of a known solution: an operation and the box of cells to which it is applied. The last row
+    and the last column belong to the box."""
 
     operation: int
     """Id of the operation."""
@@ -230,8 +230,8 @@ class ArcTask(Fingerprinted):
         return self.demos + self.tests
 
     def without_answers(self) -> "ArcTask":
-        """Return the task without test outputs and solutions, which is how agents see it in evaluation
-        mode."""
+        """Return the task without test outputs and solutions. In evaluation mode, agents only see this
+        version of a task."""
         tests = tuple(GridPair(pair.input, None) for pair in self.tests)
         return ArcTask(self.id, self.demos, tests, self.family)
 
@@ -288,6 +288,6 @@ jax.tree_util.register_static(ArcTask)
 
 
 def repeated_id(tasks: Iterable[ArcTask]) -> str | None:
-    """Return the id of the first task that has the same id as another task, or None if all ids are unique."""
+    """Return the first id that several tasks have, or None if all ids are unique."""
     counts = collections.Counter(task.id for task in tasks)
     return next((id for id, count in counts.items() if count > 1), None)

@@ -38,7 +38,7 @@ _GROUPS = {"fill": "Selected cells become that color.", "flood fill": "The regio
            "one selected cell becomes that color."}  # fmt: skip
 _KINDS: dict[SelectionFormat, Any] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 _LETTERS = np.frombuffer(b"0123456789.", np.uint8)
-"""Characters for the colors 0 to 9 and, as the last one, for -1."""
+"""Characters for the colors 0 to 9, followed by the character for -1 (no color)."""
 _CELLS = re.compile(r"(\d+),(\d+)(?::(\d+),(\d+))?")
 
 
@@ -48,8 +48,8 @@ def task_of(state: ArcState) -> ArcTask:
 
 
 def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
-    """Create the text observation of each state. It contains the rules, the task's other demonstrations, the
-    current grids, and the format of answers.
+    """Create the text observation of each state. It contains the rules, the demonstrations of the task
+    (without the current pair), the current grids, and the format of answers.
 
     Args:
         config: Settings of the environment.
@@ -260,19 +260,20 @@ def compact_observation_texts(tasks: TaskBuffer, states: ArcState) -> list[str]:
 
 
 def episode_key(task: ArcTask) -> str:
-    """Return the input grid of the first pair as text. It identifies the task when episodes are divided into
-    splits."""
+    """Return a text that identifies the task when episodes are divided into splits. It is the input grid of
+    the task's first pair."""
     return _grid_digits((task.demos or task.tests)[0].input)
 
 
 def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray) -> str:
-    """Create the short text observation of a task: the other demonstrations, the input and the working grid.
+    """Create the short text observation of a state: the demonstrations of the task without the current pair,
+    the input and the working grid.
 
     Args:
         task: The task.
         pair: Index of the current pair.
         working: Working grid.
-        given: Input grid.
+        given: Input grid of the current pair.
     """
     lines = [
         f"{_grid_digits(each.input)}={_grid_digits(each.output)}"

@@ -1,11 +1,11 @@
 r"""Atoms, rules and their text syntax.
 
 Quoted names, as in `in('New York',usa)`, may contain any character. The escape sequences are `\'`, `\\`,
-`\n`, `\t` and `\r`. In facts, every argument is a constant, however it is spelled. In a rule, a name that
-starts with a capital letter, `_` or `?` is a variable. Each `_` alone is a new variable, and `?x` is the
-variable x. All other names, and all quoted names, are constants. If all arguments of a rule are single
-lowercase letters, as in `wife(b,a) -> husband(a,b)`, they are variables, because many published rule files
-use this style.
+`\n`, `\t` and `\r`. All arguments of facts are constants. In a rule, names that start with a capital letter,
+`_` or `?` are variables. Every occurrence of `_` alone is a different variable, and `?x` is the variable x.
+All other names, and all quoted names, are constants. There is one exception: if all arguments of a rule are
+single lowercase letters, as in `wife(b,a) -> husband(a,b)`, they are variables, because many published rule
+files use this style.
 """
 
 import dataclasses
@@ -117,7 +117,8 @@ class Rule:
         return tuple(name for name in self._arguments if name not in self.constants)
 
     def format_atom(self, atom: Atom) -> str:
-        """Format an atom of this rule such that `parse_rule` recovers which arguments are variables."""
+        """Format an atom of this rule. Constants and variables are written so that `parse_rule` can tell them
+        apart."""
         lowercase = not self.constants and all(map(_LOWERCASE_VARIABLE, self._arguments))
 
         def format_term(name: str) -> str:
@@ -140,7 +141,7 @@ class Rule:
 
 
 def quote_name(name: str) -> str:
-    """Return the name, in quotes if the parser could not read it without them.
+    """Return the name, in quotes if it cannot be parsed without them.
 
     >>> quote_name("New York"), quote_name("o'brien"), quote_name("'tis")
     ("'New York'", "o'brien", "'\\\\'tis'")
@@ -168,7 +169,7 @@ def _looks_like_variable(text: str) -> bool:
 
 
 def name_sort_key(name: str) -> tuple[bool, int, str]:
-    """Return a sort key that puts numerals first, ordered by value, and then all other names."""
+    """Return a sort key that puts numerals such as `12` first, ordered by value, and then all other names."""
     is_numeral = name.isascii() and name.isdecimal()
     return not is_numeral, int(name) if is_numeral else 0, name
 
@@ -183,7 +184,7 @@ def parse_atom(text: str) -> Atom:
 
 
 def split_atom(text: str) -> tuple[str, ...]:
-    """Split an atom into predicate and arguments without removing quotes."""
+    """Split an atom into its predicate and its arguments. Quotes around names are kept."""
     found = _ATOM_LINE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text.strip()!r} is not an atom; expected {ATOM_FORM}")

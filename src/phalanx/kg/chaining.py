@@ -32,8 +32,8 @@ def entail(
         max_rounds: Maximum number of rounds. If it is None, chaining continues until nothing new follows.
 
     Returns:
-        The facts and all atoms that follow, sorted, and the round in which each atom first follows. Facts
-        have round 0; an atom of round n follows by one rule from atoms of earlier rounds.
+        The facts and all atoms that follow from them, sorted, and the round in which each atom first follows.
+        Facts have round 0.
     """
     check_rules(rules)
     rounds = _Rounds(facts, rules, encoding_base(rules, facts))
@@ -50,14 +50,16 @@ def chaining_rounds(
 ) -> Int32[np.ndarray, " queries"]:
     """Return the round of forward chaining in which each query first follows.
 
-    With `max_rounds`, the last round only checks the queries instead of computing all atoms that follow.
+    This is faster than `entail` if `max_rounds` is set, because the last round only checks the queries
+    instead of computing all atoms that follow.
 
     Args:
         queries: Encoded ground atoms.
         facts: Encoded ground atoms.
         rules: Encoded rules.
         max_rounds: Maximum number of rounds. If it is None, chaining continues until nothing new follows.
-        time_limit: If the limit is reached, only complete rounds count, and a message is logged.
+        time_limit: Time limit for chaining. When it is reached, a message is logged, and the result is based
+            on the completed rounds. None means no limit.
 
     Returns:
         The round of each query: 0 for facts, and -1 for queries that do not follow within the limits.
@@ -97,7 +99,10 @@ def can_chain(rules: Sequence[EncodedRule]) -> bool:
 
 
 def constant_columns(terms: Iterable[tuple[int, ...]], num_rows: int) -> Bindings:
-    """Return bindings with one column of length `num_rows` for each constant among some atoms' terms."""
+    """Return bindings with one column for each constant in the terms of some atoms.
+
+    The column of a constant repeats it `num_rows` times.
+    """
     return {term: np.full(num_rows, term, np.int64) for atom in terms for term in atom if term >= 0}
 
 
@@ -126,7 +131,10 @@ def bind_head(
 
 
 def encoding_base(rules: Sequence[EncodedRule], *atoms: np.ndarray) -> int:
-    """Return the base for encoding the arguments of an atom as one number: the largest constant plus one."""
+    """Return the base with which the arguments of an atom are encoded as one number; see `encode_tuples`.
+
+    It is the largest constant in the rules and atoms plus one.
+    """
     terms = (max(atom[1:]) for head, body in rules for atom in (head, *body))
     base = 1 + max(0, *(int(rows[:, 1:].max(initial=0)) for rows in atoms), *terms)
     arity = atoms[0].shape[1] - 1
@@ -176,7 +184,10 @@ class _Rounds:
         return True
 
     def _next_round(self, number: int) -> None:
-        """Compute the atoms that follow from known atoms, at least one of which was new in the last round."""
+        """Compute the atoms that follow by one rule from known atoms.
+
+        At least one of the atoms that a rule uses must have been new in the last round.
+        """
         found: dict[int, list[np.ndarray]] = {}
         for rule_number, (head, body) in enumerate(self.rules, 1):
             self.activity = f"round {number} of forward chaining: rule {rule_number} of {len(self.rules)}"
@@ -209,7 +220,15 @@ class _Rounds:
         bindings: Bindings,
         num_rows: int,
     ) -> np.ndarray:
-        """Match the remaining body atoms, starting from some bindings; return sorted codes of the heads."""
+        """Match the remaining body atoms of a rule, and return the sorted codes of the resulting heads.
+
+        Args:
+            head: Terms of the head.
+            body: Terms of each remaining body atom.
+            sources: Atoms to match each remaining body atom with.
+            bindings: Values of the terms that are already bound.
+            num_rows: Number of rows of the bindings.
+        """
         self.time_limit.check(self.activity)
         if not body:
             return merge_codes([encode_tuples([bindings[term] for term in head], self.base)])

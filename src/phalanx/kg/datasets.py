@@ -1,4 +1,4 @@
-"""Registry of published knowledge bases (URLs and digests), and their download."""
+"""Registry of published knowledge bases, with their URLs and digests, and a function to download them."""
 
 import dataclasses
 import hashlib
@@ -28,7 +28,8 @@ class KGDatasetSource:
     files: tuple[str, ...] = SPLITS
     """Names of the files, without their suffix `.txt`."""
     relation_first: bool = False
-    """True if the lines are relation, head, tail. The download reorders them to head, relation, tail."""
+    """True if the columns of the files are relation, head, tail. They are reordered to head, relation, tail
+    after the download."""
     folder: str = "kg-standard"
     """Name of the folder, inside the data folder, in which the dataset is saved."""
 
@@ -133,14 +134,14 @@ def download_dataset(
 ) -> tuple[Path, KnowledgeBase]:
     """Download a knowledge base; return its folder and the parsed knowledge base.
 
-    Line ends and columns are normalized, so files from any mirror have the same digest. If the digest differs
-    or a file cannot be parsed, nothing is saved.
+    Line ends and columns are normalized, so that the files of all mirrors have the same digest. If the digest
+    does not match or a file cannot be parsed, nothing is saved.
 
     Args:
         name: A name in `DATASETS`.
         root: Data folder. The dataset is saved in its subfolder `kg` or `kg-standard`.
         host: Base URL of the server. Change it to download from a mirror of GitHub.
-        verify: Raise `ValueError` if the digest is not the expected one.
+        verify: Raise `ValueError` if the digest of the files does not match `KGDatasetSource.digest`.
         progress: Callback for the progress of each file; see `phalanx.io.download.Progress`.
     """
     if name not in DATASETS:

@@ -1,11 +1,13 @@
 """Link-prediction evaluation: filtered ranks, tie rules, MRR and Hits@k.
 
-A ranking list consists of the true answer of a query and the candidates that it is ranked among. Every
-evaluation counts, for each list, how many candidates score higher than the true answer and how many score the
-same (`RankCounts`). `list_metrics` applies the tie rule, and `summarize` computes MRR, Hits@k and their
-standard errors. There are three ways to obtain the counts: from the scores of all entities (`LinkPredictor`),
-from a predictor's own `count_ranks` method (for rules, which are compared without scores), and from the
-scores of the triples in sampled candidate lists (`TripleScorer`).
+A ranking list consists of the true answer of a query and the candidates that it is ranked among. An
+evaluation has three steps. First, it counts for each list how many candidates have a higher score than the
+true answer, and how many have the same score (`RankCounts`). Then `list_metrics` applies the tie rule.
+Finally, `summarize` computes MRR, Hits@k and their standard errors.
+
+There are three ways to obtain the counts: from the scores of all entities (`LinkPredictor`), from the scores
+of the triples in sampled candidate lists (`TripleScorer`), or from a predictor's own method `count_ranks`.
+The latter is used for rules, which are compared without scores.
 """
 
 import abc
@@ -27,10 +29,10 @@ from phalanx.kg.vocabulary import Vocabulary
 TieRule = Literal["random", "realistic", "expected", "pessimistic"]
 """Rule for ranking the true answer among candidates with the same score.
 
-- `random`: a random position among them;
-- `realistic`: the mean of the best and the worst rank, as in PyKEEN;
-- `expected`: each metric is averaged exactly over all positions;
-- `pessimistic`: the worst rank, as in NBFNet.
+- `random`: a random rank among the possible ranks;
+- `realistic`: the mean of the best and the worst possible rank, as in PyKEEN;
+- `expected`: each metric is averaged over all possible ranks;
+- `pessimistic`: the worst possible rank, as in NBFNet.
 """
 TIE_RULES: tuple[TieRule, ...] = ("random", "realistic", "expected", "pessimistic")
 DEFAULT_TIES: TieRule = "random"
@@ -39,14 +41,14 @@ HITS = (1, 3, 10)
 """Values of k for which Hits@k is computed."""
 Sides = Literal["head", "tail", "both"]
 SIDES: tuple[Literal["head"], Literal["tail"]] = ("head", "tail")
-"""Names of the sides; the index of a name is the number of the side in `CandidateLists.side`."""
+"""Names of the sides. `CandidateLists.side` contains indices into this tuple."""
 
 _MAX_TABLE_CELLS = 1 << 24
 """Maximum number of scores that are computed at a time."""
 
 
 class RankCounts(NamedTuple):
-    """Numbers of candidates that score higher than or the same as the true answer of each ranking list."""
+    """For each ranking list, how many candidates score higher than, or the same as, the true answer."""
 
     higher: Int64[np.ndarray, " lists"]
     """Number of candidates with a higher score than the true answer."""
@@ -71,7 +73,7 @@ class LinkPredictor(Protocol):
 
 
 class DirectedPredictor(abc.ABC):
-    """Base class of link predictors that score tail and head queries with the same method."""
+    """Base class of link predictors that implement tail and head queries with one method, `score_pairs`."""
 
     @abc.abstractmethod
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
@@ -99,13 +101,13 @@ class TripleScores:
     score: Float64[np.ndarray, " triples"]
     """Score of each triple; higher means more likely. It can be minus infinity, but not NaN."""
     proved: Bool[np.ndarray, " triples"] | None = None
-    """True for each triple of which a proof was found."""
+    """True for each triple for which a proof was found."""
     log_prob: Float64[np.ndarray, " triples"] | None = None
     """Log-probability of the best proof under a policy; minus infinity if no proof was found."""
     length: Int64[np.ndarray, " triples"] | None = None
-    """Number of steps (or rounds of forward chaining) of the proof; -1 if no proof was found."""
+    """Number of steps of the proof, or rounds of forward chaining; -1 if no proof was found."""
     log_probability: Float64[np.ndarray, " triples"] | None = None
-    """Logarithm of an embedding's probability that the triple is true."""
+    """Log-probability that the triple is true, according to an embedding."""
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> "TripleScores":
         """Return the scores of the triples with these indices."""
@@ -130,8 +132,8 @@ class TripleScorer(Protocol):
 class RankMetrics:
     """MRR and Hits@k of some queries, with standard errors.
 
-    A query that is ranked on both sides counts once, with the mean of both sides. Standard errors are those
-    of the mean over queries. They are None if there are fewer than two queries.
+    If a query is ranked on both sides, its metrics are first averaged over the two sides. The standard errors
+    are those of the mean over queries, or None if there are fewer than two queries.
     """
 
     num_queries: int
@@ -182,8 +184,8 @@ class LinkPredictionResult:
     relations: Mapping[str, RankMetrics]
     """Metrics of each relation, by its name or, if the vocabulary is not known, by its id."""
     depths: Mapping[int, RankMetrics] = dataclasses.field(default_factory=dict)
-    """Metrics of the queries of each proof depth, which can also be `NO_PROOF` or `UNDECIDED`. Empty if the
-    depths are not known."""
+    """Metrics of the queries of each proof depth. The keys can also be `NO_PROOF` and `UNDECIDED`. Empty if
+    the depths are not known."""
     num_candidates: int = 0
     """Total number of candidates in all lists, including the true answers."""
     split: str = ""
@@ -213,7 +215,8 @@ class LinkPredictionResult:
     def describe(self, *, by_relation: bool = True) -> list[str]:
         """Return lines of text: the total, followed by one line per side, proof depth and relation.
 
-        A breakdown with a single group is left out. If `by_relation` is false, so are the relations.
+        Sides, depths and relations are left out if they consist of a single group. The relations are also
+        left out if `by_relation` is false.
         """
         source = f"{self.split}, " if self.split else ""
         by = f" by {self.predictor}" if self.predictor else ""
@@ -284,7 +287,8 @@ def mean_reciprocal_rank(counts: RankCounts, ties: TieRule) -> float:
 def expected_sampled_mrr(counts: RankCounts, num_sampled: int) -> float:
     """Return the expected MRR if each answer were ranked among only `num_sampled` random candidates.
 
-    This is the exact mean over all possible samples, without sampling noise. Ties are realistic.
+    This is the exact mean over all possible samples, without sampling noise. A tied candidate counts as half
+    a candidate with a higher score.
     """
     higher = counts.higher + counts.tied / 2
     return float(np.mean(expected_reciprocal_rank(higher, counts.num_candidates, num_sampled)))
@@ -296,7 +300,7 @@ def expected_reciprocal_rank(
     """Return the expected reciprocal rank of each list if its candidates are sampled without replacement.
 
     Args:
-        higher: Number of candidates that rank above the true answer. Ties can count as one half.
+        higher: Number of candidates that rank above the true answer. A tied candidate can count as one half.
         num_candidates: Number of candidates, not counting the true answer.
         num_sampled: Number of candidates in a sample.
 
@@ -322,8 +326,8 @@ def summarize(
 
     Args:
         metrics: Result of `list_metrics` for at least one list.
-        query: Index of each list's query.
-        proof_rates: `proved_rate` and `false_proof_rate` of the result.
+        query: For each list, the index of its query.
+        proof_rates: `proved_rate` and `false_proof_rate` of the result, which are stored unchanged.
     """
     queries, inverse = np.unique(query, return_inverse=True)
     count = np.bincount(inverse)
@@ -363,11 +367,12 @@ class GroupedQueries(NamedTuple):
     pairs: Int32[np.ndarray, "pairs 2"]
     """Distinct (entity, directed relation) pairs. Pairs that ask for tails come first."""
     starts: Int64[np.ndarray, " pairs_and_one"]
-    """Index in `targets` at which the true answers of each pair start, followed by the total number."""
+    """Index in `targets` at which the true answers of each pair start. The last entry is the total number of
+    true answers."""
     targets: Int32[np.ndarray, " lists"]
-    """True answer of each ranking list, ordered by pair."""
+    """True answers of all ranking lists, grouped by pair."""
     order: Int64[np.ndarray, " lists"]
-    """Index of the ranking list of each target."""
+    """For each entry of `targets`, the index of its ranking list."""
 
     @classmethod
     def create(cls, triples: Int32[np.ndarray, "queries 3"]) -> "GroupedQueries":
@@ -388,22 +393,28 @@ class GroupedQueries(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Pairs of `GroupedQueries` that all ask for the same side and whose score table fits into memory."""
+    """A range of the pairs of `GroupedQueries`. Either all pairs ask for tails, or all ask for heads.
+
+    Chunks are small enough that the scores of all entities for all pairs of a chunk fit into memory.
+    """
 
     pairs: slice
     lists: slice
-    """Indices in `GroupedQueries.targets`."""
+    """Range of `GroupedQueries.targets` that belongs to the pairs."""
     max_pairs: int
-    """Number of pairs of the largest chunk of this side."""
+    """Number of pairs of the largest chunk that asks for the same side."""
     rows: np.ndarray
-    """Index of the pair of each list, relative to the first pair of the chunk."""
+    """For each list, the index of its pair, relative to the first pair of the chunk."""
     targets: np.ndarray
     """True answer of each list."""
     is_known: np.ndarray
     """Mask [pairs, entities] of the known answers."""
 
     def count_candidates(self) -> np.ndarray:
-        """Return the number of candidates of each list: entities that are neither known nor the answer."""
+        """Return the number of candidates of each list.
+
+        All entities are candidates, except for known answers and the true answer itself.
+        """
         is_answer_known = self.is_known[self.rows, self.targets]
         return self.is_known.shape[1] - (self.is_known.sum(axis=1)[self.rows] + ~is_answer_known)
 
@@ -430,9 +441,10 @@ def count_candidates(queries: GroupedQueries, known: TripleIndex) -> Int64[np.nd
 
 
 ScoreTables = Callable[[Int32[np.ndarray, "pairs 2"], int], Iterable[Float32[np.ndarray, "pairs entities"]]]
-"""Function that returns one or more score tables for pairs that all ask for the same side.
+"""Function `(pairs, max_pairs)` that returns one or more tables with the scores of all entities.
 
-The second argument is the maximum number of pairs in a call for this side.
+The pairs of a call all ask for tails, or all ask for heads. `max_pairs` is the largest number of pairs of any
+call that asks for the same side. The function can pad the pairs to this number to avoid recompilation.
 """
 
 
@@ -443,7 +455,7 @@ def count_ranks_in_tables(
     num_tables: int = 1,
     time_limit: TimeLimit | None = None,
 ) -> list[RankCounts]:
-    """Rank the true answers among all entities that are not known answers, by one or more score tables.
+    """Rank the true answers among all entities that are not known answers, separately by each score table.
 
     Args:
         queries: The queries and their true answers.
@@ -453,7 +465,7 @@ def count_ranks_in_tables(
         time_limit: Receives progress messages. The limit itself is ignored.
 
     Returns:
-        The rank counts of all lists for each score table.
+        For each score table, the rank counts of all lists.
     """
     higher, tied, num_candidates = np.zeros((3, num_tables, len(queries.targets)), np.int64)
     for chunk in _chunks(queries, known):
@@ -477,13 +489,13 @@ def count_ranks_in_tables(
 def score_pairs(
     predictor: LinkPredictor, pairs: Int32[np.ndarray, "pairs 2"], pad_to: int | None = None
 ) -> Float32[np.ndarray, "pairs entities"]:
-    """Score all entities for pairs that all ask for the same side.
+    """Score all entities as answers of (entity, directed relation) pairs.
 
     Args:
         predictor: The predictor.
-        pairs: (entity, directed relation) pairs.
-        pad_to: Repeat pairs up to this number, so that a compiled predictor sees few shapes. None disables
-            padding.
+        pairs: (entity, directed relation) pairs. Either all pairs must ask for tails, or all for heads.
+        pad_to: Number of pairs to which `pairs` is padded, so that a compiled predictor is not recompiled for
+            each number of pairs. None disables padding.
     """
     padded = pairs if pad_to is None else np.resize(pairs, (pad_to, 2))
     score = predictor.score_tails if pairs[0, 1] % 2 == 0 else predictor.score_heads
@@ -498,7 +510,8 @@ def count_ranks(
 ) -> RankCounts:
     """Rank the tail and the head of each triple among all entities that are not known answers.
 
-    If the predictor has a method `count_ranks(queries, known, time_limit)`, it is used instead of scores.
+    If the predictor has a method `count_ranks(queries, known, time_limit)`, this method is called. Otherwise,
+    the entities are ranked by their scores.
 
     Returns:
         The counts for the tails of all triples, followed by those for the heads.
@@ -523,14 +536,18 @@ def evaluate_link_prediction(
     seed: int = 0,
     time_limit: TimeLimit | None = None,
 ) -> LinkPredictionResult:
-    """Rank the queries of a split among all entities, filtered by the known triples of all splits.
+    """Evaluate a link predictor on the queries of a split.
+
+    The true tail and the true head of each query are ranked among all entities. Other known answers, from any
+    split, are removed from the ranking (filtered ranks).
 
     Args:
         predictor: A `RulePredictor`, `PathNetwork`, `KGE`, `Ensemble` or any other `LinkPredictor`.
         knowledge_base: Contains the queries and the known triples.
         split: `valid`, `test` or `train`.
         ties: How to rank answers with equal scores.
-        max_queries: Maximum number of queries, which are selected at even intervals. None evaluates all.
+        max_queries: Maximum number of queries, which are selected at even intervals. None evaluates all
+            queries of the split.
         seed: Seed of the tie rule `random`.
         time_limit: Receives progress messages. The limit itself is ignored.
     """
@@ -596,10 +613,10 @@ def _result(
 
 @dataclasses.dataclass(frozen=True)
 class CandidateLists:
-    """Ranking lists of sampled candidates. A list is a true triple followed by corruptions of one side."""
+    """Ranking lists. Each list consists of a true triple and corruptions of one of its sides."""
 
     triples: Int32[np.ndarray, "candidates 3"]
-    """Triples of all lists, concatenated."""
+    """Triples of all lists, concatenated. The first triple of each list is the true triple."""
     starts: Int64[np.ndarray, " lists_and_one"]
     """Index in `triples` at which each list starts, followed by the total number of triples."""
     query: Int64[np.ndarray, " lists"]
@@ -607,7 +624,7 @@ class CandidateLists:
     side: Int64[np.ndarray, " lists"]
     """Replaced argument of each list: 0 for the head, 1 for the tail."""
     tie_draw: Float64[np.ndarray, " lists"]
-    """Random number in [0, 1) of each list, which selects the position among ties."""
+    """For each list, a random number in [0, 1) for the tie rule `random`."""
     num_queries: int
     """Number of queries. Each query has one list per ranked side."""
 
@@ -646,21 +663,21 @@ def make_candidates(
     domains: Int32[np.ndarray, " entities"] | None = None,
     seed: int = 0,
 ) -> CandidateLists:
-    """Sample candidate lists: corruptions of each query and side.
+    """Create one ranking list of sampled corruptions for each query and side.
 
     A corruption replaces one argument by another entity of the same domain and is not a known triple.
-    Corruptions are sampled without replacement. They depend only on the seed, the query and the side, not on
-    the other queries.
+    Corruptions are sampled without replacement. The corruptions of a query depend only on the seed, the query
+    and the side, not on the other queries.
 
     Args:
         queries: True triples.
         known: Known triples, which are never sampled as corruptions.
         num_entities: Number of entities.
         sides: Arguments to replace. `both` creates two lists per query.
-        num_candidates: Number of corruptions per list. A list is shorter if there are not enough. None uses
-            all corruptions.
+        num_candidates: Number of corruptions per list. A list is shorter if its query has fewer corruptions.
+            None uses all corruptions of every query.
         domains: Domain number of each entity. None means that all entities are in one domain.
-        seed: Seed of the corruptions and of the random positions among ties.
+        seed: Seed of the corruptions and of the tie rule `random`.
     """
     if sides not in ("head", "tail", "both"):
         raise ValueError(f"sides must be head, tail or both, got {sides!r}")
@@ -735,7 +752,7 @@ def evaluate_candidates(
     """Rank the true triple of each list among its corruptions by their scores.
 
     Args:
-        scorer: Scores the triples, or the scores of all candidates in order.
+        scorer: A function that scores triples, or the scores of all triples in `candidates`, in order.
         candidates: The ranking lists; see `make_candidates`.
         ties: How to rank triples with equal scores.
         depths: Proof depth of each query, `NO_PROOF` or `UNDECIDED`. None if depths are not known.
@@ -770,7 +787,10 @@ def evaluate_candidates(
 
 
 def score_candidates(scorer: TripleScorer, candidates: CandidateLists) -> TripleScores:
-    """Score the triples of all lists, in order. Repeated triples are scored once."""
+    """Score the triples of all lists, and return the scores in the order of the triples.
+
+    If a triple occurs in several lists, it is scored only once.
+    """
     unique, inverse = np.unique(candidates.triples, axis=0, return_inverse=True)
     scores = scorer(unique)
     for name, column in vars(scores).items():

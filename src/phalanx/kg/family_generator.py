@@ -12,7 +12,7 @@ from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.kg.vocabulary import EncodedRule
 
 MAX_QUERY_DEPTH = 5
-"""Largest proof depth of validation and test queries. The smallest is 1."""
+"""Largest proof depth of validation and test queries."""
 
 _MAX_TRAINING_DEPTH = 10
 _TRAINING_FRACTION = 0.1
@@ -80,10 +80,11 @@ def generate_family(
     """Generate a knowledge base about families that descend from founding couples and intermarry.
 
     The facts are all father, mother, husband, wife, brother and sister atoms, and about a tenth of the atoms
-    that follow from them by `RULES`. The validation and test queries are other atoms that follow, with the
-    same number of queries for each proof depth from 1 to 5 if there are enough. The remaining atoms that
-    follow are in `extra_known`. All proof depths are exact. Those of training queries are computed up to
-    depth 10, without using the query as a fact. The same arguments give the same result on every machine.
+    that follow from them by `RULES`. The validation and test queries are sampled from the other atoms that
+    follow, with the same number of queries for each proof depth from 1 to 5 if there are enough. The
+    remaining atoms that follow are in `extra_known`. All proof depths are exact. Depths of training queries
+    are computed up to 10 steps, without using the query as a fact. The same arguments give the same result on
+    any machine.
 
     Args:
         num_families: Number of founding couples.
@@ -139,7 +140,8 @@ def generate_genealogy(
     Args:
         num_facts: Approximate number of facts.
         seed: Seed of the random number generator.
-        distances: Numbers of generations between the two people of a query. Each is sampled equally often.
+        distances: Possible numbers of generations between the two people of a query. Each number is sampled
+            equally often.
         num_queries: Maximum number of queries.
 
     Returns:
@@ -170,9 +172,9 @@ def _decode(rows: np.ndarray, names: list[str]) -> tuple[Atom, ...]:
 
 
 def _ancestor(people: _People, person: int, distance: int, path: int) -> int:
-    """Return an ancestor of a person; -1 if there is no such ancestor.
+    """Return the ancestor of a person that is `distance` generations away; -1 if there is no such ancestor.
 
-    In each generation, the corresponding bit of `path` selects the father (0) or the mother (1).
+    Bit k of `path` selects the father (0) or the mother (1) in step k, starting with the parents.
     """
     for step in range(distance):
         if person < 0:
@@ -198,7 +200,7 @@ def _generate_people(num_families: int, generations: int, random: np.random.Gene
 
 
 def _marry(people: _People, children: list[int], random: np.random.Generator) -> list[tuple[int, int]]:
-    """Marry every child, either to a child of other parents or to a new person; return the couples."""
+    """Marry each child either to a child of different parents or to a new person, and return the couples."""
     order = [children[index] for index in random.permutation(len(children))]
     women = [child for child in order if not people.male[child]]
     couples = []

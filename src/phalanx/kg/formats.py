@@ -33,8 +33,8 @@ _TRIPLE_FORM = "head<TAB>relation<TAB>tail"
 def find_atoms(folder: Path, name: str) -> Path | None:
     """Return the file with the atoms of a split; None if there is no such file.
 
-    For `train`, this is `train.txt`, `train.csv`, `train.tsv` or `train.parquet`. Raises `ValueError` if the
-    folder contains more than one of them.
+    For `train`, this is `train.txt`, `train.csv`, `train.tsv` or `train.parquet`. Raises `ValueError` if more
+    than one of these files exists.
     """
     found = [path for suffix in (".txt", *TABLE_SUFFIXES) if (path := folder / f"{name}{suffix}").is_file()]
     if len(found) > 1:
@@ -43,7 +43,7 @@ def find_atoms(folder: Path, name: str) -> Path | None:
 
 
 def list_knowledge_bases(path: str | Path) -> list[Path]:
-    """Return the subfolders that contain a knowledge base, or only `path` if it contains one itself."""
+    """Return the subfolders of `path` that are knowledge bases, or only `path` if it is one itself."""
     folder = Path(path)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder")
@@ -82,7 +82,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
 
 
 def write_folder(folder: Path, knowledge_base: "KnowledgeBase") -> None:
-    """Write a knowledge base in the format of `read_folder`. Other files in an existing folder are kept."""
+    """Write a knowledge base in the format of `read_folder`. Unrelated files in the folder are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*SPLITS, "facts", "known"):
         other = find_atoms(folder, name)
@@ -133,7 +133,12 @@ def read_atoms(path: Path) -> tuple[Atom, ...]:
 
 
 def _build_atoms(matches: Iterable[tuple[str, ...]], has_quotes: bool) -> Iterator[Atom]:
-    """Yield the atom of each match of `ATOM`. Missing arguments are empty strings in a match."""
+    """Convert matches of the regular expression `ATOM` to atoms.
+
+    Args:
+        matches: Groups of each match. The groups of missing arguments are empty strings.
+        has_quotes: Whether names may be quoted.
+    """
     for groups in matches:
         parts = groups[: 4 if groups[3] else 3 if groups[2] else 2]
         # Takes half the time of `Atom(...)`, which matters for files with a line per fact.
@@ -145,7 +150,8 @@ def read_depths(path: Path, atoms: Collection[Atom] | None = None, source: str =
 
     Args:
         path: The file.
-        atoms: Atoms that may occur in the file; any other atom raises `ValueError`. None allows all atoms.
+        atoms: Atoms that may occur in the file. Any other atom in the file raises `ValueError`. None allows
+            all atoms.
         source: Name of the file that contains `atoms`, for the error message.
     """
     text = _read_text(path)
@@ -232,10 +238,10 @@ _HEADER_HINT = (
 def read_table(path: Path) -> tuple[Atom, ...]:
     """Read the distinct atoms of a CSV, TSV or Parquet file.
 
-    Without a header, the columns are head, relation, tail and third (the third argument); the last two are
-    optional. A table with only head and relation contains atoms with one argument. In a table with four
-    columns, a row with an empty last cell is an atom with two arguments, and a row whose last two cells are
-    empty is an atom with one argument.
+    The columns are found by their names in the header. Without a header, they are head, relation, tail and
+    third (the third argument), in this order. The columns tail and third are optional. A table with only head
+    and relation contains atoms with one argument. In a table with four columns, a row with an empty last cell
+    is an atom with two arguments, and a row whose last two cells are empty is an atom with one argument.
     """
     names, rows = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     indices = _find_columns(names)

@@ -7,16 +7,18 @@ import numpy as np
 from jaxtyping import Int, Int64
 
 MAX_CHUNK_ROWS = 1 << 21
-"""Approximate maximum number of rows that a join yields at a time. It limits the memory of a join."""
+"""Approximate maximum number of rows that a join yields at a time. It limits memory use."""
 
 Bindings = dict[int, np.ndarray]
-"""A table of variable bindings, as one column per term; all columns have the same length.
+"""A table of variable bindings: a dictionary from each term to its column of values.
 
-The key of a variable is a negative number, and the key of a constant is the constant itself.
+All columns have the same length. Variables are negative numbers. A constant is a non-negative number, and all
+values of its column are the constant itself.
 """
 
 Matches = Iterator[tuple[np.ndarray, np.ndarray]]
-"""Chunks of matches, each as two arrays: rows of the bindings, and for each the index of a matching tuple."""
+"""Chunks of matches. Each chunk is a pair of arrays: row indices of the bindings, and the index of the tuple
+that matches each of these rows."""
 
 
 class SortedTuples:
@@ -24,7 +26,7 @@ class SortedTuples:
 
     Args:
         codes: Distinct encoded tuples in ascending order; see `encode_tuples`.
-        size: All elements of the tuples are less than this number, which is the base of the encoding.
+        size: Base of the encoding. All elements of the tuples must be less than this number.
         arity: Number of elements of each tuple.
     """
 
@@ -43,9 +45,11 @@ class SortedTuples:
         return decode_tuples(self.codes, self.size, self.arity)
 
     def _sorted_by(self, positions: tuple[int, ...]) -> tuple[np.ndarray | None, np.ndarray]:
-        """Return the permutation that sorts the tuples by these columns first, and the reordered codes.
+        """Sort the tuples by the elements at the given positions, and then by the remaining elements.
 
-        The permutation is None if the tuples are already in this order.
+        Returns:
+            The permutation that sorts the tuples, or None if they are already in this order, and the sorted
+            codes. In these codes, the elements at the given positions come first.
         """
         if positions not in self._orders:
             rest = tuple(position for position in range(self.arity) if position not in positions)
@@ -109,7 +113,7 @@ class SortedTuples:
     def bind(
         self, bindings: Bindings, terms: tuple[int, ...], rows: np.ndarray, indices: np.ndarray
     ) -> Bindings:
-        """Return the bindings of the matched rows, extended by the variables that the matched tuples bind.
+        """Return the matched rows of the bindings, with new columns for variables that were not yet bound.
 
         Args:
             bindings: The bindings before the match.
@@ -125,7 +129,12 @@ class SortedTuples:
 
 
 def encode_tuples(columns: Sequence[np.ndarray] | np.ndarray, size: int) -> Int64[np.ndarray, " codes"]:
-    """Encode tuples of numbers below `size` as one number each; `columns` has one array per position."""
+    """Encode each tuple of numbers below `size` as one number in base `size`.
+
+    Args:
+        columns: Elements of the tuples, as one array per position of a tuple.
+        size: Base of the encoding.
+    """
     code = columns[0].astype(np.int64)
     for column in columns[1:]:
         code = code * size + column
@@ -177,7 +186,10 @@ def _match_prefixes(sorted_codes: np.ndarray, prefixes: np.ndarray, step: int) -
 def expand_ranges(
     starts: Int[np.ndarray, " ranges"], counts: Int[np.ndarray, " ranges"]
 ) -> tuple[Int64[np.ndarray, " indices"], Int64[np.ndarray, " indices"]]:
-    """Concatenate ranges of integers; return the index of the range of each element, and the elements.
+    """Concatenate ranges of integers, given their starts and lengths.
+
+    Returns:
+        For each element of the concatenation, the index of its range, and the element itself.
 
     >>> [array.tolist() for array in expand_ranges(np.array([7, 3]), np.array([1, 2]))]
     [[0, 1, 1], [7, 3, 4]]

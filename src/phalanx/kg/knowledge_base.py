@@ -31,9 +31,9 @@ OnLeak = Literal["warn", "error", "drop", "allow"]
 class KnowledgeBase:
     """Facts, rules, and queries in the splits `train`, `valid` and `test`.
 
-    The training atoms are both the facts and the training queries; a query cannot be used as a fact in its
-    own proof. Create a knowledge base from atoms with the constructor, from files with `KnowledgeBase.load`,
-    or with the built-in generator, `KnowledgeBase.generate`.
+    The training atoms serve both as facts and as training queries. A training query is not used as a fact in
+    its own proof. Use the constructor to create a knowledge base from atoms, `KnowledgeBase.load` to load it
+    from files, or `KnowledgeBase.generate` to generate the built-in knowledge base.
     """
 
     train: tuple[Atom, ...]
@@ -44,10 +44,11 @@ class KnowledgeBase:
     test: tuple[Atom, ...] = ()
     """Test queries, for reporting results."""
     extra_known: tuple[Atom, ...] = ()
-    """True atoms that are not in any split. They are neither facts nor queries, and never negatives."""
+    """True atoms that are not in any split. They are neither facts nor queries, and are never sampled as
+    negatives."""
     split_depths: Mapping[str, Mapping[Atom, int]] = dataclasses.field(default_factory=dict)
-    """Proof depth (length of the shortest proof) of queries, by split. The depth of an atom without a proof
-    is -1. Splits without known depths are missing."""
+    """Proof depths of the queries, by split. The proof depth is the number of steps of the shortest proof, or
+    -1 if there is no proof. Splits without known depths are missing."""
     domains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     """Constants of each domain (entity type), by the name of the domain. Empty if there are no domains."""
     name: str = dataclasses.field(default="knowledge base", compare=False)
@@ -115,7 +116,10 @@ class KnowledgeBase:
 
     @functools.cached_property
     def facts(self) -> tuple[Atom, ...]:
-        """The atoms that proofs can use: the training atoms, except leaked queries if `on_leak` is `drop`."""
+        """The atoms that proofs can use as facts.
+
+        These are the training atoms. If `on_leak` is `drop`, validation and test queries are removed.
+        """
         if self.on_leak != "drop":
             return self.train
         leaked = frozenset((*self.valid, *self.test))
@@ -161,7 +165,7 @@ class KnowledgeBase:
 
     @functools.cached_property
     def known(self) -> frozenset[Atom]:
-        """All atoms of the splits and `extra_known`, provable or not. They are never used as negatives."""
+        """All atoms that are known to be true: all splits and `extra_known`. They are never negatives."""
         return frozenset((*self.train, *self.valid, *self.test, *self.extra_known))
 
     @functools.cached_property
@@ -238,11 +242,11 @@ class KnowledgeBase:
         )
 
     def with_validation(self, fraction: float = 0.1, seed: int = 0) -> "KnowledgeBase":
-        """Return a knowledge base with validation queries, holding out some facts if there are none.
+        """Return a knowledge base with validation queries.
 
-        Held-out facts are selected at random such that every predicate and constant still occurs in the
-        remaining facts. A warning reports how many were held out. If the knowledge base already has
-        validation queries, it is returned unchanged.
+        If the knowledge base already has validation queries, it is returned unchanged. Otherwise, some facts
+        become validation queries. They are selected at random such that every predicate and constant still
+        occurs in the remaining facts. A warning reports the number of held-out facts.
 
         Args:
             fraction: Fraction of the facts to hold out.
@@ -289,7 +293,7 @@ class KnowledgeBase:
         return {split: atoms for split, atoms in leaked.items() if atoms}
 
     def _check_rules(self, constants: frozenset[str]) -> None:
-        """Raise `ValueError` if a rule has an unknown constant, or a variable that is probably a constant."""
+        """Raise `ValueError` if a rule has an unknown constant, or a variable that looks like a constant."""
         for rule in self.rules:
             for atom in rule.atoms:
                 for name in rule.constants.intersection(atom[1:]):

@@ -1,10 +1,11 @@
 """Path network: a graph neural network for link prediction.
 
-Messages spread from the query entity along the edges of the graph, one step per layer, and score the entities
-that they reach. An answer is scored by all paths to it at once (NBFNet, Zhu et al., 2021; RED-GNN, Zhang and
-Yao, 2022). The network has no parameters per entity, so it can be applied to other graphs with the same
-relations. The forward and backward passes are implemented in C++. The optimizer is an Adam in NumPy, because
-its result is bitwise independent of the number of threads and because this package does not use JAX.
+Each layer passes messages along the edges of the graph, starting from the query entity. After the last layer,
+the hidden state of each entity summarizes all paths from the query entity to it, and its score is computed
+from this state (NBFNet, Zhu et al., 2021; RED-GNN, Zhang and Yao, 2022). The network has no parameters per
+entity, so it can be applied to other graphs with the same relations. The forward and backward passes are
+implemented in C++. The Adam optimizer is implemented in NumPy, because this package does not use JAX and
+because the result must be bitwise independent of the number of threads.
 """
 
 import io
@@ -45,11 +46,11 @@ class PathNetworkConfig(Config):
     }
 
     num_layers: int = Field(default=5, ge=1, le=8)
-    """Number of layers, and thus the maximum number of steps from the query entity. All entities that are
-    farther away have the same score."""
+    """Number of layers, which is also the maximum length of a path from the query entity. All entities that
+    are farther away have the same score."""
     query_dependent_relations: bool | None = None
-    """Let messages depend on the relation of the query. None enables this if the graph has at most 32
-    relations."""
+    """Learn separate message parameters for each query relation. None enables this if the graph has at most
+    32 relations."""
     num_epochs: float = Field(default=1.5, gt=0)
     """Number of passes over the training facts. In a pass, each fact is used as a tail query and as a head
     query."""
@@ -62,10 +63,10 @@ class PathNetworkConfig(Config):
 
 
 class PathNetwork(DirectedPredictor):
-    """A path network, which is a link predictor that passes messages along the facts of a knowledge base.
+    """Link predictor that passes messages along the facts of a knowledge base.
 
     Args:
-        knowledge_base: Its facts are the edges of the graph.
+        knowledge_base: Knowledge base whose facts are the edges of the graph.
         config: The settings.
         parameters: Parameters as one flat array. None initializes them at random.
         num_threads: Number of threads.
@@ -92,7 +93,7 @@ class PathNetwork(DirectedPredictor):
         self.parameters = self._initial_parameters() if parameters is None else parameters
 
     def _initial_parameters(self) -> np.ndarray:
-        """Return random parameters with which messages do not depend on the relation of the query."""
+        """Return random parameters. Initially, messages do not depend on the relation of the query."""
         directed, draw = 2 * self.vocabulary.num_predicates, np.random.default_rng(self.config.seed)
         dim, parts = HIDDEN_DIM, []
         for _ in range(self.config.num_layers):
@@ -105,7 +106,7 @@ class PathNetwork(DirectedPredictor):
         return np.concatenate([*parts, np.zeros(directed)]).astype(np.float32)
 
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Return the scores of all entities."""
+        """Return the scores of all entities as answers of (entity, directed relation) pairs."""
         table = np.zeros((len(pairs), self.vocabulary.num_entities), np.float32)
         self.native.score(self.parameters, np.ascontiguousarray(pairs, np.int32), table)
         return table
@@ -164,11 +165,11 @@ def fit_path_network(
 ) -> PathNetwork:
     """Train a path network to predict the facts of a knowledge base.
 
-    The edge of a fact is removed from the graph while the fact is predicted. The loss is the softmax
-    cross-entropy over all entities except other known answers. Validation and test queries are not used.
+    While a fact is predicted, its edge is removed from the graph. The loss is the softmax cross-entropy over
+    all entities, except for other known answers of the query. Validation and test queries are not used.
 
     Args:
-        knowledge_base: The knowledge base with the facts.
+        knowledge_base: Knowledge base with the facts.
         config: The settings. None uses the defaults.
         num_threads: Number of threads. It does not change the result.
         time_limit: Receives progress messages. The limit itself is ignored.

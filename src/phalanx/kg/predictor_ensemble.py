@@ -21,9 +21,9 @@ from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.triple_index import directed_queries
 
 KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
-"""Candidate weights of an embedding. The best one is selected for each directed relation."""
+"""Candidate weights of an embedding. For each directed relation, the best weight is selected."""
 _PRIOR_QUERIES = 20.0
-"""Strength of the prior when a relation's weight is selected. The overall mean counts as this many lists."""
+"""Strength of the prior in `best_per_relation`. The overall mean counts as much as this number of lists."""
 
 
 class Ensemble(DirectedPredictor):
@@ -88,7 +88,7 @@ class Ensemble(DirectedPredictor):
         return f"{name}, with an embedding"
 
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Return the combined scores of all entities for pairs that all ask for the same side."""
+        """Return the combined scores of all entities. All pairs must ask for tails, or all for heads."""
         weights = self.weights[pairs[:, 1]].astype(np.float32)[:, None]
         return score_pairs(self.predictor, pairs) + weights * _standardize(score_pairs(self.kge, pairs))
 
@@ -106,7 +106,7 @@ def validation_triples(knowledge_base: KnowledgeBase) -> Int32[np.ndarray, "quer
 def _weighted_scores(
     predictor: LinkPredictor, kge: LinkPredictor, pairs: np.ndarray, max_pairs: int
 ) -> Iterator[np.ndarray]:
-    """Yield the combined scores for each of `KGE_WEIGHTS`."""
+    """Return one table of combined scores for each weight in `KGE_WEIGHTS`."""
     scores, standardized = score_pairs(predictor, pairs), _standardize(score_pairs(kge, pairs, max_pairs))
     return (scores + np.float32(weight) * standardized for weight in KGE_WEIGHTS)
 
@@ -122,7 +122,7 @@ def select_per_relation(
     """Select the best of several predictors for each directed relation.
 
     Args:
-        counts: Result of `count_ranks` for these triples and each predictor.
+        counts: For each predictor, the result of `count_ranks` for `triples`.
         triples: The ranked triples.
         num_relations: Number of relations.
 
@@ -144,8 +144,13 @@ def best_per_relation(
 ) -> Int64[np.ndarray, " relations"]:
     """Return the index of the best predictor for each relation.
 
-    Predictors are compared by their mean reciprocal rank on the relation, shrunk towards their overall mean,
-    so that relations with few lists do not overfit.
+    Predictors are compared by their mean reciprocal rank on the relation. It is shrunk towards their mean
+    over all relations to avoid overfitting on relations with few lists.
+
+    Args:
+        reciprocal: Reciprocal rank of each predictor on each ranking list.
+        relations: Relation of each ranking list.
+        num_relations: Number of relations.
     """
     sums = np.stack([np.bincount(relations, weights=row, minlength=num_relations) for row in reciprocal])
     sizes = np.bincount(relations, minlength=num_relations)

@@ -1,8 +1,8 @@
 """Exact proof depths (lengths of shortest proofs) of many queries at once.
 
-Goal-directed proving (`prove`) returns proof trees but handles one query at a time. This module returns only
-lengths. It computes the costs of all goals that the queries lead to, with joins over sorted arrays. The cost
-of a goal is the number of steps of its shortest proof.
+`prove` returns proof trees, but for only one query at a time. This module only computes lengths, but for many
+queries together. It computes the costs of all goals that the queries lead to, with joins over sorted arrays.
+The cost of a goal is the number of steps of its shortest proof.
 """
 
 import collections
@@ -34,17 +34,18 @@ UNDECIDED = -2
 """Depth of a query whose search did not finish within the time limit."""
 
 _QUERIES_PER_BATCH = 1024
-"""Number of queries whose leave-one-out proofs are searched together. Larger batches need more memory."""
+"""Number of queries that are searched together if they are facts and must not be used in their own proof.
+Larger batches need more memory."""
 _INFINITE_COST = np.iinfo(np.int32).max // 64
 
 Mode = str
 """Binding pattern of a goal, with one letter per argument.
 
-`b` is a bound argument, `f` is a free variable, and `s` is a free variable that occurs at several positions.
-With at most three arguments, at most one variable can repeat.
+`b` is a bound argument, `f` is a free variable, and `s` (shared) is a free variable that occurs at several
+positions. Since a goal has at most three arguments, all positions marked `s` contain the same variable.
 """
 Call = tuple[int, Mode]
-"""A predicate and the binding pattern with which it is called."""
+"""A predicate and the binding pattern of a goal with this predicate."""
 
 
 def compute_proof_depths(
@@ -56,18 +57,19 @@ def compute_proof_depths(
 ) -> Int32[np.ndarray, " queries"]:
     """Return the proof depth of each query: the number of steps of its shortest proof.
 
-    A step is a step of the proof environment. It replaces the first goal by the body of a rule, or unifies it
-    with a fact. Ground goals that are facts are dropped immediately and cost nothing. For example, a proof of
-    `husband(a,b)` from the fact `wife(b,a)` by the rule `wife(b,a) -> husband(a,b)` has depth 1. If the body
-    of a rule consists of two facts that share a new variable, the depth is 2. A query that is a fact is not
-    used in its own proof. The environment's limits on the number of goals and successors do not apply.
+    Steps are those of the proof environment. A step replaces the first goal by the body of a rule, or unifies
+    it with a fact. Ground goals that are facts are removed immediately and cost nothing. For example, a proof
+    of `husband(a,b)` from the fact `wife(b,a)` by the rule `wife(b,a) -> husband(a,b)` has depth 1. If the
+    body of the rule has two atoms that share a new variable and both are proved by facts, the depth is 2. A
+    query that is a fact is not used in its own proof. The environment's limits on the number of goals and
+    successors do not apply.
 
     Args:
         queries: Encoded ground atoms.
         facts: Encoded ground atoms.
         rules: Encoded rules. All variables of a head must occur in the body.
         max_depth: Maximum number of steps of a proof.
-        time_limit: Time limit for the search. Short proofs are searched first.
+        time_limit: Time limit for the search. Short proofs are searched first. None means no limit.
 
     Returns:
         The depth of each query. It is `NO_PROOF` if there is no proof with at most `max_depth` steps, and
@@ -115,7 +117,7 @@ def _depths_up_to(
 
 
 class _AdornedRule(NamedTuple):
-    """A rule together with the binding patterns of its head and of its body atoms."""
+    """A rule with the binding patterns of its head and of its body atoms, which are processed in order."""
 
     head: Call
     head_terms: tuple[int, ...]
@@ -124,7 +126,10 @@ class _AdornedRule(NamedTuple):
 
 
 def _adorn_rule(rule: EncodedRule, call: Call) -> _AdornedRule | None:
-    """Return the rule adorned for a call; None if the head of the rule cannot match the call."""
+    """Return the rule with the binding patterns that result from a call.
+
+    Returns None if the head of the rule cannot match the call.
+    """
     head, body = rule
     mode, terms = call[1], head[1:]
     # One variable of the call is at all positions marked `s`, so the head's terms there must be equal.
@@ -147,11 +152,11 @@ def _adorn_rule(rule: EncodedRule, call: Call) -> _AdornedRule | None:
 
 
 class _CostTable:
-    """Provable ground instances of a call, with their least costs and whether they are facts.
+    """Provable ground instances of a call. The table stores the least cost of each instance.
 
     Args:
         facts: Encoded facts that match the call, in ascending order.
-        fact_cost: Cost of proving the call by a fact.
+        fact_cost: Cost of proving the goal of the call by a fact: 0 if the goal is ground, otherwise 1.
         base: Base of the encoding.
         arity: Number of arguments of each instance.
     """
@@ -214,9 +219,9 @@ class _BodyProofs(NamedTuple):
 class _CostTables:
     """Costs, up to `max_cost`, of all goals that ground goals of some predicates lead to.
 
-    Each rule adds one step, so atoms of one cost follow from atoms of lower costs. Costs are therefore
-    computed in ascending order. For each cost and rule, there is one join for every way to distribute the
-    cost over the atoms of the body.
+    Each rule adds one step, so the atoms of a given cost follow from atoms of lower costs. Therefore, costs
+    are computed in ascending order. For each cost and rule, there is one join for each way to distribute the
+    cost over the body atoms.
     """
 
     def __init__(
@@ -255,7 +260,7 @@ class _CostTables:
     def _adorn(
         self, rules: Sequence[EncodedRule], predicates: Sequence[int]
     ) -> dict[Call, list[_AdornedRule]]:
-        """Find all calls that ground goals of some predicates lead to; return the adorned rules of each."""
+        """Find all calls that ground goals of some predicates lead to, and return the rules for each call."""
         by_head = collections.defaultdict(list)
         for rule in rules:
             by_head[rule[0][0]].append(rule)
@@ -272,7 +277,7 @@ class _CostTables:
     def _body_bindings(
         self, rule: _AdornedRule, last: int, cost: int, activity: str
     ) -> Iterator[tuple[Bindings, int]]:
-        """Yield bindings with which the body atoms up to index `last` are proved at exactly this total cost.
+        """Yield bindings with which the body atoms up to index `last` have a total cost of exactly `cost`.
 
         Each item consists of the bindings and their number of rows.
         """
@@ -292,7 +297,14 @@ class _CostTables:
     def prove_bodies(
         self, rule: _AdornedRule, codes: np.ndarray, budgets: np.ndarray, activity: str
     ) -> Iterator[_BodyProofs]:
-        """Yield all instances of a rule that prove some goals at a cost within the budget of the goal."""
+        """Yield all instances of a rule that prove one of some goals.
+
+        Args:
+            rule: The rule.
+            codes: Encoded ground goals.
+            budgets: Maximum cost of the proof of each goal.
+            activity: Progress message.
+        """
         body = [self.tables[call] for call in rule.body]
         if not all(len(table.codes) for table in body):
             return
@@ -355,10 +367,11 @@ def _costs_without_query(
 ) -> Int64[np.ndarray, " queries"]:
     """Return the cost of each ground query without using it as a fact; -1 if it is more than `max_cost`.
 
-    All queries are facts in the cost tables, so the costs in the tables are lower bounds. For each query, a
-    budget starts at the lower bound of its best rule and grows by one step at a time. All rule instances
-    below the query that fit into the budget and do not use the query are collected, and the cheapest proof
-    that they contain is computed. It is optimal as soon as it fits into the budget.
+    In the cost tables, all queries are facts, so the costs in the tables are only lower bounds. Each query
+    has a budget, which starts at the lower bound of its best rule and grows by one step at a time. For each
+    budget, all rule instances are collected that can be part of a proof within the budget and that do not use
+    the query. Then the cheapest proof from these rule instances is computed. If its cost is within the
+    budget, it is optimal.
     """
     answers = np.full(len(codes), -1)
     for start in range(0, len(codes), _QUERIES_PER_BATCH):
@@ -371,7 +384,8 @@ def _costs_without_query(
 class _LeaveOneOutSearch:
     """Searches for proofs of several queries, each in its own "world" in which the query is not a fact.
 
-    A node is a goal in a world, encoded as one number. An edge is a rule instance that proves the goal.
+    The search graph has one node for each goal in each world, encoded as one number. An edge is a rule
+    instance that proves the goal of a node.
     """
 
     def __init__(self, tables: _CostTables, predicates: np.ndarray, codes: np.ndarray, activity: str) -> None:
@@ -420,10 +434,10 @@ class _LeaveOneOutSearch:
     def _edges(
         self, nodes: np.ndarray, budgets: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield all edges below some nodes that fit into the budgets.
+        """Yield all edges that are reachable from some nodes within their budgets.
 
-        Each item consists of the heads, the nodes of their body atoms (-1 for facts), and the cost of the
-        rule and of the facts in its body.
+        Each item is a batch of edges of one rule. It consists of the node of each edge's head, the nodes of
+        its body atoms (-1 for facts), and its fixed cost: the cost of the rule and of the facts in its body.
         """
         seen = seen_budgets = np.zeros(0, np.int64)
         while len(nodes):
@@ -455,7 +469,7 @@ class _LeaveOneOutSearch:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return whether each rule instance can be used in its world, its body nodes, and its fixed cost.
 
-        See `_edges` for the body nodes and the fixed cost.
+        See `_edges` for the meaning of body nodes and fixed costs.
         """
         bodies = np.full(proofs.atoms.shape, -1)
         usable, fixed_cost = np.ones(len(worlds), bool), np.ones(len(worlds), np.int64)

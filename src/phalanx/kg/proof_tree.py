@@ -16,8 +16,8 @@ class Proof:
     goal: Atom
     """The proved atom, without variables."""
     free: tuple[str, ...] = ()
-    """For each argument, the variable that it was when the goal was selected, or an empty string if it was
-    already bound. An empty tuple means that all arguments were bound."""
+    """For each argument, the name of the variable that it was when the goal was selected, or an empty string
+    if the argument was already bound. An empty tuple means that all arguments were bound."""
     rule: Rule | None = None
     """The rule that was applied; None for a fact."""
     substitution: Substitution = ()
@@ -31,7 +31,7 @@ class Proof:
 
     @property
     def selected_goal(self) -> Atom:
-        """The goal as it was when it was selected, with the variables that were not yet bound."""
+        """The goal at the time when it was selected, with variables for arguments that were not yet bound."""
         terms = (name or term for name, term in zip(self.free, self.goal[1:], strict=True))
         return Atom(self.goal.predicate, *terms)
 
@@ -39,8 +39,8 @@ class Proof:
     def depth(self) -> int:
         """Number of steps of this proof in the proof environment.
 
-        Each rule takes one step, and so does each fact that is unified with a goal with variables. Ground
-        goals that are facts take no step, except if the query itself is a fact, which takes one step.
+        Each application of a rule takes one step, and so does each unification of a fact with a goal that has
+        variables. Ground goals that are facts take no step. If the query itself is a fact, the depth is 1.
         """
         return max(1, self._cost)
 
@@ -63,8 +63,8 @@ class Proof:
     def check(self, facts: Collection[Atom], rules: Collection[Rule]) -> None:
         """Raise `ValueError` unless the proof is valid.
 
-        In a valid proof, every step follows from the given facts and rules, and the goal of the complete
-        proof is not used as a fact below itself.
+        In a valid proof, every step follows from the given facts and rules. If the root is proved by a rule,
+        its goal must not be used as a fact further down in the tree.
         """
         facts = facts if isinstance(facts, set | frozenset) else frozenset(facts)
         if self.rule is not None:
@@ -93,9 +93,9 @@ class Proof:
 
 
 def free_arguments(rule: Rule, head_free: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Return, for each body atom, the variables that are free when it is selected, as in `Proof.free`.
+    """Return, for each body atom, its free variables when it is selected, in the format of `Proof.free`.
 
-    Body atoms are selected from left to right.
+    Body atoms are selected from left to right. Proving an atom binds all of its variables.
 
     Args:
         rule: The rule.
@@ -119,8 +119,8 @@ def free_arguments(rule: Rule, head_free: tuple[str, ...]) -> list[tuple[str, ..
 def merge_variables(rule: Rule, head_free: tuple[str, ...]) -> Mapping[str, str]:
     """Return which head variables become equal because a variable of the goal occurs at several positions.
 
-    The result maps each such variable to the term that replaces it: the constant at these positions if there
-    is one, otherwise the first variable.
+    The result maps each replaced variable to the term that replaces it. This is the constant that the head
+    has at one of these positions or, if there is none, the first of the head variables.
 
     Args:
         rule: The rule.
@@ -154,7 +154,8 @@ def match_head(rule: Rule, terms: tuple[str | None, ...]) -> dict[str, str] | No
         terms: Arguments of the goal; None for arguments that are not known.
 
     Returns:
-        Values of the head variables with known arguments. Each constant of the rule is mapped to itself.
+        A dictionary from head variables to the known arguments of the goal. It also maps each constant of the
+        rule to itself.
     """
     values = {name: name for name in rule.constants}
     for name, term in zip(rule.head[1:], terms, strict=True):

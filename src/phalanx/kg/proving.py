@@ -22,8 +22,8 @@ class ProofQuery(NamedTuple):
 
     atom: Atom
     free: Terms = ()
-    """For each argument, its variable, or an empty string if it is a constant. An empty tuple means that all
-    arguments are constants."""
+    """For each argument, the name of its variable, or an empty string if it is a constant. An empty tuple
+    means that all arguments are constants."""
 
     @property
     def is_ground(self) -> bool:
@@ -32,7 +32,7 @@ class ProofQuery(NamedTuple):
 
     @property
     def pattern(self) -> GoalPattern:
-        """The query as a goal. Arguments with the same variable must be equal."""
+        """The query as a goal pattern, in which arguments with the same variable must be equal."""
         predicate, *terms = self.atom
         free = self.free or ("",) * len(terms)
         # Constants may be equal but do not have to be.
@@ -50,7 +50,7 @@ class Prover:
     Args:
         facts: Ground atoms.
         rules: Rules. All variables of a head must occur in the body.
-        time_limit: Time limit of all searches together. None means no limit.
+        time_limit: Time limit for all searches of this prover together. None means no limit.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Prover:
                 yield next(_build_proofs(tables, goal, query.free, terms, depth))
 
     def explain_failure(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
-        """Explain why a query has no proof, with one sentence per rule that could have led to it."""
+        """Explain why a query has no proof, with one sentence for each rule whose head has its predicate."""
         atom = query.atom
         rules = self._index.rules.get(atom.predicate, ())
         reasons = []
@@ -131,7 +131,7 @@ def _explain_rule(tables: GoalTables, goal: GoalPattern, rule: Rule, plan: JoinP
 def explain_failure(
     knowledge_base: "KnowledgeBase", query: Atom | str, max_depth: int = DEFAULT_MAX_DEPTH
 ) -> list[str]:
-    """Explain why a query has no proof, with one sentence per rule that could have led to it."""
+    """Explain why a query has no proof, with one sentence for each rule whose head has its predicate."""
     prover = Prover(knowledge_base.facts, knowledge_base.rules)
     return prover.explain_failure(parse_query(knowledge_base, query), max_depth)
 
@@ -147,12 +147,12 @@ def _build_proofs(
     """Yield all proofs of one answer to a goal.
 
     Args:
-        tables: Answers of all goals with their costs.
+        tables: Answers of goals with their costs.
         goal: The goal.
-        free: Variables of the goal's arguments, as in `Proof.free`.
+        free: Variables of the goal's arguments, in the format of `Proof.free`.
         terms: Arguments of the answer.
         cost: Exact number of steps of the proofs.
-        ancestors: Goals above this one, which must not occur in its proof.
+        ancestors: Goals on the path from the query to this goal, which must not occur in its proof.
     """
     atom = Atom(goal.predicate, *terms)
     if atom in tables.index.facts and atom != tables.excluded:
@@ -175,11 +175,15 @@ def _build_bodies(
     cost: int,
     ancestors: frozenset[Atom],
 ) -> Iterator[tuple[tuple[Proof, ...], dict[str, str]]]:
-    """Yield the proofs of body atoms, with the values of all variables.
+    """Yield all combinations of proofs of some body atoms, each with the values of all variables.
 
-    Each body atom is given with its variables that are free when it is selected, as in `Proof.free`. They
-    cannot be derived from `values`, which already contains all head variables, because the answer to be
-    proved is known.
+    Args:
+        tables: Answers of goals with their costs.
+        body: Each body atom, and its variables that are free when it is selected, in the format of
+            `Proof.free`.
+        values: Known values of variables. They include all head variables, because the answer is known.
+        cost: Exact total number of steps of the proofs.
+        ancestors: Goals that must not occur in the proofs.
     """
     if not body:
         if cost == 0:
@@ -222,9 +226,9 @@ def prove(
 def parse_query(knowledge_base: "KnowledgeBase", query: Atom | str) -> ProofQuery:
     """Parse a query and check its names.
 
-    A single capital letter and names that start with `_` or `?` are variables, unless they are constants of
-    the knowledge base. Everything else must be a constant, so that a typo is not parsed as a variable. Quoted
-    names are always constants. An unknown name raises `ValueError` with suggestions of similar names.
+    Single capital letters and names that start with `_` or `?` are variables, unless the knowledge base has a
+    constant of this name. All other names, and all quoted names, must be constants of the knowledge base. An
+    unknown name raises `ValueError` with suggestions of similar names.
     """
     texts = split_atom(query) if isinstance(query, str) else query
     atom = Atom(*map(unquote_name, texts)) if isinstance(query, str) else query

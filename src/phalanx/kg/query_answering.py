@@ -35,7 +35,7 @@ class QueryAnswer:
     """Confidence of the most confident rule that predicts the atom; 0 if no rule predicts it."""
     is_fact: bool
     rules: tuple[Rule, ...]
-    """Rules that predict the atom, most confident first. Without explanations, at most three are included."""
+    """Rules that predict the atom, most confident first. At most three unless explanations were requested."""
     proofs: tuple[Proof, ...] = ()
     """Proofs of the atom by the most confident rules. Empty unless explanations were requested."""
 
@@ -43,14 +43,13 @@ class QueryAnswer:
 class QueryAnswerer:
     """Answers queries about a knowledge base with rules.
 
-    The given rules are used, otherwise the rules of the knowledge base, or mined rules if it has none. Rules
-    are applied to the facts once, not recursively, which supports only predicates with two arguments. If the
-    knowledge base has predicates with one or three arguments, its own rules are applied by exact proving with
-    up to six steps instead. The confidence of an answer is then the product of the weights of the rules in
-    its shortest proof.
+    Usually, rules are applied to the facts once, not recursively. This supports only predicates with two
+    arguments. If the knowledge base has predicates with one or three arguments and its own rules are used,
+    the rules are applied by exact proving with up to six steps instead. The confidence of an answer is then
+    the product of the weights of the rules in its shortest proof.
 
     Args:
-        knowledge_base: The facts, and the rules if none are given.
+        knowledge_base: The facts, and the rules if `rules` is None.
         rules: The rules. None uses the rules of the knowledge base, or mined rules if it has none.
     """
 
@@ -71,7 +70,7 @@ class QueryAnswerer:
 
     @functools.cached_property
     def rules(self) -> RuleSet:
-        """The rules. If there are no given rules, they are mined when this property is first accessed."""
+        """The rules. If no rules were given, they are mined when this property is first accessed."""
         return mine_rules(self.knowledge_base) if self._given_rules is None else self._given_rules
 
     @functools.cached_property
@@ -163,7 +162,10 @@ class QueryAnswerer:
         return QueryAnswer(atom, probability, confidence, is_fact, decoded, found)
 
     def _prove(self, query: ProofQuery, atom: Atom, rule: Rule) -> Proof | None:
-        """Return a proof of an atom by one rule and facts in which all variables have distinct values."""
+        """Return a proof of an atom that uses one rule and facts, or None if there is no such proof.
+
+        All variables of the rule must have different values.
+        """
         values = dict(zip(rule.head[1:], atom[1:], strict=True)) | {name: name for name in rule.constants}
         bound = next(self._match_body(rule, values), None)
         if bound is None:
@@ -188,9 +190,9 @@ class QueryAnswerer:
 
     @functools.cached_property
     def _calibration_curve(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Calibration curve: confidences, and the fraction of true answers at each of them.
+        """Calibration curve: confidences in ascending order, and the fraction of true answers at each one.
 
-        It is fitted to the answers of validation queries. None if there are no such answers.
+        It is fitted to the rules' answers to validation queries. None if there are no answers.
         """
         valid = self.knowledge_base.valid
         true = frozenset((*self.knowledge_base.facts, *valid))
@@ -205,8 +207,9 @@ class QueryAnswerer:
     def calibrate(self, confidence: Float64[np.ndarray, " answers"]) -> Float64[np.ndarray, " answers"]:
         """Convert confidences of rules to probabilities.
 
-        The probability is the fraction of answers to validation queries with a similar confidence that are
-        facts or validation queries. Without validation queries, the confidence itself is returned.
+        The calibration is fitted to answers of validation queries: the probability is the fraction of answers
+        of similar confidence that are correct, which means that they are facts or validation queries. Without
+        validation queries, the confidence itself is returned.
         """
         curve = self._calibration_curve
         return confidence if curve is None else np.interp(confidence, *curve)
@@ -224,7 +227,7 @@ def answer_query(
     """Return the most likely answers to a query. Facts come first.
 
     Args:
-        knowledge_base: The facts, and the rules if none are given.
+        knowledge_base: The facts, and the rules if `rules` is None.
         query: An atom with one variable, as in `nephew(X,bob)`, or without variables. A query without
             variables has at most one answer, the atom itself.
         top: Maximum number of answers.
@@ -242,8 +245,8 @@ def isotonic_regression(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit a non-decreasing curve to labels as a function of scores (pool adjacent violators algorithm).
 
-    Returns the distinct scores in ascending order and the fitted value at each of them. Implemented here
-    because SciPy is not part of the base install.
+    Returns the distinct scores in ascending order, and the fitted value at each score. Implemented here
+    because SciPy is not a required dependency.
 
     >>> fitted = isotonic_regression(np.array([0.1, 0.2, 0.3]), np.array([True, False, True]))
     >>> [points.tolist() for points in fitted]

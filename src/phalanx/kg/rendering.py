@@ -37,7 +37,7 @@ RUNNING = BoxStyle(svg.TRACK, svg.TRACK, svg.MUTED)
 
 
 class _LaidOutProof(NamedTuple):
-    """Layout of a proof: the width of its drawing, and the center of its goal from the left edge."""
+    """Layout of a proof: the width of its drawing, and the x coordinate of the center of its goal."""
 
     proof: Proof
     width: float
@@ -95,7 +95,11 @@ def box_width(text: str) -> float:
 
 
 def _edge_label_width(proof: Proof) -> float:
-    """Return the width of a rule's label: its name, centered on the edge, and the variables to its right."""
+    """Return the width of the label of a proof's rule, or 0 for a fact.
+
+    The label consists of the rule's name, which is centered on the edge, and the values of its variables to
+    the right. The width includes the same space on the left.
+    """
     if proof.rule is None:
         return 0
     values = truncate_atom(proof.format_substitution())

@@ -1,6 +1,7 @@
-"""Tabling for exact proving: computes the answers of goals and their least costs top down.
+"""Tabling for exact proving: computes and caches the answers of goals and their least costs.
 
-The cost of an answer is the number of steps of its shortest proof.
+An answer of a goal is a provable ground atom that matches it. The cost of an answer is the number of steps of
+its shortest proof.
 """
 
 import collections
@@ -18,20 +19,24 @@ PartialTerms = tuple[str | None, ...]
 """The arguments of an atom. Arguments that are not known are None."""
 
 Rows = dict[tuple[str, ...], int]
-"""Rows of a join: maps joint values of several variables to the least cost of the atoms joined so far."""
+"""Rows of a join. A row is a tuple of values of several variables, and is mapped to the least total cost of
+the atoms joined so far."""
 
 
 class GoalPattern(NamedTuple):
-    """A goal, and restrictions on the answers that are requested."""
+    """A goal whose answers are requested.
+
+    Answers must have the values in `values` and satisfy the equalities in `equal_to`.
+    """
 
     predicate: str
     is_free: tuple[bool, ...]
     """True for each argument that is a free variable when the goal is selected. It determines `fact_cost`."""
     equal_to: tuple[int, ...]
-    """For each argument, the position of the first argument that it must be equal to. This is its own
-    position if there is no restriction."""
+    """For each argument, the position of the first argument that it must be equal to. If there is no such
+    restriction, this is the argument's own position."""
     values: PartialTerms
-    """Required arguments of the answers. None allows any value."""
+    """Required value of each argument. None allows any value."""
 
     @property
     def fact_cost(self) -> int:
@@ -102,17 +107,19 @@ class JoinStep(NamedTuple):
     columns: tuple[int, ...]
     """For each argument, its column in the rows before the join; -1 if it is not bound yet."""
     sources: tuple[tuple[int, int], ...]
-    """For each column after the join, the column before the join (-1 if it is new) and the index of the
-    argument (-1 if the atom does not contain it) that provide its value. The column takes precedence."""
+    """For each column of the rows after the join, the source of its value, as a pair of indices: the column
+    of the rows before the join (-1 if the column is new), and the argument of the atom (-1 if the atom does
+    not contain the variable). If both exist, the first is used."""
     later_cost: int
-    """Lower bound of the cost of the atoms that are joined later."""
+    """Lower bound of the total cost of the atoms that are joined later."""
 
 
 class JoinPlan(NamedTuple):
     """The order in which the body atoms of a rule are joined to prove a goal.
 
-    The cost of each body atom depends on its position in the body, which resolution processes from left to
-    right. The joins can be in any order: the next atom is the one with the most bound arguments.
+    The cost of a body atom depends on which of its arguments are bound when resolution, which processes the
+    body from left to right, reaches it. The order of the joins does not affect the costs. The atom with the
+    most bound arguments is always joined next.
     """
 
     start: tuple[str, ...]
@@ -123,7 +130,10 @@ class JoinPlan(NamedTuple):
 
     @classmethod
     def create(cls, rule: Rule, goal: GoalPattern) -> "JoinPlan":
-        """Plan the joins of a rule for a goal. Only which of the goal's values are known matters."""
+        """Plan the joins of a rule for a goal.
+
+        The plan depends on which values of the goal are known, but not on the values themselves.
+        """
         head_free = _free_names(goal)
         merged, free = merge_variables(rule, head_free), free_arguments(rule, head_free)
         names = [tuple(merged.get(name, name) for name in atom[1:]) for atom in (*rule.body, rule.head)]
@@ -184,7 +194,7 @@ class GoalTables:
     def answers(self, goal: GoalPattern, budget: int) -> dict[Terms, int]:
         """Return the answers of a goal with their least costs.
 
-        All answers with a cost up to the budget are included. There can be further answers.
+        The result contains all answers with a cost of at most `budget`, and possibly more expensive answers.
         """
         complete_to, table = self._tables.get(goal, (-1, {}))
         if complete_to >= budget:
@@ -210,7 +220,7 @@ class GoalTables:
         return self._plans[form]
 
     def start(self, rule: Rule, plan: JoinPlan, goal: GoalPattern) -> Rows:
-        """Return the initial row of a join; no row if the head of the rule does not unify with the goal."""
+        """Return the initial row of a join, or no rows if the rule's head does not unify with the goal."""
         values = match_head(rule, goal.values)
         if values is None:
             return {}

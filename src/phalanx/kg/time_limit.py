@@ -18,7 +18,7 @@ def print_to_stderr(text: str) -> None:
 
 
 class TimeLimit:
-    """A time limit for a computation, which also logs progress messages every few seconds.
+    """A time limit for a computation, and a logger for its progress messages.
 
     The time starts when the object is created.
 
@@ -55,7 +55,7 @@ class TimeLimit:
             self.log(f"{activity} ({now - self._started:.0f} s)")
 
     def log(self, text: str) -> None:
-        """Log a message without throttling."""
+        """Log a message immediately, even if the last message was less than `REPORT_INTERVAL` seconds ago."""
         self._last_message = time.monotonic()
         if self._log is not None:
             self._log(text)

@@ -18,7 +18,8 @@ def directed_queries(
     relation r, and 2r + 1 asks for its heads.
 
     Returns:
-        The queries, and the answer of each query: the tails, followed by the heads.
+        The queries, and the answer of each query. The answers are the tails of all triples, followed by the
+        heads.
 
     >>> pairs, answers = directed_queries(np.array([[3, 10, 20]], np.int32))
     >>> pairs.tolist(), answers.tolist()
@@ -45,7 +46,7 @@ class TripleIndex:
         self._sorted_keys, self.answers = keys[order], answers[order]
 
     def ranges(self, pairs: Int32[np.ndarray, "pairs 2"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the start index in `answers` and the number of the known answers of each pair."""
+        """Return, for each pair, the index in `answers` of its first known answer, and their number."""
         keys = self._keys(pairs)
         starts = np.searchsorted(self._sorted_keys, keys)
         return starts, np.searchsorted(self._sorted_keys, keys, side="right") - starts

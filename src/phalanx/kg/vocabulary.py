@@ -1,4 +1,4 @@
-"""Integer ids of entities and predicates, and checks of names that suggest similar ones."""
+"""Integer ids of entities and predicates, and checks for unknown names, which suggest similar names."""
 
 import contextlib
 import difflib
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from phalanx.kg.knowledge_base import KnowledgeBase
 
 EncodedAtom = tuple[int, ...]
-"""A predicate id, followed by `Vocabulary.arity` terms. Atoms with fewer arguments are padded."""
+"""A predicate id, followed by `Vocabulary.arity` terms. If an atom has fewer arguments, the last one is
+repeated."""
 EncodedRule = tuple[EncodedAtom, Sequence[EncodedAtom]]
 """Head and body of a rule. Variables are -1, -2, ... in order of first occurrence, and constants are ids."""
 

@@ -69,8 +69,8 @@ class QueryConfig(Config):
     negative_ratio: float = Field(default=1.0, ge=0)
     """Number of negatives per positive. With 1, half of the queries are negatives; with 0, none are."""
     corruption: Corruption = "either"
-    """Arguments that are replaced in a negative. `head` is the first, `tail` is the last, `either` is one of
-    them at random, and `both` are the first and the last."""
+    """Which arguments a corruption replaces: the first (`head`), the last (`tail`), a random one (`either`),
+    or both the first and the last (`both`)."""
     min_depth: int | None = None
     """Minimum proof depth of positives. A query without a proof, or whose depth is not known, has depth -1.
     None means no limit."""
@@ -134,7 +134,7 @@ class ProofEvaluationConfig(EvaluationConfig):
     """Settings of evaluations during training."""
 
     split: Split = "valid"
-    """Split of the queries. Queries of all depths are evaluated."""
+    """Split whose queries are evaluated. Queries of all depths are included."""
     num_queries: int | None = Field(default=500, ge=1)
     """Number of positives to evaluate. They are sampled once, together with one negative per positive. None
     evaluates all queries of the split."""
@@ -154,7 +154,7 @@ class ProofConfig(Config):
     }
 
     dataset: str = GENERATED
-    """Knowledge base, which is a folder, a file of triples, the name of a downloaded dataset, or `generated`
+    """Knowledge base to load: a folder, a file of triples, the name of a downloaded dataset, or `generated`
     for the built-in knowledge base about families."""
     split: Split = "train"
     """Split of the queries that episodes start from."""
@@ -164,11 +164,11 @@ class ProofConfig(Config):
     generated: FamilyConfig = FamilyConfig()
     """Settings of the built-in knowledge base. Only used if `dataset` is `generated`."""
     depth_limit: int | None = Field(default=None, ge=1)
-    """Compute exact proof depths up to this number of steps. Queries without such a proof have depth -1. None
-    uses the depths that come with the knowledge base; queries without a given depth have depth -1."""
+    """Compute exact proof depths up to this number of steps. Queries without a proof of at most this length
+    have depth -1. None uses the depths in the files of the knowledge base; other queries have depth -1."""
     max_depth_seconds: float | None = Field(default=60.0, ge=0)
-    """Time limit in seconds for computing the proof depths of a split. Queries that are not finished have
-    depth -1. None means no limit."""
+    """Time limit in seconds for computing the proof depths of a split. Queries whose depth is not found in
+    time have depth -1. None means no limit."""
     kge: str | None = None
     """Folder of an embedding, or of a run of `phalanx train kge`. The embedding can close a ground
     goal, which removes it without a proof. None means no embedding."""
@@ -183,20 +183,21 @@ class ProofConfig(Config):
     max_episode_steps: int = Field(default=20, ge=1)
     """Number of steps after which an episode is truncated."""
     end_proof_action: bool = True
-    """Offer an end action, which gives up and leads to the False state, in every state."""
+    """Add an end action to every state. It gives up on the query and leads to the state False."""
     skip_unary_actions: bool = False
-    """Skip states with only one successor, not counting the end action. A step skips up to 20 states and does
-    not skip to a final state."""
+    """Skip states with only one successor, not counting the end action. A step skips at most 20 states. It
+    does not skip a state whose only successor is True or False."""
     prune_visited: bool = True
-    """Remove states that the episode has already visited from the successors."""
+    """Remove successors that the episode has already visited."""
     queries: QueryConfig = QueryConfig()
     """Settings of the queries that episodes start from."""
     reward: ProofRewardConfig = ProofRewardConfig()
     """Settings of the reward."""
     kge_reward: KGEReward = "probability"
-    """Reward of proofs in which an embedding closed goals. With `probability`, the proof holds with the
-    product of the probabilities of these goals, and the final reward is the expectation. With `log`, the
-    final reward is that of a complete proof, and closing a goal has its log-probability as a reward."""
+    """Reward of proofs in which an embedding closed goals. With `probability`, the proof is valid with
+    probability p, the product of the probabilities of these goals, and the final reward is the expected
+    reward under p. With `log`, the final reward is that of a complete proof, and the step that closes a goal
+    has the log-probability of this goal as its reward."""
     allow_kge_on_query: bool = False
     """Allow the embedding to close the query itself. Then every query has a proof of one step."""
     backend: Backend = "auto"
@@ -219,8 +220,8 @@ class ProofConfig(Config):
 
     @property
     def memory_size(self) -> int:
-        """Maximum number of visited states that are stored, including skipped ones.
+        """Maximum number of visited states that are stored, including skipped states.
 
-        0 if `prune_visited` is disabled.
+        It is 0 if `prune_visited` is disabled.
         """
         return (self.max_episode_steps + 1) * (1 + self.max_skipped_states) if self.prune_visited else 0

@@ -24,18 +24,18 @@ class CurriculumState(ProofState):
 
 @dataclasses.dataclass(frozen=True)
 class DepthCurriculumWrapper(ProofEnvironment):
-    """Proof environment with a curriculum, in which new episodes sample their queries from the current stage.
+    """Proof environment with a curriculum. New episodes sample their queries from the current stage.
 
-    Each environment of a batch counts its own steps in its state, so that a resumed run continues in the same
-    stage. The first episode always belongs to the first stage. `ProofEnvironment.from_config` creates this
-    environment if the config has a curriculum.
+    Each environment of a batch counts its own steps. The counter is part of the state, so a resumed run
+    continues in the same stage. The first episode always belongs to the first stage.
+    `ProofEnvironment.from_config` creates this environment if the config has a curriculum.
     """
 
     stages: tuple[ProofEnvironment, ...] = ()
-    """Environments of the stages, which differ only in their queries. The first one equals this environment,
-    without the curriculum."""
+    """One environment per stage. They differ only in their queries. The first one has the same fields as this
+    environment."""
     starts: tuple[int, ...] = ()
-    """Number of steps after which each stage begins. The first is 0, and they increase."""
+    """Number of steps after which each stage begins, in ascending order. The first stage begins at 0."""
 
     @classmethod
     def from_knowledge_base(  # type: ignore[override]

@@ -20,11 +20,12 @@ from phalanx.proofs.state import ExpandRequest, SearchNode
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KGELeafScorer(Fingerprinted):
-    """Adds the KGE action, which closes (removes) a ground first goal without proving it.
+    """Adds the KGE action, which closes (removes) the first goal of a state without proving it.
 
-    A state whose first goal is ground has an additional successor after all others, in which this goal has a
-    `_kge` predicate. The action removes the goal and adds its log-probability to the score of the episode. It
-    is not offered if the remaining goals have been visited, because it would lead in a circle.
+    The action is available if the first goal is ground. It appears as the last successor, in which the
+    predicate of the first goal is replaced by its `_kge` predicate. Taking the action removes the goal and
+    adds its log-probability to the score of the episode. The action is not available if it would lead to a
+    state that the episode has already visited.
     """
 
     kge: KGE
@@ -76,7 +77,10 @@ class KGELeafScorer(Fingerprinted):
         *,
         restart: bool,
     ) -> SearchNode:
-        """Expand nodes like `backends.expand` and add the KGE action, for which one successor is reserved."""
+        """Expand nodes like `backends.expand`, and add the KGE action.
+
+        One of the `max_actions` successors is reserved for the KGE action.
+        """
         num_slots = node.successors.shape[-3] - 1
         smaller = node._replace(
             successors=node.successors[..., :num_slots, :, :],
@@ -115,7 +119,7 @@ class KGELeafScorer(Fingerprinted):
 
         Args:
             program: Facts and rules.
-            goals: The selected successors. Those of other actions are not changed.
+            goals: The selected successors. Successors of other actions are returned unchanged.
 
         Returns:
             The remaining goals, and the log-probability of the closed goal (0 for other actions).
@@ -129,7 +133,7 @@ class KGELeafScorer(Fingerprinted):
         self, where: Bool[Array, "*batch"], goal: Int32[Array, "*batch atom"]
     ) -> Float32[Array, "*batch"]:
         """Return the log-probability of ground goals where `where` is True, and 0 elsewhere."""
-        # State indices are the embedding's ids plus one.
+        # Indices in proof states are the embedding's ids plus one.
         triples = jnp.where(where[..., None], goal - 1, 0)
         found: Any = self.kge.log_probability(triples.reshape(-1, 3))
         return jnp.where(where, found.reshape(where.shape), 0.0).astype(jnp.float32)

@@ -67,9 +67,10 @@ class ProofInfo(eqx.Module):
     action: Int32[Array, "*batch"]
     """The executed action, or -1 if the action was invalid or the episode had already ended."""
     overflow: Bool[Array, "*batch"]
-    """True if successors were cut off because there were more than `max_actions`."""
+    """True if successors of the current state were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
-    """Number of successors that were removed because they had more than `max_goals` goals."""
+    """Number of successors that were removed because they had more than `max_goals` goals. It includes the
+    successors of skipped states."""
     num_skipped: Int32[Array, "*batch"]
     """Number of states with a single successor that the last valid step skipped."""
     log_score: Float32[Array, "*batch"] | None = None
@@ -84,8 +85,8 @@ StepResult = tuple[ProofState, ProofObservation, Float32[Array, "*batch"], Bool[
 class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     """Proof search over a knowledge graph.
 
-    A state is a list of goals, which initially contains only the query. Each step resolves the first goal
-    with a fact or a rule. If no goal is left, the query is proved.
+    A state is a list of goals (atoms to prove). Initially, the query is the only goal. Each step resolves the
+    first goal with a fact or a rule. If no goal is left, the query is proved.
 
     - Observation: `goals` int32 [goals, 3] are the remaining goals, `successors` int32 [actions, goals, 3]
       are the goals that each action leads to, and `action_mask` bool [actions] are the legal actions. The
@@ -95,8 +96,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     - Termination: an episode terminates in the state True (proved) or False (failed or gave up). It is
       truncated after `max_episode_steps`. A final state is its own only successor.
     - Embedding: if there is an embedding, a state whose first goal is ground has an additional successor, in
-      which this goal has a `_kge` predicate. The action closes the goal with the probability that the
-      embedding assigns to it; see `ProofConfig.kge_reward`.
+      which the predicate of this goal is replaced by a `_kge` predicate. The action removes the goal without
+      a proof. Its probability under the embedding affects the reward; see `ProofConfig.kge_reward`.
 
     Create an environment with `ProofEnvironment.from_config`, from a knowledge base with
     `ProofEnvironment.from_knowledge_base`, or from arrays with `ProofEnvironment.create`.
@@ -170,8 +171,9 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             depths: Proof depths of the queries, or -1 if a depth is not known. None means that none is known.
             known: Known triples of all splits, which are never sampled as negatives. Facts and queries are
                 always included.
-            domains: Domain number of each constant. A negative replaces a constant by one of the same domain.
-                None means that all constants are in one domain.
+            domains: Domain number of each constant, preceded by an entry for padding. A negative replaces a
+                constant by another constant of the same domain. None means that all constants are in one
+                domain.
             vocabulary: Names of predicates and constants, for text and rendering.
             kge: An embedding that can close ground goals without a proof. None means no embedding.
         """
@@ -248,7 +250,10 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return dataclasses.replace(created, knowledge_base=knowledge_base)
 
     def with_queries(self, queries: QueryConfig) -> "ProofEnvironment":
-        """Return a copy with other query settings, which select from the queries of this environment."""
+        """Return a copy of this environment with different query settings.
+
+        The new settings select from this environment's queries, so they cannot add queries.
+        """
         config = self.config.model_copy(update={"queries": queries})
         return dataclasses.replace(self, config=config, queries=self.queries.select(queries))
 
@@ -403,11 +408,12 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return {"success_mask": proved == jnp.asarray(info.label)}
 
     def evaluate(self, network: Any, settings: Any, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate a policy with greedy episodes during training, and by link prediction in `phalanx eval`.
+        """Evaluate a policy, by greedy episodes during training or by link prediction in `phalanx eval`.
 
         Args:
             network: The policy network.
-            settings: A `LinkPredictionConfig` for link prediction, or a `ProofEvaluationConfig` for episodes.
+            settings: Determines the kind of evaluation: `LinkPredictionConfig` for link prediction, or
+                `ProofEvaluationConfig` for greedy episodes.
             final: Ignored.
         """
         if isinstance(settings, LinkPredictionConfig):
@@ -420,7 +426,10 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return (evaluate_prover(environment, network, queries),)
 
     def held_out(self, settings: Any) -> "ProofEnvironment":
-        """Return an environment with the queries of all depths of the split `settings.split` (cached)."""
+        """Return an environment with all queries of the split `settings.split`, regardless of their depth.
+
+        The result is cached for each split.
+        """
         split = settings.split
         if split not in self._held_out:
             environment = ProofEnvironment.from_knowledge_base(
@@ -440,7 +449,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return {}
 
     def fingerprint(self) -> str:
-        """Return a digest of the names, facts, rules, queries of all splits and the embedding."""
+        """Return a digest of the embedding and of the knowledge base: names, facts, rules and all queries."""
         digest = hashlib.sha256()
         if self.vocabulary is not None:
             names = (*self.vocabulary.predicates, "", *self.vocabulary.constants)

@@ -1,7 +1,8 @@
 """Tokenizer of proof episodes for sequence models.
 
-A step is encoded as follows. An atom is a predicate token p followed by term tokens such as a and b. Each
-OPTION contains the goals that an action leads to. The loss is only computed on the action (loss mask 1).
+A step is encoded as shown below. An atom is a predicate token p, followed by term tokens a and b. The atoms
+after GOALS are the goals of the state, and the atoms after each OPTION are the goals that one action leads
+to. The loss is only computed on the action (loss mask 1).
 
 GOALS p a b p a b  OPTION p a b  OPTION p a b p a b  ACTION number END
 |------- observation: loss mask 0 --------------| |- action: mask 1 -|
@@ -34,7 +35,7 @@ class ProofTokenizer:
     num_predicates: int
     """Number of predicate indices, including padding, `True`, `False` and `End`."""
     num_terms: int
-    """Number of indices of constants and variables, including padding."""
+    """Number of term indices: constants, variables and padding."""
     num_actions: int
     """Maximum number of successors of a state."""
     max_steps: int
@@ -66,11 +67,11 @@ class ProofTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens for marks such as GOALS, predicates, terms, actions and an invalid action."""
+        """Size of the vocabulary: marks such as GOALS, predicates, terms, actions and "invalid action"."""
         return self._numbers + self.num_actions + 1
 
     def view(self, states: ProofState) -> dict[str, Array]:
-        """Return the view of a batch of states, which contains the encoded parts and the query's depth."""
+        """Return the view of a batch of states; see the class docstring for its entries."""
         return {
             "goals": states.goals,
             "successors": states.successors,
@@ -79,7 +80,10 @@ class ProofTokenizer:
         }
 
     def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
-        """Encode a batch of views and actions as tokens. Actions that are out of range become one token."""
+        """Encode a batch of views and actions as tokens.
+
+        All actions that are out of range are encoded as the same token, "invalid action".
+        """
         steps, options = seen["successors"].shape[:2]
         legal = np.arange(options) < seen["count"][:, None]
         tokens, counts = self._atoms(seen["successors"])
@@ -134,7 +138,7 @@ class ProofTokenizer:
     def _atoms(
         self, atoms: Int32[np.ndarray, "*steps atoms atom"]
     ) -> tuple[Int32[np.ndarray, "*steps width"], Bool[np.ndarray, "*steps width"]]:
-        """Return a token for each predicate and term, and a mask of those that are not padding."""
+        """Return a token for each predicate and term, and a mask that is False for padding."""
         offsets = np.array([_PREDICATES, *[self._terms] * self.arity], np.int32)
         counts = np.broadcast_to(atoms[..., :1] != 0, atoms.shape)
         shape = (*atoms.shape[:-2], atoms.shape[-1] * atoms.shape[-2])

@@ -22,7 +22,7 @@ _BATCH_SIZE = 256
 NEGATIVE, UNPROVABLE = "corrupted", "no proof"
 """Names of two groups of queries: negatives, and positives that have no proof or whose depth is not known.
 
-The other groups are `depth 1`, `depth 2`, ...
+The names of the other groups are `depth 1`, `depth 2`, and so on.
 """
 
 
@@ -73,12 +73,12 @@ class ProverEvaluation:
 def sample_held_out_queries(
     environment: ProofEnvironment, max_queries: int | None, seed: int = 0
 ) -> SampledQuery:
-    """Sample positives of an environment, and one corruption of each that can be corrupted.
+    """Sample positives of an environment, and one corruption of each positive that can be corrupted.
 
     Args:
         environment: The environment with the queries.
-        max_queries: Maximum number of positives. None uses all.
-        seed: Seed of the selection and of the corruptions.
+        max_queries: Maximum number of positives. None uses all positives of the environment.
+        seed: Seed of the random selection and of the corruptions.
 
     Returns:
         The positives, followed by their corruptions.
@@ -115,7 +115,7 @@ def evaluate_prover(
     """Evaluate a policy by running one greedy episode per query.
 
     Args:
-        environment: The environment. Its own queries are not used.
+        environment: The environment in which the episodes run. Its own queries are not used.
         network: Policy network.
         queries: Positives and negatives with their proof depths.
         batch_size: Number of episodes that run at a time.

@@ -23,11 +23,11 @@ Path = Sequence[np.ndarray]
 
 
 class ShortestProofExpert:
-    """Expert that proves true queries along a shortest proof and gives up on false queries.
+    """Expert that follows a shortest proof of true queries and gives up on false queries.
 
-    The expert has no label for true queries without a proof, for false queries with a proof, and in states
-    from which no action leads to the proof. Proofs of recent queries are cached. The expert does not need a
-    memory of the episode.
+    The expert has no label if a true query has no proof, if a false query has a proof, or if no action of
+    the current state leads back to the proof that it follows. Proofs of recent queries are cached. The expert
+    keeps no memory of the episode.
 
     Args:
         environment: The environment. Its settings determine the successors of a state and the maximum length
@@ -43,7 +43,7 @@ class ShortestProofExpert:
         return ()
 
     def label(self, states: ProofState, memory: Any) -> ExpertLabels:
-        """Return the expert's action for each state of a batch. States without a label are masked."""
+        """Return the expert's action in each state of a batch. The mask is False if a state has no label."""
         rows, program = host_rows(states, np.asarray), self._environment.program
         paths = self._find_paths(np.stack([row.query.atom for row in rows]))
         actions: list[int | None] = []
@@ -85,16 +85,16 @@ class ShortestProofExpert:
 def next_action(state: ProofState, path: Path | None, program: Program) -> int | None:
     """Return the expert's action in a single state.
 
-    If there is a proof, this is the action that leads to the goals closest to its end. Otherwise, it is the
-    end action.
+    If there is a proof, this is the action that leads to the latest state of the proof that can be reached in
+    one step. Otherwise, it is the end action.
 
     Args:
         state: A single state.
-        path: Goals on the path of a proof, or None if there is no proof.
+        path: Goals of each state of the proof, or None if there is no proof.
         program: Facts and rules.
 
     Returns:
-        The action. None if no action leads to goals of the proof, or if there is neither a proof nor an end
+        The action. None if no action leads to a state of the proof, or if there is neither a proof nor an end
         action.
     """
     successors = np.asarray(state.successors)[: int(state.num_actions)]

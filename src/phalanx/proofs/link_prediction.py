@@ -1,4 +1,8 @@
-"""Link prediction with proofs. Triples are scored by exact proofs, a policy, an embedding, or both."""
+"""Link prediction with proofs.
+
+Triples are scored by exact proofs, by proofs that a policy finds, by an embedding, or by a combination of
+proofs and an embedding.
+"""
 
 import dataclasses
 import functools
@@ -73,8 +77,8 @@ class LinkPredictionConfig(Config):
     """Folder of an embedding, or of a run of `phalanx train kge`, for the modes `kge`, `hybrid` and
     `learned`. None uses the embedding that the run trained."""
     dataset: str | None = None
-    """Another knowledge base to evaluate on. It must have the same entities and predicates, except in the
-    mode `exact`. None uses the knowledge base of the run."""
+    """Knowledge base to evaluate on. Except in the mode `exact`, its entities and predicates must be those of
+    the knowledge base that the run was trained on. None uses the knowledge base of the run."""
     split: Split = "test"
     """Split of the queries."""
     num_candidates: int | None = Field(default=100, ge=1)
@@ -85,7 +89,7 @@ class LinkPredictionConfig(Config):
     ties: TieRule = DEFAULT_TIES
     """How to rank triples with equal scores: `random`, `realistic`, `expected` or `pessimistic`."""
     seed: int = 0
-    """Seed of the selected queries, of the corruptions and of the random positions among ties."""
+    """Seed for sampling queries, for sampling corruptions, and for the tie rule `random`."""
     max_queries: int | None = Field(default=None, ge=1)
     """Maximum number of queries, which are sampled at random. None evaluates all queries."""
     beam: BeamSearchConfig = BeamSearchConfig()
@@ -93,14 +97,14 @@ class LinkPredictionConfig(Config):
     hybrid: HybridConfig = HybridConfig()
     """Weights of the mode `hybrid`."""
     skip_unprovable: bool = True
-    """Skip the beam search for triples that have no proof within its depth. This does not change scores and
-    saves time, because most corruptions have no proof."""
+    """Skip the beam search for triples that have no proof of at most `beam.max_depth` steps. This saves time,
+    because most corruptions have no proof, and does not change the scores."""
     unproved_score: float = -math.inf
     """Score of triples without a proof in the mode `policy`."""
     batch_size: int | None = Field(default=None, ge=1)
-    """Number of queries that are searched at a time. None uses as many as fit into memory."""
+    """Number of triples whose proofs are searched at a time. None uses as many as fit into memory."""
     max_rounds: int | None = Field(default=None, ge=1)
-    """Maximum number of rounds of forward chaining in the mode `exact`. None continues until nothing new
+    """Maximum number of rounds of forward chaining in the mode `exact`. None continues until no new triple
     follows."""
     max_chaining_seconds: float | None = Field(default=None, ge=0)
     """Time limit in seconds for forward chaining. Triples that would follow later count as not proved. None
@@ -115,7 +119,7 @@ class LinkPredictionConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class ProofLinkPrediction:
-    """A link-prediction task with proofs, which creates candidate lists and scorers.
+    """A link-prediction task with proofs. Its methods create candidate lists and scorers.
 
     All predicates of the knowledge base must have two arguments.
     """
@@ -129,7 +133,7 @@ class ProofLinkPrediction:
     config: LinkPredictionConfig
     """Settings of the evaluation."""
     kge_action: KGE | None = None
-    """The embedding that can close ground goals in a search. None unless the policy was trained with one."""
+    """Embedding that can close ground goals in a search. None if the policy was trained without one."""
 
     def __post_init__(self) -> None:
         check_binary(self.vocabulary.kg, "link prediction")
@@ -145,9 +149,10 @@ class ProofLinkPrediction:
         return self.knowledge_base.encoded_rules
 
     def queries(self, split: str, max_queries: int | None) -> Int32[np.ndarray, "queries 3"]:
-        """Return the encoded queries of a split, in order.
+        """Return the encoded queries of a split, in the order of the knowledge base.
 
-        If there are more than `max_queries`, that many are sampled at random. None returns all queries.
+        If there are more than `max_queries` queries, a random sample of this size is returned. None returns
+        all queries.
         """
         queries = self.knowledge_base.triples(split)
         if max_queries is None or max_queries >= len(queries):
@@ -156,7 +161,7 @@ class ProofLinkPrediction:
         return queries[np.sort(generator.choice(len(queries), max_queries, replace=False))]
 
     def candidates(self, queries: Int32[np.ndarray, "queries 3"]) -> CandidateLists:
-        """Sample candidate lists of queries. Corruptions are not in any split."""
+        """Create the candidate lists of some queries, with corruptions that are not known triples."""
         return make_candidates(
             queries,
             self.knowledge_base.known_triples,
@@ -168,9 +173,10 @@ class ProofLinkPrediction:
         )
 
     def depths(self, queries: Int32[np.ndarray, "queries 3"]) -> Int32[np.ndarray, " queries"] | None:
-        """Return the exact proof depths of queries, up to the depth of the beam search.
+        """Return the exact proof depths of queries, up to `config.beam.max_depth`.
 
-        Returns None if depths are disabled or forward chaining does not support the rules.
+        Returns None if `config.max_depth_seconds` is 0, or if the head of a rule has a variable that does not
+        occur in its body.
         """
         seconds = self.config.max_depth_seconds
         if seconds == 0 or not can_chain(self.rules):
@@ -184,10 +190,11 @@ class ProofLinkPrediction:
         )
 
     def policy_scorer(self, policy: ProofPolicy) -> TripleScorer:
-        """Return the scorer of the mode `policy`, the log-probability of the best proof that is found.
+        """Return the scorer of the mode `policy`.
 
-        If `config.skip_unprovable` is true, triples that have no proof within the depth of the search are not
-        searched.
+        The score of a triple is the log-probability of the best proof that a beam search finds, or
+        `config.unproved_score` if it finds none. If `config.skip_unprovable` is true, the search is skipped
+        for triples that have no proof within the depth of the search.
         """
         config = self.config
         # With skip_unary_actions, a search can find proofs with more steps than its depth. A triple without a
@@ -219,7 +226,8 @@ class ProofLinkPrediction:
     def select_hybrid_weights(self, search: TripleScorer, embedding: TripleScorer) -> HybridConfig:
         """Return the weights of the mode `hybrid`.
 
-        If `policy_weight` is None, it is selected by the MRR on validation data, or 0 if there is none.
+        If `policy_weight` is None, the value with the best MRR on the validation split is selected. Without
+        validation queries, it is 0.
 
         Args:
             search: Scorer that searches for proofs.
@@ -269,7 +277,7 @@ def evaluate_proofs(
     combination: ScoreCombination | None = None,
     split: str = "test",
 ) -> LinkPredictionResult:
-    """Rank the queries of a split among corruptions.
+    """Rank each query of a split among its corruptions, and compute MRR and Hits@k.
 
     Args:
         mode: How triples are scored. `exact` prefers fewer rounds of forward chaining. `policy` is the
@@ -281,7 +289,7 @@ def evaluate_proofs(
         policy: The policy. Required for the mode `policy`.
         kge: The embedding, which is a `KGE` or another object with the methods `score` and `log_probability`.
             Required for the modes `kge`, `hybrid` and `learned`.
-        combination: Weights of the mode `learned`. None fits them on the validation split.
+        combination: Weights of the mode `learned`. None fits the weights on the validation split.
         split: `valid`, `test` or `train`.
     """
     if mode not in (modes := get_args(EvaluationMode)):
@@ -338,7 +346,7 @@ def evaluate_with_config(
         knowledge_base: Knowledge base of the run. It is not used if `config.dataset` is set.
         vocabulary: Vocabulary that the policy was trained with.
         policy: The policy, or None if the run did not train one.
-        kge: The embedding, or None if the run did not train one. It is not used if `config.kge` is set.
+        kge: The embedding to rank with, or None if the run did not train one. `config.kge` takes precedence.
         kge_action: The embedding that can close ground goals in a search. None means no embedding.
     """
     mode = config.mode or ("kge" if policy is None else "policy")
@@ -383,15 +391,15 @@ def exact_scorer(
 ) -> TripleScorer:
     """Return a scorer that prefers triples that follow after fewer rounds of forward chaining.
 
-    It raises `ValueError` for triples that are facts, because forward chaining cannot exclude a fact from its
-    own proof.
+    The scorer raises `ValueError` if a triple is a fact, because forward chaining cannot exclude a fact from
+    its own proof.
 
     Args:
         facts: Encoded ground atoms.
         rules: Encoded rules. All variables of a head must occur in the body.
-        max_rounds: Maximum number of rounds. None continues until nothing new follows.
-        max_seconds: Time limit in seconds. Triples that are not proved within it count as not proved, and a
-            message is printed. None means no limit.
+        max_rounds: Maximum number of rounds. None continues until no new triple follows.
+        max_seconds: Time limit in seconds. When it is reached, a message is printed, and all triples that
+            have not followed yet count as not proved. None means no limit.
     """
 
     def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
@@ -411,7 +419,7 @@ def exact_scorer(
 
 
 _TRIPLES_PER_BATCH = 1 << 14
-"""Number of triples that an embedding scores at a time. Batches are padded, so that it is compiled once."""
+"""Number of triples that an embedding scores at a time. The last batch is padded to avoid recompilation."""
 
 
 def embedding_scorer(embedding: Any) -> TripleScorer:

@@ -44,7 +44,7 @@ class ProofNetworkConfig(Config):
     embedding_dim: int = Field(default=64, ge=2)
     """Size of all embeddings and hidden layers. It must be even for `complex` and `rotate`."""
     num_layers: int = Field(default=2, ge=1)
-    """Number of layers of the actor. The critic has one more, which computes the value."""
+    """Number of layers of the actor. The critic has one more layer, whose output is the value."""
     separate_critic: bool = True
     """Give the critic its own embeddings instead of sharing those of the actor."""
     temperature: float | None = Field(default=None, gt=0)
@@ -63,7 +63,7 @@ class ProofNetworkConfig(Config):
 class AtomRows(NamedTuple):
     """Rows of `EmbeddingTables` for the predicates and terms of some atoms.
 
-    The rows of missing terms are arbitrary and must not be used.
+    If an atom has fewer terms than the array, the rows of the missing terms must not be used.
     """
 
     predicate: Float[Array, "*states atoms predicate_dim"]
@@ -74,7 +74,7 @@ class AtomRows(NamedTuple):
 class EmbeddingTables(eqx.Module):
     """Embedding tables of predicates and of terms (constants and variables). Row 0 is padding and not used.
 
-    For `rotate`, the rows of predicates are angles and have half as many numbers.
+    For `rotate`, a predicate is a vector of rotation angles, whose dimension is half of `embedding_dim`.
 
     Args:
         config: Settings of the network. How atoms are embedded determines the initial scale.
@@ -104,7 +104,7 @@ class EmbeddingTables(eqx.Module):
         return AtomRows(self.predicates[goals[..., 0]], tuple(terms))
 
     def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomRows) -> "EmbeddingTables":
-        """Return tables in which values are added to the rows that `look_up` returns, except for padding."""
+        """Return a copy in which `rows` are added to the rows of the given atoms. Padding is ignored."""
         sizes = [len(self.predicates), *[len(self.terms)] * len(rows.terms)]
         # Padding becomes an index that is out of range and dropped.
         indices = jnp.where(goals > 0, goals, jnp.array(sizes, jnp.int32))
@@ -118,15 +118,16 @@ class EmbeddingTables(eqx.Module):
 class StateComposition(eqx.Module):
     """Combines the embeddings of a state's predicates and terms into one vector.
 
-    First, each atom is embedded, and then the embeddings of the atoms are pooled. With `first`, `second` and
-    `predicate` denoting the rows of the tables, the embedding of an atom is
+    First, each atom is embedded, and then the embeddings of the atoms are pooled. Let predicate, first and
+    second be the embeddings of the predicate and of the two terms. The embedding of the atom is
 
     - `transe`: first + predicate - second;
     - `complex`: first * predicate * conjugate(second), as complex numbers;
     - `rotate`: first, rotated by the angles of the predicate, minus second;
-    - `mlp`: a network with two layers applied to their concatenation, which also supports three terms.
+    - `mlp`: a network with two layers, applied to the concatenation of the three vectors. Only `mlp` also
+      supports atoms with three terms.
 
-    `True`, `False` and `End` have no terms. Except with `mlp`, their embedding is that of the predicate.
+    `True`, `False` and `End` have no terms. Except with `mlp`, they are embedded as their predicate alone.
 
     Args:
         config: Settings of the network.
@@ -230,13 +231,14 @@ def score_successors(
     """Return the inner product of `target` with the embedding of each successor.
 
     Under `vmap`, the successors of the entire batch are packed without padding and embedded in chunks. The
-    gradient is computed in the same way. The cost therefore depends only on the number of actual successors.
+    gradient is computed in the same way. The cost therefore depends on the number of actual successors and
+    not on the amount of padding.
 
     Args:
         embedding: Embeds states.
         target: Vector that the embeddings of the successors are multiplied with.
-        successors: Goals that each action leads to.
-        count: Number of successors. The scores of further rows are 0.
+        successors: Goals that each action leads to, padded.
+        count: Number of actual successors. The scores of all other rows are 0.
     """
     arrays, structure = eqx.partition(embedding, eqx.is_array)
     score_batch = _batch_scorer(structure)
@@ -333,7 +335,15 @@ def _score(
 
 
 def _chunk_indices(start: Int32[Array, ""], counts: Int32[Array, " batch"]) -> tuple[Array, Array, Array]:
-    """Return the batch row and the action of each successor of a chunk, and a mask of those that exist."""
+    """Return the indices of the successors of one chunk of the packed batch.
+
+    Args:
+        start: Index of the chunk's first successor, counted over the entire batch without padding.
+        counts: Number of successors of each batch row.
+
+    Returns:
+        The batch row and the action of each successor, and a mask, which is False after the last successor.
+    """
     ends = jnp.cumsum(counts)
     number = start + jnp.arange(_CHUNK_SIZE, dtype=jnp.int32)
     row = jnp.searchsorted(ends, number, side="right").astype(jnp.int32)

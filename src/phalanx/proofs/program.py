@@ -1,4 +1,4 @@
-"""Programs, which are encoded facts and rules that are indexed for resolution."""
+"""Programs: encoded facts and rules, with indexes for resolution."""
 
 import dataclasses
 import functools
@@ -20,17 +20,17 @@ from phalanx.native import require_native
 from phalanx.proofs.vocabulary import ProofVocabulary, StateIndices, check_atoms
 
 _MAX_OFFSETS = 1 << 28
-"""Maximum number of entries of an offset table, which is then 1 GB of int32."""
+"""Maximum number of entries of an offset table. A table of this size takes 1 GB."""
 
 
 class FactSet(NamedTuple):
     """A set of ground atoms on the device, implemented by cuckoo hashing."""
 
     table: Int32[Array, "2 slots arguments"]
-    """Two hash tables. Each atom is in its slot of one of them, stored as one number for the predicate and
-    first argument, followed by the other arguments."""
+    """Two hash tables. Each atom is in one of the two tables, in the slot given by its hash. It is stored as
+    one number that combines the predicate and the first argument, followed by the other arguments."""
     salt: UInt32[Array, ""]
-    """Number that is mixed into the hashes, chosen such that every atom has a slot."""
+    """Number that is mixed into the hashes. It is chosen such that all atoms fit into the tables."""
 
     @classmethod
     def create(cls, atoms: Int32[np.ndarray, "facts atom"], num_constants: int) -> "FactSet":
@@ -39,7 +39,7 @@ class FactSet(NamedTuple):
         return cls(jnp.asarray(table), jnp.asarray(salt))
 
     def contains(self, atoms: Int32[Array, "*atoms atom"], num_constants: int) -> Bool[Array, "*atoms"]:
-        """Return which atoms are in the set. Atoms with variables and padding are never in the set."""
+        """Return which atoms are in the set. The result is False for padding and for atoms with variables."""
         # Predicate times constants is below `_MAX_OFFSETS`, so only variables could collide with another key.
         ground = jnp.all((atoms[..., 1:] >= 1) & (atoms[..., 1:] <= num_constants), axis=-1)
         key, others = atoms[..., 0] * num_constants + atoms[..., 1], atoms[..., 2:]
@@ -56,15 +56,19 @@ class ProgramArrays(NamedTuple):
     """A program on the device, for the XLA backend."""
 
     starts: Int32[Array, "arguments cells"]
-    """For each argument position, the index in `facts` at which the facts with each (predicate, argument)
-    start, followed by the total number of facts."""
+    """For each argument position, offsets into `facts`. With C constants, the facts with predicate p and
+    constant c at this position start at index `starts[position, (p - 1) * C + c - 1]` and end before the next
+    offset. The last entry is the total number of facts."""
     facts: Int32[Array, "arguments facts arguments"]
-    """For each argument position, the arguments of all facts, sorted by predicate, by that argument, and then
-    by all arguments. If there are no facts, there is one row of zeros."""
+    """One copy of the facts per argument position, without predicates. The copy is sorted by predicate, then
+    by the argument at this position, and then by all arguments. If there are no facts, it has one row of
+    zeros."""
     fact_set: FactSet
     """Set of all facts."""
     rule_start: Int32[Array, " predicates_and_two"]
-    """Index of the first rule of each head predicate."""
+    """Offsets of the rules by head predicate. The rules for predicate p have the indices from `rule_start[p]`
+    up to, but not including, `rule_start[p + 1]`. There are two more entries than predicates: the first one
+    is for predicate 0, which is padding and has no rules, and the last one is the number of rules."""
     heads: Int32[Array, "rules arguments"]
     """Arguments of the rule heads. If there are no rules, there is one row of zeros."""
     bodies: Int32[Array, "rules longest atom"]
@@ -73,10 +77,10 @@ class ProgramArrays(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Program(Fingerprinted, StateIndices):
-    """Facts and rules, indexed for resolution.
+    """Facts and rules, with indexes for resolution.
 
-    Programs are compared by content and are static under `jit`. Atoms are encoded by a `ProofVocabulary`.
-    All atoms have two terms, or all have three.
+    Programs are compared by content and are static under `jit`. Atoms are encoded by a `ProofVocabulary`. All
+    atoms of a program have the same number of terms, which is two or three.
     """
 
     facts: np.ndarray
@@ -156,9 +160,10 @@ class Program(Fingerprinted, StateIndices):
 
     @functools.cached_property
     def rule_start(self) -> np.ndarray:
-        """Index of the first rule of each head predicate, followed by the number of rules.
+        """Offsets of the rules by head predicate, as int32 [predicates + 2].
 
-        The array is int32 [predicates + 2]. Predicate 0 is padding and has no rules.
+        The rules for predicate p have the indices from `rule_start[p]` up to, but not including,
+        `rule_start[p + 1]`. Predicate 0 is padding and has no rules. The last entry is the number of rules.
         """
         return np.searchsorted(self.heads[:, 0], np.arange(self.num_predicates + 2)).astype(np.int32)
 
@@ -201,9 +206,9 @@ class Program(Fingerprinted, StateIndices):
 
     @functools.cached_property
     def expand(self) -> BackendFunction:
-        """Function that expands nodes with this program, with its compiled versions.
+        """Function that expands nodes with this program. It caches its compiled versions.
 
-        Use `phalanx.proofs.backends.expand` to call it.
+        Do not call it directly; call `phalanx.proofs.backends.expand`.
         """
         from phalanx.proofs.backends import native, xla
 
@@ -238,9 +243,10 @@ def row_offsets(
     num_predicates: int,
     num_constants: int,
 ) -> Int32[np.ndarray, " cells"]:
-    """Return the index at which the rows of each (predicate, argument) start after sorting.
+    """Return the offset of each (predicate, argument) group when rows are sorted by predicate and argument.
 
-    The result is followed by the number of rows.
+    The groups are ordered by predicate and then by argument. Both start at 1. Groups can be empty. The last
+    entry of the result is the number of rows.
     """
     cells = (predicates.astype(np.int64) - 1) * num_constants + arguments - 1
     counts = np.bincount(cells, minlength=num_predicates * num_constants)
@@ -266,7 +272,7 @@ def _hash(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:
 
 
 def _build_cuckoo_table(facts: np.ndarray, num_constants: int) -> tuple[np.ndarray, np.uint32]:
-    """Assign every fact to its slot in one of two hash tables, and return the tables and the salt."""
+    """Assign each fact to a slot of one of two hash tables, and return the tables and the salt."""
     keys = (facts[:, 0].astype(np.int64) * num_constants + facts[:, 1]).astype(np.uint32)
     others = facts[:, 2:].astype(np.uint32)
     size = 1 << max(2, int(np.ceil(np.log2(max(len(facts), 1) / 0.8))))

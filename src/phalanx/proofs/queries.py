@@ -1,8 +1,9 @@
-"""Samples the queries of episodes, positives and negatives, on the device.
+"""Samples the positive and negative queries of episodes on the device.
 
-A positive is a true triple. A negative (corruption) is a true triple with an argument replaced, sampled
-uniformly from those that are not known to be true. This sampler is separate from those for candidate lists
-and for embedding training because it runs inside the compiled environment and must be exactly uniform.
+A positive is a true triple. A negative (corruption) is a true triple with one argument replaced, sampled
+uniformly from all such triples that are not known to be true. Candidate lists and embedding training have
+their own samplers. This sampler is different because it runs inside the compiled environment and must be
+exactly uniform.
 """
 
 import dataclasses
@@ -24,25 +25,26 @@ from phalanx.proofs.vocabulary import check_atoms
 NUM_RANDOM_BITS = 5
 """Number of random 32-bit integers that are needed to sample a query."""
 _MAX_DRAWS = 16
-"""Number of samples that rejection sampling tries for a negative with three terms."""
+"""Maximum number of attempts of rejection sampling, which is used for negatives with three terms."""
 
 
 class KnownArrays(eqx.Module):
     """Index of the known triples on the device.
 
     Side 0 is the first argument of a triple, and side 1 is the second. For each side, the index contains the
-    known values of that argument, grouped by predicate and the other argument. A value is stored as a
-    position: constants are ordered by domain, so that each domain is a range of positions.
+    known constants on this side, grouped by the predicate and the argument on the other side. Each constant
+    is stored as its position in a list of all constants that is ordered by domain, so that each domain is a
+    range of positions.
     """
 
     starts: Int32[Array, "2 cells"]
-    """For each side, the index in `positions` at which the values of each (predicate, other argument) start.
+    """For each side, the offset in `positions` of each (predicate, other argument) group; see `row_offsets`.
     Unused if atoms have three terms."""
     positions: Int32[Array, "2 known"]
-    """For each side, the known values, in ascending order for each (predicate, other argument). Unused if
-    atoms have three terms."""
+    """For each side, the positions of the known constants, in ascending order within each (predicate, other
+    argument) group. Unused if atoms have three terms."""
     constant_at: Int32[Array, " constants"]
-    """The constant at each position."""
+    """The constant at each position of the list that is ordered by domain."""
     domain: Int32[Array, "constants_and_one 2"]
     """First position and size of the domain of each constant. Row 0 is padding."""
     arities: Int32[Array, " predicates_and_one"]
@@ -52,23 +54,25 @@ class KnownArrays(eqx.Module):
     one_domain: bool = eqx.field(static=True)
     """True if all constants are in one domain."""
     search_steps: int = eqx.field(static=True)
-    """Maximum number of steps of a binary search among the values of a (predicate, other argument)."""
+    """Number of steps of a binary search in the largest (predicate, other argument) group."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NegativeSampler(Fingerprinted):
-    """The known triples, which are never sampled as negatives.
+    """Sampler of negatives, which are never known triples.
 
-    Instances are compared by content and are static under `jit`. Triples are encoded with the
-    indices of `ProofVocabulary`, which start at 1.
+    Instances are compared by content and are static under `jit`. Triples are encoded by a `ProofVocabulary`,
+    whose indices start at 1.
     """
 
     triples: np.ndarray
     """Known triples as int32 [triples, 1 + arity], sorted and unique."""
     domains: np.ndarray
-    """Domain of each constant, as int32 [constants + 1]. A replacement is always in the same domain."""
+    """Domain number of each constant, as int32 [constants + 1]. Entry 0 is for padding. A corruption replaces
+    a constant by another constant of the same domain."""
     arities: np.ndarray
-    """Number of arguments of each predicate, as int32 [predicates + 1]. Encoded atoms can have more terms."""
+    """Number of arguments of each predicate, as int32 [predicates + 1]. Entry 0 is for padding. Encoded atoms
+    can have more terms, which repeat the last argument."""
 
     @property
     def num_predicates(self) -> int:
@@ -119,7 +123,7 @@ class NegativeSampler(Fingerprinted):
         first_position = np.cumsum(sizes) - sizes
         ranges = np.zeros((num_constants + 1, 2), np.int32)
         ranges[1:] = np.stack([first_position, sizes], axis=1)[domain_number.reshape(-1)]
-        # The binary search needs at least one entry, also if it is not used.
+        # The binary search needs at least one entry, even if it is not used.
         starts, positions = np.zeros((2, 1), np.int32), np.zeros((2, max(len(self.triples), 1)), np.int32)
         if self.triples.shape[1] == 3:
             sides = [self._index_side(position_of, *sides) for sides in ((1, 2), (2, 1))]
@@ -141,7 +145,13 @@ class NegativeSampler(Fingerprinted):
     def _index_side(
         self, position_of: np.ndarray, replaced: int, other: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return `starts` and `positions` of `KnownArrays` for one side, given the columns of both sides."""
+        """Return `KnownArrays.starts` and `KnownArrays.positions` for one side.
+
+        Args:
+            position_of: Position of each constant in the list that is ordered by domain.
+            replaced: Column of `triples` that contains the arguments on this side.
+            other: Column of `triples` that contains the arguments on the other side.
+        """
         predicate = self.triples[:, 0]
         # An atom with one argument has no other argument: all atoms of its predicate share one entry.
         given = np.where(self.arities[predicate] == 1, 1, self.triples[:, other])
@@ -161,11 +171,11 @@ def corrupt(
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """Sample a corruption of a triple that is not a known triple.
 
-    One argument is replaced by a constant of its domain such that the result is not known. All such constants
-    are equally likely. The sample is selected by rank, so no rejection sampling is needed, except for atoms
-    with three terms. With `either`, a side that has no such constant is not used. `both` replaces the first
-    argument by any other constant of its domain, and then the second one as described. If an atom has only
-    one argument, this argument is replaced.
+    One argument is replaced by a constant of its domain such that the result is not a known triple. All such
+    constants are equally likely. For atoms with two terms, the index of the constant among them is sampled
+    directly. Only atoms with three terms need rejection sampling. `either` uses the other side if one side
+    has no such constant. `both` first replaces the first argument by any other constant of its domain, and
+    then the second argument as described above. If an atom has only one argument, this argument is replaced.
 
     Args:
         known: Index of the known triples.
@@ -174,7 +184,7 @@ def corrupt(
         bits: Random integers.
 
     Returns:
-        The corruption, and True if there is one. If there is none, the returned triple must not be used.
+        The corruption, and True if a corruption was found. If it is False, the triple must not be used.
     """
     if len(triple) > 3:
         return _corrupt_three_terms(known, corruption, triple, bits)
@@ -202,7 +212,7 @@ def _corrupt_three_terms(
     `either` replaces one random argument.
 
     Returns:
-        The first of several samples that is not known, and True if there is one.
+        The first sample that is not a known triple, and whether there is such a sample.
     """
     last = known.arities[atom[0]] - 1
     argument = jnp.minimum(jnp.arange(len(atom) - 1), last)
@@ -223,14 +233,18 @@ def _corrupt_three_terms(
 
 
 class _FreePositions(NamedTuple):
-    """Free positions of one side of a triple, which are those of its domain that are not known values."""
+    """Positions of the constants with which one side of a triple can be replaced.
+
+    A position is free if its constant is in the domain of the replaced argument and the resulting triple is
+    not known. See `KnownArrays` for positions.
+    """
 
     low: Int32[Array, ""]
     """First position of the domain."""
     begin: Int32[Array, ""]
-    """Index in `KnownArrays.positions` of the first known value in the domain."""
+    """Index in `KnownArrays.positions` of the first known constant of the domain."""
     end: Int32[Array, ""]
-    """Index after the last known value in the domain."""
+    """Index in `KnownArrays.positions` after the last known constant of the domain."""
     size: Int32[Array, ""]
     """Number of free positions."""
 
@@ -256,9 +270,9 @@ def _replace_side(
     free: _FreePositions,
     bits: UInt32[Array, ""],
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
-    """Replace one side of a triple by a random free position.
+    """Replace one side of a triple by the constant at a random free position.
 
-    Returns the new triple, and True if there is a free position.
+    Returns the new triple, and whether there is a free position.
     """
     rank = (bits % jnp.maximum(free.size, 1).astype(jnp.uint32)).astype(jnp.int32)
     # There are `position - low - (index - begin)` free positions before the known position at `index`.
@@ -282,15 +296,15 @@ def _find_first(
     end: Int32[Array, ""],
     holds: Callable[[Array, Array], Array],
 ) -> Int32[Array, " conditions"]:
-    """Find the first index in [begin, end) that satisfies each of several conditions, by binary search.
+    """For each of several conditions, find the first index in [begin, end) that satisfies it.
 
     Args:
         arrays: Index of the known triples.
         side: Side whose positions are searched.
         begin: First index.
-        end: Index after the last one, which is also the result if no index satisfies a condition.
-        holds: Function of a position and its index that returns whether each condition holds. Conditions must
-            be monotonic.
+        end: Index after the last one. This is the result if no index satisfies the condition.
+        holds: Function `(position, index)` that returns a mask of the conditions that hold. If a condition
+            holds at an index, it must hold at all later indices, because the search is binary.
     """
     num_known = arrays.positions.shape[1]
     left = jnp.zeros_like(holds(begin[None], begin[None]), jnp.int32) + begin
@@ -312,7 +326,8 @@ class SampledQuery(NamedTuple):
     atom: Int32[Array, "*batch atom"]
     """The encoded query."""
     label: Bool[Array, "*batch"]
-    """True for a positive, which is a true query. It is not used as a fact in its own proof."""
+    """True for a positive (a true query), and False for a negative. A positive is not used as a fact in its
+    own proof."""
     depth: Int32[Array, "*batch"]
     """Proof depth of the query, or -1 if it is not known or the query is a negative."""
 
@@ -343,8 +358,8 @@ class QuerySet(Fingerprinted):
     def select(self, config: QueryConfig) -> "QuerySet":
         """Return the queries that satisfy the depth limits of a config.
 
-        If the config has depth weights, the queries are sorted by depth, and those with weight 0 are removed.
-        Raises `ValueError` if no query is left.
+        If the config has depth weights, the result is sorted by depth, and queries whose depth has no weight
+        or weight 0 are removed. Raises `ValueError` if no query is left.
         """
         by_depth = config.min_depth is not None or config.max_depth is not None or config.depth_weights
         if by_depth and len(self) and self.depths.max() < 0 and config.max_depth != -1:
@@ -388,11 +403,12 @@ def sample_query(
 ) -> SampledQuery:
     """Sample the query of an episode, which is a positive or a negative (a corruption of a positive).
 
-    If a positive cannot be corrupted because every replacement is a known triple, it stays a positive.
+    If a positive cannot be corrupted because every replacement is a known triple, it is returned unchanged as
+    a positive.
 
     Args:
         config: Fraction of negatives, corruption and depth weights.
-        queries: Positives, which `QuerySet.select` returned.
+        queries: Positives, as returned by `QuerySet.select` for the same config.
         known: Known triples, which are never sampled as negatives.
         bits: Random integers.
     """

@@ -35,15 +35,15 @@ _LINE_HEIGHT = 38
 
 
 class ProofFrame(eqx.Module):
-    """A state of an episode, together with everything that is needed to draw it.
+    """A state of an episode, with the data to draw the episode up to this state.
 
-    In a notebook, it is displayed as a drawing of the episode up to this state.
+    A notebook displays the frame as this drawing.
     """
 
     goals: Int32[np.ndarray, "goals atom"]
     """Encoded goals of the state."""
     episode: tuple[tuple[str, ...], ...] = eqx.field(static=True)
-    """Names of the goals of each state of the episode. The drawing shows the states up to this one."""
+    """For each state of the episode, its goals as text. The drawing shows the states up to `index`."""
     index: int = eqx.field(static=True)
     """Index of this state in the episode."""
     step: int = eqx.field(static=True)
@@ -65,7 +65,7 @@ def draw_state(state: ProofState, vocabulary: ProofVocabulary) -> draw.Drawing:
 
 
 def proof_frames(states: Sequence[ProofState], vocabulary: ProofVocabulary) -> list[ProofFrame]:
-    """Convert the states of one episode to frames. Each frame shows all states up to its own."""
+    """Convert the states of one episode to frames. Each frame shows its own state and all earlier ones."""
     # One transfer of the fields that are needed; the other arrays of a state are large.
     fields = jax.device_get(
         [(s.goals, s.num_actions, s.successors[:, 0, 0], s.query, s.status, s.step_count) for s in states]
@@ -97,10 +97,10 @@ def _goal_names(rows: Any, vocabulary: ProofVocabulary) -> tuple[str, ...]:
 def render_episodes(
     episodes: Iterable[Mapping[str, Any]], vocabulary: ProofVocabulary
 ) -> list[dict[str, Any]]:
-    """Convert recorded episodes for `SVGHandler` and the training report.
+    """Convert recorded episodes to the form that `SVGHandler` and the training report draw.
 
-    The states are replaced by `ProofFrame`s, `task_id` is set to the query, and `final_similarity`, which
-    does not apply to proofs, is removed.
+    States are replaced by `ProofFrame`s, `task_id` is set to the query, and `final_similarity` is removed,
+    because it has no meaning for proofs.
     """
     rendered = []
     for episode in episodes:

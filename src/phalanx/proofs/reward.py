@@ -12,7 +12,7 @@ def final_reward(
     proved: Bool[Array, "*batch"],
     gave_up: Bool[Array, "*batch"],
 ) -> Float32[Array, "*batch"]:
-    """Return the final reward of episodes, without considering the embedding.
+    """Return the final reward of episodes in which no embedding closed goals.
 
     Args:
         config: The reward settings.
@@ -37,8 +37,9 @@ def episode_reward(
 ) -> Float32[Array, "*batch"]:
     """Return the final reward of episodes.
 
-    If an embedding closed goals and `config.kge_reward` is `probability`, a proof holds with probability
-    `exp(log_score)`, and its reward is the expectation.
+    If an embedding closed goals and `config.kge_reward` is `probability`, a proof is valid with probability
+    `exp(log_score)`. The result is then the expected reward: that of a proved query with this probability,
+    and otherwise that of a query that is not proved.
 
     Args:
         config: The environment settings.

@@ -15,10 +15,13 @@ from phalanx.kg.evaluation import CandidateLists, TripleScorer, TripleScores
 from phalanx.kg.vocabulary import Vocabulary
 
 FEATURES = ("log_probability", "kge_score", "proved", "log_prob", "length")
-"""Features of a triple.
+"""Names of the features of a triple.
 
-They are the embedding's log-probability and score, whether a proof was found, and the log-probability and
-length of the proof.
+- `log_probability`: log-probability of the triple under the embedding;
+- `kge_score`: score of the triple under the embedding;
+- `proved`: 1 if a proof was found, otherwise 0;
+- `log_prob`: log-probability of the proof under the policy;
+- `length`: number of steps of the proof.
 """
 _MIN_LOG_PROBABILITY = -30.0
 _MAX_NEWTON_STEPS = 50
@@ -77,7 +80,10 @@ def combine_scores(search: TripleScores, embedding: TripleScores, config: Hybrid
 
 @dataclasses.dataclass(frozen=True)
 class ScoreCombination:
-    """Linear model of the features in `FEATURES`, with shared weights and a correction for each relation."""
+    """Linear model that scores triples by the features in `FEATURES`.
+
+    The weights of a relation are the sum of shared weights and corrections for this relation.
+    """
 
     relations: tuple[str, ...]
     """Names of the relations, in the order of their ids."""
@@ -120,7 +126,7 @@ class ScoreCombination:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary) -> "ScoreCombination":
-        """Load a combination. Raises `ValueError` unless its relations are those of the vocabulary."""
+        """Load a combination. Raises `ValueError` if its relations differ from those of the vocabulary."""
         record = read_verified_json(path, "fit it again")
         names = ("mean", "scale", "shared", "by_relation")
         try:
@@ -150,7 +156,7 @@ def compute_features(
 ) -> Float64[np.ndarray, "triples features"]:
     """Return the features of triples, in the order of `FEATURES`.
 
-    The features of a proof are 0 if no proof was found.
+    The last three features, which describe the proof, are 0 if no proof was found.
 
     Args:
         search: Result of a scorer that searches for proofs.
@@ -180,17 +186,18 @@ def fit_combination(
     shared_penalty: float = 1e-2,
     relation_penalty: float = 3.0,
 ) -> ScoreCombination:
-    """Fit a conditional logit model, which maximizes the softmax probability of the true triple of each list.
+    """Fit the weights of a `ScoreCombination` as a conditional logit model.
 
-    The problem is convex and is solved by Newton's method. Do not fit on test data.
+    The weights maximize the softmax probability of the true triple of each list. The problem is convex and is
+    solved by Newton's method. Do not fit on test data.
 
     Args:
         candidates: Ranking lists, usually of the validation split.
         features: Features of all candidates; see `compute_features`.
-        vocabulary: The relations.
+        vocabulary: Provides the relations.
         shared_penalty: L2 penalty of the shared weights.
-        relation_penalty: L2 penalty of the corrections, which keeps relations with few queries close to the
-            shared weights.
+        relation_penalty: L2 penalty of the corrections. It keeps the weights of relations with few queries
+            close to the shared weights.
     """
     mean, scale = features.mean(axis=0), features.std(axis=0)
     # Rounding gives a constant column a small deviation, too.

@@ -15,7 +15,7 @@ TERMINATED, TRUNCATED = 1, 2
 
 
 class ExpandSettings(NamedTuple):
-    """Settings of `phalanx.proofs.backends.expand`, which are static under `jit`."""
+    """Settings of `phalanx.proofs.backends.expand`. They are static under `jit`."""
 
     max_skipped_states: int
     """Maximum number of states with a single successor that one step skips."""
@@ -24,7 +24,7 @@ class ExpandSettings(NamedTuple):
     prune_visited: bool
     """Remove successors that the episode has already visited."""
     restart: bool
-    """Clear the visited states first, at the start of an episode."""
+    """Clear the visited states first. Set this at the start of an episode."""
 
 
 class ExpandRequest(NamedTuple):
@@ -39,13 +39,16 @@ class ExpandRequest(NamedTuple):
 
 
 class SearchNode(NamedTuple):
-    """A node of the search, with a list of goals, its successors and the states visited so far."""
+    """A node of the search: a list of goals, its successors, and the states visited so far.
+
+    Each atom (predicate and terms) is one row of integers; see `StateIndices`.
+    """
 
     goals: Int32[Array, "*batch goals atom"]
     """Remaining goals in canonical form. There are no empty rows between goals, and variables are numbered by
     first occurrence. If the search has ended, the first row is True or False."""
     successors: Int32[Array, "*batch actions goals atom"]
-    """Goals that each action leads to. The goals of the end action are `End`."""
+    """Goals that each action leads to. The end action is represented by the single goal `End`."""
     num_actions: Int32[Array, "*batch"]
     """Number of successors, which is the number of legal actions. Further rows of `successors` are zero."""
     visited: Int32[Array, "*batch memory goals atom"]
@@ -132,7 +135,7 @@ class ProofObservation(eqx.Module):
     goals: Int32[Array, "*batch goals atom"]
     """The remaining goals."""
     successors: Int32[Array, "*batch actions goals atom"]
-    """The goals that each action leads to. The goals of the end action are `End`."""
+    """The goals that each action leads to. The end action is represented by the single goal `End`."""
     action_mask: Bool[Array, "*batch actions"]
     """Mask of the legal actions."""
     label: Bool[Array, "*batch"]

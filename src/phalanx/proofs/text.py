@@ -1,4 +1,4 @@
-"""Text interface of proof states: descriptions of states, and parsing of answers."""
+"""Text interface of the proof environment: describes states as prompts and parses answers."""
 
 import difflib
 import functools
@@ -20,7 +20,7 @@ def query_name(state: ProofState, vocabulary: ProofVocabulary) -> str:
 
 
 def list_choices(state: ProofState, vocabulary: ProofVocabulary) -> list[str]:
-    """Return, for each legal action of a single state, the goals that it leads to as text."""
+    """Return one text for each legal action of a single state: the goals that the action leads to."""
     return [format_goals(rows, vocabulary) for rows in np.asarray(state.successors)[: int(state.num_actions)]]
 
 
@@ -43,7 +43,7 @@ def episode_goals(states: Iterable[ProofState], vocabulary: ProofVocabulary) -> 
 
 
 def observation_text(state: ProofState, vocabulary: ProofVocabulary, max_steps: int) -> str:
-    """Describe a single state as a prompt, with the query, the goals and the choices but not the label."""
+    """Describe a single state as a prompt. It contains the query, goals and choices, but not the label."""
     query = _format_atom(vocabulary, *np.asarray(state.query.atom).tolist())
     choices = "\n".join(
         f"{number}: {choice}" for number, choice in enumerate(list_choices(state, vocabulary))

@@ -1,4 +1,4 @@
-"""State indices, which encode the predicates, constants and variables of proof states as integers."""
+"""Integer encoding of proof states: the indices of predicates, constants and variables, and their names."""
 
 import functools
 from collections.abc import Iterable
@@ -16,12 +16,13 @@ KGE_SUFFIX = "_kge"
 
 
 class StateIndices:
-    """Integer encoding of proof states, given P predicates and C constants. The index 0 is padding.
+    """Integer encoding of the atoms of proof states, for P predicates and C constants.
 
-    Predicates have the following indices, in this order: the predicates of the knowledge base (1 to P),
-    `True`, `False`, `End`, and then one `_kge` predicate for each of the P predicates, which marks a goal
-    that is closed with an embedding. Terms have the indices of the constants (1 to C), followed by the
-    variables. A state can contain as many variables as its goals have terms.
+    Predicates and terms are numbered separately, and index 0 is padding in both cases. The predicate indices
+    are: 1 to P for the predicates of the knowledge base, then `True`, `False` and `End`, and then P further
+    indices, one `_kge` predicate for each predicate of the knowledge base. A `_kge` predicate marks a goal
+    that is closed with an embedding. The term indices are: 1 to C for the constants, and then the variables.
+    There are as many variables as a state can have terms.
     """
 
     num_predicates: int
@@ -49,7 +50,7 @@ class StateIndices:
 
     @property
     def kge_offset(self) -> int:
-        """Number that is added to the index of a predicate to obtain that of its `_kge` predicate."""
+        """Difference between the index of a `_kge` predicate and the index of its original predicate."""
         return self.end_index
 
     @property
@@ -59,7 +60,7 @@ class StateIndices:
 
 
 class ProofVocabulary(StateIndices):
-    """State indices of a knowledge base, with their names.
+    """Integer encoding of proof states for a knowledge base, with the names of predicates and constants.
 
     The indices of predicates and constants are the ids of the knowledge base's `Vocabulary` plus one. The
     embedding tables of a network need `num_predicate_embeddings` and `num_constant_embeddings` rows.
@@ -78,9 +79,9 @@ class ProofVocabulary(StateIndices):
         self.kg = knowledge_base.vocabulary
         """Vocabulary of the knowledge base, whose ids start at 0."""
         self.num_predicates = self.kg.num_predicates
-        """P, the number of predicates. Use `num_predicate_embeddings` for the size of a table."""
+        """P, the number of predicates. For an embedding table, use `num_predicate_embeddings` instead."""
         self.num_constants = self.kg.num_entities
-        """C, the number of constants. Use `num_constant_embeddings` for the size of a table."""
+        """C, the number of constants. For an embedding table, use `num_constant_embeddings` instead."""
         names = [*self.predicates, TRUE, FALSE, END, *(name + KGE_SUFFIX for name in self.predicates)]
         self.predicate_indices: dict[str, int] = {name: index for index, name in enumerate(names, 1)}
         if len(self.predicate_indices) != len(names):
@@ -138,12 +139,12 @@ class ProofVocabulary(StateIndices):
 
     @functools.cached_property
     def constant_domains(self) -> Int32[np.ndarray, " constants_and_one"]:
-        """Domain number of each constant, or 0 for padding and for constants that are not in any domain."""
+        """Domain number of each constant, or 0 if it is not in any domain. Entry 0 is for padding."""
         return np.concatenate([[0], self.kg.entity_domains]).astype(np.int32)
 
     @functools.cached_property
     def predicate_arities(self) -> Int32[np.ndarray, " predicates_and_one"]:
-        """Number of arguments of each predicate, or 0 for padding."""
+        """Number of arguments of each predicate. Entry 0 is for padding and is 0."""
         return np.array([0, *(self.kg.arities[name] for name in self.predicates)], np.int32)
 
     def encode_atom(self, atom: Atom) -> EncodedAtom:
@@ -196,7 +197,7 @@ def check_atoms(
     """Raise `ValueError` unless every row has a predicate from 1 to P and constants from 1 to C.
 
     Args:
-        atoms: The rows.
+        atoms: Encoded atoms, one per row.
         num_predicates: P, the number of predicates.
         num_constants: C, the number of constants.
         kind: What a row is called in the error message.

@@ -30,11 +30,11 @@ def step(
         config: Settings of the environment.
         tasks: Arrays of the tasks.
         action: Encoded action of each state.
-        state: States without tasks and submissions.
+        state: States without tasks and submissions; see `ArcState.detach`.
 
     Returns:
-        New states, unpacked working grids and step infos. The grids are empty if the observation does not
-        contain them.
+        New states, unpacked working grids and step infos. The grids are empty arrays if the config's
+        observation does not contain the working grid.
     """
     return _step(config.backend, config, tasks, action, state)
 
@@ -48,7 +48,7 @@ def reset(
         config: Settings of the environment.
         tasks: Arrays of the tasks.
         mask: True where a new episode starts.
-        start_bits: Start bits of the new episodes.
+        start_bits: Numbers that determine the start of each new episode; see `StartBits`.
         state: Current states.
         grid: Current unpacked working grids.
 
@@ -62,7 +62,7 @@ def reset(
 def replace_grid(
     config: ArcConfig, tasks: TaskArrays, state: ArcState, planes: UInt32[Array, "4 rows"], size: Array
 ) -> ArcState:
-    """Return a single state with another working grid and the corresponding similarity.
+    """Return a single state in which the working grid is replaced and the similarity is updated.
 
     Args:
         config: Settings of the environment.
@@ -81,8 +81,8 @@ def replace_grid(
 
 
 Merged = tuple[TaskArrays, tuple[Any, ...], Callable[[Any], Any]]
-"""Merged task arrays, the other arguments of a kernel with adapted task indices, and a function that restores
-the task indices in the results of the kernel."""
+"""Task arrays of several groups merged into one, the other arguments of a kernel with task indices that refer
+to the merged arrays, and a function that restores the original task indices in the results."""
 
 
 def _merge_for_step(tasks: TaskArrays, action: KernelAction, state: ArcState) -> Merged:
@@ -113,8 +113,15 @@ def _merge_for_reset(
 
 
 def _merge_task_buffers(tasks: TaskArrays, batch: int) -> tuple[TaskArrays, Array]:
-    """Concatenate the task arrays of several groups of environments, [groups, ...], into one. Returns the
-    merged arrays and, for each of `batch` environments, the offset of its group's task indices."""
+    """Merge the task arrays of several groups of environments.
+
+    Args:
+        tasks: Task arrays with a leading axis of groups.
+        batch: Number of environments. Each group has the same number of consecutive environments.
+
+    Returns:
+        The merged arrays, and for each environment the number to add to its task indices.
+    """
     groups, num_tasks, _ = tasks.table.shape
     group = jnp.arange(groups, dtype=jnp.int32)
     table = tasks.table.at[:, :, 0].add(group[:, None] * tasks.pairs.shape[1])

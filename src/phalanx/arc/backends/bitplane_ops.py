@@ -19,8 +19,8 @@ ZERO = np.uint32(0)
 
 
 class BoundingBox(NamedTuple):
-    """First and last row and column of each mask's bounding box. They are undefined where the mask is
-    empty."""
+    """First and last row and column of the bounding box of each mask of a batch. They are undefined if
+    `empty` is True."""
 
     top: Int32[Array, " batch"]
     bottom: Int32[Array, " batch"]
@@ -91,10 +91,10 @@ def count_cells(mask: Mask) -> Int32[Array, " batch"]:
 
 
 def flood(open_cells: Mask, seed: Mask) -> Mask:
-    """Compute the 4-connected component that contains the seed, within the open cells of each environment.
+    """Flood-fill from the seed cells of each environment through the 4-connected open cells.
 
-    All environments sweep down and up row by row until no region grows. Most regions need two or three
-    sweeps, and a winding region needs one sweep per bend.
+    The rows are swept down and then up, until no region of the batch grows. Most regions need two or three
+    sweeps. A winding region needs one sweep per bend.
     """
 
     def sweep(region: Bits, upwards: bool) -> Bits:
@@ -114,8 +114,8 @@ def flood(open_cells: Mask, seed: Mask) -> Mask:
 
 
 def _filled_run(run: UInt32[Array, " batch"], seed: UInt32[Array, " batch"]) -> UInt32[Array, " batch"]:
-    """Extend the seed bits to the runs of set bits that contain them. The extension to higher bits uses the
-    carry of an addition; the extension to lower bits uses repeated doubling."""
+    """Return the runs of set bits of `run` that contain a bit of `seed`. Runs are extended to higher bits by
+    the carry of an addition, and to lower bits by repeated doubling."""
     filled = (run & ~(run + seed)) | seed
     for step in (1, 2, 4, 8, 16):
         filled = filled | (run & (filled >> step))

@@ -126,8 +126,8 @@ def _raw_selection(config: ArcConfig, action: KernelAction, rows: int) -> tuple[
 
 
 def _fits(config: ArcConfig, tasks: TaskArrays, task: Ints, pair: Ints, height: Ints, width: Ints) -> Flags:
-    """Return whether the registers are valid for these tasks and this canvas. They may not be, because a
-    state may come from another environment."""
+    """Return whether the registers of a state are valid for these tasks and this canvas. This is checked
+    because a state may come from a different environment."""
     rows, columns = config.grid_shape
     first, demos, tests = _table_row(tasks, task).T
     # Each value is checked before they are added, so no sum can overflow.
@@ -158,8 +158,8 @@ def _pair_sizes(config: ArcConfig, tasks: TaskArrays, index: Ints) -> Int32[Arra
 def _next_pair(
     config: ArcConfig, tasks: TaskArrays, operation: Ints, task: Ints, pair: Ints, solved_pairs: Ints
 ) -> tuple[Ints, Flags]:
-    """Return the index of the current pair after the operation, and whether the operation is a switch to
-    another pair."""
+    """Return the index of the current pair after the operation, and whether the operation switches the
+    pair."""
     _, demos, tests = _table_row(tasks, task).T
     demo = _is_any(operation, Op.NEXT_DEMO_PAIR, Op.PREVIOUS_DEMO_PAIR, Op.FIRST_UNSOLVED_DEMO_PAIR)
     first, count = jnp.where(demo, 0, demos), jnp.where(demo, demos, tests)
@@ -185,7 +185,8 @@ def _transform(
 ) -> tuple[UInt32[Array, "4 rows batch"], UInt32[Array, "5 rows batch"], Mask]:
     """Apply the operations that move, rotate, flip, copy, cut, paste or clear an object.
 
-    All of these share one sequence: transform the object, roll it to its new position, and write it.
+    All of these operations are computed in the same three stages: transform the object, roll it to its new
+    position, and write it to the grid.
 
     Returns:
         The bit-planes of the working grid, the planes and mask of the clipboard, and the mask of the cells to
@@ -228,7 +229,7 @@ def _transform(
 
 
 def _where_any(mask: Flags, change: Callable[[Planes], Planes], planes: Planes) -> Planes:
-    """Apply `change` to the environments for which `mask` is set, and skip it if there are none.
+    """Apply `change` to the environments for which `mask` is set. If there are none, skip the computation.
 
     Skipping saves time in small batches. It also prevents XLA from fusing one stage into the next, which
     would compute the same values many times.
@@ -323,8 +324,8 @@ def _first_grid(
 def _random_planes(
     noise: UInt32[Array, " batch"], height: Ints, width: Ints, rows: int, columns: int
 ) -> UInt32[Array, "batch 4 rows"]:
-    """Compute pseudorandom colors from 32 bits of noise. Each cell's color is a hash (the finalizer of
-    MurmurHash3)."""
+    """Compute the bit-planes of pseudorandom grids. The color of each cell is a hash (the finalizer of
+    MurmurHash3) of 32 bits of noise and the position of the cell."""
     cell = jnp.arange(rows, dtype=jnp.uint32)[:, None] * 32 + jnp.arange(columns, dtype=jnp.uint32)
     x = noise[:, None, None] + cell * jnp.uint32(0x9E3779B9)
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)

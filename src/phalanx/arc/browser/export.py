@@ -32,7 +32,7 @@ def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], fold
     """Write a policy and example tasks for the report page to a run folder.
 
     Only a `ColorEquivariantNetwork` is exported; for other networks, nothing is written. If the page cannot
-    run the network, the file contains the reason instead.
+    run the network, a file with the reason is written instead.
 
     Args:
         network: Policy network.

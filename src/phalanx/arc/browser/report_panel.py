@@ -1,4 +1,4 @@
-"""Panel of the report page in which an ARC policy can be tried. This module validates the exported policy."""
+"""Validates the exported ARC policy of a run, and creates the panel of the report page that runs it."""
 
 import base64
 from pathlib import Path

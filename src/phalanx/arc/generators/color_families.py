@@ -1,8 +1,8 @@
 """Task families in which objects or regions change their color.
 
 Each function samples pairs of one family. A function that is decorated with `rule_family` first samples the
-rule that all pairs of a task share. The docstrings also prove that the generated solutions are shortest.
-"Color growth" refers to the lower bound that `least_operations` computes.
+rule that all pairs of a task share. The docstrings also prove that no solution is shorter than the generated
+one. "By color growth" refers to the lower bound that `least_operations` computes.
 """
 
 import itertools
@@ -32,9 +32,10 @@ from phalanx.arc.tasks import Grid
 def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     """Sample a rule that replaces some colors by other colors.
 
-    Solution: one flood fill per replaced color. It is shortest because each replaced color has one object,
-    and its new color does not occur in the input. So each new color needs an operation of its own (color
-    growth).
+    Solution: one flood fill per replaced color.
+
+    No shorter solution exists: each replaced color has one object, and its new color does not occur in the
+    input. So each new color needs an operation of its own, by color growth.
     """
     count = pick(rng, 1, min(4, 1 + min(height, width) // 3))
     colors = palette(rng, 2 * count + 1)
@@ -63,10 +64,11 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
 def swap_colors(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
     """Sample a pair in which two objects that do not touch exchange their colors.
 
-    Solution: one flood fill per object. It is shortest because the objects have different sizes, so one of
-    the colors becomes more frequent. If there is a single operation, it must be a fill or flood fill with
-    this color, because a paste needs a copy before it. But such an operation does not write the other color,
-    which the other object needs.
+    Solution: one flood fill per object.
+
+    No shorter solution exists: the objects have different sizes, so one of the two colors becomes more
+    frequent. A single operation would have to be a fill or flood fill with this color, because a paste needs
+    a copy before it. But such an operation does not write the other color.
     """
     first, second = palette(rng, 2)
     before = blank(rows, cols)
@@ -88,9 +90,11 @@ def swap_colors(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuild
 def count_to_color(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
     """Sample a pair whose output is a single cell. The color of the cell is the number of objects.
 
-    Solution: fill the top-left cell and resize the grid. It is shortest because only Resize changes the size.
-    Resize alone would keep the color of the top-left cell, which is wrong: the objects never have the color
-    that equals their number.
+    Solution: fill the top-left cell and resize the grid.
+
+    No shorter solution exists: only Resize changes the size of the grid, and Resize alone would keep the
+    color of the top-left cell. This color is wrong, because it is either black or the color of the objects,
+    which is never equal to their number.
     """
     pitch = pick(rng, 2, max(2, min(4, min(height, width) // 3)))
     rows, cols = (height + 1) // pitch, (width + 1) // pitch
@@ -112,10 +116,11 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> GridPair
     """Sample a pair in which the inside of every closed ring is filled with the color of the ring. Open rings
     do not change.
 
-    Solution: one flood fill per closed ring. It is shortest because every ring has a different color, which
-    becomes more frequent, so there must be one operation per ring (color growth). Three rings are used only
-    if the lower bound is three. This requires interiors that are larger than the rings; otherwise, one paste
-    might write several colors.
+    Solution: one flood fill per closed ring.
+
+    No shorter solution exists: every ring has a different color, and each of these colors becomes more
+    frequent. So there must be one operation per ring, by color growth. With three rings, the lower bound can
+    be smaller, because one paste might write several colors. Such pairs are not used.
     """
     small = min(height, width)
     most = 1 if small < 7 else 2 if small < 16 else 3
@@ -146,8 +151,8 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> GridPair
 
 
 def _ring(rng: np.random.Generator, grid: Grid, box: Rect, color: int) -> None:
-    """Draw a ring that is one cell wide. Corners may be missing. The ring is closed nevertheless, because
-    diagonal cells are not connected."""
+    """Draw a ring that is one cell wide. Corners may be missing. The ring is still closed, because a flood
+    fill does not spread diagonally."""
     grid[box.cells] = color
     grid[box.r1 + 1 : box.r2, box.c1 + 1 : box.c2] = 0
     for r in (box.r1, box.r2):
@@ -175,11 +180,13 @@ def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: FreeCel
 )
 def fill_rooms(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
     """Sample a pair in which gray walls divide the grid into rooms, and every room that contains a colored
-    cell is filled with its color.
+    cell is filled with the color of this cell.
 
-    Solution: one flood fill per colored cell. It is shortest because the colors are different, and each of
-    them grows from one cell to a room, so there must be one operation per color (color growth). Pairs with a
-    smaller lower bound, which have many small rooms, are not used.
+    Solution: one flood fill per colored cell.
+
+    No shorter solution exists: the colors are different, and each color grows from one cell to a room. So
+    there must be one operation per color, by color growth. Pairs with many small rooms, for which the lower
+    bound is smaller, are not used.
     """
     most = min(5, 1 + min(rows, cols) // 3)
     before = blank(rows, cols)

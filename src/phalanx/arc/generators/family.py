@@ -42,7 +42,8 @@ class Rect(NamedTuple):
 
 
 class GridPairBuilder(NamedTuple):
-    """A generated pair, with a shortest solution that turns the input into the output."""
+    """A generated pair, with a shortest solution (a sequence of steps that turns the input into the
+    output)."""
 
     input: Grid
     output: Grid
@@ -81,13 +82,13 @@ _TRANSPOSED_OPERATIONS = (
     (Operation.ROTATE_CLOCKWISE, Operation.ROTATE_COUNTERCLOCKWISE),
     (Operation.FLIP_HORIZONTAL, Operation.FLIP_VERTICAL),
 )
-"""Pairs of operations that become each other if rows and columns are exchanged."""
+"""Pairs of operations that are exchanged when a grid is transposed."""
 _TRANSPOSE = {int(a): int(b) for pair in _TRANSPOSED_OPERATIONS for a, b in (pair, pair[::-1])}
 
 
 def transpose_pair(draft: GridPairBuilder) -> GridPairBuilder:
-    """Exchange the rows and columns of a pair. The solution is transposed too. It is still shortest, because
-    every operation has a transposed counterpart."""
+    """Transpose the grids and the solution of a pair. The new solution is also a shortest one, because every
+    operation has a transposed counterpart."""
     solution = tuple(
         SolutionStep(_TRANSPOSE.get(step.operation, step.operation), step.c1, step.r1, step.c2, step.r2)
         for step in draft.solution
@@ -113,8 +114,8 @@ _MAX_ATTEMPTS = 500
 
 @dataclasses.dataclass(frozen=True)
 class TaskFamily:
-    """A family of generated tasks. The docstring of its `sample_rule` function describes the pairs and
-    explains why the generated solutions are shortest."""
+    """A family of generated tasks. The docstring of its `sample_rule` function describes the pairs, and
+    proves that the generated solutions are shortest solutions."""
 
     name: str
     """Name of the family in task ids and configs."""
@@ -125,7 +126,8 @@ class TaskFamily:
     point_solvable: bool = False
     """True if every step of every solution selects a single cell."""
     needs_demos: bool = False
-    """True if each task has a different rule, which can only be inferred from its demonstrations."""
+    """True if the tasks of the family have different rules, which can only be inferred from the
+    demonstrations."""
     min_size: int = 3
     """Minimum height and width of the grids."""
 
@@ -140,7 +142,7 @@ class TaskFamily:
             width: Width of the inputs.
             num_pairs: Number of pairs.
             half: If 0 or 1, only inputs for which `half_of` returns this value are used. If None, all inputs
-                are.
+                are used.
 
         Raises:
             ValueError: If the size is not supported, or if there are not enough different pairs.
@@ -170,8 +172,8 @@ class TaskFamily:
 
 
 def half_of(grid: Grid) -> int:
-    """Assign a grid to half 0 or 1 by its hash. Training tasks use one half and evaluation tasks the other,
-    so that the splits never share an input."""
+    """Assign a grid to half 0 or 1 by its hash. Training tasks use inputs of one half, and evaluation tasks
+    use inputs of the other half, so that the splits never share an input."""
     return hashlib.blake2b(grid.tobytes(), digest_size=1).digest()[0] & 1
 
 
@@ -188,13 +190,12 @@ def rule_family(description: str, **options: bool) -> Callable[[RuleSampler], Ta
 def pair_family(
     description: str, *, transpose: Literal["never", "task", "pair"] = "never", **options: bool
 ) -> Callable[[PairFunction], TaskFamily]:
-    """Create a decorator that turns a function that samples single pairs into a task family with the name of
-    the function.
+    """Create a decorator that turns a `PairFunction` into a task family with the name of the function.
 
     Args:
         description: Description of the family.
-        transpose: Exchange the rows and columns of the sampled pairs with a probability of one half: `task`
-            decides for all pairs of a task, and `pair` for each pair on its own.
+        transpose: Whether to transpose the sampled pairs with a probability of one half: `never`, `task` (one
+            random decision for all pairs of a task), or `pair` (a separate decision for each pair).
         options: Other fields of `TaskFamily`.
     """
 

@@ -23,14 +23,14 @@ MIN_GRID_SIDE = 3
 """Minimum height and width of generated grids."""
 
 TASKS_PER_SEED = 1_000_000
-"""Number of available tasks per family, split and seed of `generate_tasks`. Tasks of different seeds are
-always different."""
+"""Number of tasks that `generate_tasks` can generate for each family, split and seed. Different seeds of
+`generate_tasks` never share a task seed."""
 
 _SPLITS: tuple[GeneratedSplit, ...] = ("training", "evaluation")
 
 _SEED_NAMES = {"recolor": "recolour"}
-"""Old names of renamed families. The random generator is still seeded with them, so that the generated tasks
-stay the same."""
+"""Old names of renamed families. The random generator is still seeded with the old name, so that the
+generated tasks stay the same."""
 
 FAMILIES: dict[str, TaskFamily] = {
     family.name: family
@@ -65,7 +65,7 @@ def register_family(family: TaskFamily) -> TaskFamily:
 
 
 def find_family(name: str) -> TaskFamily:
-    """Return the family with the given name. For an unknown name, the error message suggests the closest one.
+    """Return the family with the given name. If the name is unknown, the error suggests a similar name.
 
     >>> find_family("gravity").description
     'Rectangles in the air fall to the ground.'
@@ -126,7 +126,7 @@ def generate_tasks(
 ) -> list[ArcTask]:
     """Generate tasks, cycling through the given families.
 
-    The tasks of one family do not depend on which other families are used. Different seeds and different
+    The k-th task of a family does not depend on which other families are used. Different seeds and different
     splits give different tasks.
 
     Args:

@@ -1,8 +1,8 @@
 """Task families in which lines are extended, borders are drawn, or pictures are restored.
 
 Each function samples pairs of one family. A function that is decorated with `rule_family` first samples the
-rule that all pairs of a task share. The docstrings also prove that the generated solutions are shortest.
-"Color growth" refers to the lower bound that `least_operations` computes.
+rule that all pairs of a task share. The docstrings also prove that no solution is shorter than the generated
+one. "By color growth" refers to the lower bound that `least_operations` computes.
 """
 
 import numpy as np
@@ -35,9 +35,11 @@ def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuild
     """Sample a pair in which lines are extended from one side of the grid to the other side, or until a gray
     cell.
 
-    Solution: one fill per line. It is shortest because every line has a different color, which becomes more
+    Solution: one fill per line.
+
+    No shorter solution exists: every line has a different color, and each of these colors becomes more
     frequent. For one or two lines, it follows that there must be one operation per line. Three or four lines
-    are used only if they grow so much that no copies and pastes could replace a fill (color growth).
+    are used only if one operation per line is necessary by color growth.
     """
     count = pick(rng, 1, min(4, rows - 1, 1 + cols // 3))
     before = blank(rows, cols)
@@ -71,14 +73,14 @@ def draw_border(rng: np.random.Generator, height: int, width: int) -> PairSample
     Solution: fill the box of each ring, from the outermost to the innermost, and fill the rectangle last.
     This takes one operation more than there are rings.
 
-    It is shortest because the color of every ring does not occur in the input, so each ring needs a fill or
-    flood fill. Suppose that there were no further operation. A fill would cover the inside of its ring too,
-    including the rectangle, which no operation would restore. The first flood fill would cover the entire
-    background, including the cells outside the rings. If there are no such cells, a second flood fill would
-    cover the first ring.
+    No shorter solution exists: the color of every ring does not occur in the input, so each ring needs a fill
+    or flood fill. Suppose that there were no other operation. A fill would also cover the inside of its ring,
+    including the rectangle, and no operation would restore the rectangle. The first flood fill would cover
+    the entire background, including the cells outside the rings. If there are no such cells, a second flood
+    fill would cover the first ring.
 
-    A single ring is an exception in two cases, in which one operation suffices: if the sides of the grid cut
-    off so much that the ring is a box, or if the ring is the entire background and connected.
+    There are two exceptions for a single ring, in which one operation suffices: if the sides of the grid cut
+    off so much of the ring that it is a box, or if the ring is the entire background and connected.
     """
     small = min(height, width)
     rings = pick(rng, 1, 1 if small < 7 else 2 if small < 11 else 3)
@@ -139,10 +141,12 @@ def _one_operation(before: Grid, after: Grid, color: int) -> SolutionStep | None
 def complete_symmetry(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
     """Sample a pair in which one to three missing cells of a symmetric picture are restored.
 
-    Solution: one fill per missing cell. It is shortest because the missing cells have different colors, so
-    one or two of them need one operation each (color growth). Three cells could be restored by two operations
-    only if these were a copy (or cut) and a paste. Pairs for which a copy and a paste suffice are not used,
-    and a cut would leave empty cells, which the output does not have.
+    Solution: one fill per missing cell.
+
+    No shorter solution exists: the missing cells have different colors, so one or two of them need one
+    operation each, by color growth. Three cells could only be restored by two operations if these were a copy
+    (or cut) and a paste. Pairs for which a copy and a paste suffice are not used, and a cut would leave empty
+    cells, which the output does not have.
     """
     small = min(rows, cols)
     most = 1 if small < 4 else 2 if small < 6 else 3
@@ -171,10 +175,12 @@ def denoise(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder |
     """Sample a pair in which noise is removed from bands of one color each. Noise consists of cells with a
     wrong color.
 
-    Solution: one fill per band. It is shortest because the color of every band becomes more frequent, so one
-    or two bands need one operation each (color growth). Three bands could be restored by two operations only
-    if these were a copy (or cut) and a paste. Pairs for which a copy and a paste suffice are not used, and a
-    cut would leave empty cells, which the output does not have.
+    Solution: one fill per band.
+
+    No shorter solution exists: the color of every band becomes more frequent, so one or two bands need one
+    operation each, by color growth. Three bands could only be restored by two operations if these were a copy
+    (or cut) and a paste. Pairs for which a copy and a paste suffice are not used, and a cut would leave empty
+    cells, which the output does not have.
     """
     count = pick(rng, 1, min(3, rows - 1))
     *colors, noise = palette(rng, count + 1)

@@ -1,7 +1,7 @@
 """Task families in which objects are moved, mirrored, rotated, cropped or copied.
 
-Each function samples pairs of one family. The docstrings also prove that the generated solutions are
-shortest. "Color growth" refers to the lower bound that `least_operations` computes.
+Each function samples pairs of one family. The docstrings also prove that no solution is shorter than the
+generated one. "By color growth" refers to the lower bound that `least_operations` computes.
 """
 
 import numpy as np
@@ -32,12 +32,12 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> GridPai
 
     Solution: one move if the distance is one cell; otherwise, a cut and a paste.
 
-    A cut and a paste are shortest because no single operation suffices. The head and the tail have different
-    colors and both appear in new cells, so a fill is not enough. A paste needs a copy before it, and a move
-    has a distance of one cell. A flip along the direction of movement would put the head behind the tail, and
-    a flip across it would not approach the wall. A rotation would turn the tail from across the direction of
-    movement to along it; if head and tail are single cells, it would put them side by side instead of one
-    behind the other.
+    A cut and a paste cannot be replaced by a single operation. The object consists of a red head and a tail
+    behind it. Both appear in new cells and have different colors, so a fill is not enough. A paste needs a
+    copy before it, and a move has a distance of one cell. A flip along the direction of movement would put
+    the head behind the tail, and a flip across this direction would not bring the object closer to the wall.
+    A rotation would turn the tail, which is perpendicular to the direction of movement, by 90 degrees. If the
+    head and the tail are single cells, a rotation would put them side by side.
     """
     backwards, downwards = chance(rng, 0.5), chance(rng, 0.5)
     lanes, length = (width, height) if downwards else (height, width)
@@ -75,11 +75,11 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> GridPairBuilde
     Solution: for each rectangle, one vertical flip of the box from its top to the ground.
 
     For two rectangles, two operations are necessary because no single operation moves both. They have
-    different colors, tops and distances to the ground, and no common column. A fill writes one color only, a
+    different colors, tops and distances to the ground, and no common column. A fill writes only one color, a
     paste needs a copy before it, and a move would move both by the same distance. A horizontal flip moves
-    nothing down. A vertical flip puts a rectangle on the ground only if its axis is halfway between the top
-    of the rectangle and the ground, but the tops are different. A rotation would take the lowest row of its
-    result from a single column, but both rectangles have cells in the lowest row.
+    nothing down. A vertical flip puts a rectangle on the ground only if the axis of the flip is halfway
+    between the top of the rectangle and the ground, but the tops are different. The lowest row of the result
+    of a rotation comes from a single column, but in the output, both rectangles have cells in the lowest row.
     """
     count = pick(rng, 1, 2 if min(height, width) >= 4 else 1)
     edges = sorted(rng.permutation(width + 1)[: 2 * count].tolist())
@@ -195,11 +195,12 @@ def crop_to_object(rng: np.random.Generator, height: int, width: int) -> GridPai
     Solution: copy the object, paste it into the top-left corner, and resize the grid. If the object is one
     cell away from the corner, a move replaces the copy and the paste.
 
-    It is shortest because only Resize changes the size, and the object is not in the corner, so at least two
-    operations are needed. Two would suffice for a longer distance only if a single operation could move the
-    object to the corner. There is none: three corners of the object have colors that occur nowhere else, and
-    a fill writes only one of them. A paste needs a copy before it, a move has a distance of one cell, and a
-    flip or rotation never shifts three corners of a box by the same distance.
+    No shorter solution exists: only Resize changes the size, and the object is not in the corner, so at least
+    two operations are needed. If the object is farther away, two operations would suffice only if a single
+    operation could move the object to the corner. There is no such operation: three corners of the object
+    have colors that occur nowhere else, and a fill writes only one color. A paste needs a copy before it, a
+    move has a distance of one cell, and a flip or rotation never shifts three corners of a box by the same
+    distance.
     """
     tall, wide = pick(rng, 2, max(2, (2 * height) // 3)), pick(rng, 2, max(2, (2 * width) // 3))
     r, c = pick(rng, 0, height - tall), pick(rng, 0, width - wide)
@@ -223,12 +224,12 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder 
     """Sample a pair whose output has a copy of the object at every gray cell. The gray cell becomes the
     top-left corner of the copy.
 
-    Solution: one copy, and one paste per gray cell. This makes k + 1 operations for k gray cells, where k is
+    Solution: one copy, and one paste per gray cell. These are k + 1 operations for k gray cells, where k is
     at most 3.
 
-    It is shortest because the object has at least k + 1 colors, and each of them becomes k + 1 times as
+    No shorter solution exists: the object has at least k + 1 colors, and each of them becomes k + 1 times as
     frequent. Suppose that k operations suffice, f of which are fills. At least one color would not be filled,
-    and the other k - f operations can multiply its number of cells by at most k (color growth).
+    and by color growth, the other k - f operations can multiply its number of cells by at most k.
     """
     small = min(height, width)
     most = 1 if small < 5 else 2 if small < 7 else 3

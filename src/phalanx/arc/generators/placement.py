@@ -75,7 +75,7 @@ def blob(
     rng: np.random.Generator, grid: Grid, site: FreeCells, color: int, side: int
 ) -> tuple[int, int] | None:
     """Draw a rectangle of at most `side` x `side` cells at a random free position. One of its corners may be
-    missing. Returns a cell of the rectangle, or None if there is no space."""
+    missing. Returns the row and column of one of its cells, or None if no free position was found."""
     height = pick(rng, 1, min(side, site.height))
     width = pick(rng, 1, min(side, site.width))
     box = site.place(rng, height, width)
@@ -91,15 +91,15 @@ def blob(
 
 
 GROWTH = (1, 1, 2, 3, 4, 6, 9, 12, 18, 27)
-"""Largest factor by which k copies and pastes can multiply the number of cells of a color, for k = 0 to 9."""
+"""Entry k is the largest factor by which k copies and pastes can multiply the number of cells of a color."""
 
 
 def least_operations(before: Int8[np.ndarray, "r1 c1"], after: Int8[np.ndarray, "r2 c2"]) -> int:
     """Compute a lower bound on the number of operations that turn one grid into another.
 
-    The bound is based on color growth: a fill or flood fill increases the number of cells of only one color,
-    and k copies and pastes multiply the number of cells of any color by at most `GROWTH[k]`. If the size
-    changes, a Resize is added.
+    The bound is based on the growth of colors: a fill or flood fill increases the number of cells of only one
+    color, and k copies and pastes multiply the number of cells of any color by at most `GROWTH[k]`. If the
+    size of the grid changes, one operation is added for Resize.
 
     >>> before, after = np.array([[1, 0, 2]], np.int8), np.array([[3, 0, 4]], np.int8)
     >>> least_operations(before, after)
@@ -114,8 +114,8 @@ def least_operations(before: Int8[np.ndarray, "r1 c1"], after: Int8[np.ndarray, 
 
 
 def _can_grow(had: list[int], has: list[int], operations: int) -> bool:
-    """Return whether the bound permits that `operations` fills, copies and pastes change the number of cells
-    of each color from `had` to `has`."""
+    """Return False if `operations` fills, copies and pastes cannot change the number of cells of each color
+    from `had` to `has`. If the result is True, it may or may not be possible."""
     return any(
         sum(has[c] > GROWTH[operations - fills] * had[c] for c in range(1, NUM_COLORS)) <= fills
         for fills in range(operations + 1)

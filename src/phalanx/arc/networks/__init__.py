@@ -24,25 +24,25 @@ class ArcNetworkConfig(Config):
     }
 
     kind: Literal["color_equivariant", "conv", "transformer"] = "conv"
-    """Architecture. `conv` consists of convolutions, `color_equivariant` of convolutions whose weights are
-    shared by all colors, and `transformer` of self-attention between patches. `color_equivariant` needs the
+    """Architecture: convolutions (`conv`), convolutions whose weights are shared by all colors
+    (`color_equivariant`), or self-attention between patches (`transformer`). `color_equivariant` needs the
     least data."""
     hidden_dim: int = Field(default=32, ge=4)
     """Number of features per cell or patch."""
     num_layers: int = Field(default=3, ge=1)
     """Number of residual blocks."""
     num_heads: int = Field(default=4, ge=1)
-    """Number of attention heads, of which `hidden_dim` must be a multiple. Used by `transformer` only."""
+    """Number of attention heads. `hidden_dim` must be a multiple of it. Used by `transformer` only."""
     patch_size: int = Field(default=1, ge=1, le=10)
     """Side of the square patches into which grids are divided, in cells, 1 to 10. Use 1 for small grids, and
     3 to 5 for grids of 30x30. `color_equivariant` requires 1."""
     color_encoding: Literal["embedding", "bits"] = "embedding"
-    """Input encoding of colors. `embedding` learns one vector per color; `bits` learns one vector per bit of
-    the color's number, which takes half as long. Used by `conv` and `transformer` only."""
+    """Input encoding of colors. `embedding` learns one vector per color. `bits` learns one vector per bit of
+    the color's number, which is twice as fast. Used by `conv` and `transformer` only."""
     selection_head: SelectionHead = "cells"
-    """Output layer that selects cells. `cells` computes one logit per cell and operation; `axes` computes one
-    logit per row and one per column for each operation; `category_axes` does so for each category of
-    operations (fill, move, ...). `color_equivariant` requires `cells`."""
+    """Output layer that selects cells. For each operation, `cells` computes one logit per cell, and `axes`
+    computes one logit per row and one per column. `category_axes` computes one logit per row and one per
+    column for each category of operations (fill, move, ...). `color_equivariant` requires `cells`."""
 
     @field_validator("kind", mode="before")
     @classmethod

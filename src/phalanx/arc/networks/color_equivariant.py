@@ -1,6 +1,7 @@
 """Color-equivariant policy network. Its stem and residual blocks run in XLA or in C++ kernels.
 
-The kernels compute the stem, the blocks and their backward pass together, eight examples at a time.
+The forward kernel computes the stem and all blocks, and the backward kernel computes their gradients. Both
+process eight examples at a time.
 """
 
 import functools
@@ -53,16 +54,16 @@ class TrunkParams(NamedTuple):
 
 
 _MARKS = 4
-"""Number of binary input features that each grid contributes to a cell of a color's plane: the cell has this
-color, is black, has another color, or is outside the grid."""
+"""Number of binary input features per grid. In the plane of a color, the features of a cell are whether it
+has this color, is black, has any other color, or is outside the grid."""
 
 Planes = Float[Array, "colors rows columns width"]
 Mask = Bool[Array, "rows columns"]
 
 
 class ColorEquivariantBlock(eqx.Module):
-    """A residual block. It adds a 3x3 convolution in each color's plane, features pooled over all colors, and
-    features pooled over all cells."""
+    """A residual block. Its output is the sum of its input and the ReLU of three terms: a 3x3 convolution of
+    each color's plane, features pooled over all colors, and features pooled over all cells."""
 
     convolution: Conv3x3
     across: Dense
@@ -85,8 +86,9 @@ class ColorEquivariantNetwork(ArcNetwork):
     """Policy network with one plane of features per color. It consists of residual 3x3 convolutions whose
     weights are shared by all colors.
 
-    What the network learns about one color applies to all of them, so it needs far less data. A learned
-    vector per color still allows for differences, because black is usually the background and gray a wall.
+    What the network learns about one color applies to all colors, so it needs far less training data. A
+    learned vector per color allows colors to have different roles. For example, black is usually the
+    background, and gray is often a wall.
     """
 
     stem: Dense
@@ -145,9 +147,9 @@ class ColorEquivariantNetwork(ArcNetwork):
     def batch(self, observations: Observation) -> tuple[ArcDistribution, Float[Array, " batch"]]:
         """Compute the action distributions and values for a batch of observations.
 
-        The result equals that of `jax.vmap` over the network. The gradient of the parameters is faster to
-        compute, because the native trunk sums it over the batch, while `vmap` computes one gradient per
-        example.
+        The result equals that of `jax.vmap` over the network, but the gradient of the parameters is faster to
+        compute. The native backend computes the sum of the gradients of the batch directly, while `vmap`
+        computes one gradient per example.
         """
         if self.backend == "xla":
             return jax.vmap(self)(observations)
@@ -241,11 +243,11 @@ def _flat(grids: Grids) -> Int8[Array, "samples grids rows columns"]:
 
 
 def _one_call(function: Callable) -> Callable:
-    """Make `vmap` of a forward pass a single call of the kernel.
+    """Wrap a forward pass so that it is a single call of the kernel even under `vmap`.
 
-    The first argument of `function` (the grids) and its first result have the batch axes. The other results
-    are residuals of the entire batch. If `vmap` also maps the parameters, there is one call per mapped
-    example.
+    The first argument of `function` (the grids) and its first result (the planes) have batch axes. The other
+    results are residuals of the entire batch. If `vmap` also maps over the parameters, there is one call per
+    mapped example.
     """
     run = custom_vmap(function)
 
@@ -263,8 +265,8 @@ def _one_call(function: Callable) -> Callable:
 
 
 def _run_forward(grids: Grids, weights: TrunkParams, *, with_residuals: bool) -> tuple[Array, ...]:
-    """Return the planes and, if requested, the residuals for the backward pass: the features of every layer,
-    and a mask of the active units."""
+    """Return the planes and, if `with_residuals` is true, the residuals for the backward pass: the features
+    of every layer, and a mask of the active units."""
     flat, depth = _flat(grids), weights.convolution.shape[0]
     shape = (NUM_COLORS, *grids.shape[-2:], weights.convolution.shape[-1])
     units, layer = -(-len(flat) // _LANES), math.prod(shape)

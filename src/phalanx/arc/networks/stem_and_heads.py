@@ -60,11 +60,11 @@ def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
 
 
 class GridEmbedding(eqx.Module):
-    """Computes one vector per patch of cells by summing learned vectors of the cells' colors. The vectors are
-    different for each kind of grid and each position in the patch."""
+    """Embeds each patch of cells as the sum of the learned vectors of its cells. The vector of a cell depends
+    on its color, on its position in the patch, and on which grid it belongs to (working grid, input, ...)."""
 
     tables: Float[Array, "inputs width"]
-    """Learned vector of each color, for each grid and each cell of a patch."""
+    """Learned vectors, one for each combination of a grid, a position in the patch and a color."""
     patch: int = eqx.field(static=True)
     """Side of a patch in cells."""
     bits: bool = eqx.field(static=True)
@@ -88,8 +88,8 @@ class GridEmbedding(eqx.Module):
 
 
 class DemonstrationEncoder(eqx.Module):
-    """Encodes the demonstrations of a task as one vector: the mean of the pooled features of each
-    demonstration, followed by a linear layer."""
+    """Encodes the demonstrations of a task as one vector. The features of each demonstration are pooled,
+    averaged over the demonstrations, and passed through a linear layer."""
 
     embedding: GridEmbedding
     convolution: Conv3x3
@@ -158,8 +158,8 @@ class Heads(eqx.Module):
     ids: tuple[int, ...] = eqx.field(static=True)
     """Ids of the operations that the config allows."""
     groups: tuple[int, ...] | None = eqx.field(static=True)
-    """For each operation, the group of operations with which it shares its selection logits. None if each
-    operation has its own."""
+    """For each operation, the index of its group. The operations of a group share their selection logits.
+    None if each operation has its own logits."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 5)
@@ -216,8 +216,8 @@ class Heads(eqx.Module):
 
 
 def _max_along(features: Features, inside: Inside, axis: int) -> Float[Array, "sides width"]:
-    """Compute the maximum of each feature in every row or column. Only patches in the working grid count,
-    except in rows or columns that are entirely outside it.
+    """Compute the maximum of each feature over every row or column of patches. Patches outside the working
+    grid are ignored, except in rows or columns that are entirely outside the working grid.
 
     Args:
         features: One vector per patch.

@@ -32,8 +32,8 @@ class TransductionNetworkConfig(Config):
 
 
 class _Block(eqx.Module):
-    """A residual block. It adds a 3x3 convolution and features of the maxima over rows, columns and the grid.
-    They are scaled and shifted depending on the task (FiLM)."""
+    """A residual block with a 3x3 convolution and features pooled over rows, columns and the grid. The sum of
+    these features is scaled and shifted depending on the task (FiLM)."""
 
     convolution: Conv3x3
     along: Dense
@@ -66,20 +66,21 @@ class _Block(eqx.Module):
 class TransductionNetwork(eqx.Module):
     """Predicts the size and the colors of the output grid, given the input grid and the index of the task.
 
-    Colors are encoded by their number and by their rank, which is based on their frequency in the input. The
-    network can copy the color of a cell from any of several views of the input; see `views_of`. So most of
-    what it learns does not depend on particular colors.
+    A color is encoded by its number and by its rank, which is its position when colors are sorted by their
+    frequency in the input. The network can copy the color of an output cell from any of several views
+    (transformed copies) of the input; see `views_of`. So most of what it learns does not depend on particular
+    colors.
     """
 
     tasks: Float[Array, "tasks embedding"]
     """Embedding of each task."""
     copies: Float[Array, "tasks views"]
-    """For each task, the bias of the logit of copying from each view."""
+    """For each task and view, the bias of the logit for copying a color from this view."""
     sizes: Float[Array, "tasks 2 sizes"]
-    """For each task, the biases of the logits of the candidates for the output height and width; see
-    `sizes_of`."""
+    """For each task, the biases of the logits of all candidates for the output height and for the output
+    width; see `sizes_of`."""
     heads: Float[Array, "tasks width outputs"]
-    """For each task, weights that are added to those of the shared head."""
+    """For each task, weights that are added to the weights of `head`, which all tasks share."""
     stem: Dense
     stem_film: Dense
     blocks: _Block
@@ -164,8 +165,9 @@ class TransductionNetwork(eqx.Module):
 def transduction_loss(
     network: TransductionNetwork, grid: Grid, answer: Grid, task: Int32[Array, ""]
 ) -> tuple[Float[Array, ""], Array]:
-    """Compute the loss of one pair: the cross-entropies of the cells' colors, divided by the square root of
-    their number, plus those of the output's height and width.
+    """Compute the loss of one pair. It is the sum of the cross-entropies of the colors of all output cells,
+    divided by the square root of the number of cells, plus the cross-entropies of the output's height and
+    width.
 
     Args:
         network: The network.

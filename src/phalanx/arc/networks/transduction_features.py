@@ -1,7 +1,7 @@
 """Hand-crafted features of an input grid, which help to predict the color of each output cell.
 
-Most features are views: transformed copies of the input, based on symmetries, tilings, scalings, halves or
-rays. Other features describe connected components. All of them are fast to compute and hard to learn with
+Most features are views: transformed copies of the input, such as flipped, tiled, scaled or shifted copies.
+Other features describe connected components. All features are fast to compute but hard to learn with
 convolutions.
 """
 
@@ -24,8 +24,8 @@ NUM_FLAGS = 8
 NUM_SIZES = 22 + 30
 """Number of candidates that `sizes_of` returns for the height and for the width."""
 _SPREADS = 24
-"""Number of propagation steps in the computation of connected components. Components that are longer than
-this are split."""
+"""Number of propagation steps in the computation of connected components. A component in which two cells are
+more than this number of steps apart may be split."""
 
 
 class InputSummary(NamedTuple):
@@ -46,8 +46,11 @@ class InputSummary(NamedTuple):
 
 
 def summarize_input(grid: Grid) -> InputSummary:
-    """Compute the global features of an input grid, which is -1 outside the grid. The background is the most
-    frequent color."""
+    """Compute the global features of an input grid. The background is the most frequent color.
+
+    Args:
+        grid: Input grid, -1 outside the grid.
+    """
     inside = grid >= 0
     colors = jnp.arange(NUM_COLORS, dtype=jnp.int8)
     counts = jnp.sum(grid[None] == colors[:, None, None], axis=(1, 2))
@@ -100,8 +103,8 @@ def views_of(
 
 
 def _rays(grid: Grid, summary: InputSummary) -> list[Grid]:
-    """Compute four views that show, at each cell, the nearest color other than the background to the left, to
-    the right, above and below. A cell that has such a color itself shows it. Cells without one are -1."""
+    """Compute four views. From each cell, they look left, right, up and down, and show the first color that
+    is not the background. The search starts at the cell itself. If there is no such color, the view is -1."""
     drawn = (grid >= 0) & (grid != summary.by_rank[0])
     rays = []
     for axis in (1, 0):
@@ -116,9 +119,13 @@ def _rays(grid: Grid, summary: InputSummary) -> list[Grid]:
 
 
 def flags_of(grid: Grid, summary: InputSummary) -> Bool[Array, "flags rows columns"]:
-    """Compute masks of input cells. The first mask contains the enclosed background. The next three contain
-    the cells of the largest, the smallest and single-cell components, and three more do so for components of
-    one color. The last mask contains all cells of the grid."""
+    """Compute masks of input cells.
+
+    The first mask contains background cells that are enclosed. The next three masks contain the cells of the
+    largest components, of the smallest components, and of components that consist of a single cell. Three
+    more masks contain the same for components of a single color. The last mask contains all cells of the
+    grid.
+    """
     inside = grid >= 0
     drawn = inside & (grid != summary.by_rank[0])
     # Cells outside the canvas are open, and so is background that is connected to them.
@@ -187,8 +194,8 @@ def sizes_of(summary: InputSummary) -> Int32[Array, "2 sizes"]:
 
 
 def histogram_of(summary: InputSummary) -> Float[Array, " numbers"]:
-    """Return global features as one vector. It contains the fraction of cells of each color, in the order of
-    the ranks, a flag for each rank that is 1 if its color occurs, and the height and width divided by 30."""
+    """Return global features as one vector: the fraction of cells of each color, and whether each color
+    occurs (0 or 1), both in the order of the ranks, followed by the height and the width divided by 30."""
     sorted_counts = summary.counts[summary.by_rank]
     shares = sorted_counts / jnp.maximum(1, jnp.sum(sorted_counts))
     size = jnp.stack([summary.height, summary.width]) / 30

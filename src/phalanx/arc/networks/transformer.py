@@ -16,8 +16,8 @@ from phalanx.core.environment import Key
 from phalanx.nn.layers import Attention, Dense, Items, LayerNorm
 
 _FREQUENCIES = 5
-"""Number of frequencies of the position encoding. The wavelengths are 2, 4, ..., 32 cells, which
-distinguishes all rows of a 30x30 grid."""
+"""Number of frequencies of the position encoding. The wavelengths are 2, 4, ..., 32 patches, so all positions
+of a 30x30 grid have different encodings."""
 
 
 class _Block(eqx.Module):
@@ -39,8 +39,8 @@ class _Block(eqx.Module):
 
 
 class ArcTransformer(ArcNetwork):
-    """Policy network that is a transformer over the patches of the grid, with sinusoidal encodings of rows
-    and columns."""
+    """Transformer policy network. Its tokens are the patches of the grid, with sinusoidal encodings of their
+    rows and columns."""
 
     stem: Stem
     position: Dense

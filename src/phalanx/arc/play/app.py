@@ -172,8 +172,8 @@ class PlayApp(App[None]):
         self._draw()
 
     def action_operate(self, operation: int) -> None:
-        """Apply an operation to the selected cells. Operations that take a single cell are applied to the
-        cursor's cell."""
+        """Apply an operation to the selected cells. An operation that takes a single cell is applied to the
+        cell at the cursor."""
         cursor, chosen = self.board.cursor, tool_for(operation)
         is_single = chosen is not None and chosen[0].single
         cells = (Cursor.at(cursor.row, cursor.col) if is_single else cursor).mask(self.config.grid_shape)
@@ -196,8 +196,8 @@ class PlayApp(App[None]):
             self.action_operate(operation)
 
     def action_choose(self, operation: int) -> None:
-        """Handle the choice of an operation in a list. If the operation needs a cell, its tool is selected;
-        otherwise, the operation is applied."""
+        """Handle the choice of an operation in a list. If the operation needs a cell, its tool is selected,
+        so that the player can choose the cell. Otherwise, the operation is applied."""
         chosen = tool_for(operation)
         if chosen is None:
             self.action_operate(operation)
@@ -239,8 +239,8 @@ class PlayApp(App[None]):
         self._draw()
 
     def action_keep(self) -> None:
-        """Add the selected box to the selected single cells. If all of its cells are already selected, remove
-        them."""
+        """Add all cells of the selected box to the set of individually selected cells. If they are already in
+        the set, remove them from it."""
         if self.config.action.selection_format != "mask":
             self.notify("single cells need --format mask", severity="warning")
             return
@@ -265,7 +265,7 @@ class PlayApp(App[None]):
         self._try(self.session.submit, "Submitted.")
 
     def action_save(self) -> bool:
-        """Save the episode. Returns whether the file contains the episode afterward."""
+        """Save the episode. Returns True if it has been saved, either now or before."""
         if self._is_saved():
             self.notify(f"this episode has already been saved to {self.file.path}", severity="warning")
             return True
@@ -285,7 +285,7 @@ class PlayApp(App[None]):
         self._before_leaving(lambda: self._try(self.session.restart, "Restarted."))
 
     def action_next(self) -> None:
-        """Open the next task. The first task follows the last one."""
+        """Open the next task. After the last task, start again with the first one."""
 
         async def open_next() -> None:
             self.index = (self.index + 1) % len(self.tasks)

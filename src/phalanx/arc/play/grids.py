@@ -21,8 +21,8 @@ Grid = Integer[np.ndarray, "_ _"]
 
 _OUTSIDE = Style(color="#5c6773", dim=True)
 _BLEND = 0.08
-"""Fraction by which every other cell is lighter or darker, so that adjacent cells of one color can be
-distinguished."""
+"""Strength with which every second cell is made lighter or darker, so that adjacent cells of the same color
+can be distinguished."""
 
 # Terminals with 256 colors choose the nearest color themselves, and lighter maroon would become purple. So
 # each color has a standard color, and another one with the same hue for every other cell.
@@ -37,8 +37,8 @@ _OTHER_CELLS = {f"{name}-256": _SPLIT_256[f"{name} other"] for name in ("arc", "
 
 
 def terminal_palette(palette: Palette, color_system: str | None) -> Palette:
-    """Return the palette for a terminal. If the terminal does not support all colors, similar colors from the
-    256 standard colors are used.
+    """Return the palette for a terminal. If the terminal does not support 24-bit colors, similar colors from
+    the 256 standard colors are used.
 
     Args:
         palette: Palette to display.
@@ -81,7 +81,7 @@ class GridView(Widget):
         return height, width
 
     def show(self, cells: Grid, scale: int | None = None) -> None:
-        """Draw another grid. If `scale` is None, the scale does not change."""
+        """Replace the displayed grid. If `scale` is None, the scale does not change."""
         scale = self.scale if scale is None else scale
         if cells is not self.cells or scale != self.scale:
             self.cells, self.scale = cells, scale
@@ -169,12 +169,12 @@ class Board(GridView, can_focus=True):
         return self.canvas or (height, width)
 
     def select(self, cursor: Cursor, canvas: tuple[int, int] | None) -> None:
-        """Draw another selection.
+        """Replace the displayed selection.
 
         Args:
             cursor: Cursor with the selection.
-            canvas: Height and width of the canvas, to draw cells outside the grid too. If None, only the grid
-                is drawn.
+            canvas: Height and width of the canvas. If it is given, the cells of the canvas that are outside
+                the grid are drawn too. If None, only the grid is drawn.
         """
         self.cursor, self.canvas = cursor, canvas
         self._redraw()
@@ -242,8 +242,8 @@ class Board(GridView, can_focus=True):
 
 
 class PaletteBar(Widget):
-    """Widget that shows the ten colors in a row. The selected color is marked, and a click selects another
-    one."""
+    """Widget that shows the ten colors in a row. The selected color is marked. A click on a color posts a
+    message."""
 
     DEFAULT_CSS = "PaletteBar { width: 40; height: 1; }"
     WIDTH = 4
@@ -285,8 +285,8 @@ def _cell_style(palette: Palette, color: int, other: bool, marked: bool) -> Styl
     Args:
         palette: Palette.
         color: Color of the cell.
-        other: Make the background slightly lighter or darker, which is done for every other cell.
-        marked: The cell has text, which is drawn in bold.
+        other: Make the background slightly lighter or darker. This is done for every second cell.
+        marked: True if the cell has text, which is drawn in bold.
     """
     background = palette.colors[color]
     if other and palette.name in _OTHER_CELLS:

@@ -63,7 +63,7 @@ OPERATION_KEYS: dict[int, str] = {
     Operation.FIRST_UNSOLVED_DEMO_PAIR: "{",
     Operation.FIRST_UNSOLVED_TEST_PAIR: "}",
 }
-"""Key that immediately applies each operation to the selection."""
+"""For each operation, the key that immediately applies it to the selection."""
 
 MOVES = {
     "up": Operation.MOVE_UP,
@@ -73,14 +73,14 @@ MOVES = {
 }
 """Operation that moves an object in each direction."""
 MOVING_OPERATIONS = frozenset(range(Operation.MOVE_UP, Operation.FLIP_VERTICAL + 1))
-"""Ids of the operations that move an object. The selection moves with it."""
+"""Ids of the operations that move, rotate or flip an object. The selection follows the object."""
 DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 """Number of rows and columns by which the cursor moves in each direction."""
 
 
 def tool_for(operation: int) -> tuple[Tool, int | None] | None:
-    """Return the tool and the color of an operation that is applied to a cell; None for other operations. The
-    color is None if the tool has none."""
+    """Return the tool of an operation that is applied to a cell, and its color; None for other operations.
+    The color is None if the tool does not use a color."""
     if operation < 2 * NUM_COLORS:
         return (FILL if operation < NUM_COLORS else FLOOD), operation % NUM_COLORS
     return {PASTE.first: (PASTE, None), RESIZE.first: (RESIZE, None)}.get(operation)
@@ -96,8 +96,8 @@ def key_text(operation: int) -> str:
 
 
 def panel_entries() -> list[tuple[str, str, str]]:
-    """Return the entries of the operation panel. Each consists of a key, a name, and the action of the
-    application that a click runs. There are no entries for single colors."""
+    """Return the entries of the operation panel. Each entry consists of a key, a name, and the Textual action
+    that a click runs. Fills have one entry for all colors, and so do flood fills."""
     entries = [(tool.key, tool.name, f"tool('{tool.key}')") for tool in TOOLS]
     for info in OPERATIONS[2 * NUM_COLORS :]:
         if info.id not in {tool.first for tool in TOOLS} | set(MOVES.values()):
@@ -176,8 +176,8 @@ KEY_HELP = (
 
 @dataclasses.dataclass(frozen=True)
 class Cursor:
-    """The cursor and the selection. The selection is the box between the cursor and the anchor or, if there
-    are any, a set of single cells."""
+    """The cursor and the selection. If `loose` is empty, the selection is the box between the cursor and the
+    anchor. Otherwise, the selection consists of the cells in `loose`."""
 
     row: int = 0
     """Row of the cursor."""
@@ -231,8 +231,8 @@ class Cursor:
         return Cursor(row, col, self.anchor if extend else (row, col), self.loose)
 
     def toggle(self) -> "Cursor":
-        """Return the cursor with the cells of the box added to the single cells. If all of them are already
-        selected, they are removed instead."""
+        """Return the cursor with the cells of the box added to `loose`. If all of these cells are already in
+        `loose`, they are removed instead."""
         top, left, bottom, right = self.box
         box = {(row, col) for row in range(top, bottom + 1) for col in range(left, right + 1)}
         loose = self.loose - box if box <= self.loose else self.loose | box
@@ -255,8 +255,8 @@ class Cursor:
         return cells
 
     def select_cells(self, cells: Bool[np.ndarray, "rows columns"]) -> "Cursor":
-        """Return the cursor with the given cells selected, to which an object has moved. If there are none,
-        the cursor is unchanged."""
+        """Return the cursor after an object has moved to the given cells, which become the new selection. If
+        there are no cells, the cursor is returned unchanged."""
         rows, cols = (indices.tolist() for indices in np.nonzero(cells))
         if not rows:
             return self

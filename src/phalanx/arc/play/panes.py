@@ -82,7 +82,7 @@ class DemonstrationPane(VerticalScroll, can_focus=False):
     """Pane that shows all demonstrations, one below the other and as large as possible."""
 
     async def show(self, task: ArcTask, palette: Palette) -> None:
-        """Show the demonstrations of another task."""
+        """Show the demonstrations of a task instead of those of the previous task."""
         await self.remove_children()
         await self.mount_all(PairView(pair, number, palette) for number, pair in enumerate(task.demos, 1))
         self.scroll_home(animate=False)
@@ -92,7 +92,8 @@ class DemonstrationPane(VerticalScroll, can_focus=False):
         self.fit()
 
     def fit(self) -> None:
-        """Choose the largest scale at which the demonstrations fit."""
+        """Choose the largest scale at which all demonstrations fit. At small scales, they may be scrolled
+        vertically."""
         pairs = list(self.query(PairView))
         # The scroll bar takes one column, the border of a pair two.
         width, height = self.size.width - _BORDER - 1, self.size.height
@@ -132,8 +133,8 @@ class WorkPane(Vertical):
         Args:
             view: The state.
             cursor: Cursor with the selection.
-            canvas: Height and width of the canvas, to draw cells outside the grid too. If None, only the grid
-                is drawn.
+            canvas: Height and width of the canvas. If it is given, the cells of the canvas that are outside
+                the grid are drawn too. If None, only the grid is drawn.
         """
         before = self.input.shown_shape, self.board.shown_shape
         if view.input.tolist() != self.input.cells.tolist():
@@ -147,7 +148,7 @@ class WorkPane(Vertical):
         self.frames[1].scroll_to_region(self.board.region_of(cursor.row, cursor.col), animate=False)
 
     def fit(self) -> None:
-        """Choose the largest scale for the working grid, and then the largest one for the input."""
+        """Choose the largest possible scale for the working grid, and then the largest one for the input."""
         board, above = self.board.shown_shape, self.input.shown_shape
         width, height = self.size.width - _BORDER, self.size.height - 2 * _BORDER
         scales = [(large, small) for large in range(_MAX_SCALE, 0, -1) for small in range(large, -1, -1)]
@@ -202,7 +203,7 @@ class HelpScreen(ModalScreen[None]):
 
 class OperationsScreen(ModalScreen[int | None]):
     """Dialog that lists all operations with their keys. Its result is the id of the selected operation, or
-    None if it is closed."""
+    None if the player closes the dialog without a selection."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,a", "dismiss", "Close")]
 

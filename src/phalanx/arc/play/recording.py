@@ -20,8 +20,8 @@ def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) ->
     """Convert an episode that has ended to one sample per step. The samples have the same format as those of
     an `EnvironmentStream`.
 
-    The recorded actions are replayed from the start. If the rewards or the result differ from the recording,
-    an error is raised.
+    To create the samples, the recorded actions are replayed from the start. If the rewards or the result
+    differ from the recording, `RuntimeError` is raised.
 
     Args:
         session: Session with the episode.
@@ -89,7 +89,9 @@ class EpisodeFile:
     """Names of the grids that each sample contains."""
 
     def check(self) -> int:
-        """Return the number of episodes in the file, which is 0 if it does not exist.
+        """Check that episodes can be appended, and return the number of episodes that the file contains.
+
+        If the file does not exist, the number is 0.
 
         Raises:
             ValueError: If the file does not end in `.jsonl` or contains anything but samples.

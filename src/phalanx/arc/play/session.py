@@ -47,7 +47,7 @@ def play_config(
     """Create the settings of the environment for a player: one pair on a canvas of 30x30 cells, without a
     reward for similarity.
 
-    The environment is in training mode, so it knows the output. The screen does not show it.
+    The environment is in training mode and therefore knows the output. The application does not show it.
 
     Args:
         selection_format: `point`, `bbox` or `mask`.
@@ -72,7 +72,7 @@ class PlaySession:
     """A test pair and the steps that the player has taken. All states are kept, so undoing a step restores
     the exact state.
 
-    Undone steps do not belong to the episode. They can be redone until another step is taken.
+    Undone steps do not belong to the episode. They can be redone until the player takes a new step.
     """
 
     task: PlayTask
@@ -89,7 +89,7 @@ class PlaySession:
             self.config, ArcTask(task.id, (), (task.tests[test],), task.family)
         )
         self.seed = 0
-        """Seed of an `EnvironmentStream` whose first episode starts in the same state."""
+        """Seed with which the first episode of an `EnvironmentStream` starts in the same state."""
         self._start, _ = arc_reset(start_key(self.seed), self.config, self.environment.task_buffer)
         self._steps: list[_Step] = []
         self._undone: list[_Step] = []
@@ -156,13 +156,13 @@ class PlaySession:
         return self.solved
 
     def undo(self) -> None:
-        """Undo the last step, which may be a submission. Raises `PlayError` if there is none."""
+        """Undo the last step, which may be a submission. Raises `PlayError` if there is no step to undo."""
         if not self._steps:
             raise PlayError("there is nothing to undo")
         self._undone.append(self._steps.pop())
 
     def redo(self) -> None:
-        """Redo the last undone step. Raises `PlayError` if there is none."""
+        """Redo the last undone step. Raises `PlayError` if there is no undone step."""
         if not self._undone:
             raise PlayError("there is nothing to redo")
         self._steps.append(self._undone.pop())

@@ -12,7 +12,7 @@ from phalanx.arc.task_files import ALL
 from phalanx.arc.tasks import ArcTask
 
 NUM_GENERATED = 60
-"""Number of tasks to generate, from the selected families in turn."""
+"""Number of generated tasks. They are generated from the selected families in turn."""
 
 
 def select_tasks(
@@ -25,13 +25,13 @@ def select_tasks(
     seed: int = 0,
     data_dir: Path | None = None,
 ) -> list[PlayTask]:
-    """Return the test pairs to solve, from tasks whose test outputs are all known. They start with the given
-    task, and the other tasks of its source follow.
+    """Return the test pairs to solve, in order. The pairs of the given task come first, followed by those of
+    the other tasks of its source. Tasks with a secret test output are left out.
 
     Args:
-        task_id: Id of the first task; empty starts with the first task of the source. If `source` is empty,
-            this is the id of a generated task, such as `gravity-000017`, the name of a family, or the id of a
-            task in any available dataset.
+        task_id: Id of the first task. If empty, the first task of the source comes first. If `source` is
+            empty, this can be the id of a generated task, such as `gravity-000017`, the name of a family, or
+            the id of a task in any available dataset.
         source: Name of a dataset, or a path. If it is empty and `task_id` is not in a dataset, tasks are
             generated.
         split: Split of the source.

@@ -42,8 +42,8 @@ def as_cells(grid: GridLike) -> Cells:
 
 
 def as_mask(selected: MaskLike | None, grid: GridLike) -> Mask:
-    """Convert a mask to a NumPy array with the size of the trimmed grid. None is converted to an empty
-    selection.
+    """Convert a mask to a NumPy array with the size of the grid without padding. None is converted to a mask
+    without selected cells.
 
     Args:
         selected: Mask with the shape of `grid`, or None.
@@ -120,7 +120,7 @@ def snapshots(states: ArcState, limit: int = 4) -> tuple[StateSnapshot, ...]:
 # One program, because each property on its own would compile several.
 @functools.partial(jax.jit, static_argnums=1)
 def _view(states: ArcState, limit: int) -> dict[str, Array]:
-    """Compute the attributes of the first `limit` states from which snapshots are created, by name."""
+    """Return the attributes of the first `limit` states that a snapshot needs, by name."""
     batch = len(states.batch_shape)
     few = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:])[:limit], states)
     grids = ("input_grid", "working_grid", "target_grid", "selected", "clipboard")

@@ -14,7 +14,7 @@ from phalanx.svg import MUTED, Number, SvgBlock
 def cell_size(shapes: Iterable[tuple[int, ...]], box: Number) -> float:
     """Compute the side of a cell in pixels such that each grid fits in a square box.
 
-    The result has a minimum, so large grids may exceed the box.
+    The result is between 4 and 30, so large grids may exceed the box.
 
     Args:
         shapes: Height and width of each grid.
@@ -27,8 +27,8 @@ def cell_size(shapes: Iterable[tuple[int, ...]], box: Number) -> float:
 def grid_block(
     cells: Cells, side: Number, *, selected: Mask | None = None, palette: Palette = ARC
 ) -> SvgBlock:
-    """Draw a grid. Cells of -1 are left empty. All cells of one color are a single path, which keeps files
-    small.
+    """Draw a grid. Cells of -1 are left empty. All cells of one color are drawn by a single SVG path, which
+    keeps files small.
 
     Args:
         cells: The grid.

@@ -40,8 +40,8 @@ from phalanx.svg import (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EpisodeFrame:
-    """A step of an episode and the working grid after it. The first frame of an episode shows the initial
-    grid and has no step."""
+    """A step of an episode and the working grid after this step. An additional first frame can show the
+    initial grid. Its `operation` is None."""
 
     grid: Cells
     """Working grid, trimmed to its size."""
@@ -81,8 +81,8 @@ class EpisodeFrame:
 
     @property
     def selection_text(self) -> str:
-        """Description of the selected cells, with rows and columns counted from 0. At the start of the
-        episode, the size of the grid."""
+        """Description of the selected cells, with rows and columns counted from 0. For the initial frame, the
+        size of the grid."""
         if self.operation is None:
             return f"{self.grid.shape[0]}×{self.grid.shape[1]} grid"
         inside = np.argwhere(self.selected)
@@ -175,8 +175,8 @@ def _working_grid(observations: PyTree) -> Int8[Array, "_ _ _"]:
 
 
 def frames_to_show(frames: Sequence[EpisodeFrame], max_frames: int) -> list[EpisodeFrame | str]:
-    """Return the frames of an episode to draw. If there are more than `max_frames`, those in the middle are
-    replaced by a text such as `… 27 steps omitted …`."""
+    """Return the frames of an episode to draw. If there are more than `max_frames` frames, some frames in the
+    middle are replaced by a text such as `… 27 steps omitted …`."""
     if not frames:
         raise ValueError("an episode needs at least one frame")
     if max_frames < 2:
@@ -190,7 +190,7 @@ def frames_to_show(frames: Sequence[EpisodeFrame], max_frames: int) -> list[Epis
 
 
 FRAME_WIDTH = 188
-"""Width of a frame in pixels. It is enough for the longest operation name, and five frames fit in a row."""
+"""Width of a frame in pixels. The longest operation name fits in a frame, and five frames fit in a row."""
 
 
 def draw_episode(
@@ -235,8 +235,7 @@ def _heading(frames: Sequence[EpisodeFrame], title: str, width: Number) -> SvgBl
 
 @dataclasses.dataclass(frozen=True)
 class _Stage:
-    """Area in which the grid of each frame is drawn. It has the same size for all frames, so that only the
-    grid changes."""
+    """Area in which the grid of a frame is drawn. All frames of an episode have an area of the same size."""
 
     side: Number
     width: Number

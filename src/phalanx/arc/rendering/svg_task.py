@@ -1,4 +1,4 @@
-"""Draws grids, pairs, tasks, states and failed outputs as SVG, also for notebooks."""
+"""Draws grids, pairs, tasks, states and failed outputs as SVG, or as HTML for notebooks."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -230,7 +230,7 @@ def state_html(state: ArcState | StateSnapshot) -> str:
 def draw_failed_outputs(
     outputs: Mapping[str, tuple[Cells, Cells | None, Cells | None]], title: str
 ) -> draw.Drawing:
-    """Draw test pairs whose submitted output is wrong or cannot be checked.
+    """Draw test pairs whose submitted output is wrong, or cannot be checked because the output is secret.
 
     Args:
         outputs: Input, submitted output and expected output of each test pair, by the name of the pair. The

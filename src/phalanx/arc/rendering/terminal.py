@@ -222,8 +222,8 @@ class _Framed:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Row:
-    """Renderables from left to right. If they do not fit in the width of the terminal, they continue in
-    further rows."""
+    """Draws renderables from left to right. If they do not fit in the width of the terminal, they continue in
+    the next row."""
 
     parts: Sequence["_Framed | _Row"]
 

@@ -1,4 +1,4 @@
-"""Trained knowledge-graph embeddings: scores, calibrated probabilities, saving and loading."""
+"""Trained knowledge-graph embeddings: scoring, calibrated probabilities, saving and loading."""
 
 import hashlib
 import io
@@ -36,8 +36,9 @@ _QueryFunction = Callable[[Array, Array], Array]
 class KGE(eqx.Module):
     """A knowledge-graph embedding that scores triples and estimates the probability that they are true.
 
-    Triples are (relation, head, tail) with the ids of a `Vocabulary`. A higher score means more likely. With
-    reciprocal relations, every score is the mean of the scores of both directions.
+    Triples are (relation, head, tail) with the ids of a `Vocabulary`. A higher score means that a triple is
+    more likely to be true. With reciprocal relations, the score of a triple (r, h, t) is the mean of the
+    scores of (r, h, t) and of (inverse of r, t, h).
     """
 
     model: EmbeddingModel
@@ -53,7 +54,7 @@ class KGE(eqx.Module):
     def create(
         cls, config: KGEModelConfig, num_relations: int, num_entities: int, generator: np.random.Generator
     ) -> "KGE":
-        """Create an embedding with random parameters, which is not calibrated."""
+        """Create an embedding with random parameters. Its probabilities are not calibrated."""
         num_rows = num_relations * 2 if config.reciprocal else num_relations
         model = create_model(config, num_entities, num_rows, generator)
         return cls(model, jnp.float32(1.0), jnp.float32(0.0), num_relations, config.reciprocal)
@@ -102,7 +103,7 @@ class KGE(eqx.Module):
     def log_probability(self, triples: Triples) -> Float[Array, " n"]:
         """Return the log-probability that each triple is true.
 
-        Unlike the probability, it also distinguishes triples whose probability is very close to 1.
+        It distinguishes triples whose probabilities are so close to 1 that they are rounded to 1.
         """
         return self.log_probability_of_scores(self.score(triples))
 
@@ -119,8 +120,8 @@ def calibrate(
 ) -> KGE:
     """Calibrate the probabilities of an embedding (Platt scaling, Platt, 1999).
 
-    A logistic regression on the score is fitted to true triples and about as many random corruptions. A
-    probability of one half therefore means that a triple is as likely to be true as to be a corruption.
+    A logistic regression on the score is fitted to true triples and about as many random corruptions. The
+    probabilities therefore assume that half of all triples are true.
 
     Args:
         kge: The embedding.
@@ -171,10 +172,11 @@ def save_kge(
     vocabulary: Vocabulary,
     metadata: dict[str, Any] | None = None,
 ) -> Path:
-    """Save an embedding to a folder and return its path. An existing embedding in the folder is replaced.
+    """Save an embedding to a folder, and return the path of the folder.
 
-    The arrays are written to a new file. `config.json`, which contains the name of that file, is written
-    last, so that readers see either the old embedding or the new one.
+    An existing embedding in the folder is replaced atomically: the arrays are written to a new file, and
+    `config.json`, which refers to this file, is written last. Readers see either the old or the new
+    embedding.
 
     Args:
         folder: A new or empty folder, or a folder that contains an embedding.
@@ -221,9 +223,9 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
 
     Args:
         run_or_folder: Folder of the run or of the embedding.
-        vocabulary: Vocabulary whose ids the loaded embedding uses. It must have the same names as the
-            embedding; if their order differs, the tables are reordered. None keeps the ids of the knowledge
-            base that the embedding was trained on.
+        vocabulary: Vocabulary whose ids the loaded embedding will use. It must contain the same names as the
+            saved embedding, but their order may differ. None keeps the ids of the knowledge base that the
+            embedding was trained on.
     """
     path, config = _embedding_folder(run_or_folder), read_kge_config(run_or_folder)
     with _open_arrays(path) as arrays:

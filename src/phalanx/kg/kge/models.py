@@ -1,7 +1,7 @@
 """Embedding models: TransE, DistMult, ComplEx, RotatE and TuckER, and their settings.
 
-Each model maps a relation and an entity to a query vector. Comparing it with the vectors of all entities
-scores all answers at once, usually with one matrix product.
+Each model maps a relation and an entity to a query vector. The score of an answer is computed from the query
+vector and the vector of the answer. The scores of all entities are usually computed by one matrix product.
 """
 
 import abc
@@ -18,12 +18,12 @@ from phalanx.config import Config
 
 ModelName = Literal["transe", "distmult", "complex", "rotate", "tucker"]
 DISTANCE_MODELS = ("transe", "rotate")
-"""Models that score by a distance; the others score by an inner product."""
+"""Models whose score is a margin minus a distance. The score of all other models is an inner product."""
 COMPLEX_MODELS = ("complex", "rotate")
 """Models whose entities are vectors of complex numbers."""
 
 _IDENTITY_NOISE = 0.03
-"""Scale of the random deviation from the identity of relations that `identity_fraction` initializes."""
+"""Scale of the noise that is added to coordinates that `identity_fraction` initializes to the identity."""
 _EPSILON = 1e-9
 """Keeps the square root of a squared distance differentiable where two points coincide."""
 
@@ -54,10 +54,10 @@ class KGEModelConfig(Config):
     """Norm of the distance in TransE and RotatE: 1 (Manhattan) or 2 (Euclidean). The Euclidean norm is
     computed with a matrix product and is several times faster."""
     margin: float = Field(default=6.0, gt=0)
-    """Margin of TransE and RotatE, from which the distance is subtracted to obtain the score."""
+    """Margin of TransE and RotatE. The score of a triple is the margin minus the distance."""
     init_scale: float = Field(default=1.0, gt=0)
-    """Factor of the initial entity embeddings. With a smaller scale, training overwrites their random initial
-    values sooner."""
+    """Factor by which the initial entity embeddings are multiplied. With a smaller factor, training
+    overwrites their random initial values sooner."""
     identity_fraction: float = Field(default=0.0, ge=0, le=1)
     """Fraction of coordinates on which every relation is initialized close to the identity (DistMult, ComplEx
     and RotatE only). On these coordinates, entities that are related in any way become similar, which helps
@@ -101,7 +101,7 @@ class EmbeddingModel(eqx.Module):
 
     @abc.abstractmethod
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
-        """Apply relations to entity vectors. If `invert` is true, apply them from tails to heads."""
+        """Apply relations to entity vectors. The entities are heads, or tails if `invert` is true."""
 
     def _drop(self, values: Queries, key: PRNGKeyArray | None, number: int) -> Queries:
         """Apply dropout. `number` distinguishes several calls with the same key."""
@@ -287,7 +287,7 @@ def complex_product(left: Array, right: Array) -> Array:
 
 
 def complex_conjugate(values: Array) -> Array:
-    """Conjugate vectors of complex numbers, stored like those of `complex_product`."""
+    """Conjugate vectors of complex numbers, stored as all real parts followed by all imaginary parts."""
     real, imaginary = _split_complex(values)
     return jnp.concatenate([real, -imaginary], axis=-1)
 

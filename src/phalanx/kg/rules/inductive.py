@@ -25,15 +25,15 @@ from phalanx.kg.triple_index import directed_queries
 from phalanx.kg.vocabulary import Vocabulary
 
 ROLE_WEIGHTS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""Candidate weights of the role model. The best one on the validation queries of the source is selected."""
+"""Candidate weights of the role model. The best weight is selected on the source's validation queries."""
 _MAX_PATHS = 2000
 _PAIRS_PER_BATCH = 256
 
 
 def transfer_rules(rules: RuleSet, vocabulary: Vocabulary) -> RuleSet:
-    """Convert rules to the ids of another graph, matching relations by name.
+    """Convert rules to the ids of a different vocabulary. Relations are matched by name.
 
-    Rules with constants, and rules with relations that the other graph does not have, are left out.
+    Rules with constants, and rules with relations that the new vocabulary does not have, are left out.
     """
     ids = np.array([vocabulary.predicate_ids.get(name, -1) for name in rules.vocabulary.predicates])
     relations, constants = rules.rows[:, :HEAD_CONSTANT], rules.rows[:, HEAD_CONSTANT:]
@@ -47,9 +47,9 @@ def transfer_rules(rules: RuleSet, vocabulary: Vocabulary) -> RuleSet:
 class RoleModel:
     """Naive Bayes model of which entities are plausible as heads or tails of a relation.
 
-    A role is a relation together with a side, head or tail. The model scores an entity by the other roles in
-    which it occurs in the facts. It is fitted to the facts of one graph. Because relations are identified
-    by name, it can be applied to other graphs with the same relations.
+    A role is a relation together with a side (head or tail). The score of an entity for a role depends on the
+    other roles in which the entity occurs in the facts. The model is fitted to the facts of one graph.
+    Because relations are identified by name, it can be applied to other graphs with the same relations.
 
     Args:
         knowledge_base: The facts that the model is fitted to.
@@ -111,7 +111,7 @@ class InductiveResult:
 
 
 class _InductiveScorer:
-    """Scores the queries of one graph with rules and a role model that were learned on any graph."""
+    """Scores the queries of one graph with rules and a role model that may come from another graph."""
 
     def __init__(
         self, rules: RuleSet, roles: RoleModel, knowledge_base: KnowledgeBase, aggregation: Aggregation
@@ -161,10 +161,10 @@ def evaluate_inductive(
 ) -> InductiveResult:
     """Rank the queries of `target`, whose entities are unseen, with rules that were mined from `source`.
 
-    The protocol is that of GraIL: each query is ranked among random corruptions of its head and among random
-    corruptions of its tail, 50 each by default. Corruptions are not in any split. The scores of the rules are
-    combined with a `RoleModel` of the source's facts. The weight of the role model is selected by Hits@10 on
-    the validation queries of the source, without using the target.
+    The protocol is that of GraIL: each query is ranked among random corruptions of its head and, separately,
+    among random corruptions of its tail. Known triples of any split are not used as corruptions. The score of
+    a triple is the sum of its score by the rules and its weighted score by a `RoleModel`, which is fitted to
+    the facts of the source. The weight is selected by Hits@10 on the validation queries of the source.
 
     Args:
         rules: Rules that were mined from `source`.

@@ -1,10 +1,11 @@
 """Rule mining: finds path rules and rules with constants, and measures their support and confidence.
 
-The C++ extension searches for paths and counts three numbers for each rule: its support (predictions that
-are facts), its predictions, and its predictions whose X has at least one fact of the predicted relation,
-which is the denominator of the PCA confidence. This module calls the extension in rounds, computes the
-confidences from the counts (`_BestRules.confidence`), keeps the most confident rules and observes the time
-limit.
+A rule such as `h(X,Y) <- b(X,A), c(A,Y)` predicts the triple h(x, y) for all entities x and y for which its
+body is true. The C++ extension searches for paths and computes three counts for each rule: the number of
+predictions that are facts (support), the number of all predictions, and the number of predictions h(x, y) for
+which x has at least one fact of the relation h. The last count is the denominator of the PCA confidence. This
+module calls the extension in rounds, computes the confidences from the counts, keeps the most confident
+rules, and enforces the time limit.
 """
 
 import itertools
@@ -28,14 +29,15 @@ _CONSTANTS_PER_ROUND = 1024
 _SLOW_ENCODING_FACTS = 100_000
 """If there are more facts than this, a message is logged before they are encoded."""
 _SEARCH_TIME_FRACTION = 0.3
-"""Fraction of `max_seconds` after which the search for paths ends and rules are measured."""
+"""Fraction of `max_seconds` after which the search for paths ends, so that there is time to measure rules."""
 
 
 class MiningConfig(Config):
     """Settings of `mine_rules`.
 
-    Rules are found by a search for paths in the graph. Then their predictions are counted to measure support
-    and confidence. Without `max_seconds`, the same settings give the same rules on any number of threads.
+    Rules are found by a search for paths in the graph. Then the predictions of each rule are counted to
+    measure its support and confidence. Without `max_seconds`, the result does not depend on the number of
+    threads.
     """
 
     renamed_settings: ClassVar[dict[str, str]] = {
@@ -65,39 +67,42 @@ class MiningConfig(Config):
     min_confidence: float = Field(default=0.001, ge=0, le=1)
     """Minimum confidence of a rule."""
     confidence: Literal["standard", "pca"] = "standard"
-    """Definition of confidence. `standard` is the fraction of a rule's predictions that are facts. `pca` only
-    counts predictions whose X has at least one fact of the predicted relation (partial completeness
-    assumption of AMIE)."""
+    """Definition of confidence. `standard` is the fraction of a rule's predictions that are facts. `pca` is
+    the same fraction, but only of predictions h(x, y) for which x has at least one fact of the relation h
+    (partial completeness assumption of AMIE)."""
     confidence_smoothing: float = Field(default=5.0, ge=0)
-    """Number of additional wrong predictions with which the confidence of every rule is computed. It lowers
+    """Number that is added to the number of predictions when the confidence of a rule is computed. It lowers
     the confidence of rules with few predictions."""
     max_constant_rules: int = Field(default=1_000_000, ge=1)
-    """Maximum number of rules with constants. The most confident ones are kept."""
+    """Maximum number of rules with constants. The most confident rules are kept."""
     max_triples: int | None = Field(default=None, ge=1)
-    """Maximum number of triples from which the search for paths starts, taken from all relations in turn.
-    None uses all triples."""
+    """Maximum number of triples from which the search for paths starts. They are taken from all relations in
+    turn. None uses all triples."""
     max_edges_per_step: int = Field(default=100, ge=1)
-    """Maximum number of edges of an entity that the search for paths follows, selected at even intervals."""
+    """Maximum number of edges that the search for paths follows from an entity. If an entity has more edges,
+    they are selected at even intervals."""
     max_path_rules: int = Field(default=100_000, ge=1)
-    """Maximum number of path rules that are measured. Those that were found most often are kept."""
+    """Maximum number of path rules whose predictions are counted. The rules that the search found most often
+    are kept."""
     max_predictions: int = Field(default=20_000, ge=1)
-    """Number of distinct predictions (X, Y) after which the measurement of a rule ends."""
+    """Maximum number of distinct predictions that are counted for a path rule."""
     max_paths: int = Field(default=10_000, ge=1)
-    """Maximum number of paths that are followed from one entity when a rule is measured."""
+    """Maximum number of paths that are followed from one entity when the predictions of a rule are
+    counted."""
     max_entity_degree: int = Field(default=5_000, ge=1)
-    """Maximum number of edges of an entity. Entities with more edges are not used as X of a rule with
-    constants."""
+    """Maximum number of edges of an entity that is used to find rules with constants. Entities with more
+    edges are not used as X in these rules."""
     seed: int = Field(default=0, ge=0)
     """Seed of the order in which triples and entities are processed."""
     num_threads: int = Field(default=2, ge=1)
     """Number of threads. It does not change the result."""
     max_seconds: float | None = Field(default=None, gt=0)
-    """Time limit in seconds, checked between rounds of the search. With a limit, the result depends on the
-    speed of the machine. None means no limit."""
+    """Time limit in seconds, which is checked between rounds of mining. With a limit, the result depends on
+    the speed of the machine. None means no limit."""
 
 
 def build_graph(triples: Int32[np.ndarray, "triples 3"], vocabulary: Vocabulary) -> Any:
-    """Build the graph of the C++ extension from encoded triples."""
+    """Convert encoded triples to a `TripleGraph` of the C++ extension."""
     extension = require_native("rule mining and prediction with rules")
     rows = np.ascontiguousarray(triples, np.int32)
     return extension.TripleGraph(rows, vocabulary.num_entities, vocabulary.num_predicates)
@@ -228,7 +233,7 @@ class _BestRules:
         return RuleSet(self._vocabulary, rows[order], confidence[order], counts[order], is_complete)
 
     def confidence(self, counts: np.ndarray) -> np.ndarray:
-        """Return the standard or PCA confidence of rules with these rows of `RuleSet.counts`."""
+        """Return the standard or PCA confidence of rules, given their rows of `RuleSet.counts`."""
         predictions = counts[:, 2 if self._config.confidence == "pca" else 1]
         confidence: np.ndarray = counts[:, 0] / np.maximum(predictions + self._config.confidence_smoothing, 1)
         return confidence

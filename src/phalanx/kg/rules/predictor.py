@@ -1,4 +1,4 @@
-"""Link prediction with rules. Several rules that predict the same answer are aggregated into one score."""
+"""Link prediction with rules. If several rules predict the same answer, their confidences are combined."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -26,10 +26,12 @@ Aggregation = Literal["maxplus", "noisyor", "power", "learned", "per_relation"]
 AGGREGATORS: tuple[Aggregation, ...] = ("maxplus", "noisyor", "power", "learned", "per_relation")
 """Methods of combining the confidences of several rules that predict the same answer.
 
-- `maxplus`: compares answers by their most confident rule, breaks ties by the next one, and so on (AnyBURL);
-- `noisyor`: treats rules as independent evidence and adds -log(1 - confidence) of all rules;
-- `power`: raises each term of the sum of `noisyor` to a power, which lies between `noisyor` and `maxplus`;
-- `learned`: adds one weight per rule, which is learned from the facts;
+- `maxplus`: compares answers by their most confident rule, breaks ties by the second most confident rule, and
+  so on (AnyBURL);
+- `noisyor`: treats rules as independent evidence. The score is the sum of -log(1 - confidence) of all rules;
+- `power`: like `noisyor`, but each term of the sum is raised to a power. The result lies between `noisyor`
+  and `maxplus`;
+- `learned`: the score is the sum of the rules' weights, which are learned from the facts;
 - `per_relation`: uses the best of `PER_RELATION_CHOICES` for each relation and side.
 """
 PER_RELATION_CHOICES: tuple[tuple[Aggregation, float], ...] = (
@@ -43,7 +45,7 @@ PER_RELATION_CHOICES: tuple[tuple[Aggregation, float], ...] = (
 """(aggregation, power) pairs from which `per_relation` selects on validation data."""
 DEFAULT_POWER = 2.0
 _SCORE_OFFSET = 1e-3
-"""Scale of scores below which their log transform is approximately linear."""
+"""Scale of the log transform of scores. For scores below it, the transform is approximately linear."""
 _RELATIONS_PER_ROUND = 8
 _QUERIES_PER_ROUND = 256
 _MAX_LEARNING_ENTITIES = 20_000
@@ -73,7 +75,9 @@ LEARNING_CHOICES = (
 
 
 class RuleApplier:
-    """Applies rules to the facts of a knowledge base. Predictors that only differ in weights share one.
+    """Applies rules to the facts of a knowledge base.
+
+    Predictors that differ only in their weights can share a `RuleApplier`.
 
     Args:
         rules: The rules.
@@ -106,11 +110,12 @@ class RuleApplier:
 
 
 class RulePredictor(DirectedPredictor):
-    """Link predictor with rules: an answer is predicted by all rules whose body is true in the facts.
+    """Link predictor with rules. A rule predicts an answer if its body is true in the facts.
 
-    Create it with `RulePredictor.fit`. Evaluations use `count_ranks`, which compares the lists of rules that
-    predict two answers without a table of scores, because `maxplus` is a lexicographic comparison without an
-    exact score. `score_tails` and `score_heads` return scores that are approximate for `maxplus`.
+    Use `RulePredictor.fit` to create it. Evaluations call `count_ranks`, which compares two answers by the
+    lists of rules that predict them. This is necessary for `maxplus`, which is a lexicographic comparison and
+    cannot be expressed exactly as a score. `score_tails` and `score_heads` return scores, which are
+    approximate for `maxplus`.
 
     Args:
         applier: Applies the rules to the facts.
@@ -205,7 +210,7 @@ class RulePredictor(DirectedPredictor):
     def count_ranks(
         self, queries: GroupedQueries, known: TripleIndex, time_limit: TimeLimit | None = None
     ) -> RankCounts:
-        """Rank all true answers by comparing lists of rules in C++, without a table of scores.
+        """Rank the true answers of queries by comparing the lists of rules that predict each answer.
 
         Args:
             queries: The queries and their true answers.
@@ -255,7 +260,8 @@ class RulePredictor(DirectedPredictor):
             directed_relation: 2r to ask for the tails of relation r, or 2r + 1 to ask for its heads.
 
         Returns:
-            The indices of the rules that predict each answer, most confident first.
+            A dictionary from each predicted answer to the indices of the rules that predict it, most
+            confident first.
         """
         answers, starts, rules = self._applier.native.predict(entity, directed_relation)
         return {
@@ -301,7 +307,7 @@ class PerRelationPredictor(DirectedPredictor):
         return RankCounts(*(np.choose(choice, columns) for columns in zip(*counts, strict=True)))
 
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Return the scores of all entities, by the predictor that was selected for each pair's relation."""
+        """Return the scores of all entities, computed by the predictor that was selected for each pair."""
         choice = self._choice[pairs[:, 1]]
         found = {number: self._predictors[number].score_pairs(pairs) for number in np.unique(choice).tolist()}
         return np.stack([found[number][row] for row, number in enumerate(choice.tolist())])
@@ -314,7 +320,7 @@ def rule_weights(
     power: float = DEFAULT_POWER,
     time_limit: TimeLimit | None = None,
 ) -> Float64[np.ndarray, " twice_rules"]:
-    """Return two weights per rule: one for queries about the tail, and one for queries about the head.
+    """Return two weights per rule: one for tail queries, followed by one for head queries.
 
     Args:
         applier: Applies the rules to the facts.

@@ -18,9 +18,10 @@ MAX_BODY_LENGTH = 5
 """Maximum number of body atoms of a path rule. The C++ code reserves this many columns."""
 HEAD, BODY = 0, slice(1, 1 + MAX_BODY_LENGTH)
 HEAD_CONSTANT, BODY_CONSTANT = 1 + MAX_BODY_LENGTH, 2 + MAX_BODY_LENGTH
-"""Columns of a row of `RuleSet.rows`.
+"""Columns of `RuleSet.rows`: the relation of the head, the relations of the body, and the constants.
 
-Relation r is stored as 2r, or as 2r + 1 if it is followed backwards. Unused columns are -1.
+Relation r is stored as 2r, or as 2r + 1 if it is followed backwards (from tail to head). Unused columns are
+-1.
 """
 NUM_COLUMNS = 3 + MAX_BODY_LENGTH
 
@@ -39,8 +40,9 @@ class RuleSet:
     """Rules with their confidences, sorted by descending confidence.
 
     There are two kinds of rules. The body of a path rule, such as `h(X,Y) <- b(X,A), c(B,A), d(B,Y)`, is a
-    path from X to Y. Rules with constants have the form `h(X,c) <- b(X,d)` or `h(X,c) <- b(X,Y)`. Relations
-    may be followed in both directions. Different variables stand for different entities.
+    path from X to Y, which can follow relations in both directions. Rules with constants have the form
+    `h(X,c) <- b(X,d)` or `h(X,c) <- b(X,Y)`, where the arguments of h and b can be swapped. Different
+    variables of a rule must have different values.
     """
 
     vocabulary: Vocabulary
@@ -49,8 +51,9 @@ class RuleSet:
     """Encoded rules; see `HEAD`, `BODY`, `HEAD_CONSTANT` and `BODY_CONSTANT`."""
     confidence: Float64[np.ndarray, " rules"]
     counts: Int64[np.ndarray, "rules 3"] | None = None
-    """For each rule, its support, its number of predictions, and the number of predictions whose X has a fact
-    of the predicted relation (-1 if not counted). None if the rules were not mined."""
+    """For each rule, the number of predictions that are facts (support), the number of all predictions, and
+    the number of predictions h(x, y) for which x has a fact of the relation h, or -1 if these were not
+    counted. None if the rules were not mined."""
     is_complete: bool = True
     """False if mining stopped early because of its time limit."""
 
@@ -96,7 +99,7 @@ class RuleSet:
     def from_rules(cls, rules: Iterable[Rule], vocabulary: Vocabulary) -> ParsedRules:
         """Convert rules to a rule set, with their weights as confidences.
 
-        Of equivalent rules, only the one with the largest weight is kept.
+        If several rules are equivalent, only the one with the largest weight is kept.
         """
         rows: dict[tuple[int, ...], float] = {}
         unsupported = []
@@ -161,9 +164,9 @@ def _encode_path(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
 
 
 def _follow(atom: Atom, current: str, vocabulary: Vocabulary) -> tuple[int, str] | None:
-    """Follow an atom from one of its terms to the other; return the directed relation and the other term.
+    """Return the directed relation and the term that an atom leads to from the term `current`.
 
-    Returns None if the atom does not contain the term.
+    Returns None if the atom does not contain `current`.
     """
     if current not in atom[1:]:
         return None

@@ -1,7 +1,7 @@
-"""Resolution, which computes the successors of proof states with the selected backend.
+"""Computes the successors of proof states by resolution, with the C++ or the XLA backend.
 
-Both backends also prune visited states: if `ProofConfig.prune_visited` is true, a successor that the episode
-has already visited is removed.
+Both backends can also prune visited states: if `ProofConfig.prune_visited` is true, successors that the
+episode has already visited are removed.
 """
 
 from phalanx.proofs.config import ProofConfig
@@ -12,28 +12,29 @@ from phalanx.proofs.state import ExpandRequest, ExpandSettings, SearchNode
 def expand(
     config: ProofConfig, program: Program, request: ExpandRequest, node: SearchNode, *, restart: bool
 ) -> SearchNode:
-    """Compute the successors of some nodes.
+    """Compute the successors of a batch of nodes.
 
-    The first goal is resolved with matching facts in ascending order (predicate, first, second), and then
-    with the rules for its predicate in the program's order. A successor consists of the body of the rule and
-    the remaining goals, with the substitution applied. Ground goals that are facts are removed, except for
-    the query if it is excluded. If no goal is left, the successor is True.
+    The first goal of a node is resolved with each matching fact, and then with each rule whose head has the
+    same predicate. Facts are tried in ascending order (predicate, first, second), and rules in the order of
+    the program. A successor consists of the body of the rule, followed by the node's remaining goals, with
+    the substitution applied. Ground goals that are facts are removed. The exception is the query, if
+    `request` excludes it. If no goal is left, the successor is True.
 
-    Successors with more than `max_goals` goals are removed and counted in `num_too_long`. Successors that
-    equal an earlier one or, with `prune_visited`, a visited state, up to renaming of variables, are removed
-    without being counted. If there are more successors than fit, the others are cut off, and `overflow` is
-    set.
+    Successors with more than `max_goals` goals are removed and counted in `num_too_long`. With
+    `prune_visited`, states that the episode has visited are removed, too. Duplicates are also removed. States
+    that differ only in the names of their variables are equal. If more than `max_actions` successors remain,
+    the last ones are cut off, and `overflow` is set.
 
-    The end action, if enabled, comes last. If there is no successor, the only one is False. A True or False
-    state has itself as its only successor. With `skip_unary_actions`, goals with exactly one successor, not
-    counting the end action, are replaced by that successor unless it is True.
+    The end action, if enabled, comes last. A node without successors gets False as its only successor. The
+    only successor of a True or False state is the state itself. With `skip_unary_actions`, a node with
+    exactly one successor, not counting the end action, moves on to this successor unless it is True.
 
     Args:
-        config: Settings of the environment. If the backend is `auto`, the device determines it.
+        config: Settings of the environment. If the backend is `auto`, it depends on the device.
         program: Facts and rules.
         request: Selects the nodes to expand, and contains their queries.
         node: The nodes.
-        restart: Clear the visited states first, at the start of an episode.
+        restart: Clear the visited states first. Set this at the start of an episode.
 
     Returns:
         The nodes with their successors. Nodes that are not expanded are unchanged.

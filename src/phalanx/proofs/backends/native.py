@@ -15,9 +15,9 @@ def expand(
 ) -> SearchNode:
     """Expand nodes with a single batch axis; see `phalanx.proofs.backends.expand`.
 
-    Nodes are updated in place if XLA allows it. Only rows that are or were in use are written, because the
-    padding is many times larger than the actual successors. `arrays` is not used, because the kernel has its
-    own copy of the program.
+    Nodes are updated in place if XLA allows it. Most rows of a node are padding. To save time, the kernel
+    only writes rows that contain data before or after the call. `arrays` is ignored, because the kernel has
+    its own copy of the program.
     """
     out = ffi_call(
         "phalanx_proofs_expand",

@@ -17,23 +17,29 @@ _WIDTH = 16
 _ROWS = 64
 """Number of nodes per round on a CPU. On an accelerator, a round processes all unfinished nodes."""
 OPEN, NEXT, FOUND, TOO_LONG = range(4)
-"""Columns of `_Search.progress`: 1 if candidates are left (otherwise 0), the number of the next candidate,
-the number of successors found (at most one more than fits), and the number of those with too many goals."""
+"""Columns of `_Search.progress`.
+
+- `OPEN`: 1 if there are candidates left to try, otherwise 0;
+- `NEXT`: index of the next candidate;
+- `FOUND`: number of successors found so far, at most one more than fit into the node;
+- `TOO_LONG`: number of successors that were removed because they have too many goals.
+"""
 
 
 class Sources(NamedTuple):
     """Candidates for resolving the first goal of each node: a range of facts, then a range of rules."""
 
     order: Int32[Array, " rows"]
-    """Index of the argument by which the facts are sorted."""
+    """Position (0 for the first argument) of the argument that facts are sorted by. It selects one of the
+    sorted copies of the facts in `ProgramArrays.facts`."""
     first_fact: Int32[Array, " rows"]
-    """Index of the first fact in this order."""
+    """Index of the first candidate fact in this copy."""
     num_facts: Int32[Array, " rows"]
-    """Number of facts."""
+    """Number of candidate facts."""
     first_rule: Int32[Array, " rows"]
-    """Index of the first rule."""
+    """Index of the first candidate rule in `ProgramArrays.heads`."""
     total: Int32[Array, " rows"]
-    """Number of facts and rules."""
+    """Number of candidate facts and rules."""
 
 
 def find_sources(
@@ -89,11 +95,11 @@ def resolve_candidates(
         query: Query of each node.
         exclude_query: Whether the query must not be used as a fact.
         sources: All candidates of each node.
-        number: Numbers of the candidates to try.
+        number: Indices of the candidates to try. Facts come first, followed by rules.
 
     Returns:
-        The flattened resulting goals in canonical form, a mask of the candidates that unify and whose result
-        has at most `max_goals` goals, and a mask of the candidates that unify.
+        The new goals for each candidate in canonical form, flattened; a mask of the candidates that unify and
+        lead to at most `max_goals` goals; and a mask of all candidates that unify.
     """
     constants, atoms, arity = program.num_constants, goals.shape[1], program.arity
     predicate, terms = goals[:, 0, 0, None], goals[:, 0, None, 1:]
@@ -145,9 +151,9 @@ def _unify(
 ) -> tuple[Int32[Array, "*rows arguments"], Bool[Array, "*rows"]]:
     """Unify a goal with the head of a rule.
 
-    Two positions are linked if the goal or the head has the same variable at both, directly or through other
-    positions. All constants at linked positions must be equal. If there is no constant, the goal's variable
-    at the first of these positions represents all of them.
+    Two argument positions are linked if the goal, or the head, has the same variable at both positions. Links
+    are transitive. All constants at linked positions must be equal. If there is no constant, the goal's
+    variable at the first of the linked positions becomes the value of all of them.
 
     Returns:
         The value of each argument of the goal, and whether the goal and the head unify.
@@ -221,8 +227,8 @@ def _append_hashes(rows: Int32[Array, "*rows cells"]) -> Int32[Array, "*rows cel
 class _Search(NamedTuple):
     """The current state of each node and the progress of the search for its successors.
 
-    States with a single successor are skipped, so the current state can differ from the given one. There are
-    few arrays, because each of those that change in a round costs a gather and a scatter per round.
+    States with a single successor are skipped, so the current state can differ from the initial one. Related
+    values share an array, because each array that changes in a round costs a gather and a scatter.
     """
 
     goals: Int32[Array, "batch atoms atom"]
@@ -253,7 +259,7 @@ def expand(
     def explore(rows: Bool[Array, " batch"], search: _Search) -> _Search:
         """Find the successors of some nodes by trying all candidates, round by round.
 
-        The search of a node stops when it has found one more successor than fits.
+        The search for a node's successors stops when it has found one more than fit into the node.
         """
         num_visited, slots = search.num_visited, search.slots
         if settings.prune_visited:
@@ -367,7 +373,16 @@ def _find_repeated(
     num_visited: Int32[Array, " rows"],
     memory: int,
 ) -> Bool[Array, "rows width"]:
-    """Return which candidates equal a visited state, a successor, or an earlier candidate of this round."""
+    """Return a mask of the new states that are duplicates: visited, already found, or earlier in this round.
+
+    Args:
+        slots: Visited states, followed by the successors found in earlier rounds.
+        states: States that the candidates of this round lead to.
+        fits: Mask of the candidates that unify and whose state has at most `max_goals` goals.
+        found: Number of successors found in earlier rounds.
+        num_visited: Number of visited states.
+        memory: Maximum number of visited states, which is the index of the first successor in `slots`.
+    """
     slot = jnp.arange(slots.shape[1])
     known = slot < num_visited[:, None]
     known |= (slot >= memory) & (slot < memory + found[:, None])

@@ -24,18 +24,19 @@ from phalanx.proofs.program import Program
 from phalanx.proofs.state import ExpandRequest, SearchNode
 
 _BLOCK_SIZE = 8
-"""Number of successors in a block, all of one state. It is small, so that blocks contain little padding."""
+"""Number of successors in a block. All successors of a block have the same parent state, so blocks are small
+to avoid padding."""
 _BLOCKS_PER_CALL = 128
-"""Number of blocks that the network scores at a time. It is enough for efficient matrix products."""
+"""Number of blocks that the network scores at a time. It is large enough for efficient matrix products."""
 _MAX_ACTIVE_QUERIES = 256
 """Maximum number of queries that are searched at a time. More would not fit into the processor's cache."""
 _QUERIES_PER_CALL = 1 << 15
-"""Number of queries per call of the compiled loop. Shorter arrays are padded, so that it is compiled once."""
+"""Number of queries per call of the compiled loop. The last call is padded to avoid recompilation."""
 
 
 @runtime_checkable
 class ProofPolicy(Protocol):
-    """Protocol of a policy that computes logits from separate embeddings of a state and of its successors."""
+    """Protocol of a policy that embeds a state and each of its successors separately to compute logits."""
 
     def embed_states(self, goals: Int32[Array, "*n goals atom"]) -> Float[Array, "*n dim"]:
         """Return an embedding of each list of goals. The end action is embedded like any other successor."""
@@ -45,7 +46,7 @@ class ProofPolicy(Protocol):
     ) -> Float[Array, " actions"]:
         """Return the logits of a state's successors.
 
-        The logit of a successor must only depend on its own embedding and that of the state.
+        The logit of a successor must only depend on the embeddings of the state and of this successor.
 
         Args:
             state: Embedding of the state.
@@ -59,8 +60,8 @@ class BeamSearchConfig(Config):
     renamed_settings: ClassVar[dict[str, str]] = {"width": "beam_width"}
 
     beam_width: int = Field(default=16, ge=1)
-    """Number of states that are kept after each step of a query. The most probable ones are kept. With 1, the
-    search is greedy."""
+    """Number of states that are kept for each query after each step. The most probable states are kept. With
+    1, the search is greedy."""
     max_depth: int = Field(default=6, ge=1)
     """Maximum number of steps of a proof."""
     patience: int = Field(default=0, ge=0)
@@ -69,7 +70,7 @@ class BeamSearchConfig(Config):
 
 
 class SearchTrace(NamedTuple):
-    """The nodes that a best-first search expanded. The keys are the indices of the queries."""
+    """The nodes that a best-first search expanded. The keys of both mappings are indices of queries."""
 
     paths: Mapping[int, list[np.ndarray]]
     """For each proved query, the goals of the expanded nodes from the query to the proof."""
@@ -101,9 +102,10 @@ class SearchResult(NamedTuple):
 
 
 class _Beams(NamedTuple):
-    """State of the loop, with the active searches in lanes and the results of all queries.
+    """State of the search loop: the active searches, and the results of all queries.
 
-    A lane is a slot for one query and has `beam_width` consecutive nodes.
+    A lane is a slot for the search of one query. It consists of `beam_width` consecutive nodes. When the
+    search of a query ends, its lane is reused for the next query.
     """
 
     node: SearchNode
@@ -116,11 +118,11 @@ class _Beams(NamedTuple):
     steps_since_proof: Int32[Array, " lanes"]
     """Number of steps since the first proof of the query was found."""
     result: SearchResult
-    """Results of the lane's queries so far."""
+    """Current results of the query of each lane."""
     next_query: Int32[Array, ""]
     """Index of the first query whose search has not started."""
     results: SearchResult
-    """Results of the queries whose search has ended."""
+    """Final results of all queries. Queries whose search has not ended have initial values."""
 
 
 def beam_search(
@@ -135,10 +137,11 @@ def beam_search(
 ) -> SearchResult:
     """Search for a proof of each query with a policy. A query is not used as a fact in its own proof.
 
-    The probability of a proof is the product of the policy's probabilities of its actions. After each step,
-    the most probable distinct states are kept. The search for a query ends `patience` steps after its first
-    proof, when no state can lead to a better proof, or after `max_depth` steps. Except for rounding, the
-    result does not depend on `batch_size` or on the order of the queries.
+    The probability of a proof is the product of the probabilities of its actions under the policy. After each
+    step, the `beam_width` most probable distinct states are kept. The search for a query ends `patience`
+    steps after its first proof was found, or when no state can lead to a more probable proof, or after
+    `max_depth` steps. Except for rounding, the result does not depend on `batch_size` or on the order of the
+    queries.
 
     Args:
         config: Settings of the proof environment, which determine the successors of a state.
@@ -146,8 +149,8 @@ def beam_search(
         policy: The policy.
         queries: Ground atoms, encoded by a `ProofVocabulary`.
         search: Settings of the search. None uses the defaults.
-        kge: An embedding that can close ground goals without a proof. `log_prob` then includes its
-            log-probabilities. None means no embedding.
+        kge: An embedding that can close ground goals without a proof. The log-probabilities of these goals
+            are added to `log_prob`. None means no embedding.
         batch_size: Number of queries that are searched at a time. None uses as many as fit into memory.
 
     Returns:
@@ -333,9 +336,9 @@ def _log_probs(
 ) -> tuple[Float32[Array, "nodes slots"], Int32[Array, "nodes slots"]]:
     """Return the log-probability and the first predicate of each successor of some nodes.
 
-    Slots without a successor have minus infinity and 0. There are far fewer successors than slots. Therefore,
-    they are gathered in blocks, each with successors of one node, and the network scores several blocks at a
-    time.
+    In slots without a successor, the log-probability is minus infinity and the predicate is 0. Most slots are
+    empty. Therefore, the successors are gathered in blocks, each of which belongs to one node, and the
+    network scores several blocks at a time.
 
     Args:
         policy: The policy.
@@ -376,10 +379,10 @@ def _log_probs(
 
 
 class _Selection(NamedTuple):
-    """State of `_select_best`, with the successors that have been selected so far and those that remain."""
+    """State of the loop in `_select_best`: the successors selected so far and the remaining successors."""
 
     values: Float32[Array, "lanes width slots"]
-    """Log-probabilities of the successors that remain, or minus infinity for all others."""
+    """Log-probabilities of the remaining successors, or minus infinity for all other slots."""
     row_best: Float32[Array, "lanes width"]
     goals: Int32[Array, "lanes width cells"]
     parent: Int32[Array, "lanes width"]
@@ -392,12 +395,12 @@ def _select_best(
 ) -> tuple[SearchNode, Float32[Array, "lanes width"]]:
     """Select the most probable distinct successors of each lane.
 
-    One successor is selected at a time, from the node with the best remaining one. Then only that node's
-    successors are scanned again, whereas sorting would process all slots many times.
+    Each round selects the best remaining successor of a lane. Then only the successors of its parent node are
+    scanned again. This is faster than sorting all slots, most of which are empty.
 
     Args:
         node: The current nodes.
-        values: Log-probability of each successor, or minus infinity for those that must not be selected.
+        values: Log-probability of each successor. Successors with minus infinity are not selected.
 
     Returns:
         Nodes with the goals of the selected successors, most probable first, and their log-probabilities.

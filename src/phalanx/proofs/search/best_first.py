@@ -57,7 +57,8 @@ class SuccessorBatch(NamedTuple):
 class Heuristic(Protocol):
     """Protocol of a heuristic, which determines the order in which nodes are expanded.
 
-    The next node is the one with the least sum of the path cost and the estimated remaining cost, as in A*.
+    As in A*, the next node is the one with the smallest sum of the cost of the path to the node and the
+    estimated cost from the node to a proof.
     """
 
     def costs(
@@ -80,7 +81,7 @@ class _SearchTree:
         self.is_proved = self.overflow = False
 
     def add(self, goals: np.ndarray, parent: int, step_cost: float, cost_to_go: float) -> None:
-        """Add a successor of a node, unless it is already in the tree."""
+        """Add a successor of the node `parent`, unless a node with the same goals is already in the tree."""
         if (key := goals.tobytes()) in self.seen:
             return
         self.seen.add(key)
@@ -92,7 +93,10 @@ class _SearchTree:
         self.cost.append(cost)
 
     def proof_path(self) -> list[int]:
-        """Return the nodes from the query to the last expanded node, or no nodes if there is no proof."""
+        """Return the nodes of the proof, from the query to the last expanded node.
+
+        The list is empty if no proof was found.
+        """
         path, node = [], self.expanded[-1] if self.is_proved else -1
         while node >= 0:
             path.append(node)
@@ -109,8 +113,8 @@ def best_first_search(
 ) -> SearchResult:
     """Search for a proof of each query with a heuristic. A query is not used as a fact in its own proof.
 
-    Nodes that differ only in the names of their variables are expanded once. Among nodes of equal cost, the
-    oldest is expanded first.
+    Nodes that differ only in the names of their variables are treated as the same node and expanded at most
+    once. Among nodes of equal cost, the one that was found first is expanded first.
 
     Args:
         config: Settings of the proof environment, which determine the successors of a state.
@@ -138,9 +142,9 @@ def best_first_search(
 
 
 def expansion_config(config: ProofConfig) -> ProofConfig:
-    """Return the environment settings for a search.
+    """Return environment settings for a search: without pruning of visited states and without an end action.
 
-    Visited states are not pruned, because the search keeps track of them itself, and there is no end action.
+    The search keeps track of visited states itself.
     """
     update = {"backend": resolve_backend(config.backend), "prune_visited": False, "end_proof_action": False}
     return config.model_copy(update=update)
@@ -187,7 +191,7 @@ def compute_successors(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compute the successors of some states.
 
-    Batches are padded to `batch_size`, so that the expansion is compiled once.
+    Every batch is padded to `batch_size` to avoid recompilation.
 
     Args:
         config: Settings of the proof environment.
@@ -197,7 +201,8 @@ def compute_successors(
         batch_size: Number of states that are expanded at a time.
 
     Returns:
-        The successors of each state, their number, and whether some were cut off.
+        The successors of each state, the number of successors of each state, and whether some successors of
+        the state were cut off.
     """
     parts = []
     for start in range(0, len(goals), batch_size):
@@ -223,7 +228,10 @@ def _expand(
 
 
 def _collect_result(finished: list[_SearchTree]) -> SearchResult:
-    """Return the results in the order of the queries. The trace is in the order in which searches ended."""
+    """Return the results in the order of the queries.
+
+    The mappings of the trace are in the order in which the searches ended.
+    """
     paths, dead_ends = {}, {}
     for tree in finished:
         path = tree.proof_path()

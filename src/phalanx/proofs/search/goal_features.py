@@ -10,9 +10,11 @@ from phalanx.proofs.search.best_first import SuccessorBatch
 
 ATOM_FEATURES, STATE_FEATURES = 9, 8
 _WALK_LENGTHS = (2, 6)
-"""Lengths of the random walks by which two constants are compared, for short and long range."""
+"""Maximum lengths of the random walks that determine the similarity of two constants. Short walks compare
+their direct neighbors, and long walks compare larger neighborhoods."""
 _MAX_KEY_LENGTH = 5
-"""Number of body predicates that, together with the head predicate, identify a rule."""
+"""Number of body predicates that are part of a rule's key. Rules are identified by their head predicate and
+their first body predicates."""
 _PROJECTION_DIM = 48
 """Dimension of the random projections of constants."""
 
@@ -33,9 +35,10 @@ class GoalFeatures(NamedTuple):
 class GoalFeatureExtractor:
     """Computes features of successors, such as the numbers of facts and rules that match each goal.
 
-    Other features measure how similar the constants of a goal are. The similarity of two constants is the
-    cosine between random projections of their random-walk distributions along facts (FastRP, Chen et al.,
-    2019). The rule that led to a successor is identified by its head and body predicates.
+    Other features measure the similarity of the two constants of a goal. Each constant is represented by a
+    random projection of the distribution of random walks that start at the constant and follow facts (FastRP,
+    Chen et al., 2019). The similarity of two constants is the cosine between these vectors. The rule that led
+    to a successor is identified by its head and body predicates.
 
     Args:
         program: Facts and rules.
@@ -124,7 +127,7 @@ class GoalFeatureExtractor:
         return np.einsum("...d,...d->...", table[rows[0]], table[rows[1]])
 
     def _num_added_goals(self, batch: SuccessorBatch) -> np.ndarray:
-        """Return the number of goals that the step to each successor put in front of the remaining goals."""
+        """Return how many new goals the step to each successor added in front of the remaining goals."""
         before = (batch.parents[..., 0] > 0).sum(axis=1)[batch.owner]
         return (batch.goals[..., 0] > 0).sum(axis=1) - (before - 1)
 
@@ -137,7 +140,7 @@ class GoalFeatureExtractor:
         return key
 
     def _rule_table(self, confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sorted keys of the rules, and the largest confidence of the rules with each key."""
+        """Return the distinct keys of the rules in ascending order, and the largest confidence for each."""
         bodies = self._program.bodies[..., 0]
         length = (bodies > 0).sum(axis=1)
         keys = self._key(self._program.heads[:, 0], bodies, length)

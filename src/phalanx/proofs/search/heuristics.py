@@ -24,9 +24,9 @@ from phalanx.proofs.search.goal_features import (
 ROWS_PER_BATCH = 4096
 """Number of states that the network scores at a time. Smaller batches are padded to avoid recompilation."""
 _SMALL_BATCH = 512
-"""Size to which batches with at most this number of states are padded. Most batches are this small."""
+"""Batches with at most this number of states are padded to this size instead of `ROWS_PER_BATCH`."""
 _NUM_GOAL_POSITIONS = 3
-"""Number of goal positions with their own one-hot feature. Later positions share the last one."""
+"""Size of the one-hot encoding of a goal's position. All later positions share the last entry."""
 
 
 class HeuristicNetworkConfig(Config):
@@ -37,7 +37,7 @@ class HeuristicNetworkConfig(Config):
 
 
 class BreadthFirstHeuristic:
-    """Heuristic that expands nodes by their number of steps, in the order of facts and rules."""
+    """Heuristic that expands nodes with fewer steps first. Nodes with equal steps are expanded in order."""
 
     def costs(self, batch: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
         ones = np.ones(len(batch.goals), np.float32)
@@ -47,8 +47,8 @@ class BreadthFirstHeuristic:
 class UniformHeuristic:
     """Heuristic that expands the most probable paths under a uniform policy first.
 
-    Ties are broken at random. Otherwise, the order of the rules would matter, and mined rules are sorted by
-    confidence.
+    Ties are broken at random. Otherwise, rules that come first in the program would be preferred, and mined
+    rules are sorted by confidence.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -74,7 +74,7 @@ class RandomHeuristic:
 class ConfidenceHeuristic:
     """Heuristic that expands paths with the largest product of rule confidences first.
 
-    Facts have confidence 1. Among equal products, shorter paths come first.
+    Steps that use a fact have confidence 1. If two products are equal, the shorter path comes first.
 
     Args:
         confidence: Function that returns the confidence of the rule that led to each successor, such as
@@ -174,6 +174,6 @@ def _forward(network: HeuristicNetwork, features: GoalFeatures) -> tuple[Array, 
 
 
 def pad_features(features: GoalFeatures, num_rows: int | None = None) -> GoalFeatures:
-    """Pad features with zeros to a number of states. None pads to `ROWS_PER_BATCH`."""
+    """Pad features with zeros to `num_rows` states. None pads to `ROWS_PER_BATCH`."""
     missing = (ROWS_PER_BATCH if num_rows is None else num_rows) - len(features.predicates)
     return GoalFeatures(*(np.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in features))
