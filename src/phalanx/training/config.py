@@ -51,7 +51,7 @@ class CheckpointConfig(Config):
     """Number of newest checkpoints to keep."""
     best_metric: str | None = None
     """Evaluation metric, such as `success_rate`. The checkpoint with the best value is kept in addition to
-    the newest ones. None keeps only the newest ones."""
+    the newest checkpoints. None keeps only the newest checkpoints."""
     best_mode: Literal["max", "min"] = "max"
     """Direction of `best_metric`: `max` if higher values are better, `min` if lower values are better."""
 

@@ -103,12 +103,12 @@ class KGEConfig(RunConfig):
 
     dataset: str = GENERATED
     """Knowledge base: a folder, a file of triples, the name of a downloaded dataset, or `generated` for the
-    built-in one."""
+    built-in knowledge base."""
     seed: int = Field(default=0, ge=0)
     """Seed of the initial embeddings, the order of triples, the negatives and dropout."""
     num_updates: ClassVar[None] = None  # type: ignore[misc]  # removes the field of `RunConfig`
     num_epochs: int = Field(default=100, ge=1)
-    """Number of passes over the training triples. Each one is an update of the run, with one optimizer step
+    """Number of passes over the training triples. Each epoch is an update of the run, with one optimizer step
     per minibatch."""
     batch_size: int = Field(default=512, ge=1)
     """Maximum number of triples in a minibatch. Each triple has two queries, one for its tail and one for its

@@ -352,9 +352,8 @@ class PPO(PolicyAlgorithm[PPOState]):
         """Collect a rollout, compute advantages and assign samples to minibatches.
 
         Returns:
-            The new environment states, the samples with shape `[shards, samples, ...]`, the indices of the
-            samples of each minibatch within their shard, and the episode statistics with shape `[envs,
-            time]`.
+            The new environment states, the samples with shape `[shards, samples, ...]`, the indices of each
+            minibatch's samples within their shard, and the episode statistics with shape `[envs, time]`.
         """
         config = self.config
         num_envs = rollout.env_ids.shape[0]

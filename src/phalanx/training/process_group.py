@@ -39,7 +39,8 @@ class ProcessLostError(RuntimeError):
 class ProcessGroup:
     """The connected processes of a training run, as seen by one of them.
 
-    Every process is connected to the first one. All processes must call the same methods in the same order.
+    Every other process is connected to the first process. All processes must call the same methods in the
+    same order.
     """
 
     rank: int

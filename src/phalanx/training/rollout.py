@@ -82,7 +82,8 @@ def map_shards(function: Callable[[PyTree], PyTree], batch: PyTree, num_shards: 
     bit-identical for any number of shards on this device.
 
     Args:
-        function: Function of one shard.
+        function: Function that takes one shard and returns a pytree of arrays, which are concatenated along
+            `axis`.
         batch: Pytree of arrays.
         num_shards: Number of shards, which must divide the size of the axis.
         axis: Axis of the arrays along which they are divided.

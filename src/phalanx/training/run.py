@@ -311,7 +311,8 @@ class Run:
     def _evaluate(self, *, final: bool) -> bool:
         """Evaluate the policy and log the results.
 
-        Every process evaluates, so that no process has to wait for another one at the next update.
+        Every process runs the evaluation, so that no process has to wait for another process at the next
+        update.
 
         Returns:
             True if `checkpoint.best_metric` has its best value so far.

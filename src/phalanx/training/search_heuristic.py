@@ -60,8 +60,8 @@ from phalanx.training.trained_policy import restore_state
 
 _EXAMPLES_FILE = "examples-{update}.npz"
 _MAX_DEAD_ENDS = 32
-"""Maximum number of dead ends per query that are used as examples. If a search expanded more, the last ones
-are used."""
+"""Maximum number of dead ends per query that are used as examples. If the search expanded more dead ends,
+those that were expanded last are used."""
 
 
 class HeuristicNetworkConfig(Config):

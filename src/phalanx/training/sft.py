@@ -85,8 +85,8 @@ class SFTDataConfig(Config):
     }
 
     plan: str = ""
-    """Path of a batch plan, which `phalanx data plan` writes, or of a folder of batch files, which `phalanx
-    data export` writes. Empty if there is no plan."""
+    """Path of a batch plan, which `phalanx data plan build` writes, or of a folder of batch files, which
+    `phalanx data export` writes. Empty if there is no plan."""
     dataset: str = ""
     """Path of the dataset that the plan was built for. Not needed if `plan` is a folder of batch files."""
     samples: str = ""

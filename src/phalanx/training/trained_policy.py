@@ -132,7 +132,7 @@ def load_policy(run: str | Path) -> Any:
 
     Args:
         run: Run folder, optionally with a checkpoint: `RUN`, `RUN@STEP` or `RUN@best`. For a run with several
-            seeds, the first seed is loaded. Load another one with its folder, such as `RUN/seed_1`.
+            seeds, the first seed is loaded. To load a different seed, pass its folder, such as `RUN/seed_1`.
 
     Returns:
         A `Policy` for PPO, behavior cloning and other policy algorithms. Only the parameters of the policy
