@@ -56,19 +56,19 @@ class Config(FrozenModel):
     """Folder in `presets/` with the named presets of this class, such as `"arc"` or `"ppo"`. None means that
     the class has no named presets."""
     renamed_settings: ClassVar[Mapping[str, str]] = {}
-    """Old names of settings and their new names, both as dotted names relative to this class.
+    """Maps old names of settings to new names. Both are dotted names relative to this class.
 
     An old name is rejected with an error message that contains the new name. If a section was renamed, one
     entry covers all settings in it: `{"arc": "env"}` also maps `arc.dataset.split` to `env.dataset.split`.
     Entries of base classes and of nested sections apply as well.
     """
     removed_settings: ClassVar[Mapping[str, str]] = {}
-    """Dotted names of settings that no longer exist. The value is the part of the error message that follows
+    """Maps the dotted names of settings that no longer exist to the part of the error message that follows
     the name, such as `"was removed; set x instead"`."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
-    """Short names that `load_config` accepts, and the dotted names of the settings that they stand for, such
-    as `lr` for `optimizer.learning_rate`. Entries of base classes apply as well."""
+    """Maps short names that `load_config` accepts to the dotted names of settings, such as `lr` to
+    `optimizer.learning_rate`. Entries of base classes apply as well."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -120,15 +120,15 @@ def load_config(
     *,
     settings: Mapping[str, Any] | None = None,
 ) -> AnyConfig:
-    """Create a config from defaults, a preset, settings and overrides, in ascending order of precedence.
+    """Create a config from defaults, a preset, `settings` and overrides, in ascending order of precedence.
 
     Args:
         cls: Class of the config.
         preset: Name of a preset in the `preset_group` of the class, or path of a YAML file. None uses no
             preset.
         overrides: Strings of the form `key.sub=value`, where the value is YAML.
-        base: Config to start from instead of the defaults.
-        settings: Python values by name. If a section is given as a mapping, only the keys in the mapping
+        base: Config to start from. None means the defaults of the class.
+        settings: Python values by name. If the value of a section is a mapping, only the keys in the mapping
             change.
 
     Raises:
@@ -149,7 +149,7 @@ def load_config(
 
 
 def read_preset(cls: type[BaseModel], preset: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the values in a preset of a class, or in a YAML file, without validating them."""
+    """Read the values in a preset of a config class, or in a YAML file, without validating them."""
     path = _preset_path(cls, preset)
     values = _read_config_file(path)
     if not isinstance(values, Mapping):
@@ -158,7 +158,10 @@ def read_preset(cls: type[BaseModel], preset: str | os.PathLike[str]) -> dict[st
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Parse overrides of the form `key.sub=value` into nested dictionaries. Later ones take precedence."""
+    """Parse overrides of the form `key.sub=value` into nested dictionaries.
+
+    If a key occurs several times, its last value is used.
+    """
     values: dict[str, Any] = {}
     for override in overrides:
         values = _merge(values, _parse_override(override))
@@ -170,7 +173,7 @@ def suggest_key(
 ) -> str:
     """Return a hint about an unknown setting, such as `did you mean 'optimizer.learning_rate'?`.
 
-    The hint names a similar key in the same section, or else a similar setting in another section.
+    The hint names a similar key in the same section or, if there is none, a similar setting in any section.
 
     Args:
         cls: Class of the config.
@@ -247,8 +250,8 @@ def load_model(
     Args:
         cls: Class of the model.
         path: Path of the file.
-        what: Description of the file for error messages, which read `PATH is not WHAT: ...`.
-        hint: Advice for the case that the file is corrupt, for error messages.
+        what: Description of the file, such as `a batch plan`. Error messages say that the file is not `what`.
+        hint: Advice in the error message if the file is corrupt.
 
     Raises:
         ValueError: If the file is corrupt or does not contain a valid model.
@@ -315,7 +318,7 @@ def _dotted_name(location: tuple[int | str, ...]) -> str:
 
 
 def _range(location: tuple[int | str, ...], cls: type[BaseModel]) -> str:
-    """Describe the range of a field with a lower and an upper bound. Empty if it does not have both."""
+    """Describe the range of a field that has a lower and an upper bound. Empty for other fields."""
     field = _find_field(location, cls)
     low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None) if field else None
     high = next((m.le for m in field.metadata if isinstance(m, Le)), None) if field else None
@@ -368,7 +371,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _section_class(annotation: Any) -> type[BaseModel] | None:
-    """Return the class of a section, which may be optional, or None if the field is not a section."""
+    """Return the class of a section, given the type annotation of a field. None if it is not a section."""
     choices = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     models = [c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)]
     return models[0] if len(models) == 1 else None
@@ -394,8 +397,9 @@ def _type_name(annotation: Any) -> str:
 def _section_defaults(cls: type[BaseModel]) -> dict[str, Any]:
     """Return the default values of all sections.
 
-    They are needed because the default of a section may differ from the defaults of its class. If a preset
-    sets one key of the section, the other keys must keep the section's defaults.
+    They are needed because the default value of a section may differ from the defaults of the section's
+    class. If a preset sets one key of the section, the other keys must keep the values of the section's
+    default.
     """
     defaults = {name: _default(field) for name, field in cls.model_fields.items()}
     return {name: value.model_dump() for name, value in defaults.items() if isinstance(value, BaseModel)}
@@ -471,7 +475,7 @@ def _parse_override(override: str) -> Any:
 
 
 def _check_keys(cls: type[BaseModel], values: Any, source: str) -> dict[str, Any]:
-    """Return values as a dictionary with aliases expanded. Raise `ValueError` if a key is unknown.
+    """Return `values` as a dictionary with aliases expanded. Raise `ValueError` if a key is unknown.
 
     The values themselves are validated later, by Pydantic.
 
@@ -541,8 +545,8 @@ def _old_name_error(cls: type[BaseModel], values: Mapping[Any, Any], prefix: str
 def _old_names(cls: type[BaseModel]) -> tuple[dict[str, str], dict[str, str]]:
     """Merge `renamed_settings` and `removed_settings` of a class and its base classes.
 
-    Renamed settings whose old name is a field of the class are omitted, because a subclass may use an old
-    name for a new setting.
+    If the old name of a renamed setting is a field of the class, it is omitted, because a subclass may use an
+    old name for a new setting.
     """
     renamed: dict[str, str] = {}
     removed: dict[str, str] = {}
@@ -561,7 +565,7 @@ def _leaf_paths(values: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings. Values in `new` that are not mappings replace those in `old`."""
+    """Merge nested mappings. Values in `new` take precedence over values in `old`."""
     result = dict(old)
     for key, value in new.items():
         both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)

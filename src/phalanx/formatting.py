@@ -2,7 +2,7 @@
 
 
 def format_percent(fraction: float, digits: int = 1) -> str:
-    """Format a fraction as a percentage. Fractions just below 1 are rounded down, so that 100% means all.
+    """Format a fraction as a percentage. Fractions just below 1 are rounded down: 100% means exactly 1.
 
     Args:
         fraction: Number to format, such as a success rate.
@@ -26,7 +26,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_compact(value: float) -> str:
-    """Format a number. Numbers of at least 10,000 have three significant digits and a unit prefix.
+    """Format a number. Numbers of at least 10,000 get three significant digits and a prefix: k, M or G.
 
     >>> format_compact(950), format_compact(12_345), format_compact(3_200_000), format_compact(2e9)
     ('950', '12.3 k', '3.2 M', '2 G')
@@ -50,11 +50,12 @@ def format_signed(value: float) -> str:
 def escape_untrusted(text: object, *, lines: bool = False) -> str:
     """Escape invisible characters and characters that a terminal would interpret.
 
-    Control characters, including those that start terminal escape sequences (colors, titles, links, access
-    to the clipboard), and marks that change the writing direction are replaced by escapes such as `\\x1b`.
+    Control characters and marks that change the writing direction are replaced by escapes such as `\\x1b`.
+    Terminal escape sequences, which can change colors and titles, create links or access the clipboard, start
+    with a control character and therefore have no effect.
 
     Args:
-        text: Object whose string is escaped.
+        text: Object to convert to a string and escape.
         lines: Whether to keep line breaks and tabs.
 
     >>> escape_untrusted("7\\x1b]52;c;aGk=\\x07 \\u202eevil"), escape_untrusted("a\\nb", lines=True)

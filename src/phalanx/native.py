@@ -1,4 +1,4 @@
-"""Loads the compiled extension, and explains why if it is unavailable."""
+"""Loads the compiled extension. If it is unavailable, functions return or raise the reason."""
 
 import functools
 import os
@@ -6,9 +6,10 @@ from types import ModuleType
 from typing import Literal
 
 Backend = Literal["auto", "native", "xla"]
-"""Implementation of an operation: `native` is C++ on the CPU, and `xla` runs on any device.
+"""Implementation of an operation: `native` is C++ code for the CPU, and `xla` runs on any device.
 
-`auto` uses `native` on CPUs if it is available, and `xla` otherwise."""
+`auto` uses `native` on CPUs if the compiled extension is available, and `xla` otherwise.
+"""
 
 _SWITCH = "PHALANX_NATIVE"
 

@@ -58,14 +58,14 @@ class EnvSpec:
     """Names of the settings that can follow the name in the spec of a text environment, separated by colons.
     For example, `sudoku:easy:single` sets `difficulty` and `turns`."""
     report_panel: tuple[str, str] | None = None
-    """Panel of the report page, or None if there is none: the name of a file in the run folder, and the
-    address of the function that reads it. The function must not import JAX."""
+    """Panel of the report page: the name of a file in the run folder, and the address of the function that
+    reads this file. The function must not import JAX. None if the environment adds no panel."""
     interface: Literal["jax", "text"] = "jax"
     """Kind of environment: `jax` environments are created with `make`, and `text` environments with
     `make_text_env`."""
     vector_entry_point: str = ""
-    """Address of the vector version of a text environment, which takes a list of specs. Empty if there is
-    none."""
+    """Address of the vector version of a text environment, whose constructor takes a list of specs. Empty if
+    there is no vector version."""
 
     @property
     def name(self) -> str:
@@ -110,19 +110,20 @@ def register(
 ) -> None:
     """Register an environment under an id that ends in its version, such as `maze-v1`.
 
-    An id can be registered again for the same class or function, so that a notebook cell can be run twice. It
-    is an error to register it for another one.
+    An id can be registered again for the same class or function, so that a notebook cell can be run twice.
+    Registering it for a different class or function raises `ValueError`.
 
     Args:
         id: Name and version.
         entry_point: An `Environment` class, a function that returns an environment, or the address
-            `package.module:name` of one, which is imported on first use.
+            `package.module:name` of such a class or function, which is imported on first use.
         description: One-line description, which `phalanx info` shows.
         settings: Names of the settings that can follow the name in the spec of a text environment.
-        report_panel: Name of a file in the run folder, and address of the function that reads it for the
-            report page. None if the environment adds no panel to the report page.
+        report_panel: Name of a file in the run folder, and address of the function that reads this file for
+            the report page. None if the environment adds no panel to the report page.
         interface: `jax` or `text`.
-        vector_entry_point: Address of the vector version of a text environment. Empty if there is none.
+        vector_entry_point: Address of the vector version of a text environment. Empty if there is no vector
+            version.
 
     >>> register("doctest-maze-v1", "mazes.environment:Maze", "find the exit")
     >>> [spec.description for spec in registered_environments() if spec.name == "doctest-maze"]
@@ -143,7 +144,7 @@ def register(
 def register_group(
     name: str, members: str, entry_point: str, settings: Sequence[str], vector_entry_point: str
 ) -> None:
-    """Register a group of text environments that share an entry point. They are imported on first use.
+    """Register a group of text environments with a common entry point, which is imported on first use.
 
     Args:
         name: Name of the group. In the spec of a text environment, it stands for all members.
@@ -169,7 +170,7 @@ def group_members(name: str) -> tuple[str, ...]:
 
 
 def find_text_environment(name: str) -> EnvSpec | None:
-    """Find a text environment by its id or by its name without the version. Return None if there is none."""
+    """Find a text environment by its id, with or without the version. Return None if it does not exist."""
     for members, spec in _groups.values():
         for member, kind in import_object(members).items():
             if name in (member, f"{member}-v{kind.version}"):
@@ -187,7 +188,7 @@ def find_text_environment(name: str) -> EnvSpec | None:
 
 
 def find_environment(name: str) -> EnvSpec:
-    """Find a registered environment by its id, or by its name, which means the highest version.
+    """Find a registered environment by its id. Without a version, the highest version is returned.
 
     Raises:
         ValueError: If there is no such environment. The message suggests a similar name.
@@ -220,7 +221,7 @@ def environment_class(name: str) -> tuple[str, "type[Environment]"]:
         name: Id with or without version, or address `package.module:Name` or `path/file.py:Name`.
 
     Returns:
-        The id with its version, or the address with an absolute path, and the class.
+        The full name, which is the id with its version or the address with an absolute path, and the class.
 
     Raises:
         ValueError: If the name is unknown or does not refer to a JAX environment.
@@ -351,13 +352,13 @@ def config_from(
     overrides: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> "AnyConfig":
-    """Create a config from any of the forms in which users can pass it, and apply changes.
+    """Create a config from a config object, a preset or a file, and apply changes.
 
     Args:
         cls: Class of the config.
         config: Instance of `cls`, name of a preset, or path of a YAML file. None uses the defaults.
         overrides: Strings of the form `key.sub=value`.
-        settings: Python values by name, which the overrides take precedence over.
+        settings: Python values by name. Overrides take precedence over them.
 
     Raises:
         TypeError: If `config` is an instance of another class.

@@ -1,8 +1,8 @@
 """Interquartile means over seeds, their bootstrap confidence intervals, and pass@k.
 
-The first two follow Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice"
-(2021). Their library `rliable` is not used, because it is designed for tables of final scores and depends on
-SciPy, arch and seaborn, whereas learning curves need only a few lines of NumPy.
+Interquartile means and their intervals follow Agarwal et al., "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice" (2021). Their library `rliable` is not used, because it is designed for tables of final
+scores and depends on SciPy, arch and seaborn, whereas learning curves need only a few lines of NumPy.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from jaxtyping import Float64
 Scores = Float64[np.ndarray, "seeds *points"]
 """Score of each seed, or a learning curve of scores per seed."""
 Aggregates = Float64[np.ndarray, "*points"]
-"""Statistic over seeds, for each point of the learning curve."""
+"""Statistic over seeds, such as a mean, for each point of the learning curve."""
 
 _NUM_RESAMPLES = 500
 _MAX_ENUMERATED_SEEDS = 5
@@ -25,7 +25,7 @@ _MAX_ENUMERATED_SEEDS = 5
 def interquartile_mean(scores: Scores) -> Aggregates:
     """Compute the mean over seeds without the lowest and the highest quarter of the scores.
 
-    The number of scores in a quarter is rounded down, so with fewer than four seeds this is the mean.
+    The number of scores in a quarter is rounded down, so with fewer than four seeds, the result is the mean.
 
     >>> float(interquartile_mean(np.array([0.0, 4.0, 6.0, 100.0])))
     5.0

@@ -79,7 +79,7 @@ def text_width(content: str, size: Number, bold: bool = False, mono: bool = Fals
 
 
 def truncate(content: str, size: Number, width: Number, bold: bool = False) -> str:
-    """Shorten a text with an ellipsis if it is wider than `width` pixels at a font size.
+    """Shorten a text with an ellipsis if it is wider than `width` pixels at font size `size`.
 
     >>> truncate("a very long title", 10, 50)
     'a very l…'
@@ -103,7 +103,7 @@ def text_line(
     mono: bool = False,
     anchor: Anchor = "start",
 ) -> draw.Text:
-    """Create a line of text whose baseline is at `y`. `anchor` is the point of the text that is at `x`."""
+    """Create a line of text whose baseline is at `y`. `anchor` says which point of the text is at `x`."""
     family = {"font_family": MONO} if mono else {}
     weight = 600 if bold else 400
     return draw.Text(
@@ -144,7 +144,7 @@ def text_block(
     Args:
         content: The text.
         size: Font size.
-        width: Width of the block. The text is truncated to fit and aligned within it. If it is None, the
+        width: Width of the block. The text is truncated to this width and aligned within it. If None, the
             block is as wide as the text.
         bold: Whether to use a bold font.
         fill: Color of the text.
@@ -351,7 +351,10 @@ def histogram(
 
 
 def _round_ticks(highest: int, num_steps: int) -> range:
-    """Return multiples of a round step from 0 to `highest`. There are at most `num_steps` steps."""
+    """Return multiples of a round number (1, 2 or 5 times a power of ten) from 0 to `highest`.
+
+    The round number is chosen such that there are at most `num_steps` steps.
+    """
     steps = (digit * 10**power for power in itertools.count() for digit in (1, 2, 5))
     return range(0, highest + 1, next(step for step in steps if highest <= step * num_steps))
 
@@ -368,7 +371,7 @@ class Bar(NamedTuple):
     note: str
     """Text on the right of the bar."""
     highlighted: bool = False
-    """Draw the bar in another color, and its texts in bold."""
+    """Draw the bar in a different color, and its texts in bold."""
 
 
 def bar_chart(bars: Sequence[Bar], legend: tuple[str, str], width: Number = 820) -> SvgBlock:

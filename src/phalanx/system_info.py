@@ -10,10 +10,9 @@ from phalanx import __version__
 
 
 def machine_info() -> dict[str, Any]:
-    """Return the load average over one minute, the number and model of the CPUs, and the versions of Python
-    and of this package.
+    """Return the load average, the number and model of the CPUs, and the versions of Python and Phalanx.
 
-    The load average is None on Windows.
+    The load average is over one minute. It is None on Windows.
     """
     return {
         "load_average": None if sys.platform == "win32" else round(os.getloadavg()[0], 2),

@@ -1,4 +1,4 @@
-"""The `phalanx` command, with the list of its subcommands, `--version` and error messages."""
+"""The `phalanx` command: its list of subcommands, the option `--version`, and error messages."""
 
 import sys
 from typing import Annotated

@@ -145,7 +145,7 @@ def download(
 
 
 def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
-    """Return one row for each known dataset and each other folder in the data directory."""
+    """Return one row for each known dataset, and one for each other folder in the data directory."""
     from phalanx.arc.datasets import DATASETS, GENERATED, available_datasets, load_splits
 
     rows = []
@@ -164,7 +164,7 @@ def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
 
 
 def _dataset_state(row: dict[str, Any]) -> str:
-    """Describe where a dataset is and how many tasks it has."""
+    """Describe the location of a dataset and its number of tasks."""
     if row["error"]:
         return f"invalid: {row['error']}"
     if row["where"] is None:
@@ -205,7 +205,7 @@ def _find_task(task_id: str, source: str, data_dir: Path | None, num_tasks: int,
 
 @contextlib.contextmanager
 def _tidy_when_terminated() -> Iterator[None]:
-    """Exit with an exception on SIGTERM, so that temporary files are removed."""
+    """Raise `SystemExit` on SIGTERM, so that temporary files are removed."""
     previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
@@ -218,7 +218,8 @@ def _progress_bar() -> Iterator[Callable[[int, int | None], None]]:
     """Show a progress bar on stderr. If stderr is not a terminal, print a line every ten seconds.
 
     Yields:
-        A function to call with the number of downloaded bytes and the total number, or None if unknown.
+        A function to call with the number of downloaded bytes and the total number of bytes (None if
+        unknown).
     """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

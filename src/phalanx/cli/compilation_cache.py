@@ -1,9 +1,9 @@
 """Persistent cache of XLA compilations, shared by all commands and limited in size.
 
-JAX writes cache entries in place, so a killed process leaves incomplete entries that other processes may
-read. Therefore, each command lets JAX use a staging folder with links to the existing entries, and adds new
-entries to the shared folder when it exits. If `JAX_COMPILATION_CACHE_DIR` is set, JAX uses that folder
-directly.
+JAX does not write cache entries atomically, so a killed process leaves incomplete entries that other
+processes may read. Therefore, each command has a staging folder for JAX with links to the existing entries.
+When the command exits, new entries are added to the shared folder. If `JAX_COMPILATION_CACHE_DIR` is set, JAX
+uses that folder directly.
 """
 
 import atexit
@@ -36,7 +36,7 @@ _STAGING_PREFIX, _LOCK = "stage-", "lock"
 def cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of the cache entries.
 
-    Every kind of processor has its own folder, because machines with different processors may share a home
+    The folder depends on the kind of processor, because machines with different processors may share a home
     folder.
     """
     root = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -95,7 +95,7 @@ def enable_compilation_cache() -> None:
 
 
 def _publish(staging: Path, folder: Path) -> None:
-    """Add new entries to the shared folder, remove its oldest entries and delete the staging folder."""
+    """Move new entries to the shared folder, shrink it to the maximum size and delete the staging folder."""
     with contextlib.suppress(OSError):
         for entry, _, _ in _list_entries(staging):
             with contextlib.suppress(FileExistsError):
@@ -150,7 +150,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _processor_id() -> str:
-    """Return a digest of the processor's model and instruction sets, on which compiled code depends."""
+    """Return a digest of the processor's model and instruction sets. Compiled code depends on both."""
     features = [platform.machine(), platform.processor()]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()

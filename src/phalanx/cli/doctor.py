@@ -20,7 +20,7 @@ class CheckResult(NamedTuple):
 
     path: Path
     description: str
-    """Name of the format, followed by a summary of the contents if they are intact."""
+    """Name of the format. If the contents are intact, it is followed by a summary of them."""
     error: str
     """Description of what is corrupt. Empty if the contents are intact."""
 
@@ -31,8 +31,8 @@ class Format:
 
     name: str
     check: Callable[[Path], str]
-    """Function that reads all contents and returns a summary. It raises `ValueError` or `OSError` if anything
-    is invalid."""
+    """Function that reads the complete file or folder and returns a summary. It raises `ValueError` or
+    `OSError` if anything is invalid."""
     marker: str = ""
     """Name of a file that identifies a folder of this format. Empty if the format has no folders."""
     suffixes: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ def doctor(
 
 
 def check_path(path: Path) -> Iterator[CheckResult]:
-    """Check a file or folder. A run folder has several results, such as one for each checkpoint."""
+    """Check a file or folder. For a run folder, there are several results, such as one per checkpoint."""
     if (path / "run.json").is_file():
         yield from _check_run(path)
     else:

@@ -1,4 +1,4 @@
-"""One-line error messages for invalid input, and commands whose modules are imported when they run."""
+"""One-line error messages for invalid input, and lazy commands, which are imported when they run."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ class UserError(Exception):
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """Convert `ValueError` and `OSError` in the block to `UserError`.
+    """Convert `ValueError` and `OSError` in the `with` block to `UserError`.
 
     Use this context manager only around code that processes the user's input or writes files. Anywhere else,
     a `ValueError` is a bug that needs a traceback.
@@ -51,17 +51,18 @@ class LazyCommand:
     """A command or group of commands in a module that is imported when the command runs."""
 
     module: str
-    """Name of a module with a Typer application called `app`, or `module:name` if it has another name."""
+    """Name of a module with a Typer application called `app`, or `module:name` if the application is called
+    `name`."""
     help: str
     """One-line description for the list of commands."""
     compiles: bool = False
-    """Whether the command compiles programs with XLA and should use the compilation cache."""
+    """Whether the command compiles programs with XLA and therefore uses the compilation cache."""
     hidden: bool = False
     """Whether to omit the command from the list of commands, for example because it is an alias."""
 
 
 class _Placeholder(TyperCommand):
-    """Stands for a lazy command in the list of commands. Imports and runs the actual command when called."""
+    """Represents a lazy command in the list of commands. Imports and runs the actual command when called."""
 
     def __init__(self, name: str, command: LazyCommand) -> None:
         super().__init__(name=name, help=command.help, hidden=command.hidden)
@@ -78,7 +79,11 @@ class _Placeholder(TyperCommand):
 
 
 def lazy_group(commands: Mapping[str, LazyCommand]) -> type[TyperGroup]:
-    """Return a class for `typer.Typer(cls=...)`: a group that contains the given commands, by name."""
+    """Return a class for `typer.Typer(cls=...)`, a group that contains the given commands.
+
+    Args:
+        commands: Commands by name.
+    """
 
     class LazyGroup(TyperGroup):
         def __init__(self, **settings: Any) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 _SUBMISSIONS = "submissions"
-"""Subfolder of the run folder for the files that evaluations write. The report shows its contents."""
+"""Subfolder of the run folder for the files that evaluations write. The report shows these files."""
 
 
 @app.command()
@@ -71,7 +71,8 @@ def evaluate(
 
     The metrics depend on the run. ARC policies: solved tasks by family, pass@k, or answers to a dataset
     (dataset=arc-agi-1/evaluation). Proofs and embeddings: link prediction. Language models: solved episodes
-    of text environments. Other policies: greedy episodes. If a run has several seeds, each one is evaluated.
+    of text environments. Other policies: greedy episodes. If a run has several seeds, every seed is
+    evaluated.
     """
     from phalanx.training.checkpoints import CheckpointRef
     from phalanx.training.trained_policy import read_run
@@ -99,10 +100,10 @@ def evaluate(
 def _load_settings(
     settings_type: "type[Config]", config: "RunConfig", overrides: Sequence[str], flags: dict[str, Any]
 ) -> "Config":
-    """Combine the settings of the evaluation.
+    """Combine the settings of the evaluation from several sources.
 
-    They are the defaults, the settings of the run's own evaluations, command-line flags and overrides. Later
-    ones take precedence.
+    The sources are the defaults, the settings of the run's own evaluations, command-line flags and overrides.
+    Sources later in this list take precedence over earlier ones.
     """
     from phalanx.config import load_config
 

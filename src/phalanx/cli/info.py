@@ -13,7 +13,7 @@ app = typer.Typer(add_completion=False)
 
 
 def collect_info() -> dict[str, Any]:
-    """Collect the values that `phalanx info --json` prints."""
+    """Return the values that `phalanx info --json` prints: versions, devices, extension and cache."""
     import jax
 
     from phalanx.cli.compilation_cache import cache_info

@@ -83,7 +83,7 @@ NumThreads = Annotated[
 ]
 
 _MAX_SHOWN_ERRORS = 5
-"""Maximum number of wrong lines of a depth file that are printed."""
+"""Maximum number of wrong lines in a depth file to print."""
 
 
 @app.command("list")
@@ -153,12 +153,12 @@ def depths(
     max_seconds: Annotated[float | None, typer.Option(min=0, help="Time limit in seconds.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the exact length of each query's shortest proof, and compare it with the depth file.
+    """Compute the exact length of each query's shortest proof, and compare the lengths with the depth file.
 
-    A step replaces the first goal with the body of a rule or unifies it with a fact. Ground goals that are
-    facts cost no step, and a query may not use itself. Queries without a proof of at most --max-depth steps
-    have depth -1. Queries that are undecided when the time is up are counted separately and not written to
-    the file.
+    A step replaces the first goal with the body of a rule or unifies it with a fact. Goals without variables
+    that are facts cost no step. A query is never used in its own proof. Queries without a proof of at most
+    --max-depth steps have depth -1. Queries that are undecided at the time limit are counted separately and
+    not written to the file.
     """
     base = _load(data)
     with user_errors():
@@ -347,7 +347,7 @@ def path_network(
     num_threads: NumThreads = 2,
     as_json: AsJson = False,
 ) -> None:
-    """Train a path network, or load it if the file exists, and evaluate it by link prediction."""
+    """Train a path network, or load it if the file exists. Evaluate it by link prediction."""
     started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
     with user_errors():
         base = _load(data).binary()
@@ -395,7 +395,7 @@ def query(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a query with the rules whose bodies match facts. The exit code is 1 if there is no answer."""
+    """Answer a query by applying rules to facts. The exit code is 1 if there is no answer."""
     with user_errors():
         base, given = _load(data), None
         if rules is not None and set(base.arities.values()) != {2}:
@@ -467,7 +467,10 @@ def _evaluate_rules(
     as_json: bool,
     **options: Any,
 ) -> dict[str, Any]:
-    """Evaluate rules like `_evaluate`. The options are further arguments of `RulePredictor.fit`."""
+    """Create a predictor from rules and evaluate it with `_evaluate`.
+
+    `options` are additional arguments of `RulePredictor.fit`.
+    """
     started, options["time_limit"] = time.process_time(), TimeLimit(None, print_to_stderr)
     with user_errors():
         predictor = RulePredictor.fit(rules, base, aggregation, kge=_load_embedding(kge, base), **options)

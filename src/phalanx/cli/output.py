@@ -78,7 +78,7 @@ class ProgressTimer:
         self._started = self._last_line = time.monotonic()
 
     def is_due(self) -> bool:
-        """Return whether the next message is due. If it is, start a new interval."""
+        """Return whether the next message is due. If so, start a new interval."""
         now = time.monotonic()
         if now - self._last_line < PROGRESS_INTERVAL:
             return False
@@ -91,11 +91,11 @@ class ProgressTimer:
         return time.monotonic() - self._started
 
     def remaining_text(self, done: int, total: int | None) -> str:
-        """Return the estimated remaining time, such as `, 0:01:40 left`, or an empty string if it is unknown.
+        """Return the estimated remaining time as text, such as `, 0:01:40 left`; an empty string if unknown.
 
         Args:
             done: Number of finished items.
-            total: Number of all items. None if it is unknown.
+            total: Total number of items. None if it is unknown.
         """
         if total is None or not done:
             return ""
@@ -125,7 +125,7 @@ def progress(
         quiet: Whether to show nothing.
 
     Yields:
-        A function to call with the number of newly finished items.
+        A function to call with the number of items that were finished since the previous call.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

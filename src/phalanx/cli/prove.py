@@ -75,8 +75,8 @@ def prove(
 ) -> None:
     """Prove a query from facts and rules. The exit code is 1 if no proof was found.
 
-    A step replaces the first goal with the body of a rule or unifies it with a fact. Ground goals that are
-    facts cost no step. A query is never used in its own proof.
+    A step replaces the first goal with the body of a rule or unifies it with a fact. Goals without variables
+    that are facts cost no step. A query is never used in its own proof.
     """
     if heuristic is not None:
         if data or out or limit or exclude_facts or without_fact or max_seconds is not None:
@@ -184,8 +184,8 @@ def _remove_facts(base: KnowledgeBase, removed: Sequence[Atom]) -> list[Atom]:
 def draw_proofs(proofs: Sequence[Proof], out: Path | None) -> list[Path]:
     """Draw proofs as SVG files and return their paths.
 
-    The first proof is written to `out`, and further ones to files with numbered names, such as `proof-2.svg`.
-    If `out` is None, nothing is drawn.
+    The first proof is written to `out`, and each further proof to a file with a numbered name, such as
+    `proof-2.svg`. If `out` is None, nothing is drawn.
     """
     if out is None:
         return []
@@ -198,7 +198,7 @@ def draw_proofs(proofs: Sequence[Proof], out: Path | None) -> list[Path]:
 
 
 def _print_proofs(proofs: Sequence[Proof], note: str) -> None:
-    """Print proofs as trees, followed by their rules. The note, if it is not empty, is printed first."""
+    """Print a note, unless it is empty, then the proofs as trees, and then the rules that they use."""
     console = Console(highlight=False, soft_wrap=True)
     if note:
         console.print(note, markup=False)

@@ -100,8 +100,8 @@ def collect(
 ) -> None:
     """Solve puzzles of a server by following its hints, and write one sample per move.
 
-    Complete episodes are appended in order. A killed run can therefore be continued with `--resume`, and the
-    final file contains the same samples as that of an uninterrupted run.
+    Only complete episodes are appended to the file, in order. A killed run can therefore be continued with
+    `--resume`, and the final file contains the same samples as without the interruption.
     """
     from phalanx.data.tokenizers import load_tokenizer
     from phalanx.puzzles.server.client import PuzzleClientConfig
@@ -142,7 +142,7 @@ def collect(
 
 @contextlib.contextmanager
 def server_errors() -> Iterator[None]:
-    """Convert errors of the puzzle server and the network in the block to `UserError`."""
+    """Convert errors of the puzzle server and the network in the `with` block to `UserError`."""
     from phalanx.puzzles.server.collect import ResumeMismatchError
     from phalanx.puzzles.server.protocol import StartError, UnknownGameNameError
 
@@ -154,7 +154,7 @@ def server_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def print_retries() -> Iterator[None]:
-    """Print log messages about failed requests to stderr while the block runs."""
+    """Print log messages about failed requests to stderr while the `with` block runs."""
 
     class StderrHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -170,7 +170,7 @@ def print_retries() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exit_on_interrupt(message: str) -> Iterator[None]:
-    """Print a message and exit with code 130 if Ctrl-C is pressed in the block."""
+    """If Ctrl-C is pressed in the `with` block, print a message and exit with code 130."""
     try:
         yield
     except KeyboardInterrupt:

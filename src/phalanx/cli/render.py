@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 _LAST_FRAME_REPEATS = 4
-"""Factor by which the last frame of an episode is shown longer than the others."""
+"""The last frame of an episode is shown this many times as long as the other frames."""
 
 
 @app.command()
@@ -74,7 +74,7 @@ def _record(run: str, num_episodes: int, seed: int) -> tuple[Path, list[list["np
 
 
 def _enlarge(frames: list["np.ndarray"], scale: int) -> list["np.ndarray"]:
-    """Center frames on canvases of equal size and enlarge them.
+    """Center images on canvases of equal size and enlarge the canvases by the factor `scale`.
 
     The height and width of the canvases are even, as H.264 requires.
     """

@@ -87,8 +87,8 @@ def sweep(
     """Train with many settings and rank the results.
 
     Every trial is a `phalanx train` command with the run folder OUT/trial_000, OUT/trial_001, ... Its output
-    is written to OUT/trial_000.log, ... Ctrl-C and SIGTERM save and stop the running trials. Install the
-    extra `sweep` to use this command.
+    is written to OUT/trial_000.log, ... On Ctrl-C or SIGTERM, the running trials save a checkpoint and stop.
+    Install the extra `sweep` to use this command.
     """
     from phalanx.training.algorithm import load_algorithm
     from phalanx.training.sweep import Sweep, connect_to_ray, start_process

@@ -108,8 +108,8 @@ def train(
 ) -> None:
     """Train with an algorithm and write a report.
 
-    Ctrl-C and SIGTERM save a checkpoint and stop the run (exit codes 130 and 143). The same command with
-    --resume continues it, with the same results as without the interruption.
+    On Ctrl-C or SIGTERM, a checkpoint is saved and the run stops (exit codes 130 and 143). The same command
+    with --resume continues the run, with the same results as without the interruption.
     """
     _connect(coordinator, num_processes, process_id)
     from phalanx.logging.handlers.tracker import TRACKERS
@@ -167,8 +167,12 @@ def _load_config(
 ) -> "RunConfig":
     """Return the config of the run.
 
-    If a run is continued, the config must be equal to the config in its folder, except that `--extend`
-    changes the number of updates. `flags` contains the flags that continue a run and whether they are given.
+    If a run is continued, its saved config is the base of the settings, and the result must be equal to the
+    saved config, except that `--extend` changes the number of updates. `flags` maps each flag that continues
+    a run, such as `--extend`, to whether it was given.
+
+    Raises:
+        ValueError: If the flags contradict each other, or a continued run has a different config.
     """
     from phalanx.config import load_config
     from phalanx.training import run_dir as run_dirs
@@ -217,7 +221,7 @@ def _check_same_env(out: Path, config: "RunConfig", env: str | None) -> None:
 
 
 def _is_finished(out: Path, config: "RunConfig") -> bool:
-    """Return whether the run is already finished with this config. If it is, print a message."""
+    """Return whether the run is already finished with this config. If so, print a message."""
     from phalanx.training.run_dir import read_config, read_metadata, run_status
 
     if run_status(out) != "finished" or read_config(out, type(config)) != config:

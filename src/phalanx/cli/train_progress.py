@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from phalanx.training.algorithm import Algorithm, Progress, TrainResult
 
 _SIGNAL_EXIT_CODE = 128
-"""A process that was stopped by signal N exits with the code `_SIGNAL_EXIT_CODE + N`."""
+"""A process that was stopped by signal number N exits with the code `_SIGNAL_EXIT_CODE + N`."""
 
 
 def run_training(
     algorithm: "Algorithm", out: Path, *, command: str, trackers: Sequence[str] = (), **options: Any
 ) -> None:
-    """Train with a progress display, write the report and print where the files are.
+    """Train with a progress display, write the report, and print a summary with the paths of the files.
 
     The process exits with code 130 after Ctrl-C, 143 after SIGTERM, 75 if the connection to another training
     process was lost, and 1 if the last checkpoint or the report could not be written.
@@ -134,7 +134,7 @@ def _print(console: "Console", text: str) -> None:
 
 
 def _summarize(console: "Console", algorithm: "Algorithm", result: "TrainResult", command: str) -> bool:
-    """Print a summary and write the report. Returns whether the last checkpoint and the report were saved."""
+    """Print a summary and write the report. Return whether the last checkpoint and the report were saved."""
     from phalanx.logging.report.page import write_report
     from phalanx.training.run_dir import CHECKPOINTS
 
@@ -164,8 +164,8 @@ def _summarize(console: "Console", algorithm: "Algorithm", result: "TrainResult"
 def _show_warnings() -> Iterator[None]:
     """Show the log messages of Phalanx above the progress bar.
 
-    The messages are not propagated to the root logger, because libraries that add a handler to the root
-    logger would print them again.
+    The messages are not propagated to the root logger. Otherwise, they would be printed twice if a library
+    has added a handler to the root logger.
     """
     from rich.logging import RichHandler
 

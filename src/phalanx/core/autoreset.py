@@ -15,7 +15,7 @@ Mode = Literal["same_step", "next_step"]
 
 
 class AutoResetState(eqx.Module):
-    """States of a batch of environments, and one key per environment, from which later episodes are drawn."""
+    """States of a batch of environments, and one key per environment for its later episodes."""
 
     states: PyTree
     keys: Keys
@@ -29,7 +29,7 @@ class AutoResetInfo(eqx.Module):
     final_observation: PyTree
     """Observation before any reset. Where an episode has ended, this is the terminal observation."""
     reset_mask: Bool[Array, " batch"]
-    """True for environments whose returned observation is the first one of a new episode."""
+    """True for environments whose returned observation is the first observation of a new episode."""
     terminated: Bool[Array, " batch"]
     """True for episodes that terminated in this step."""
     truncated: Bool[Array, " batch"]
@@ -42,12 +42,12 @@ class AutoReset:
     """Steps a batch of environments and resets finished episodes, in Gymnasium's same-step or next-step mode.
 
     In `same_step` mode, a step that ends an episode returns the first observation of the next episode, and
-    the terminal observation is in `info.final_observation`. In `next_step` mode, that step returns the
-    terminal observation; the following step ignores its action and starts the next episode, with reward 0
-    and `done` False.
+    the terminal observation is in `info.final_observation`. In `next_step` mode, a step that ends an episode
+    returns the terminal observation. The step after it ignores the action and starts the next episode, with
+    reward 0 and `done` False.
 
-    Each environment draws its episodes from its own key, so they do not depend on the rest of the batch. The
-    methods are pure functions that can be used inside `jit` and `scan`.
+    Each environment draws its episodes from its own key, so its episodes do not depend on the rest of the
+    batch. The methods are pure functions that can be used inside `jit` and `scan`.
     """
 
     environment: Environment
@@ -66,7 +66,7 @@ class AutoReset:
     def step(
         self, state: AutoResetState, actions: PyTree
     ) -> tuple[AutoResetState, PyTree, Float[Array, " batch"], Bool[Array, " batch"], AutoResetInfo]:
-        """Step every environment and reset those whose episode has ended.
+        """Step every environment, and reset environments whose episode has ended as the mode specifies.
 
         Returns:
             The new state, observations, rewards, dones and info.
@@ -96,10 +96,10 @@ class AutoReset:
     def reset_where(
         self, mask: Bool[Array, " batch"], state: AutoResetState, observations: PyTree
     ) -> tuple[AutoResetState, PyTree]:
-        """Start the next episode of every environment whose mask is True, and keep the others unchanged.
+        """Start the next episode of every environment whose mask is True. Other environments do not change.
 
         Returns:
-            The new state and the current observations.
+            The new state, and the observations of all environments.
         """
 
         def reset(state: AutoResetState, observations: PyTree) -> tuple[AutoResetState, PyTree]:

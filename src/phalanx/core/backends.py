@@ -21,7 +21,7 @@ from phalanx.native import (
 
 @functools.cache
 def register_ffi_targets() -> None:
-    """Register the extension's XLA custom calls with JAX."""
+    """Register the XLA custom calls of the compiled extension with JAX."""
     native = require_native("the native backend")
     for name, target in native.ffi_targets().items():
         jax.ffi.register_ffi_target(name, target, platform="cpu")
@@ -30,7 +30,7 @@ def register_ffi_targets() -> None:
 
 
 def is_cpu_only() -> bool:
-    """Return whether all devices are CPUs, in which case only one backend has to be compiled."""
+    """Return whether all devices are CPUs. If so, only one backend has to be compiled."""
     return all(device.platform == "cpu" for device in jax.devices())
 
 
@@ -66,7 +66,7 @@ def dispatch(backend: Backend, native: Callable[..., Any], xla: Callable[..., An
 
 
 def keep_batch_sharding(kernel: Callable[..., Any], shared: tuple[Any, ...], rows: tuple[Any, ...]) -> Any:
-    """Call `kernel(*shared, *rows)` such that each device processes its own part of a sharded batch.
+    """Call `kernel(*shared, *rows)`. If the batch is sharded, each device processes its own part.
 
     XLA cannot partition a custom call and would otherwise gather the entire batch on every device.
 
@@ -108,11 +108,14 @@ def keep_batch_sharding(kernel: Callable[..., Any], shared: tuple[Any, ...], row
 def vmappable_kernel(
     kernel: Callable[..., Any], batch_shape: Callable[..., tuple[int, ...]]
 ) -> Callable[..., Any]:
-    """Extend a kernel with one batch axis to any number of batch axes, such that `vmap` of it is one call.
+    """Wrap a kernel that supports exactly one batch axis so that it accepts any number.
+
+    Under `vmap`, the kernel is still called once, with all batch axes flattened into one.
 
     Args:
-        kernel: Function of arrays with shape `[batch, ...]`.
-        batch_shape: Function that returns the batch shape of the arrays, which may be `()`.
+        kernel: Function that takes arrays with shape `[batch, ...]` and returns a pytree of such arrays.
+        batch_shape: Function that takes the arguments of the wrapped kernel and returns their batch shape:
+            the sizes of the leading batch axes, which may be `()`.
 
     Returns:
         A function with the arguments of `kernel`, which may have any batch shape.
@@ -137,20 +140,21 @@ def vmappable_kernel(
 
 
 class BackendFunction:
-    """A kernel with a native and an XLA implementation and any batch shape. `vmap` of it remains one call.
+    """A kernel with a native and an XLA implementation, which accepts any number of batch axes.
 
-    Both implementations are functions `(static, shared, *rows) -> results` with one batch axis: the leaves
-    of `rows` and `results` have a leading batch axis, and `shared` is used by the entire batch. The first
-    leaf of `rows` must have no axes besides the batch.
+    Under `vmap`, an implementation is still called once, with all batch axes flattened into one. Both
+    implementations are functions `(static, shared, *rows) -> results` with one batch axis: the leaves of
+    `rows` and `results` have a leading batch axis, and `shared` is used by the entire batch. The first leaf
+    of `rows` must have no axes besides the batch.
 
     Args:
         native: The implementation in C++.
         xla: The implementation in JAX.
         merge_groups: Function `(shared, *rows) -> (shared, rows, restore)` for calls in which `vmap` maps
-            over `shared`. It receives `shared` with a leading group axis. The batch consists of consecutive
-            parts of equal size, one per group. The function must return one `shared` for the entire batch,
-            the rows that refer to it, and a function that restores the results. None means that such calls
-            raise a `ValueError`.
+            over `shared`. Its argument `shared` has a leading group axis, and the batch consists of
+            consecutive parts of equal size, one per group. The function must return a single `shared` for the
+            entire batch, the rows changed to refer to it, and a function that converts the results of the
+            implementation back. None means that such calls raise a `ValueError`.
     """
 
     def __init__(
@@ -179,7 +183,7 @@ class BackendFunction:
         return self._build(backend, static, is_constant, 0)(shared, *rows)
 
     def _build_uncached(self, backend: Backend, static: Any, is_constant: bool, depth: int) -> Any:
-        """Build the function for a `shared` with `depth` leading group axes, one per `vmap` over it."""
+        """Build the function for a `shared` with `depth` leading group axes, one per `vmap` over `shared`."""
         from phalanx.core.vector import broadcast_unbatched
 
         native, xla = functools.partial(self._native, static), functools.partial(self._xla, static)
@@ -231,7 +235,7 @@ def ffi_call(
     num_aliased: int = 0,
     **attributes: Any,
 ) -> Any:
-    """Call a C++ kernel with one batch axis. If the batch is sharded, each device processes its own part.
+    """Call a C++ kernel that has one batch axis. If the batch is sharded, each device processes its own part.
 
     Args:
         target: Name of the custom call.

@@ -10,9 +10,9 @@ _T = TypeVar("_T")
 
 _MEMORY_FILE = Path("/proc/meminfo")
 _FRACTION = 0.25
-"""Fraction of the free memory that a batch may use. The rest is for the copies of arrays that XLA keeps."""
+"""Fraction of the free memory that a batch may use. The rest is reserved for XLA's copies of arrays."""
 _DEFAULT_BYTES = 1 << 30
-"""Number of free bytes that is assumed if the device does not report it."""
+"""Number of free bytes that is assumed if the device does not report its free memory."""
 
 
 def available_memory() -> int:

@@ -1,4 +1,4 @@
-"""`Environment`, the base class of JAX environments, and `TracedEnvironment` for those with arrays."""
+"""`Environment`, the base class of JAX environments, and `TracedEnvironment`, for those with arrays."""
 
 import abc
 import dataclasses
@@ -58,12 +58,14 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     """
 
     version: ClassVar[int] = 1
-    """Version, which is incremented when the same keys and actions no longer give the same episodes."""
+    """Version of the environment. It must be incremented when the same keys and actions no longer give the
+    same episodes."""
     config_type: ClassVar[type[Config] | None] = None
     """Config class of the environment, for the section `env` of a training config. None if the settings are
     arguments of the constructor."""
     network_config: ClassVar[type[Config] | None] = None
-    """Config class of `default_network`, for the section `network` of a training config."""
+    """Config class of `default_network`, for the section `network` of a training config. None if the network
+    has no settings."""
     evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
     """Config class of evaluations during training, for the section `evaluation` of a training config."""
     eval_config: ClassVar[type[Config] | None] = None
@@ -95,7 +97,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     @property
     @abc.abstractmethod
     def action_space(self) -> Space:
-        """Space of one action. `step` accepts every member of the space, even if it is not legal."""
+        """Space of one action. `step` accepts any member of the space, even if the action is not legal."""
 
     @abc.abstractmethod
     def reset(self, key: Key) -> tuple[State, Observation]:
@@ -132,7 +134,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
         Args:
             config: Instance of `config_type`. If `config_type` is None, a mapping of keyword arguments.
-            objects: Objects that are used instead of creating them from the settings, such as tasks.
+            objects: Objects, such as tasks, that would otherwise be created from the settings.
         """
         if cls.config_type is not None:
             raise ValueError(f"{cls.__name__} has a config_type and must define from_config")
@@ -159,7 +161,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         Args:
             network: The `PolicyNetwork`.
             settings: Instance of `evaluation_config` during training, or of `eval_config` in `phalanx eval`.
-            final: True for the last evaluation of a run, which may take longer.
+            final: True for the last evaluation of a run, which may take longer than the other evaluations.
 
         Returns:
             The results. By default, episodes of the environment itself are evaluated with greedy actions.
@@ -171,10 +173,11 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def at_step(self, step: int) -> "Environment":
         """Return the environment to use for new episodes from this step of training on.
 
-        A curriculum returns the environment of its current stage. The default is the environment itself.
+        Environments with a curriculum return the environment of the current stage. The default is the
+        environment itself.
 
         Args:
-            step: Number of steps that each environment of the batch has taken so far.
+            step: Number of training steps that each environment of the batch has taken so far.
         """
         return self
 
@@ -183,13 +186,15 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return ""
 
     def metadata(self) -> dict[str, Any]:
-        """Return information about the environment's data as JSON values, which is saved in `run.json`."""
+        """Return information about the environment's data as JSON values. It is saved in `run.json`."""
         return {}
 
     def held_out(
         self: AnyEnvironment, settings: EvaluationConfig
     ) -> "AnyEnvironment | Environment[Any, Any, Any]":
-        """Return the environment whose episodes `evaluate` runs. It is used to render and record episodes.
+        """Return the environment in which `evaluate` runs episodes.
+
+        It is also used to render and record episodes.
 
         Args:
             settings: Instance of `evaluation_config`.
@@ -197,7 +202,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return self
 
     def export_policy(self, network: Any, folder: "Path", settings: EvaluationConfig) -> None:
-        """Write files that other programs, such as the report page, need to the folder of a finished run.
+        """Write files for other programs, such as the report page, to the folder of a finished run.
 
         The default writes nothing.
 
@@ -217,7 +222,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def comparable_state(self, state: State) -> PyTree:
         """Return the part of a state that invalid actions must not change, without step counters and flags.
 
-        The conformance checks use this.
+        The conformance checks call this method.
         """
         return state
 
@@ -231,7 +236,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def episode_metrics(self, info: TransitionInfo) -> dict[str, Array]:
         """Return metrics of an episode, such as `success_mask`, given the info of its last step.
 
-        The names are those that the logger uses.
+        The names are those of `ExperimentLogger.log_batch_step`.
         """
         return {}
 
@@ -253,7 +258,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Convert the records of `record_episodes` to records that the episode viewer can show.
 
-        Environments whose states cannot render themselves replace them with objects that can.
+        If states cannot render themselves, they must be replaced with objects that have `_repr_svg_` or
+        `_repr_html_`.
         """
         return list(episodes)
 
@@ -287,7 +293,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         raise ValueError(f"{type(self).__name__} has no text actions")
 
     def observation_texts(self, states: State, prompt_format: str = "full") -> list[str]:
-        """Describe a batch of states. Environments can override this with a faster version.
+        """Describe a batch of states. Environments can override this method with a faster version.
 
         Args:
             states: Batch of states.
@@ -301,7 +307,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def episode_keys(self, states: State) -> list[str]:
         """Return one string per initial state that identifies its episode.
 
-        The split of an episode is a function of this string.
+        The string determines whether an episode belongs to the train, validation or test split.
         """
         return self.observation_texts(states)
 
@@ -309,8 +315,9 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Parse one action per state.
 
         Returns:
-            A batch of actions, and one error message per text, which is empty if the text is an action.
-            Where it is not, the action in the batch is arbitrary. If no text is an action, the batch is None.
+            A batch of actions, and one error message per text. The message is empty if the text is an action.
+            Otherwise, the action in the batch is arbitrary. If no text is an action, None is returned instead
+            of the batch.
         """
         from phalanx.core.vector import host_rows, read_actions
 
@@ -321,10 +328,12 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return jax.tree.map(lambda *parts: jnp.stack(list(map(jnp.asarray, parts))), *found), errors
 
     def attach_names(self, states: State) -> State:
-        """Attach names to states, such as task ids, which make them easier to read and are used in rendering.
+        """Attach names, such as task ids, to states.
 
-        States have no names if they were created by a compiled program that takes the environment as an
-        argument, because names are not arrays.
+        Names make states easier to read and are used in rendering.
+
+        If a compiled program takes the environment as an argument, the states that it creates have no names,
+        because names are not arrays.
         """
         return states
 
@@ -337,7 +346,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return states
 
     def expert(self) -> "Expert | None":
-        """Return an expert for this environment, which behavior cloning needs, or None if there is none."""
+        """Return the expert that behavior cloning imitates in this environment, or None if there is none."""
         return None
 
     def refresh_tasks(
@@ -355,7 +364,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return self
 
     def load_expert_episodes(self, path: "Path") -> Any:
-        """Load recorded episodes, from which behavior cloning learns instead of the expert.
+        """Load recorded episodes, which behavior cloning imitates instead of the expert.
 
         Raises:
             ValueError: If the environment does not support recorded episodes.
@@ -377,10 +386,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     ) -> tuple[State, Observation]:
         """Start new episodes where `mask` is True, and keep the given states and observations elsewhere.
 
-        Environments can override this with a faster version.
+        Environments can override this method with a faster version.
 
         Returns:
-            The states and observations.
+            The new states and observations of all environments in the batch.
         """
         from phalanx.core.vector import select_rows
 
@@ -388,7 +397,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
 
 def mask_size(environment: Environment) -> int | None:
-    """Return the length of an environment's mask of legal actions, or None if it has no mask."""
+    """Return the length of an environment's mask of legal actions, or None if the environment has no mask."""
     legal = jax.eval_shape(
         lambda key: environment.legal_actions(environment.reset(key)[0]),
         jax.ShapeDtypeStruct((2,), jnp.uint32),
@@ -413,8 +422,9 @@ class TracedEnvironment(Environment[State, Observation, Action]):
     """Base class of environments that contain arrays, such as tasks or reward weights.
 
     Subclasses are frozen dataclasses with `eq=False`. If an instance is an argument of a jitted function, its
-    arrays are traced, so one compiled program serves all environments whose arrays have the same shapes. In a
-    closure or as a static argument, the arrays are constants, and the instance is hashed by their content.
+    arrays are traced, so one compiled program serves all environments whose arrays have the same shapes. If
+    an instance is captured in a closure or is a static argument, its arrays are constants, and it is hashed
+    by the content of the arrays.
     """
 
     array_fields: ClassVar[tuple[str, ...]]

@@ -1,4 +1,4 @@
-"""Rollouts of episodes with a policy network or an agent, and episodes that are recorded for a logger."""
+"""Runs episodes with a policy network or an agent, and records episodes for a logger."""
 
 import dataclasses
 import math
@@ -26,7 +26,8 @@ AgentFunction = Callable[[Any, Any, Any], tuple[Any, Any]]
 Act = Callable[[PyTree, Key | None], PyTree]
 """Function `act(observation, key) -> action` for one environment. The key is None for greedy actions.
 
-If the function is a pytree, such as an `equinox.Partial`, its arrays (weights of a network) are traced."""
+If the function is a pytree, such as an `equinox.Partial`, its arrays, such as the weights of a network, are
+traced."""
 
 _CHUNK_SIZE = 64
 """Number of unfinished episodes that the policy processes at a time on the CPU."""
@@ -41,7 +42,8 @@ class Trajectory(eqx.Module):
     rewards: Float[Array, "*steps batch"]
     """Reward of each step. Without auto-reset, it is 0 after an episode has ended."""
     dones: Bool[Array, "*steps batch"]
-    """True from the last step of an episode onward. With auto-reset, True only at that step."""
+    """True from the last step of an episode onward. With auto-reset, True only at the last step of each
+    episode."""
     infos: PyTree
     """Infos that the environment returned. With auto-reset, these are `AutoResetInfo`."""
 
@@ -79,9 +81,9 @@ def run_episode_batch(
 ) -> tuple[PyTree, Float[Array, " batch"], Trajectory]:
     """Run an agent in a batch of environments for `max_steps` steps, as one compiled scan.
 
-    The compiled program is reused if `agent_fn` is the same function, or the same method of an agent that is
-    hashable and equal. If the agent is an Equinox module, its arrays may change. A lambda that is created in
-    the call is compiled every time.
+    A later call reuses the compiled program if `agent_fn` is the same function, or the same method of an
+    equal, hashable agent. If the agent is an Equinox module, its arrays may differ. If `agent_fn` is a new
+    lambda in every call, every call compiles.
 
     Args:
         states: Batch of states, or the pair `(states, observations)` returned by `batch_reset`.
@@ -90,8 +92,8 @@ def run_episode_batch(
         environment: The environment.
         agent_state: Initial state of the agent.
         key: PRNG key. None uses `jax.random.PRNGKey(0)`.
-        auto_reset: Start a new episode in the same step in which one ends. If False, finished environments
-            stay finished, with reward 0.
+        auto_reset: Start a new episode in the same step in which an episode ends. If False, finished
+            environments stay finished, with reward 0.
 
     Returns:
         Final states, total reward of each environment, and the trajectory.
@@ -111,7 +113,10 @@ def run_episode_batch(
 
 @dataclasses.dataclass(frozen=True)
 class _Method:
-    """A bound method that compares and hashes its owner by value. Python's compares owners by identity."""
+    """A bound method that is compared and hashed by the value of its owner.
+
+    Python's own bound methods compare their owners by identity.
+    """
 
     owner: Any
     function: FunctionType
@@ -211,7 +216,7 @@ def rollout_episodes(
 
     Args:
         environment: The environment.
-        act: Policy for one observation. Its arrays may change without recompilation.
+        act: Policy for one observation. If it is a pytree, its arrays may change without recompilation.
         states: Batch of states.
         observations: Observations of `states`.
         keys: One key per episode, or None for greedy actions.
@@ -271,7 +276,7 @@ def rollout_episodes(
 def map_batches(
     function: Callable[[Int[np.ndarray, " batch"]], tuple[Array, ...]], count: int, max_batch_size: int
 ) -> list[np.ndarray]:
-    """Call a function for `count` examples in as few batches of equal size as possible.
+    """Call a function on `count` examples, in as few batches as possible, all of the same size.
 
     Args:
         function: Function that takes the indices of a batch of examples and returns arrays with a leading
@@ -309,8 +314,8 @@ def record_episodes(
         episode_num: Value of `episode_num` in all records.
 
     Returns:
-        One record per episode. `step_states` contains the states after each step, of which the last one is
-        also `final_state`.
+        One record per episode. The entry `step_states` contains the state after each step. The last of these
+        states is also the entry `final_state`.
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")

@@ -1,4 +1,4 @@
-"""Settings and result protocols of evaluations, and the evaluation of a policy network on episodes."""
+"""Settings of evaluations, protocols of their results, and the evaluation of policy networks on episodes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ class EvaluationConfig(Config):
     """Settings for evaluations during training."""
 
     every: int = Field(default=20, ge=0)
-    """Number of updates between evaluations. With 0, a run is evaluated only before the first update and
-    after the last one."""
+    """Number of updates between two evaluations. If 0, a run is evaluated only before the first update and
+    after the last update."""
 
 
 class EpisodeEvaluationConfig(EvaluationConfig):
@@ -61,12 +61,12 @@ class TaskResults(EvaluationResult, Protocol):
 class SavableResult(EvaluationResult, Protocol):
     """Evaluation result that can be saved as files, such as answers to submit to a benchmark.
 
-    `phalanx eval` saves them to `RUN/submissions/NAME`.
+    `phalanx eval` saves the files to `RUN/submissions/NAME`, where `NAME` is the property `name`.
     """
 
     @property
     def name(self) -> str:
-        """Name of the folder."""
+        """Name of the folder for the files."""
 
     def save(self, folder: Path, title: str | None = None) -> None:
         """Save the files to a folder.
@@ -90,7 +90,7 @@ class EvaluationRecord:
         return self.record
 
     def describe(self) -> Sequence[str]:
-        """Return `lines`. If there are none, return one line with the numbers of the record."""
+        """Return `lines`. If `lines` is empty, return one line with the numbers of the record."""
         if self.lines:
             return self.lines
         numbers = {name: value for name, value in self.record.items() if isinstance(value, int | float)}
@@ -101,7 +101,7 @@ class EvaluationRecord:
 def evaluate_episodes(
     environment: "Environment", network: Any, settings: EvaluationConfig
 ) -> list[EvaluationResult]:
-    """Evaluate a policy network with greedy actions, on episodes whose keys do not depend on the run's seed.
+    """Evaluate a policy network with greedy actions, on a set of episodes that is the same in all runs.
 
     Args:
         environment: The environment.

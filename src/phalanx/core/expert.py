@@ -6,25 +6,26 @@ import numpy as np
 from jaxtyping import Bool, PyTree
 
 Memory = Any
-"""State that an expert keeps about a batch of episodes, as one pytree."""
+"""Pytree of what an expert remembers about a batch of episodes."""
 
 
 class ExpertLabels(NamedTuple):
     """Actions that an expert recommends in a batch of states."""
 
     actions: PyTree
-    """Equally good actions for each state, with shape `[batch, choices, ...]`. The expert itself takes the
-    first one."""
+    """Equally good actions for each state, with shape `[batch, choices, ...]`. When the expert acts, it takes
+    the first choice."""
     mask: Bool[np.ndarray, "batch choices"]
-    """True for valid choices. If a state has no valid choice, the expert does not know what to do there."""
+    """True for valid choices. If a state has no valid choice, the expert does not know which action to
+    take."""
 
 
 @runtime_checkable
 class Expert(Protocol):
     """Labels states with actions. An expert runs on the host.
 
-    Its memory is passed in and returned, so that one expert can follow any number of batches. The memory of
-    an expert that does not need one is `()`.
+    The memory is passed to the methods, and `advance` returns the new memory. One expert can therefore follow
+    any number of batches. If an expert needs no memory, its memory is `()`.
     """
 
     def init(self, states: PyTree) -> Memory:

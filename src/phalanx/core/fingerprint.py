@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Fingerprinted:
-    """Base class of objects that are equal if their type and fingerprint are.
+    """Base class of objects that are equal if they have the same type and fingerprint.
 
     Instances can be static arguments of `jit`: equal instances share one compiled program. Subclasses are
     frozen dataclasses with `eq=False`. Arrays in their fields become read-only, because the fingerprint is
@@ -27,7 +27,7 @@ class Fingerprinted:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the object's content. By default, of the arrays in its fields."""
+        """Digest of the object's content. By default, it covers only the fields that are NumPy arrays."""
         return hashlib.sha256(b"".join(array.tobytes() for array in self._arrays())).hexdigest()
 
     def __eq__(self, other: object) -> bool:

@@ -63,7 +63,7 @@ class Box(Space):
 
 @dataclasses.dataclass(frozen=True)
 class Composite(Space):
-    """Instances of a class whose fields each have their own space.
+    """Instances of a class, such as a dataclass, each of whose fields has its own space.
 
     Args:
         constructor: The class, which is called with the fields as keyword arguments.
@@ -91,7 +91,7 @@ class Composite(Space):
 
 
 def discrete_sizes(space: Space) -> list[int] | None:
-    """Return the number of possible values of each field of a composite of integers.
+    """Return the number of possible values of each field of a `Composite` of `Discrete` spaces.
 
     Return None for other spaces.
     """
@@ -107,7 +107,7 @@ def convert_value(function: Callable[[Any, Any], Any], space: Space, value: PyTr
     A composite becomes a dictionary of its converted fields.
 
     Args:
-        function: Function of a space that is not a composite, and of its value.
+        function: Function that takes a space other than a `Composite`, and a value of this space.
         space: Space of the value.
         value: Single or batched value.
     """
@@ -119,15 +119,15 @@ def convert_value(function: Callable[[Any, Any], Any], space: Space, value: PyTr
 def masked_size(space: Space) -> int | None:
     """Return the number of choices that a mask of legal actions covers, or None if actions cannot be masked.
 
-    The mask applies to the action itself or, in a `Composite` space, to its first field. That part must be a
-    `Discrete` space.
+    The mask applies to the action itself or, in a `Composite` space, to its first field. Actions can be
+    masked only if the space of this part is `Discrete`.
     """
     first = space.fields[0][1] if isinstance(space, Composite) and space.fields else space
     return first.n if isinstance(first, Discrete) else None
 
 
 def masked_choice(space: Space, action: PyTree) -> Any:
-    """Return the part of an action that the mask applies to. It is the action itself or its first field."""
+    """Return the part of an action that the mask applies to: the action itself, or its first field."""
     return getattr(action, space.fields[0][0]) if isinstance(space, Composite) else action
 
 
@@ -140,7 +140,7 @@ def replace_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
 
 
 def check_integer_dtypes(space: Space, value: PyTree, name: str = "action") -> None:
-    """Raise `TypeError` if a part of a value that must be integers or booleans has a floating-point dtype.
+    """Raise `TypeError` if a part of a value has a floating-point dtype but must be integers or booleans.
 
     Only dtypes are checked, so this also works for traced values. Values that are not instances of a
     `Composite` space's class are not checked; the environment itself has to reject them.

@@ -21,7 +21,7 @@ _CHUNK_SIZE = 16
 about 1% of the episodes end and have to be reset."""
 
 RowFunction = Callable[..., Any]
-"""Function of one row of a batch."""
+"""Function that is applied to one row of a batch."""
 
 
 def batch_reset(keys: Keys, environment: Environment) -> tuple[PyTree, PyTree]:
@@ -86,15 +86,15 @@ class VectorEnvState(eqx.Module):
     states: PyTree
     observations: PyTree
     legal_actions: Bool[Array, "batch actions"] | None
-    """Mask of legal actions, or None if all actions are always legal."""
+    """Mask of legal actions. None if all actions are always legal."""
     terminated: Bool[Array, " batch"]
     truncated: Bool[Array, " batch"]
 
 
 def initial_vector_state(environment: Environment, num_envs: int) -> VectorEnvState:
-    """Create a state that contains only zeros, as the argument of the first `reset_where`.
+    """Create a state that contains only zeros, to be passed to the first call of `reset_where`.
 
-    The first call of `reset_where` then uses the same compiled program as later calls.
+    This way, the first call of `reset_where` uses the same compiled program as later calls.
     """
     keys = jax.ShapeDtypeStruct((num_envs, 2), jnp.uint32)
     states, observations = jax.eval_shape(environment.batch_reset, keys)
@@ -112,7 +112,7 @@ def zeros_like_shapes(shapes: PyTree) -> PyTree:
 def reset_where(
     environment: Environment, mask: Bool[Array, " batch"], keys: Keys, state: VectorEnvState
 ) -> VectorEnvState:
-    """Start new episodes where `mask` is True, each from its own key, and return the new state."""
+    """Start new episodes where `mask` is True, each with the key of its row, and return the new state."""
     states, observations = environment.batch_reset_where(mask, keys, state.states, state.observations)
     legal = jax.vmap(environment.legal_actions)(states)
     return VectorEnvState(states, observations, legal, state.terminated & ~mask, state.truncated & ~mask)
@@ -151,7 +151,7 @@ def positive_integer(value: Any, name: str) -> int:
 
 
 def select_rows(mask: Bool[Array, "*batch"], new: PyTree, old: PyTree) -> PyTree:
-    """Select the rows of `new` where the mask is True and those of `old` elsewhere, in every leaf.
+    """Select the rows of `new` where the mask is True and the rows of `old` elsewhere, in every leaf.
 
     >>> select_rows(jnp.array([True, False]), jnp.ones((2, 2)), jnp.zeros((2, 2))).tolist()
     [[1.0, 1.0], [0.0, 0.0]]
@@ -164,7 +164,7 @@ def select_rows(mask: Bool[Array, "*batch"], new: PyTree, old: PyTree) -> PyTree
 
 
 def broadcast_unbatched(values: PyTree, batched: PyTree, size: int) -> PyTree:
-    """Broadcast the leaves that have no batch axis. Batching rules of a `custom_vmap` need this.
+    """Add a batch axis to the leaves that have none. This is needed in the batching rule of a `custom_vmap`.
 
     Args:
         values: Pytree of arguments.
@@ -197,10 +197,11 @@ def map_where(
         function: Function of one row.
         mask: True for the rows to compute.
         rows: Arguments with a leading batch axis.
-        defaults: Results for the other rows.
+        defaults: Results for the rows that are not computed.
         chunk_size: Number of rows that are computed at a time on the CPU.
-        shared: Further arguments of `function`, which are the same for all rows. If they are given, the
-            function must not use other arrays, and rows of a sharded batch are computed on their own device.
+        shared: Additional arguments of `function`, which are the same for all rows. If they are not None, the
+            function must not close over other arrays, and each row of a sharded batch is computed on its own
+            device.
     """
     row_function = function if shared is None else (lambda row: function(row, *shared))
     if mask.shape[0] <= 4 * chunk_size:
@@ -236,7 +237,10 @@ def _map_selected_rows(
 
 
 def first_true_rows(mask: Bool[Array, " batch"], count: int) -> Int32[Array, " rows"]:
-    """Return the indices of the first `count` True rows of a mask, padded with the batch size."""
+    """Return the indices of the first `count` rows where the mask is True.
+
+    If there are fewer such rows, the result is padded with the batch size, which is an invalid index.
+    """
     batch = mask.shape[0]
     rank = jnp.cumsum(mask, dtype=jnp.int32) - 1
     slot = jnp.where(mask & (rank < count), rank, count)
@@ -289,7 +293,8 @@ def _wrap_key(leaf: Array, key_type: Any) -> Any:
 def host_rows(states: Any, convert: Callable[[Any], Any] = jnp.asarray) -> list[Any]:
     """Split a batch into a list of rows on the host.
 
-    On a device, slicing would dispatch one operation for every leaf of every row.
+    The batch is copied to the host first, because slicing on a device would dispatch one operation for every
+    leaf of every row.
 
     Args:
         states: Pytree with a leading batch axis.
@@ -311,7 +316,8 @@ def read_actions(
 
     Returns:
         The actions, and one error message per environment, which is empty if its action is valid. An invalid
-        action is replaced by the first valid one. If there is no valid action, the actions are None.
+        action is replaced by the first valid action of the batch. If no action is valid, None is returned
+        instead of the actions.
     """
     found: list[Any] = []
     errors: list[str] = []

@@ -52,8 +52,8 @@ def packed_attention(
     """Rotate queries and keys, then attend from each token to itself and to earlier tokens of its segment.
 
     Padding tokens (segment 0) attend only to themselves. Neither backend stores attention weights for the
-    backward pass. The native backend computes in float32 for every input type and skips pairs of tokens
-    in different segments.
+    backward pass. The native backend computes in float32 for any input type, and skips pairs of tokens in
+    different segments.
 
     Args:
         qkv: Queries, keys and values before rotation.
@@ -79,7 +79,7 @@ def masked_attention(
 ) -> Float[Array, "batch queries heads head_dim"]:
     """Attend from each query to the keys for which `mask`, of shape `[batch, queries, keys]`, is True.
 
-    This always uses XLA.
+    This function has no native version and always uses XLA.
     """
     return jax.nn.dot_product_attention(queries, keys, values, mask=mask[:, None])
 
@@ -139,7 +139,7 @@ _backward = vmappable_kernel(_backward_rows, _batch_shape)
 
 
 def _xla_attention(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> Array:
-    """Compute attention in blocks of queries. Each block needs only the keys up to its own end.
+    """Compute attention in blocks of queries. A block needs only the keys up to its own last token.
 
     The attention weights, which use most of the memory for long rows, are recomputed in the backward pass.
     """

@@ -20,7 +20,7 @@ class _Trajectories(NamedTuple):
     """Steps of a batch of episodes. The leaves have shape `[steps, batch, ...]`."""
 
     views: PyTree
-    """`EpisodeTokenizer.view` of each state: the values that the tokenizer needs."""
+    """Values of each state that the tokenizer needs, as returned by `EpisodeTokenizer.view`."""
     actions: PyTree
     rewards: Any
     running: Any
@@ -34,7 +34,7 @@ class EnvironmentStream(Iterator[Sample]):
 
     The loss mask is 0 for tokens of observations and 1 for tokens of actions. `Sample.info` contains the
     episode id, the step, the reward, the difficulty and whether the episode succeeded. The same arguments
-    give the same samples. With random actions, the samples do not depend on `batch_size` either.
+    always give the same samples. With random actions, the samples do not depend on `batch_size`.
 
     Args:
         env: The environment.
@@ -45,7 +45,7 @@ class EnvironmentStream(Iterator[Sample]):
         batch_size: Number of episodes that run at the same time.
         max_steps: Maximum number of steps of an episode. None uses the environment's limit.
         seed: Seed of the episodes and of the agent.
-        per: Unit of a sample, which is a `step` or a complete `episode`. The reward of an episode is the sum
+        per: What a sample contains: one `step` or a complete `episode`. The reward of an episode is the sum
             of the rewards of its steps.
         agent_state: Initial state of the agent.
         dataset_id: Name of the dataset in the samples. None uses the name of the environment.
@@ -162,7 +162,7 @@ def _rollout(
         environment: The environment.
         tokenizer: Tokenizer, which extracts the values to record from the states.
         agent: Function that chooses the actions. None chooses random legal actions.
-        initial: Initial states of the environments, and initial state of the agent.
+        initial: Pair of the initial states of the environments and the initial state of the agent.
         keys: Keys of the random actions, one per environment.
         agent_key: Key of the agent.
         max_steps: Number of steps.

@@ -42,8 +42,8 @@ class TextEvalConfig(Config):
     num_episodes: int = Field(default=100, ge=1)
     """Number of episodes per task."""
     num_samples: int = Field(default=8, ge=0)
-    """Number of sampled attempts per episode, in addition to the greedy attempt, from which pass@k is
-    estimated. 0 disables pass@k."""
+    """Number of sampled attempts per episode, from which pass@k is estimated. They are made in addition to
+    the greedy attempt. 0 disables pass@k."""
     seed: int = 0
     """Random seed of the sampled attempts, the untrained model and the random actions."""
     sampling: SamplingConfig = SamplingConfig()
@@ -58,7 +58,7 @@ def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type
     """Return the config class of `phalanx eval` for a language model.
 
     Args:
-        env: Spec of the environment to evaluate in. None means `trained_env`.
+        env: Spec of the text environment to evaluate in, such as `sudoku:easy`. None means `trained_env`.
         trained_env: Environment that the model was trained in. None if it was not trained in an environment.
     """
     default = (trained_env or TextEnvConfig()) if env is None else env_config_class(env)(id=env)
@@ -84,13 +84,14 @@ class TaskScore:
     """How answers were chosen: `greedy` or `sampled`."""
     num_episodes: int
     num_distinct: int
-    """Number of different first prompts. It can be smaller than `num_episodes` in small tasks."""
+    """Number of episodes with distinct initial prompts. It can be smaller than `num_episodes` if a task has
+    few initial states."""
     success_rate: float
     """Fraction of episodes that were solved."""
     valid_action_rate: float
     """Fraction of answers that were valid actions."""
     mean_turns: float | None
-    """Mean number of turns of the solved episodes. None if no episode was solved."""
+    """Mean number of turns per solved episode. None if no episode was solved."""
     pass_at_k: dict[int, float] = dataclasses.field(default_factory=dict)
     """Estimate of pass@k for several values of k. Empty for greedy and baseline scores."""
 
@@ -103,7 +104,7 @@ class TaskScore:
 
 @dataclasses.dataclass(frozen=True)
 class TextResult:
-    """Results of the model and the baselines on one task, or their means over all tasks."""
+    """Results of the model and the baselines on one task, or the means of these results over all tasks."""
 
     split: str
     scores: tuple[TaskScore, ...]
@@ -111,7 +112,10 @@ class TextResult:
     baselines."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return the greedy score of the model, with its pass@k and the success rates of the baselines."""
+        """Return the greedy score of the model as a record.
+
+        The record also contains pass@k and the success rates of the baselines.
+        """
         first, *others = self.scores
         record = first.as_record(self.split)
         record["baselines"] = {score.policy: score.success_rate for score in others if not score.pass_at_k}
@@ -216,8 +220,8 @@ def evaluate_policy(
         env: The environment.
         split: Split of the episodes.
         num_episodes: Number of episodes per task.
-        num_samples: Number of sampled attempts per episode by the first policy, if it is a language model.
-            They add a score with pass@k. 0 disables it.
+        num_samples: Number of sampled attempts per episode by the first policy, if it is a language model. If
+            it is not 0, the result contains an additional score with pass@k for each task.
         seed: Seed of the sampled attempts.
 
     Returns:
@@ -287,7 +291,7 @@ def sample_conversations(
 
 
 def _adapt(policy: LMPolicy, env: TextVectorEnvironment) -> LMPolicy:
-    """Return the policy with the prompt suffix and the end of completions that the environment declares."""
+    """Return the policy with a tokenizer that uses the environment's prompt suffix and stop token."""
     return dataclasses.replace(policy, tokenizer=PromptTokenizer.for_env(policy.tokenizer.tokenizer, env))
 
 

@@ -28,21 +28,21 @@ def generate_expert_samples(
 ) -> Generator[Sample, None, None]:
     """Yield samples of each task in turn, without end.
 
-    Every turn of an episode gives one sample, whose loss mask selects the answer. An episode is abandoned
-    where there is no action, for example because the expert cannot solve it. Close the generator to close its
-    environments.
+    Every turn of an episode gives one sample, whose loss mask selects the answer. If the policy has no action
+    for a state, for example because the expert cannot solve it, the episode is abandoned. Closing the
+    generator also closes its environments.
 
     Args:
         make_env: Function that creates the environment. It is called several times, because each task has its
             own environment.
         tokenizer: Tokenizer for prompts and answers, or its name.
-        seed: Random seed. The same arguments give the same samples.
+        seed: Random seed. The same arguments always give the same samples.
         split: Split of the episodes.
-        random_move_prob: Probability of taking a random legal action instead of the expert's. Such turns give
-            no sample.
+        random_move_prob: Probability of taking a random legal action instead of the expert's action. Such
+            turns give no sample.
         behavior_policy: Policy whose answers are used: `expert` or `random`.
-        mixture: Number of samples per round for each kind of task, by the part of the task's name before the
-            first colon. Kinds that are not listed have 1 sample per round.
+        mixture: Number of consecutive samples of each task per round over all tasks, by kind. The kind is the
+            part of the task's name before the first colon. Kinds that are not listed have 1 sample per round.
     """
     with contextlib.closing(make_env()) as env:
         tasks = env.tasks

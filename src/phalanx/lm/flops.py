@@ -1,4 +1,4 @@
-"""Number of floating-point operations of training, for the metric `mfu` (model FLOPs utilization)."""
+"""Counts the floating-point operations of training, for the metric `mfu` (model FLOPs utilization)."""
 
 import functools
 import time
@@ -11,16 +11,16 @@ from jaxtyping import Int32
 from phalanx.lm.model import LanguageModelConfig
 
 _MATRIX_SHAPES = ((1024, 1024, 1024), (4096, 128, 384), (4096, 256, 128))
-"""Shapes (m, k, n) of the matrix products that measure the peak speed. They are not all square, because XLA
-is not fastest on square matrices on the CPU."""
+"""Shapes (m, k, n) of the matrix products that are timed to measure the peak speed. Some are not square,
+because on the CPU, XLA is not fastest on square matrices."""
 
 
 def train_flops(config: LanguageModelConfig, segment_ids: Int32[np.ndarray, "rows width"]) -> int:
     """Return the number of floating-point operations of one update on a batch of packed rows.
 
     The backward pass is counted as twice the forward pass. Attention is counted for pairs of tokens in the
-    same segment. Padding tokens are included, because they are computed; they attend only to themselves.
-    Operations that are recomputed in the backward pass to save memory are counted once.
+    same segment. Padding tokens are counted like other tokens, but attend only to themselves. Operations that
+    are recomputed in the backward pass to save memory are counted once.
     """
     rows, width = segment_ids.shape
     block_params = config.d_model * (4 * config.d_model + 3 * config.d_ff)
@@ -34,7 +34,7 @@ def train_flops(config: LanguageModelConfig, segment_ids: Int32[np.ndarray, "row
 
 @functools.cache
 def measured_peak_flops(dtype: str) -> float:
-    """Measure the number of floating-point operations per second of large matrix products on this machine."""
+    """Measure how many floating-point operations per second large matrix products reach on this machine."""
     product = jax.jit(jnp.dot)
     best = 0.0
     for m, k, n in _MATRIX_SHAPES:

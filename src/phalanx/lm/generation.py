@@ -1,7 +1,7 @@
 """Generation of completions for batches of prompts, optionally restricted to given choices.
 
-On the CPU, one native call generates a batch. On other devices, an XLA loop with a key-value cache does. Both
-backends use the same random numbers and generate the same tokens.
+On the CPU, one call of a native kernel generates a complete batch. On other devices, an XLA loop with a
+key-value cache does. Both backends use the same random numbers and generate the same tokens.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig, sample_tokens
 from phalanx.native import Backend
 
 _PAD_MULTIPLE = 32
-"""Prompt lengths and numbers of choices are rounded up to a multiple of this, so that few shapes are
+"""Prompt lengths and numbers of choices are padded to a multiple of this number, so that few shapes are
 compiled."""
 _CACHE_PANEL = 16
 """Number of tokens per block of the native key-value cache."""
@@ -60,12 +60,13 @@ def generate_batch(
         prompt_ids: Tokens of each prompt. Each prompt needs at least one token.
         max_new_tokens: Maximum number of tokens of a completion, including the stop token.
         sampling: Temperature, top-k and top-p. The default is greedy decoding.
-        key: PRNG key, required if the temperature is above 0. A completion depends on the index of its prompt
-            in the batch, because each index has its own random numbers.
+        key: PRNG key, required if the temperature is above 0. Each index in the batch has its own random
+            numbers, so a sampled completion depends on the index of its prompt.
         stop_token_id: Token that ends a completion. None means that all completions have `max_new_tokens`
             tokens.
-        choices: For each prompt, the completions that may be generated, such as the legal actions. Each must
-            end with the stop token and have at most `max_new_tokens` tokens. None allows all completions.
+        choices: For each prompt, the completions that may be generated, such as the legal actions. Each
+            choice must end with the stop token and have at most `max_new_tokens` tokens. None allows all
+            completions.
     """
     if not prompt_ids or not all(map(len, prompt_ids)):
         raise ValueError("the prompt is empty; it must have at least one token")
@@ -122,7 +123,8 @@ def generate(
         max_new_tokens: Maximum number of tokens of the completion, including the stop token.
         temperature: Sampling temperature. 0 is greedy decoding.
         key: PRNG key, required if the temperature is above 0.
-        stop_token_id: Token that ends the completion. None means that it has `max_new_tokens` tokens.
+        stop_token_id: Token that ends the completion. None means that the completion has `max_new_tokens`
+            tokens.
     """
     sampling = SamplingConfig.model_construct(temperature=temperature)
     output = generate_batch(
@@ -160,7 +162,8 @@ class GenerationRequest(NamedTuple):
     """Array arguments of the compiled generation."""
 
     prompt_ids: Int32[Array, "batch padded"]
-    """Prompts, padded on the left, so that the next token of all rows has the same index in the cache."""
+    """Prompts, padded on the left, so that generated tokens have the same index in the key-value cache in all
+    rows."""
     prompt_start: Int32[Array, " batch"]
     """Index of the first token of each prompt in its padded row."""
     temperature: Float[Array, ""]
@@ -209,7 +212,7 @@ def _generate(
 
 
 def _uniform(key: Key, index: Int32[Array, ""], batch: int) -> Float[Array, " batch"]:
-    """Draw one random number per row, which selects the token at `index` of the row's completion."""
+    """Draw one random number per row, which selects the token at position `index` of the row's completion."""
     return jax.random.uniform(jax.random.fold_in(key, index), (batch,))
 
 
@@ -218,7 +221,7 @@ def _generate_native(
 ) -> GenerationArrays:
     """Generate completions with the native kernel.
 
-    Each thread generates several completions at a time. When one of them is finished, the thread continues
+    Each thread generates several completions at a time. When a completion is finished, the thread continues
     with the next prompt.
     """
     blocks = model.blocks
@@ -258,7 +261,7 @@ def _generate_native(
 
 
 class KVCache(NamedTuple):
-    """Keys, rotated by position, and values of one transformer block."""
+    """Keys and values of one transformer block. The keys include rotary position embeddings."""
 
     keys: Float[Array, "batch tokens heads head_dim"]
     values: Float[Array, "batch tokens heads head_dim"]
@@ -342,7 +345,7 @@ def prefill(
         model: The language model.
         prompt_ids: Prompts, padded on the left.
         prompt_start: Index of the first token of each prompt.
-        max_new_tokens: Number of further tokens for which the caches have space.
+        max_new_tokens: Number of additional tokens for which the caches have space.
 
     Returns:
         One cache per block, and the logits of the first token of each completion.
@@ -369,14 +372,14 @@ def decode_step(
     index: Int32[Array, ""],
     prompt_start: Int32[Array, " batch"],
 ) -> tuple[list[KVCache], Float[Array, "batch vocab"]]:
-    """Add one token per row to the key-value caches.
+    """Process one more token per row, and add its keys and values to the caches.
 
     Args:
         model: The language model.
         blocks: Result of `model.unstack_blocks()`.
         caches: One cache per block.
         tokens: Token to add to each row.
-        index: Index of the token in the caches.
+        index: Index in the caches at which the token is stored, equal for all rows.
         prompt_start: Index of the first token of each prompt.
 
     Returns:

@@ -21,7 +21,7 @@ _PROJECTIONS = {
     "gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
     "down_proj": ("mlp.down_proj",),
 }
-"""Names in `LlamaForCausalLM` of the layers that each projection of a `TransformerBlock` combines."""
+"""Maps each projection of a `TransformerBlock` to the layers of `LlamaForCausalLM` that it combines."""
 _MAX_POSITION_EMBEDDINGS = 4096
 """Value of `max_position_embeddings` in the exported config. The model itself has no maximum length."""
 
@@ -34,8 +34,8 @@ def export_huggingface(
     Args:
         model: The language model.
         folder: Output folder, which is created if it does not exist.
-        eos_token_id: End-of-text token in the exported config. None means that there is none.
-        pad_token_id: Padding token in the exported config. None means that there is none.
+        eos_token_id: End-of-text token in the exported config. None if the model has no such token.
+        pad_token_id: Padding token in the exported config. None if the model has no such token.
     """
     safetensors = _import_safetensors()
     folder = Path(folder)
@@ -161,10 +161,10 @@ def _to_llama(model: Any) -> dict[str, np.ndarray]:
 
 
 def _from_llama(shapes: LanguageModel, arrays: dict[str, np.ndarray]) -> LanguageModel:
-    """Create a model from arrays by their names in `LlamaForCausalLM`. This is the inverse of `_to_llama`.
+    """Create a model from arrays that are named as in `LlamaForCausalLM`. Inverse of `_to_llama`.
 
     Args:
-        shapes: Model whose arrays are replaced by their shapes.
+        shapes: Model with shapes (`jax.ShapeDtypeStruct`) instead of arrays.
         arrays: Arrays by name.
     """
 

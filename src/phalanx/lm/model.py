@@ -21,8 +21,8 @@ from phalanx.lm.attention import RotaryAngles, packed_attention, rotary_angles
 from phalanx.nn.layers import Dense
 
 _MAX_ONE_HOT_VOCAB_SIZE = 1024
-"""Largest vocabulary for which token embeddings are computed as a matrix product instead of a gather, whose
-gradient (a scatter) is slow on the CPU."""
+"""Largest vocabulary for which token embeddings are computed as a matrix product instead of a gather. The
+gradient of a gather is a scatter, which is slow on the CPU."""
 _UNROLL = 4
 """Number of blocks per iteration of the compiled loop over blocks. XLA is faster on the CPU if the body of
 the loop is longer."""
@@ -55,7 +55,7 @@ class LanguageModelConfig(Config):
     rope_theta: float = Field(default=10_000.0, gt=1)
     """Base of the rotary position embedding. Increase it for sequences of many thousand tokens."""
     norm_eps: float = Field(default=1e-6, gt=0)
-    """Small constant that RMSNorm adds to the mean square to avoid division by zero."""
+    """Constant that RMSNorm adds to the mean square to avoid division by zero."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Data type of computations in transformer blocks. Parameters, logits and losses are always float32."""
 
@@ -91,8 +91,8 @@ class RMSNorm(eqx.Module):
 class TransformerBlock(eqx.Module):
     """Pre-norm transformer block: attention, then a gated MLP, each with a residual connection.
 
-    The caller computes the attention itself between `project_qkv` and `finish`, because training attends to
-    packed rows and generation to a key-value cache.
+    The caller computes attention between the calls of `project_qkv` and `finish`, because training attends to
+    packed rows, whereas generation attends to a key-value cache.
     """
 
     attention_norm: RMSNorm
@@ -165,7 +165,8 @@ class LanguageModel(eqx.Module):
 
         Args:
             input_ids: Tokens of packed rows.
-            segment_ids: Segment of each token. Segments are numbered from 1 in each row, and 0 is padding.
+            segment_ids: Index of the segment of each token. Segments are numbered from 1 in each row, and 0
+                is padding.
             position_ids: Position of each token in its segment, counted from 0.
         """
         arrays, static = self._cast_blocks()
@@ -212,7 +213,7 @@ class LanguageModel(eqx.Module):
 
 
 def model_structure(config: LanguageModelConfig) -> LanguageModel:
-    """Return a model in which all arrays are None. `eqx.combine(params, structure)` is the complete model."""
+    """Return a model in which all arrays are None. `eqx.combine(params, structure)` is a complete model."""
     model = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
     structure: LanguageModel = eqx.filter(
         model, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True
@@ -223,7 +224,7 @@ def model_structure(config: LanguageModelConfig) -> LanguageModel:
 def token_logps(
     logits: Float[Array, "*axes vocab"], token_ids: Int32[Array, "*axes"]
 ) -> Float[Array, "*axes"]:
-    """Compute the log-probability that the logits at each position give to the token at that position."""
+    """Compute the log-probability of the token at each position, given the logits at the same position."""
     # A comparison instead of a gather, because the gradient of a gather is a scatter, slow on the CPU.
     is_token = token_ids[..., None] == jnp.arange(logits.shape[-1])
     return jnp.sum(jnp.where(is_token, logits, 0.0), axis=-1) - jax.nn.logsumexp(logits, axis=-1)

@@ -1,4 +1,4 @@
-"""`PromptTokenizer`: adds the separator and the stop token of a language model to a text tokenizer."""
+"""`PromptTokenizer`: a text tokenizer with a separator after the prompt and a stop token."""
 
 import contextlib
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class PromptTokenizer:
 
     @classmethod
     def for_env(cls, tokenizer: str | Tokenizer, env: TextVectorEnvironment) -> "PromptTokenizer":
-        """Create the prompt tokenizer with the suffix and the end of completions that an environment uses."""
+        """Create a prompt tokenizer with the `prompt_suffix` and `completion_end` of an environment."""
         return cls(tokenizer, env.prompt_suffix, env.completion_end, env.unknown_characters)
 
     def encode_prompt(self, prompt: str) -> list[int]:

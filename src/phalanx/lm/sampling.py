@@ -31,11 +31,12 @@ def sample_tokens(
     top_p: Float[Array, ""] | None,
     uniform: Float[Array, " batch"],
 ) -> Int32[Array, " batch"]:
-    """Sample one token per row, or take the most likely one if the temperature is 0.
+    """Sample one token per row, or take the most likely token if the temperature is 0.
 
     Args:
         logps: Log-probabilities at the sampling temperature.
-        temperature: Sampling temperature. It is only compared with 0.
+        temperature: Sampling temperature. It only determines whether to sample, because `logps` already
+            include it.
         top_k: Number of most likely tokens to sample from. 0 means all tokens.
         top_p: Total probability of the most likely tokens to sample from. None means all tokens.
         uniform: One random number in [0, 1) per row, which selects a token by inverse transform sampling.

@@ -40,12 +40,14 @@ def rollout(
     """Run episodes until they end, and return one conversation per episode.
 
     Args:
-        policy: Policy that answers the prompts of all unfinished episodes of a batch in each step.
+        policy: Policy that answers the prompts. In each step, it answers those of all unfinished episodes in
+            the batch.
         env: The environment.
         episodes: Episodes to run. The same episode can occur several times.
         key: PRNG key, required for policies that sample with JAX. Batch 0 uses `key` itself, and batch `n`
             uses `jax.random.fold_in(key, n)`. Step `i` of a batch folds `i` into the key of the batch.
-        batch_size: Maximum number of episodes that run at the same time. `env.max_size` limits it, too.
+        batch_size: Maximum number of episodes that run at the same time. It is reduced to `env.max_size` if
+            it is larger.
     """
     conversations: list[Conversation] = []
     batch_size = min(batch_size, env.max_size)
@@ -77,7 +79,7 @@ def is_usable_state(state_key: str, split: Split) -> bool:
     """Return whether a state that was reached in an episode of `split` may be used in samples of that split.
 
     An episode can reach a state that is the initial state of an episode in another split. To keep validation
-    and test episodes out of the training data, a state may be used if it belongs to `split` or to the train
-    split. States without a key may always be used.
+    and test episodes out of the training data, a state may be used only if it belongs to `split` or to the
+    train split. States without a key (an empty string) may always be used.
     """
     return not state_key or split_of(state_key) in (split, "train")

@@ -14,7 +14,7 @@ _LINE_HEIGHT, _FONT_SIZE = 18, 14
 
 @dataclasses.dataclass(frozen=True)
 class RenderedTurn:
-    """A turn that is rendered as SVG: the prompt, the answer, and an error message if it was invalid."""
+    """A turn that is rendered as SVG: the prompt, the answer, and the error message of an invalid answer."""
 
     turn: Turn
     solved: bool
@@ -43,7 +43,7 @@ def episode_record(task: str, conversation: Conversation, update: int, index: in
         task: Name of the task.
         conversation: Conversation of a finished episode.
         update: Number of updates so far.
-        index: Index of the episode among those that are logged at this update.
+        index: Index of the episode among the episodes that are logged at this update.
     """
     turns = conversation.turns
     states = [

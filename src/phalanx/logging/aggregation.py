@@ -31,7 +31,8 @@ SampleRows = Callable[[int, int, int, Any], Int[np.ndarray, " samples"]]
 """Function that selects the environments whose episodes are logged.
 
 Its arguments are the update step, the number of environments, the number of samples, and a boolean mask of
-the environments that have finished an episode (None if all have). It returns indices of environments.
+the environments that have finished an episode (None if all environments have). It returns the indices of the
+selected environments.
 """
 
 
@@ -51,7 +52,7 @@ def sample_rows(
         update_step: Number of the update.
         num_envs: Number of environments in the batch.
         num_samples: Maximum number of sampled environments.
-        finished: Mask of the environments that have finished an episode. None means that all have.
+        finished: Mask of the environments that have finished an episode. None means all environments.
 
     Returns:
         The indices of the sampled environments.
@@ -128,7 +129,7 @@ def _leaves(name: str, value: Any) -> list[Any]:
 
 
 def _to_host(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Copy arrays to the host. All transfers start before the function waits for the first one."""
+    """Copy arrays to the host. All transfers are started before the function waits for any of them."""
     for value in values.values():
         if hasattr(value, "copy_to_host_async"):
             value.copy_to_host_async()

@@ -31,18 +31,19 @@ class LoggingConfig(Config):
     }
 
     log_frequency: int = Field(default=10, ge=0)
-    """Log metrics every this many updates. 0 turns metrics off."""
+    """Number of updates between two records of metrics. 0 turns metrics off."""
     sample_frequency: int = Field(default=50, ge=0)
-    """Log sampled episodes every this many updates. 0 turns sampled episodes off."""
+    """Number of updates between two logs of sampled episodes. 0 turns sampled episodes off."""
     num_samples: int = Field(default=3, ge=1)
-    """Number of episodes to log each time. Each one is rendered, so large values slow down training."""
+    """Number of sampled episodes to log each time. Every episode is rendered, so large values slow down
+    training."""
     log_format: Literal["json", "text", "structured", "pickle"] = "json"
-    """File format of episodes, steps and tasks. `json` writes JSON Lines, `text` readable text, `structured`
-    lines of `key=value` pairs, and `pickle` pickled dictionaries. Metrics and evaluations are always written
-    as JSON Lines, which the report reads."""
+    """File format of episodes, steps and tasks: JSON Lines (`json`), readable text (`text`), lines of
+    `key=value` pairs (`structured`) or pickled dictionaries (`pickle`). Metrics and evaluations are always
+    written as JSON Lines, which the report reads."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """Level of console output. INFO shows tasks, episodes, metrics and evaluations, and DEBUG also single
-    steps. WARNING and ERROR show only messages of at least that level."""
+    """Level of console output. INFO shows tasks, episodes, metrics and evaluations, and DEBUG also shows
+    single steps. WARNING and ERROR show only log messages of at least that level."""
     compression: bool = True
     """Compress log files with gzip after they are rotated. Files are rotated only if the `FileHandler` has
     `rotate_bytes`."""

@@ -22,9 +22,9 @@ class ExperimentLogger:
 
     Args:
         config: Logging settings, or a config with a `logging` section.
-        handlers: Handlers by name. A handler is not called for events that it has no method for.
-        render: Function that renders sampled states, such as `Environment.render`. By default, the state's
-            `_repr_svg_` or `_repr_html_` is called.
+        handlers: Handlers by name. A handler without a method for an event is not called for this event.
+        render: Function that renders sampled states, such as `Environment.render`. None calls the state's
+            `_repr_svg_` or `_repr_html_`.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ExperimentLogger:
         self.handlers = dict(handlers)
         self.render = render
         self.failures: dict[str, int] = {}
-        """Number of exceptions by name of the handler. Handlers that have not failed are missing."""
+        """Number of exceptions by name of the handler. Handlers that have not failed are not included."""
         self._warned: set[str] = set()
         self._episode_counter = EpisodeCounter()
         _LOG.setLevel(self.settings.log_level)
@@ -120,19 +120,18 @@ class ExperimentLogger:
         """Log one update of batched training.
 
         Metrics are logged every `log_frequency` updates and sampled episodes every `sample_frequency`
-        updates. For other updates, nothing is computed or transferred. Task ids and states whose number of
-        environments differs from that of the other arrays are omitted with a warning.
+        updates. For all other updates, nothing is computed or transferred to the host. Task ids and states
+        are omitted with a warning if their number of environments differs from that of the other arrays.
 
         Args:
             batch_data: Values by name. All keys are optional. `update_step` should be a Python integer,
                 because an array on a device would be transferred in every update. `episode_returns`,
                 `episode_lengths`, `similarity_scores`, `success_mask`, `task_ids`, `initial_states`,
-                `final_states` and `step_states` have one entry per environment. `episode_mask` marks the
-                environments that have finished an episode; the others are ignored. Any other scalar is logged
-                as a metric.
+                `final_states` and `step_states` have one entry per environment. `episode_mask` is true for
+                the environments that have finished an episode; other environments are ignored. Scalars with
+                any other name are logged as metrics.
             sampled_episodes: Function that returns the episodes to log, as records for `log_episode_summary`.
-                It is called only when sampled episodes are due. By default, episodes are sampled from
-                `batch_data`.
+                It is called only when sampled episodes are due. None samples episodes from `batch_data`.
         """
         update_step = get_update_step(batch_data)
         aggregate = _is_due(update_step, self.settings.log_frequency)
@@ -190,7 +189,7 @@ class ExperimentLogger:
             )
 
     def _drop_invalid_keys(self, batch_data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return `batch_data` without the keys that cannot be logged, and warn about each of these once."""
+        """Return `batch_data` without the keys that cannot be logged. Warn once about each of these keys."""
         invalid = find_invalid_keys(batch_data)
         for key, why in invalid.items():
             if key not in self._warned:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 Record = Mapping[str, Any]
-"""Field values of one logged event by name. Events are task starts, steps, episodes and evaluations."""
+"""Values of one logged event by name. Events are starts of tasks, steps, episodes and evaluations."""
 Metrics = Mapping[str, float]
 
 _NUMBER_DTYPES = ("bool", "int", "uint", "float", "bfloat")
@@ -18,7 +18,7 @@ _NOT_METRICS = ("step", "timestamp", "seed", "tasks")
 
 
 def is_scalar(value: Any) -> bool:
-    """Return whether a value is a single number or boolean, either a Python, NumPy or JAX value."""
+    """Return whether a value is a single number or boolean of Python, NumPy or JAX."""
     if isinstance(value, int | float):
         return True
     # By name, because NumPy has no kind for bfloat16 and similar types.
@@ -100,8 +100,9 @@ def format_text(record: Record) -> str:
 def state_arrays(state: Any) -> dict[str, Any]:
     """Return the arrays of a state as nested lists, by name.
 
-    If the state has public properties that return arrays, such as an unpacked grid, these properties and the
-    scalar leaves of the state are returned. Otherwise, all leaves of the pytree are returned.
+    If the state has public properties that return arrays, for example an unpacked version of a packed grid,
+    these properties and the scalar leaves of the state are returned. Otherwise, all leaves of the pytree are
+    returned.
     """
     import jax
 
@@ -126,7 +127,7 @@ def changed_cells(before: Any, after: Any) -> list[list[int]] | None:
     """Compare the grids of two states.
 
     Returns:
-        `[row, column, old_value, new_value]` for each cell that differs. None if a state has no
+        `[row, column, old_value, new_value]` for each cell that differs. None if one of the states has no
         `working_grid`.
     """
     grids = [getattr(state, "working_grid", None) for state in (before, after)]

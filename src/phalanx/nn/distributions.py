@@ -55,7 +55,7 @@ class MaskedCategorical(eqx.Module):
         return entropy(self.log_probs())
 
     def log_probs(self) -> Float[Array, " choices"]:
-        """Return the log-probabilities of all choices. They are minus infinity for masked-out choices."""
+        """Return the log-probabilities of all choices. Masked-out choices have minus infinity."""
         return masked_log_softmax(self.logits, self.mask)
 
 
@@ -64,7 +64,7 @@ def masked_log_softmax(
 ) -> Float[Array, "*kinds choices"]:
     """Compute the log-softmax over the choices for which `mask` is True, along the last axis.
 
-    Where the mask is False, the result is minus infinity and its gradient is zero. None means that all
+    Where the mask is False, the result is minus infinity and its gradient is zero. If the mask is None, all
     choices are allowed.
     """
     if mask is None:
@@ -87,8 +87,9 @@ def entropy(log_probs: Float[Array, "*kinds choices"]) -> Float[Array, "*kinds"]
 def sample_by_uniform(uniform: Float[Array, ""], log_probs: Float[Array, " choices"]) -> Int32[Array, ""]:
     """Sample a choice by inverse transform sampling.
 
-    One random number is enough for any number of choices, whereas the Gumbel trick needs one per choice,
-    which costs more than the network on the CPU. A choice with probability zero is never returned.
+    This method needs one random number for any number of choices. The Gumbel trick needs one per choice; on
+    the CPU, generating them would take longer than the network. A choice with probability zero is never
+    returned.
 
     Args:
         uniform: Random number in [0, 1).

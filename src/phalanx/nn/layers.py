@@ -1,7 +1,7 @@
 """Dense, convolution, normalization and attention layers for small inputs on the CPU.
 
-Features are the last axis, and layers are computed as large matrix products. Inside a compiled loop on the
-CPU, XLA's own convolution is ten times slower (measured on 5x5 grids with 32 features).
+The last axis of all inputs contains the features, and layers are computed as large matrix products. Inside a
+compiled loop on the CPU, XLA's own convolution is ten times slower (measured on 5x5 grids with 32 features).
 """
 
 import functools
@@ -25,8 +25,8 @@ class Dense(eqx.Module):
     Args:
         inputs: Number of input features.
         outputs: Number of output features.
-        key: Key of the initial weights.
-        scale: Factor of the initial weights. With 1, their standard deviation is `1 / sqrt(inputs)`.
+        key: Key for the initial weights.
+        scale: Factor of the initial weights, whose standard deviation is `scale / sqrt(inputs)`.
     """
 
     weight: Float[Array, "inputs outputs"]
@@ -59,8 +59,8 @@ class Conv3x3(eqx.Module):
     def _as_matmul(self, x: Float[Array, "rows columns inputs"]) -> Float[Array, "rows columns outputs"]:
         """Compute the convolution as one product with a matrix that maps all input cells to all output cells.
 
-        This needs more arithmetic than the product with 3x3 windows, but does not copy the windows. It is
-        five to nine times faster on 4x4 and 5x5 grids with 8 to 12 features.
+        This takes more arithmetic than a product with 3x3 windows, but does not copy the windows. On 4x4 and
+        5x5 grids with 8 to 12 features, it is five to nine times faster.
         """
         rows, columns, inputs = x.shape
         outputs = self.weight.shape[-1]

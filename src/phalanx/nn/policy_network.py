@@ -22,8 +22,8 @@ class PolicyNetwork(Protocol):
 def apply_batch(network: PolicyNetwork, observations: PyTree) -> tuple[Any, Float[Array, " batch"]]:
     """Call a network on a batch of observations. Returns the batched distribution and the values.
 
-    If the network has a method `batch`, it is called instead of `jax.vmap`. Losses should use this function,
-    because such a method computes gradients faster than `vmap`.
+    If the network has a method `batch`, this method is called instead of `jax.vmap(network)`. Losses should
+    use this function, because the gradients of a `batch` method are computed faster than those of `vmap`.
     """
     batch = getattr(network, "batch", None)
     return jax.vmap(network)(observations) if batch is None else batch(observations)

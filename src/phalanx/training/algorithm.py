@@ -31,7 +31,7 @@ class TrainState(eqx.Module):
     """State of a training run, which is saved in checkpoints. Algorithms add fields in subclasses."""
 
     params: PyTree
-    """Trained parameters. Another run can use them as its initial parameters."""
+    """Trained parameters. Other runs can start from these parameters (`init_from`)."""
     opt_state: optax.OptState
     """State of the optimizer."""
     step: Int[Array, ""]
@@ -131,8 +131,8 @@ class Algorithm(abc.ABC, Generic[State]):
     """Checkpoint that `load_policy` and `phalanx eval` use by default. `best` has an effect only in runs with
     a `checkpoint.best_metric`."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Class of the settings of `phalanx eval`, for algorithms without an environment. None if the algorithm
-    cannot be evaluated after training."""
+    """Class of the settings of `phalanx eval`, for algorithms without an environment. None if `phalanx eval`
+    does not support the algorithm."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
     """Names of the metrics to show in the terminal during training. `reward_mean` and `success_rate` are
     computed from `UpdateResult.episodes`."""
@@ -155,12 +155,12 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @classmethod
     def eval_settings_type(cls, config: RunConfig, env: str | None = None) -> type[Config] | None:
-        """Return the class of the settings of `phalanx eval` for a run; None if it cannot be evaluated.
+        """Return the class of the settings of `phalanx eval` for a run; None if the run cannot be evaluated.
 
         Args:
             config: Config of the run.
-            env: Name of the environment to evaluate in, for algorithms that support other environments than
-                that of the run. None means the environment of the run.
+            env: Name of the environment to evaluate in, for algorithms that can be evaluated in an
+                environment other than that of the run. None means the environment of the run.
         """
         return cls.eval_config
 
@@ -185,8 +185,8 @@ class Algorithm(abc.ABC, Generic[State]):
     def address(cls) -> str:
         """Return a string from which `load_algorithm` loads this class.
 
-        It is the name of a built-in algorithm, `package.module:Name` or `path/file.py:Name`. Runs store it,
-        so that their policies can be loaded.
+        The string is the name of a built-in algorithm, `package.module:Name` or `path/file.py:Name`. Runs
+        store it in `run.json`, so that their policies can be loaded later.
         """
         if cls.name in ALGORITHMS and load_algorithm(cls.name) is cls:
             return cls.name
@@ -201,7 +201,8 @@ class Algorithm(abc.ABC, Generic[State]):
 
         Args:
             key: Key for random initialization.
-            params: Initial parameters from another run (warm start). If None, they are created from the key.
+            params: Initial parameters from another run (warm start). None to create new parameters from the
+                key.
         """
 
     @abc.abstractmethod
@@ -231,7 +232,8 @@ class Algorithm(abc.ABC, Generic[State]):
             state: State with the parameters to evaluate.
             settings: Section `evaluation` of the config or, in `phalanx eval`, settings of the class that
                 `eval_settings_type` returns.
-            final: True for the last evaluation of a run, which may take longer, and in `phalanx eval`.
+            final: True for the last evaluation of a run and in `phalanx eval`, which may take longer than
+                evaluations during training.
 
         Returns:
             The results, for example one for greedy and one for sampled actions.
@@ -243,7 +245,7 @@ class Algorithm(abc.ABC, Generic[State]):
         return []
 
     def metadata(self, state: State) -> dict[str, Any]:
-        """Return more entries for `run.json`, which is written at the start and with every checkpoint."""
+        """Return additional entries for `run.json`, which is written at the start and with checkpoints."""
         return {}
 
     def data_fingerprint(self) -> str:
@@ -256,7 +258,7 @@ class Algorithm(abc.ABC, Generic[State]):
         Args:
             folder: Run folder, to which large state can be written as files.
             update: Number of completed updates.
-            kept: Updates of the existing checkpoints. Files of other updates can be removed.
+            kept: Update numbers of the existing checkpoints. Files of other updates can be removed.
 
         Returns:
             JSON values, which are passed to `restore_host_state` when the run is resumed.
@@ -282,9 +284,10 @@ class Algorithm(abc.ABC, Generic[State]):
         ]
 
     def with_seed(self: AnyAlgorithm, seed: int) -> AnyAlgorithm:
-        """Return a copy of the algorithm with another seed.
+        """Return a copy of the algorithm with the given seed.
 
-        Algorithms with mutable state, such as threads or buffers, override this method to reset that state.
+        Algorithms with mutable state, such as threads or buffers, override this method to reset that state in
+        the copy.
         """
         other = copy.copy(self)
         other.config = self._config_with_seed(seed)
@@ -360,7 +363,7 @@ def _only_algorithm(path: str) -> Any:
 
 
 class BoundJitMethod(NamedTuple):
-    """A `jit_method` that is bound to an instance. Equal instances share the compiled program."""
+    """A `jit_method` that is bound to an instance. Instances that are equal share the compiled program."""
 
     method: "_JitMethod"
     instance: Any

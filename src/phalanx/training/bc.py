@@ -1,7 +1,7 @@
 """Behavior cloning with DAgger (Ross et al., 2011, arXiv:1011.0686) for any environment with an expert.
 
-Each update runs episodes in which either the policy or the expert acts in each step, labels every visited
-state with the expert's actions, and takes gradient steps on these labels.
+Each update runs episodes, labels every visited state with the expert's actions, and takes gradient steps on
+these labels. At each step of an episode, either the policy or the expert chooses the action that is taken.
 """
 
 import concurrent.futures
@@ -29,7 +29,7 @@ from phalanx.training.optimizer import OptimizerConfig, adam, lr_schedule
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 
 Steps = tuple[PyTree, ExpertLabels]
-"""Observations of a number of steps, and the expert's labels for them."""
+"""Observations of several steps, and the expert's labels for these observations."""
 
 
 class BCConfig(PolicyConfig):
@@ -92,7 +92,7 @@ class BCConfig(PolicyConfig):
 
 
 class BCState(TrainState):
-    """Training state of behavior cloning, with the key of the next update."""
+    """Training state of behavior cloning, with the key for the next update."""
 
     key: Key
 
@@ -177,7 +177,7 @@ class BC(PolicyAlgorithm[BCState]):
         )
 
     def _next_tasks(self, update: int) -> tuple[Environment, np.random.Generator]:
-        """Return the result of `prepare_tasks` for an update, and start to prepare that of the next one."""
+        """Return the result of `prepare_tasks` for an update, and start to prepare the next update."""
         prepared = self._prepared.pop(update, None)
         if update + 1 < self.num_updates:
             self._worker = self._worker or concurrent.futures.ThreadPoolExecutor(1, "refresh-tasks")
@@ -202,10 +202,11 @@ class BC(PolicyAlgorithm[BCState]):
         rng: np.random.Generator,
         update: int,
     ) -> tuple[Steps, dict[str, np.ndarray]]:
-        """Run episodes in which the policy or the expert acts.
+        """Take `num_steps` steps in each environment. At each step, either the policy or the expert acts.
 
         Returns:
-            The labeled steps, and the episode statistics with shape `[num_steps, num_envs]`.
+            The labeled steps, without those that the expert could not label, and the episode statistics with
+            shape `[num_steps, num_envs]`.
         """
         config = self.config
         expert, expert_prob = environment.expert(), config.expert_prob_at(update)

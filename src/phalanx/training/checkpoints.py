@@ -42,10 +42,10 @@ _WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
 _RESERVED_IN_PATHS = re.compile(r"[*?\[\]\\]|:/")
 """Parts of a path that Orbax and TensorStore interpret as a pattern, an escape or a URL."""
 Which = int | Literal["newest", "best"]
-"""Selects a checkpoint of a run: the one of a step, the newest one, or the best one by
-`checkpoint.best_metric`."""
+"""Selects a checkpoint of a run: a number of completed updates, `newest`, or `best` for the checkpoint with
+the best value of `checkpoint.best_metric`."""
 _NOT_COMPUTED_WITH = ("checkpoint", "logging")
-"""Sections of a config that do not change the training result."""
+"""Sections of a config that do not affect the result of training."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,16 @@ class CheckpointRef:
         return sorted(found, key=lambda path: int(path.name.removeprefix("seed_")))
 
     def for_seed(self, number: int) -> "CheckpointRef":
-        """Return a reference to the checkpoint of one seed. If the run has a single seed, return this one."""
+        """Return a reference to the checkpoint of one seed of the run.
+
+        If the run has only one seed, return this reference unchanged.
+
+        Args:
+            number: Index into `seeds`, counted from 0. It is not the value of the seed.
+
+        Raises:
+            ValueError: If the run has several seeds and `number` is out of range.
+        """
         seeds = self.seeds
         if not seeds:
             return self
@@ -93,7 +102,8 @@ class Checkpointer:
     Therefore, a killed process leaves the earlier checkpoints intact. A checkpoint whose files do not match
     their checksums is rejected when it is read.
 
-    The newest `config.keep` checkpoints and the best one by `config.best_metric` are kept.
+    The newest `config.keep` checkpoints are kept, and also the checkpoint with the best value of
+    `config.best_metric`.
 
     Args:
         run: Run folder.
@@ -159,12 +169,15 @@ class Checkpointer:
         return min(self._scores, key=lambda step: (-self._scores[step], step), default=None)
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Return for each checkpoint whether it is the best one. Orbax calls this method after saving."""
+        """Return for each checkpoint whether it is the best checkpoint, which must not be removed.
+
+        Orbax calls this method after saving.
+        """
         best = self.best()
         return [info.step == best for info in checkpoints]
 
     def is_better(self, metrics: Mapping[str, Any]) -> bool:
-        """Return whether evaluation metrics are better than those of every existing checkpoint.
+        """Return whether `checkpoint.best_metric` is better in `metrics` than in all existing checkpoints.
 
         Raises:
             ValueError: If `checkpoint.best_metric` is not one of the metrics.
@@ -183,15 +196,15 @@ class Checkpointer:
             self._verified.add(step)
 
     def save(self, step: int, state: PyTree, metadata: Mapping[str, Any]) -> None:
-        """Save a checkpoint, and remove those that are no longer kept.
+        """Save a checkpoint, and remove old checkpoints that the config does not keep.
 
-        An existing checkpoint of this step is replaced only if it is corrupt or has other metrics.
+        An existing checkpoint of this step is replaced only if it is corrupt or its metrics differ.
 
         Args:
             step: Number of completed updates.
             state: Pytree of arrays.
-            metadata: JSON values by name. `metrics` are the metrics of an evaluation at this step, or None if
-                there was none.
+            metadata: JSON values by name. The entry `metrics` contains the metrics of the evaluation at this
+                step, or None if there was no evaluation.
         """
         import orbax.checkpoint as ocp
 
@@ -228,7 +241,7 @@ class Checkpointer:
         return self._manager.restore(step, args=items)["metadata"]
 
     def read_arrays(self, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Read the arrays of a checkpoint with the given names, which are those that `named` returns."""
+        """Read some arrays of a checkpoint. Their names have the format of the function `named`."""
         import orbax.checkpoint as ocp
 
         self.verify(step)
@@ -303,7 +316,7 @@ def _checksummed_path_class() -> Any:
 
 @contextlib.contextmanager
 def _path_for_orbax(folder: Path) -> Iterator[Path]:
-    """Yield a path of a folder without characters that are special in Orbax and TensorStore.
+    """Yield a path to a folder that contains no characters with a special meaning in Orbax and TensorStore.
 
     In a folder such as `a[1]`, Orbax does not find the files that it has just written, and saves a checkpoint
     without arrays. For such a folder, the path is a temporary symbolic link.
@@ -408,9 +421,9 @@ def config_digest(config: Config) -> str:
 
 
 def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Config) -> None:
-    """Raise ValueError if a checkpoint was saved with a config that the run does not have.
+    """Raise ValueError if a checkpoint was saved with a config that differs from the config of the run.
 
-    The config from before the run was extended is accepted as well.
+    If the run was extended, its earlier configs are accepted as well.
 
     Args:
         run: Run folder.
@@ -432,7 +445,7 @@ def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Co
 def named(tree: PyTree) -> dict[str, Any]:
     """Return the arrays of a pytree by name.
 
-    The name is the path in the pytree, separated by `-` because Orbax does not allow dots.
+    The name of an array is its path in the pytree, joined with `-` because Orbax does not allow dots.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="-"): leaf for path, leaf in leaves}

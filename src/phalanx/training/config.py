@@ -36,7 +36,10 @@ OPTIMIZER_ALIASES = {
 
 
 class CheckpointConfig(Config):
-    """Settings for when to save checkpoints and which ones to keep. The last update is always saved."""
+    """Settings for when to save checkpoints and which checkpoints to keep.
+
+    A checkpoint of the last update is always saved.
+    """
 
     renamed_settings: ClassVar[Mapping[str, str]] = {"best": "best_metric"}
 
@@ -48,7 +51,7 @@ class CheckpointConfig(Config):
     """Number of newest checkpoints to keep."""
     best_metric: str | None = None
     """Evaluation metric, such as `success_rate`. The checkpoint with the best value is kept in addition to
-    the newest ones. None keeps only the newest ones."""
+    the newest checkpoints. None keeps only the newest checkpoints."""
     best_mode: Literal["max", "min"] = "max"
     """Direction of `best_metric`: `max` if higher values are better, `min` if lower values are better."""
 
@@ -84,14 +87,15 @@ class RunConfig(Config):
     ) -> AnyRunConfig:
         """Create a config from defaults, a preset, inherited settings and overrides.
 
-        Later ones take precedence.
+        Sources later in this list take precedence over earlier ones.
 
         Args:
             preset: Name of a preset or path of a YAML file. If None, the preset that is named after the
                 environment is used, if there is one and no settings are inherited.
             overrides: Settings as `key=value`.
             env: Name of the environment, equivalent to the override `env.id=...`.
-            inherited: Settings taken over from the run that the initial parameters come from.
+            inherited: Nested settings taken over from the run that the initial parameters come from. None if
+                the run starts from new parameters.
         """
         if env is not None:
             hint = "; set dataset=PATH" if "dataset" in cls.model_fields else ""
@@ -100,7 +104,7 @@ class RunConfig(Config):
 
 
 class EnvConfig(Config):
-    """Config section `env` with the name of the environment. `config_class` adds its settings."""
+    """Config section `env` with the name of an environment. `config_class` adds more settings."""
 
     id: str = ""
     """Environment: an id such as `arc-v2`, `package.module:Name` or `path/file.py:Name`. Empty if the
@@ -112,18 +116,19 @@ class PolicyConfig(RunConfig):
 
     aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
     algorithm_config: ClassVar["type[PolicyConfig] | None"] = None
-    """Class that `config_class` derived this class from. None if this class was not created by it."""
+    """Class that `config_class` derived this class from. None if `config_class` did not create this class."""
     environment_type: ClassVar[type[Environment] | None] = None
-    """Class of the environment whose settings `config_class` added. None if it added none."""
+    """Class of the environment whose settings `config_class` added. None if `config_class` did not create
+    this class."""
 
     env: EnvConfig = EnvConfig()
     """Environment and its settings."""
     network: Config = Config()
-    """Settings of the policy network. Which settings there are depends on the environment."""
+    """Settings of the policy network. The available settings depend on the environment."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """Settings of Adam, the learning-rate schedule and gradient clipping."""
     evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig()
-    """Settings of evaluations during training. Which settings there are depends on the environment."""
+    """Settings of evaluations during training. The available settings depend on the environment."""
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> "PolicyConfig":
@@ -181,7 +186,8 @@ class TextRunConfig(RunConfig):
 
     aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
     algorithm_config: ClassVar["type[TextRunConfig] | None"] = None
-    """Class that `text_config_class` derived this class from. None if this class was not created by it."""
+    """Class that `text_config_class` derived this class from. None if `text_config_class` did not create this
+    class."""
 
     env: TextEnvConfig = TextEnvConfig()
     """Text environment. If it is a single JAX environment or `puzzle_server`, the section also has the
@@ -221,7 +227,7 @@ def _with_env_id(config: PolicyConfig | TextRunConfig, name: str) -> RunConfig:
 def text_config_class(
     algorithm_config: type[TextRunConfig], section: type[TextEnvConfig]
 ) -> type[TextRunConfig]:
-    """Derive a config class of an algorithm whose section `env` has the settings of a text environment.
+    """Derive a subclass of an algorithm's config class with the settings of a text environment in `env`.
 
     Args:
         algorithm_config: Config class of the algorithm.
@@ -232,7 +238,7 @@ def text_config_class(
 
 @functools.cache
 def config_class(algorithm_config: type[PolicyConfig], environment: type[Environment]) -> type[PolicyConfig]:
-    """Derive a config class of an algorithm that has the settings of an environment.
+    """Derive a subclass of an algorithm's config class that also has the settings of an environment.
 
     The sections `env`, `network` and `evaluation` become the environment's `config_type`, `network_config`
     and `evaluation_config`. An environment without a `config_type` has the arguments of its constructor as
@@ -253,12 +259,13 @@ def config_class(algorithm_config: type[PolicyConfig], environment: type[Environ
 def _derive_class(
     algorithm_config: type[AnyConfigWithEnv], name: str, sections: Mapping[str, tuple[type[Config], Any]]
 ) -> type[AnyConfigWithEnv]:
-    """Derive a config class with other sections.
+    """Derive a config class in which some sections are replaced.
 
     Args:
         algorithm_config: Class to derive from.
         name: Name of the new class.
-        sections: Class and default value of each replaced section. A default of `...` makes it required.
+        sections: Class and default value of each replaced section, by name. A default of `...` makes the
+            section required.
     """
     fields: dict[str, Any] = {
         section: (cls, Field(default=default, description=algorithm_config.model_fields[section].description))
@@ -276,8 +283,8 @@ def choose_environment(env: str | None, values: Sequence[Mapping[str, Any]]) -> 
 
     Args:
         env: Value of `--env`, which takes precedence. None if it was not given.
-        values: Settings of the preset, inherited settings and overrides, in this order. The last ones that
-            have an `env.id` determine the environment.
+        values: Settings of the preset, inherited settings and overrides, in this order. The last mapping with
+            an `env.id` determines the environment.
 
     Raises:
         ValueError: If `--env` and an override of `env.id` contradict each other.

@@ -1,6 +1,6 @@
-"""Curriculum for text environments, which prefers tasks of medium difficulty and retries episodes.
+"""Curriculum for text environments.
 
-An episode can be retried if some but not all of its attempts succeeded.
+It prefers tasks of medium difficulty, and can retry episodes of which some but not all attempts succeeded.
 """
 
 import itertools
@@ -33,8 +33,8 @@ class CurriculumConfig(Config):
     """Lower bound of a task's sampling weight `4 * p * (1 - p)`, where `p` is its success rate. The weight
     is 1 for a task that is solved half of the time."""
     retry_fraction: float = Field(default=0.0, ge=0, le=1)
-    """Fraction of an update's episodes that are retries. An episode is retried if some but not all of its
-    attempts succeeded before."""
+    """Fraction of an update's episodes that are retries of earlier episodes. Only episodes of which some but
+    not all attempts succeeded are retried."""
     retry_capacity: int = Field(default=256, ge=1)
     """Maximum number of episodes that are kept for retries. The oldest ones are dropped first."""
 
@@ -111,7 +111,7 @@ class Curriculum:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `state_dict` returned."""
+        """Restore the state from a value that `state_dict` returned."""
         tasks = self._env.tasks
         self.success_rates = {task: float(state["success_rates"][task]) for task in tasks}
         self._next_seeds = {task: int(state["next_seeds"][task]) for task in tasks}

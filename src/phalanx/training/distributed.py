@@ -1,7 +1,7 @@
 """`DeviceMesh`: runs the compiled programs of an algorithm on several devices and processes.
 
-It decides which part of the arrays each device holds, and combines the results of all devices. Data of other
-processes is sent and received by a `ProcessGroup`.
+It decides which part of the arrays each device holds, and combines the results of all devices. A
+`ProcessGroup` exchanges data between processes.
 """
 
 import dataclasses
@@ -21,11 +21,13 @@ AXIS = "shards"
 AnyState = TypeVar("AnyState", bound=Any)
 
 _process_group = ProcessGroup(0, 1)
-"""Processes that `initialize` connected. Until then, only this process."""
+"""Processes that `initialize` connected. Only this process if `initialize` was not called."""
 
 
 def initialize(coordinator: str, num_processes: int, process_id: int) -> None:
-    """Connect this process to the other processes of a training run. Call it before anything else uses JAX.
+    """Connect this process to the other processes of a training run.
+
+    Call this function before any use of JAX.
 
     Args:
         coordinator: Address `HOST:PORT` at which the first process listens.
@@ -46,8 +48,8 @@ class DeviceMesh:
 
     Args:
         devices: Devices of this process to use. None means all of them.
-        processes: Processes of the training run. None means those that `initialize` connected; if it was
-            not called, only this process.
+        processes: Processes of the training run. None means those that `initialize` connected, or only this
+            process if `initialize` was not called.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class DeviceMesh:
 
         Args:
             num_shards: Number of shards.
-            settings: Description of the settings that determine this number, for the error message.
+            settings: Description of the settings that determine the number of shards, for the error message.
         """
         count = len(self.devices) * self.processes.size
         if num_shards % count:
@@ -108,7 +110,8 @@ class DeviceMesh:
                 passed to every device.
             out: How to combine the results of the devices. `"shards"` concatenates them along the first axis.
                 `"replicated"` means that they are equal on all devices. Otherwise, a pytree prefix of the
-                results with the axis to concatenate along, or None where results are equal on all devices.
+                results, whose leaves are the axis to concatenate along, or None for results that are equal on
+                all devices.
         """
         if self._mesh is None:
             return program(*args)
@@ -136,7 +139,7 @@ class DeviceMesh:
     def gather_state(self, state: AnyState) -> AnyState:
         """Collect the sharded fields of a `TrainState` from all processes, for a checkpoint.
 
-        All processes must call it at the same time.
+        All processes must call this method.
         """
         parts = {name: self._gather_from_processes(getattr(state, name)) for name in state.sharded_fields}
         return dataclasses.replace(state, **parts)
@@ -224,7 +227,7 @@ def _sharded_program(
 ) -> Callable[..., Any]:
     """Compile a single-device program for all devices of a mesh.
 
-    Each device runs the same instructions as it would alone.
+    Each device runs the same instructions as if it were the only device.
     """
     out = [P() if axis is None else P(*[None] * axis, AXIS) for axis in out_axes]
     mapped = jax.shard_map(
@@ -243,12 +246,15 @@ def _sum_rows(rows: Float[Array, "shards size"]) -> Float[Array, " size"]:
 
 
 def without_key_type(leaf: Any) -> Any:
-    """Convert PRNG keys to integers, because NumPy and Orbax do not have key types. Return others as is."""
+    """Convert an array of PRNG keys to integers. Return other arrays unchanged.
+
+    NumPy and Orbax have no types for keys.
+    """
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
 def with_key_type_of(like: Any, leaf: Any) -> Any:
-    """Convert integers to PRNG keys if `like` has keys. This is the inverse of `without_key_type`."""
+    """Convert integers to PRNG keys if `like` is an array of keys. Inverse of `without_key_type`."""
     if not _is_key(like) or _is_key(leaf):
         return leaf
     return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like))

@@ -4,7 +4,7 @@ Each update samples `num_prompts` episodes, lets the model attempt each of them 
 compares the rewards within each group of attempts. Names follow TRL's `GRPOConfig`.
 
 Some settings select variants from other papers. `importance_sampling_level="sequence"` is GSPO (Zheng et al.,
-2025, arXiv:2507.18071). `advantage_granularity="turn"` compares an answer with other answers to the same
+2025, arXiv:2507.18071). `advantage_granularity="turn"` compares each answer with all answers to the same
 prompt, as in GiGPO (Feng et al., 2025, arXiv:2505.10978). `epsilon_high > epsilon` and the mean of the loss
 over tokens are from DAPO (Yu et al., 2025, arXiv:2503.14476).
 """
@@ -126,17 +126,16 @@ class GRPOConfig(TextRunConfig):
     """Divide advantages by the standard deviation of the rewards in their group."""
     advantage_granularity: Literal["episode", "turn"] = "episode"
     """Granularity of the advantages. With `episode`, all turns of an attempt share the advantage of its total
-    reward. With `turn`, the advantage of a turn compares its return with those of all turns with the same
-    prompt, in any attempt."""
+    reward. With `turn`, the advantage of a turn compares its return with the returns of all turns that have
+    the same prompt, in any attempt."""
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount factor per turn. Only used if `advantage_granularity` is `turn`."""
     negative_advantage_weight: float = Field(default=1.0, ge=0, le=1)
     """Factor by which negative advantages are multiplied. For tasks with a single solution, 0 keeps the
-    direction of the expected gradient and removes the noise of wrong answers, most of whose tokens are
-    correct."""
+    direction of the expected gradient, and removes noise: most tokens of a wrong answer are correct."""
     max_trained_generations: int = Field(default=0, ge=0)
-    """Maximum number of distinct completions per prompt to train on. The best and the worst ones are chosen.
-    0 means all."""
+    """Maximum number of distinct completions per prompt to train on. If there are more, those with the
+    highest and the lowest advantages are used. 0 means no limit."""
     max_length: int = Field(default=192, ge=16)
     """Length of packed rows in tokens. Must be at least the length of any prompt with its completion."""
     microbatch_size: int = Field(default=16, ge=1)
@@ -151,7 +150,8 @@ class GRPOConfig(TextRunConfig):
     curriculum: CurriculumConfig = CurriculumConfig()
     """Settings for sampling tasks and episodes."""
     model: LanguageModelConfig = LanguageModelConfig(vocab_size=98)
-    """Architecture of the language model. With `--init-from`, it is taken over from the other run."""
+    """Architecture of the language model. With `--init-from`, the architecture is taken over from the run
+    that the initial parameters come from."""
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4, lr_schedule="constant", b2=0.98)
     """Settings of the optimizer and the learning rate."""
     evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig(every=20)
@@ -177,8 +177,8 @@ def group_advantages(
 ) -> Float[np.ndarray, "prompts generations"]:
     """Compute group-relative advantages.
 
-    The advantage is the reward minus the mean of its group and, if `scale_rewards` is set, divided by the
-    standard deviation of the group.
+    A row of `rewards` is a group. The advantage is the reward minus the mean of its group. If `scale_rewards`
+    is true, it is divided by the standard deviation of its group.
 
     >>> group_advantages(np.array([[1.0, 0.0], [1.0, 1.0]])).round(3).tolist()
     [[1.0, -1.0], [0.0, 0.0]]
@@ -245,15 +245,16 @@ class Completion(NamedTuple):
     allowed_token_ids: Sequence[Sequence[int]] = ()
     """Token ids that could be sampled at each position. Empty if all tokens could be sampled."""
     weight: float = 1.0
-    """Number of equal completions that this one represents."""
+    """Number of equal sampled completions that this object represents."""
 
 
 def merge_duplicates(completions: Sequence[Completion], max_per_prompt: int = 0) -> list[Completion]:
     """Merge equal completions of a prompt into one, with the mean of their advantages and the sum of weights.
 
-    If a prompt has more than `max_per_prompt` distinct completions, only the best and the worst ones are
-    kept. 0 means no limit. The weights of the kept completions are scaled so that the total weight of
-    completions with positive advantages, and that of all others, stays the same.
+    If a prompt has more than `max_per_prompt` distinct completions, only those with the highest and the
+    lowest advantages are kept. 0 means no limit. The weights of the kept completions are scaled up, so that
+    the total weight of completions with a positive advantage stays the same, and so does the total weight of
+    all other completions.
 
     >>> [one] = merge_duplicates([Completion([5], [6], [-1.0], 1.0), Completion([5], [6], [-1.0], 0.0)])
     >>> one.advantage, one.weight
@@ -288,7 +289,9 @@ def _keep_extremes(group: list[Completion], max_count: int) -> list[Completion]:
 def pack_completions(
     completions: Sequence[Completion], max_length: int, num_rows: int, vocab_size: int = 0
 ) -> list[dict[str, np.ndarray]]:
-    """Pack prompts with their completions into microbatches of `num_rows` rows. The last rows may be empty.
+    """Pack prompts with their completions into microbatches of `num_rows` rows.
+
+    The last microbatch may have empty rows.
 
     Args:
         completions: Completions of at most `max_length` tokens, including their prompts.
@@ -297,10 +300,10 @@ def pack_completions(
         vocab_size: Size of the vocabulary. Required only if a completion has `allowed_token_ids`.
 
     Returns:
-        The arrays of each microbatch, with shape `[rows, tokens]`. They are those of a `TokenBatch`, whose
-        `loss_mask` selects the tokens of completions, and `old_logps`, `advantages` and `weight`. If a
-        completion has `allowed_token_ids`, there is also `token_mask` with shape `[rows, tokens, vocab]`,
-        which is true for the tokens of the vocabulary that could be sampled at each position.
+        The arrays of each microbatch by name, with shape `[rows, tokens]`: the arrays of a `TokenBatch`, and
+        `old_logps`, `advantages` and `weight`. `loss_mask` selects the tokens of completions. If a completion
+        has `allowed_token_ids`, there is also `token_mask` with shape `[rows, tokens, vocab]`, which is true
+        for the tokens of the vocabulary that could be sampled at each position.
     """
     if not completions:
         return []
@@ -344,7 +347,10 @@ def pack_completions(
 def completion_logps(
     model: LanguageModel, batch: Mapping[str, Array], temperature: Float[Array, ""]
 ) -> Float[Array, "rows targets"]:
-    """Compute the log-probability of each token except the first of each row, at the given temperature."""
+    """Compute the log-probability of every token except the first one of each row, at the given temperature.
+
+    The model can choose only tokens that `token_mask` allows, if the batch has this array.
+    """
     logits = model(batch["input_ids"], batch["segment_ids"], batch["position_ids"])[:, :-1]
     if "token_mask" in batch:
         # Completions that were sampled among legal actions are trained among them, too.
@@ -379,7 +385,8 @@ def grpo_loss(
         advantages: Advantage of the completion that each token belongs to.
         completion_mask: 1 for tokens of completions, 0 for prompts and padding.
         weight: Number of equal completions that each token's completion represents.
-        segment_ids: Segment of each token in its row. A segment contains one completion.
+        segment_ids: Index of the segment of each token in its row. A segment is a prompt with its completion.
+            Padding has segment 0.
         num_items: Total number of completion tokens (level `token`) or completions (level `sequence`) of the
             optimizer step.
         epsilon: Lower clipping threshold of the importance ratio.
@@ -460,7 +467,7 @@ class RolloutBatch(NamedTuple):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "RolloutBatch":
-        """Create an instance from the values that `to_json` returned."""
+        """Create an instance from a value that `to_json` returned."""
         conversations = [
             [Conversation([Turn(*turn) for turn in turns], solved) for turns, solved in group]
             for group in record["conversations"]
@@ -471,9 +478,9 @@ class RolloutBatch(NamedTuple):
 class GRPO(Algorithm[GRPOState]):
     """Trains a language model on the rewards of a text environment.
 
-    A resumed run gives the same results as an uninterrupted one, even with `async_rollouts`: each update has
-    rollouts from fixed parameters, and rollouts that have not been trained on are saved with every
-    checkpoint.
+    A resumed run gives the same results as an uninterrupted run, even with `async_rollouts`: which parameters
+    the rollouts of an update come from does not depend on timing, and rollouts that have not been trained on
+    are saved with every checkpoint.
     """
 
     name = "grpo"
@@ -498,7 +505,8 @@ class GRPO(Algorithm[GRPOState]):
         self._optimizer = make_optimizer(config.optimizer, config.num_updates * config.num_iterations)
         self._curriculum = Curriculum(environment, config.curriculum, config.seed)
         self._pending: RolloutBatch | None = None
-        """Rollouts for the next update, with `async_rollouts`. None if there are none yet."""
+        """Rollouts for the next update, if `async_rollouts` is set. None before the first update and without
+        `async_rollouts`."""
 
     def init(self, key: Key, params: PyTree | None = None) -> GRPOState:
         """Create the initial state. If `params` is given, training starts from these parameters."""
@@ -617,8 +625,8 @@ class GRPO(Algorithm[GRPOState]):
         """Take `num_iterations` optimizer steps on completions. `state` must not be used afterward.
 
         The loss of a step is a mean over all completions or their tokens. Completions with advantage 0 count
-        in the denominator, but their loss is not computed unless `beta` is set. The loss of equal completions
-        is computed once.
+        in the denominator of the mean, but the model is not run on them unless `beta` is above 0. For equal
+        completions, the loss is computed once.
 
         Returns:
             The new state and the metrics.
@@ -724,7 +732,11 @@ class GRPO(Algorithm[GRPOState]):
         )
 
     def evaluate(self, state: GRPOState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate the model with greedy decoding on episodes of the validation split."""
+        """Evaluate the model.
+
+        During training, validation episodes are run with greedy decoding. `phalanx eval` passes a
+        `TextEvalConfig`.
+        """
         if isinstance(settings, TextEvalConfig):
             return evaluate_language_model(self.policy(state), settings, self.config.prompt_format)
         num_episodes = self.config.evaluation.num_episodes

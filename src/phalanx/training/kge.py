@@ -1,9 +1,9 @@
 """Trains knowledge-graph embeddings.
 
 An update is one epoch over the training triples. Each triple (relation, head, tail) results in two queries,
-one for its tail and one for its head. Each query compares the true answer with candidates, which are all
-entities or sampled negatives that all queries of the minibatch share. Candidates that are other true answers
-in the training data are masked.
+one for its tail and one for its head. The loss of a query compares its true answer with candidates. The
+candidates are either all entities, or sampled negatives that all queries of the minibatch share. Candidates
+that are also true answers in the training data are not used as negatives.
 """
 
 import dataclasses
@@ -58,7 +58,8 @@ class KGEEvaluationConfig(EvaluationConfig):
     every: int = Field(default=10, ge=1)
     """Number of epochs between two evaluations. The best epoch is chosen among the evaluated epochs."""
     max_queries: int = Field(default=1000, ge=1)
-    """Maximum number of validation queries to rank. If there are more, evenly spaced ones are selected."""
+    """Maximum number of validation triples to evaluate. If there are more, evenly spaced triples are
+    selected."""
 
 
 class KGEConfig(RunConfig):
@@ -102,12 +103,12 @@ class KGEConfig(RunConfig):
 
     dataset: str = GENERATED
     """Knowledge base: a folder, a file of triples, the name of a downloaded dataset, or `generated` for the
-    built-in one."""
+    built-in knowledge base."""
     seed: int = Field(default=0, ge=0)
     """Seed of the initial embeddings, the order of triples, the negatives and dropout."""
     num_updates: ClassVar[None] = None  # type: ignore[misc]  # removes the field of `RunConfig`
     num_epochs: int = Field(default=100, ge=1)
-    """Number of passes over the training triples. Each one is an update of the run, with one optimizer step
+    """Number of passes over the training triples. Each epoch is an update of the run, with one optimizer step
     per minibatch."""
     batch_size: int = Field(default=512, ge=1)
     """Maximum number of triples in a minibatch. Each triple has two queries, one for its tail and one for its
@@ -116,11 +117,12 @@ class KGEConfig(RunConfig):
     """Loss function: softmax cross-entropy over the candidates (`cross_entropy`), or binary cross-entropy of
     each candidate (`bce`)."""
     num_negatives: int = Field(default=0, ge=0)
-    """Number of sampled entities that all queries of a minibatch share as negatives. 0 uses all entities."""
+    """Number of entities that are sampled per minibatch as negatives for all of its queries. 0 uses all
+    entities as candidates."""
     adversarial_temperature: float = Field(default=0.0, ge=0)
-    """Temperature of self-adversarial negative sampling: the scores are multiplied by it in the softmax that
-    weights the negatives. 0 weights all negatives equally. Other values need `loss=bce` and
-    `num_negatives`."""
+    """Temperature of self-adversarial negative sampling. Negatives are weighted by the softmax of their
+    scores multiplied by this value. 0 weights all negatives equally. Values above 0 require `loss=bce` and
+    `num_negatives` above 0."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Fraction of the target probability that is distributed over all candidates."""
     regularizer: Literal["n3", "l2"] = "n3"
@@ -133,8 +135,8 @@ class KGEConfig(RunConfig):
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=0.01, end_learning_rate=0.0, lr_schedule="linear", max_grad_norm=None
     )
-    """Settings of the optimizer (`adamw` or `adagrad`) and the learning rate, which changes with every
-    optimizer step."""
+    """Settings of the optimizer, which must be `adamw` or `adagrad`, and of the learning rate, which changes
+    with every optimizer step."""
     evaluation: KGEEvaluationConfig = KGEEvaluationConfig()
     """Settings of evaluations on validation queries."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=20, keep=1, best_metric="mrr_100")
@@ -169,15 +171,17 @@ class KGEConfig(RunConfig):
 class KGEBatch(eqx.Module):
     """A minibatch of B triples, or several minibatches stacked along the first axis.
 
-    A minibatch has 2 B queries. The first B ask for the tails of the triples, and the others for their heads.
+    A minibatch has 2 B queries. The first B queries ask for the tails of the triples, and the last B for
+    their heads.
     """
 
     triples: Int32[Ints, "*steps batch 3"]
     candidates: Int32[Ints, "*steps negatives"]
     """Distinct entities that are the candidates of all queries. Empty if all entities are candidates."""
     known: Int32[Ints, "*steps capacity 2"]
-    """Index of a query and index of a candidate, for each candidate that is a true answer of a query. Padding
-    has a candidate index that is out of range."""
+    """Pairs `(query index, candidate index)`, one for each candidate that is a true answer of a query. The
+    candidate index is a position in `candidates` or, if that is empty, an entity id. Padding pairs have a
+    candidate index that is out of range."""
 
 
 class TrainingTriples:
@@ -234,7 +238,8 @@ class TrainingTriples:
             candidates: Candidates of all queries. If empty, all entities are candidates.
 
         Returns:
-            The index of the query and the index of the candidate, for each candidate that is a true answer.
+            Pairs `(query index, candidate index)`, one for each candidate that is a true answer of a query.
+            The candidate index is a position in `candidates` or, if that is empty, an entity id.
         """
         columns = np.arange(self.num_entities)
         if len(candidates):
@@ -333,8 +338,9 @@ def negative_sampling_loss(
 ) -> Float[Array, " queries"]:
     """Compute the loss of RotatE for each query (Sun et al., 2019, arXiv:1902.10197).
 
-    It is the binary cross-entropy of the true answer and of sampled negatives. The weights of the negatives
-    sum to 1. If the temperature is positive, negatives with higher scores have larger weights.
+    The loss is the mean of two binary cross-entropies: that of the true answer, and the weighted mean of
+    those of the sampled negatives. If the temperature is positive, negatives with higher scores have larger
+    weights. Known answers among the candidates are ignored.
     """
     weights = jax.nn.softmax(jnp.where(known, _MASKED, adversarial_temperature * candidates), axis=1)
     log_rejected = jnp.where(known, 0, jax.nn.log_sigmoid(-candidates))
@@ -357,7 +363,10 @@ def bce_loss(
 
 @dataclasses.dataclass(frozen=True)
 class KGEValidation:
-    """Filtered mean reciprocal rank (MRR) of validation queries. Ties are ranked by the realistic rank."""
+    """Filtered mean reciprocal rank (MRR) on validation queries.
+
+    Ties are resolved by the realistic rank, which is the mean of the best and the worst possible rank.
+    """
 
     mrr: float
     """MRR among all entities."""
@@ -462,8 +471,8 @@ class KGETrainer(Algorithm[TrainState]):
     def evaluate(self, state: TrainState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Evaluate the embedding.
 
-        During training, validation queries are ranked. With the settings of `phalanx eval`, link prediction
-        is evaluated.
+        During training, this method returns the MRR on validation queries. In `phalanx eval`, whose settings
+        are a `LinkPredictionConfig`, it evaluates link prediction.
         """
         if isinstance(settings, LinkPredictionConfig):
             environment = ProofConfig(dataset=self.config.dataset)
@@ -473,7 +482,10 @@ class KGETrainer(Algorithm[TrainState]):
         return [self.validate(state.params)]
 
     def validate(self, kge: KGE) -> KGEValidation:
-        """Rank validation queries among all entities."""
+        """Rank the correct entity of each validation query among all entities, and return the metrics.
+
+        Ranks are filtered: other known answers of the query are ignored.
+        """
         base = self.knowledge_base
         queries = select_evenly(base.triples("valid"), self.config.evaluation.max_queries)
         counts = count_ranks(kge, queries, base.known_answers)

@@ -40,20 +40,22 @@ class OptimizerConfig(Config):
     warmup_steps: int = Field(default=0, ge=0)
     """Number of optimizer steps in which the learning rate rises linearly to `learning_rate`."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """Decoupled weight decay of matrices. Biases and norm scales are not decayed. `adagrad` ignores it."""
+    """Decoupled weight decay of matrices. Biases and norm scales are not decayed. `adagrad` ignores this
+    setting."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     """Maximum global norm of the gradients. Larger gradients are scaled down. None disables clipping."""
     grad_accum_steps: int = Field(default=1, ge=1)
-    """Number of batches per optimizer step. A step is equivalent to a step on one batch with all rows."""
+    """Number of batches per optimizer step. The step is equivalent to a step on one large batch with the rows
+    of all these batches."""
     b2: float = Field(default=0.999, gt=0, lt=1)
     """Decay rate of Adam's moving average of squared gradients."""
     eps: float = Field(default=1e-8, gt=0)
     """Value added to the denominator in Adam."""
 
     def check_supported(self, *names: str) -> None:
-        """Raise ValueError if the optimizer is not in `names`, or if gradients are accumulated.
+        """Raise ValueError if the optimizer is not in `names`, or if `grad_accum_steps` is not 1.
 
-        Algorithms call it that support only these optimizers and no gradient accumulation.
+        Algorithms that support only some optimizers, and no gradient accumulation, call this method.
         """
         if self.name not in names or self.grad_accum_steps != 1:
             raise ValueError(
@@ -76,7 +78,7 @@ def scheduled_value(
 
 
 def lr_schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
-    """Return a function that maps a step from 0 to `num_steps` to the learning rate."""
+    """Return a function that maps the number of a step, from 0 to `num_steps`, to the learning rate."""
     warmup_steps = min(config.warmup_steps, num_steps - 1)
     start, end = config.learning_rate, config.end_learning_rate
 
@@ -92,8 +94,8 @@ def lr_schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
 def adam(config: OptimizerConfig) -> optax.GradientTransformation:
     """Create Adam with gradient clipping and weight decay, without the learning rate.
 
-    It is for algorithms that apply the learning rate themselves, for example because it changes once per
-    update instead of once per optimizer step.
+    Algorithms use this function if they apply the learning rate themselves, for example because it changes
+    once per update instead of once per optimizer step.
     """
     max_norm = config.max_grad_norm
     parts = [

@@ -71,7 +71,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     def init_params(self, key: Key) -> PyTree:
         """Create initial parameters.
 
-        This is a separate compiled program, so that the parameters do not depend on the number of
+        This method is compiled as a separate program, so that the parameters do not depend on the number of
         environments.
         """
         return eqx.filter(self.make_network(key), eqx.is_array)
@@ -122,8 +122,8 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     def summarize(self, result: TrainResult) -> list[str]:
         """Return lines that compare the greedy evaluations before and after training.
 
-        The lines also contain the results of groups of tasks, pass@k and baselines, as far as available. With
-        several seeds, values are means over the seeds.
+        If the evaluations contain them, the results of groups of tasks, pass@k and baselines are included.
+        With several seeds, values are means over the seeds.
         """
         greedy = [record for record in result.evaluations if record["mode"] == "greedy"]
         if not greedy:
@@ -175,7 +175,7 @@ def default_network(
     Args:
         config: Settings of the run.
         environment: Environment that was passed to the algorithm as an object. None if the config describes
-            it.
+            the environment.
     """
     environment_type = config.environment_type or type(environment)
     assert issubclass(environment_type, Environment)

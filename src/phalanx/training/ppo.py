@@ -81,8 +81,8 @@ class PPOConfig(PolicyConfig):
     num_steps: int = Field(default=16, ge=1)
     """Number of steps in each environment per update."""
     total_timesteps: int | None = Field(default=None, ge=1)
-    """Number of environment steps of the run. If set, `num_updates` becomes the number of complete updates,
-    at least 1. None uses `num_updates`."""
+    """Number of environment steps of the run, over all environments. If set, `num_updates` is computed from
+    it and rounded down, but is at least 1. None uses `num_updates`."""
     update_epochs: int = Field(default=2, ge=1)
     """Number of epochs over the samples of an update."""
     num_minibatches: int = Field(default=8, ge=1)
@@ -90,8 +90,8 @@ class PPOConfig(PolicyConfig):
     num_env_shards: int = Field(default=8, ge=1)
     """Number of shards that the environments are divided into. Gradients are computed per shard and summed in
     a fixed order. Samples are shuffled within a shard, and every minibatch has the same number of samples
-    from each shard. This is also the maximum number of devices. If it does not divide `num_envs`, the next
-    smaller divisor is used."""
+    from each shard. The number of shards is also the maximum number of devices. If it does not divide
+    `num_envs`, the next smaller divisor of `num_envs` is used."""
     microbatch_size: int | None = Field(default=64, ge=1)
     """Maximum number of samples in a forward and backward pass. Gradients are accumulated over a minibatch.
     On a CPU, 64 is about twice as fast as complete minibatches, because activations stay in the cache. None
@@ -160,7 +160,7 @@ class PPOConfig(PolicyConfig):
 
 
 class PPOState(TrainState):
-    """Training state of PPO, with the environment states (sharded) and the key of the next update."""
+    """Training state of PPO, with the sharded environment states and the key for the next update."""
 
     rollout: RolloutState
     key: Key
@@ -168,7 +168,7 @@ class PPOState(TrainState):
 
 
 class PPOBatch(eqx.Module):
-    """Samples of one update, with the shard as first axis, or samples of one microbatch."""
+    """Samples of one update, `[shards, samples, ...]`, or of one microbatch, `[samples, ...]`."""
 
     observations: PyTree
     actions: PyTree
@@ -192,7 +192,7 @@ class PPOMetrics(eqx.Module):
 
     @classmethod
     def zeros(cls) -> "PPOMetrics":
-        """Return metrics that are all zero, to which others can be added."""
+        """Return metrics that are all zero, as the start of a sum."""
         return cls(*(jnp.zeros(()) for _ in dataclasses.fields(cls)))
 
     def mean(self, count: int) -> dict[str, Scalar]:
@@ -308,7 +308,7 @@ class PPO(PolicyAlgorithm[PPOState]):
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """Adam with gradient clipping, without the learning rate, which `apply_gradients` applies."""
+        """Adam with gradient clipping. The learning rate is not included; `apply_gradients` applies it."""
         return adam(self.config.optimizer)
 
     def update(self, state: PPOState) -> tuple[PPOState, UpdateResult]:
@@ -352,8 +352,8 @@ class PPO(PolicyAlgorithm[PPOState]):
         """Collect a rollout, compute advantages and assign samples to minibatches.
 
         Returns:
-            The new environment states, the samples by shard, the indices of the samples of each minibatch,
-            and the episode statistics with the environment as first axis.
+            The new environment states, the samples with shape `[shards, samples, ...]`, the indices of each
+            minibatch's samples within their shard, and the episode statistics with shape `[envs, time]`.
         """
         config = self.config
         num_envs = rollout.env_ids.shape[0]
@@ -498,7 +498,9 @@ class PPO(PolicyAlgorithm[PPOState]):
     ) -> Int32[Array, "gradient_steps shards minibatch"]:
         """Shuffle the samples of each shard and assign them to minibatches.
 
-        How a shard is shuffled depends only on the key and the index of the shard.
+        Returns the indices of the samples within their shard.
+
+        The permutation of a shard depends only on the key, the index of the shard and the epoch.
         """
         config = self.config
         num_shards, size = shape

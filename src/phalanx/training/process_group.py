@@ -19,10 +19,11 @@ from jaxtyping import Shaped, UInt8
 _PROTOCOL = "phalanx-processes-1"
 _MAX_GREETING_BYTES = 4096
 _HEADER = struct.Struct("<QQ")
-"""Header of a message: the number of the exchange, and the number of bytes that each process sends in it."""
+"""Header of a message: the number of the exchange, and the number of bytes that each process sends in this
+exchange."""
 _TIMEOUT_SECONDS = 60
-"""Number of seconds without a response after which a machine counts as lost. The operating system responds
-even if the process is slow or suspended."""
+"""Number of seconds without a response after which a machine is considered lost. The operating system
+responds to keep-alive probes even if the process is slow or suspended."""
 EXIT_CODE_PROCESS_LOST = 75
 """Exit code of a process that lost the connection to another process of the training run."""
 
@@ -38,7 +39,8 @@ class ProcessLostError(RuntimeError):
 class ProcessGroup:
     """The connected processes of a training run, as seen by one of them.
 
-    Every process is connected to the first one. All processes must call the same methods in the same order.
+    Every other process is connected to the first process. All processes must call the same methods in the
+    same order.
     """
 
     rank: int
@@ -46,8 +48,8 @@ class ProcessGroup:
     size: int
     """Number of processes."""
     peers: dict[int, socket.socket] = dataclasses.field(default_factory=dict, repr=False)
-    """Connections by rank. The first process is connected to all others, which are connected only to the
-    first process."""
+    """Connections by rank of the other process. The first process is connected to all other processes, and
+    each of these is connected only to the first process."""
     num_exchanges: int = 0
     """Number of exchanges so far, which is equal in all processes."""
 
@@ -81,7 +83,7 @@ class ProcessGroup:
     def gather(self, arrays: Sequence[Shaped[np.ndarray, "..."]]) -> list[Shaped[np.ndarray, "..."]]:
         """Concatenate each array with those of the other processes along the first axis, in order of rank.
 
-        All processes must pass arrays of the same shapes and types. There is one exchange for all arrays.
+        All processes must pass arrays of the same shapes and types. All arrays are sent in a single exchange.
         """
         flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
         received = self._exchange(flat[0] if len(flat) == 1 else np.concatenate(flat))
@@ -93,7 +95,9 @@ class ProcessGroup:
         return gathered
 
     def exchange(self, data: bytes) -> list[bytes]:
-        """Send data to all processes and return the data of all processes in order of rank.
+        """Send data to all other processes, and return the data of all processes in order of rank.
+
+        The result includes the data of this process.
 
         All processes must send the same number of bytes.
         """
@@ -137,9 +141,10 @@ class ProcessGroup:
 
 
 def _send_in_thread(peer: socket.socket, header: bytes, data: memoryview) -> threading.Thread:
-    """Send a message while this process receives. Two processes that only send would block each other.
+    """Send a message in a thread, so that this process can receive at the same time.
 
-    Errors are ignored, because receiving from the same process raises them, too.
+    If two processes only sent, they would block each other. Errors are ignored, because receiving from the
+    same peer raises them as well.
     """
 
     def send() -> None:
@@ -180,7 +185,7 @@ def _read_greeting(peer: socket.socket, size: int) -> int | None:
     """Read the first message of a new connection.
 
     Returns:
-        The rank of the process. None if it is not a process of this training run.
+        The rank of the process at the other end. None if it is not a process of this training run.
     """
     peer.settimeout(10)
     try:
@@ -196,7 +201,7 @@ def _read_greeting(peer: socket.socket, size: int) -> int | None:
 
 
 def _connect_to_first(address: tuple[str, int], size: int, rank: int, deadline: float) -> socket.socket:
-    """Connect to the first process. Try again until the deadline, because it may start later."""
+    """Connect to the first process. Retry until the deadline, because the first process may start late."""
     greeting = json.dumps({"protocol": _PROTOCOL, "count": size, "rank": rank}).encode()
     while True:
         try:

@@ -23,7 +23,8 @@ Episodes = dict[str, Array]
 episode ended), `episode_returns`, `episode_lengths`, and statistics that the environment adds."""
 
 _VALUE_BATCH = 32
-"""Batch size for computing the values of final observations. It is small because a shard has few of them."""
+"""Batch size for computing the values of the final observations of truncated episodes. It is small because a
+shard has few truncated episodes."""
 
 
 class RolloutState(eqx.Module):
@@ -40,7 +41,7 @@ class RolloutState(eqx.Module):
 
 
 class Rollout(eqx.Module):
-    """Transitions of a batch of environments."""
+    """Transitions of a batch of environments. The arrays have the axes `[time, batch, ...]`."""
 
     observations: PyTree
     actions: PyTree
@@ -70,7 +71,7 @@ def init_rollout(environment: Environment, key: Key, env_ids: Int32[Array, " bat
 
 
 def keys_for(key: Key, env_ids: Int32[Array, " batch"]) -> Array:
-    """Derive a key for each environment from its index."""
+    """Derive a key for each environment by folding its index into `key`."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, env_ids)
 
 
@@ -81,7 +82,8 @@ def map_shards(function: Callable[[PyTree], PyTree], batch: PyTree, num_shards: 
     bit-identical for any number of shards on this device.
 
     Args:
-        function: Function of one shard.
+        function: Function that takes one shard and returns a pytree of arrays, which are concatenated along
+            `axis`.
         batch: Pytree of arrays.
         num_shards: Number of shards, which must divide the size of the axis.
         axis: Axis of the arrays along which they are divided.
@@ -219,7 +221,8 @@ def _next_values(
 ) -> Float[Array, "time batch"]:
     """Return the value of the observation after each step.
 
-    These are the values shifted by one step. Where an episode was truncated, the network computes the value
+    In the middle of an episode, this is the value at the next step. After the last step of the rollout, it is
+    `last_values`. After termination, it is 0. Where an episode was truncated, the network computes the value
     of its final observation.
     """
     following = jnp.concatenate([values[1:], last_values])

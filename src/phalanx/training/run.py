@@ -38,7 +38,8 @@ from phalanx.training.warm_start import load_params
 _LOG = logging.getLogger("phalanx.training")
 Show = Callable[[Progress], None]
 Start = Literal["new", "restart", "resume"]
-"""How a run starts: in a new folder, again in a folder without checkpoints, or from a checkpoint."""
+"""How a run starts: in a new folder (`new`), from the beginning in the folder of a run that has no checkpoint
+(`restart`), or from a checkpoint (`resume`)."""
 _DISK_ERRORS = (OSError, ValueError, RuntimeError)
 """Exceptions that a full disk can cause. Orbax raises ValueError or RuntimeError for errors of its storage
 library."""
@@ -148,13 +149,13 @@ class Run:
         self.counts: dict[str, int] = {algorithm.unit: 0}
         """Sum of `UpdateResult.counts` over all updates."""
         self.evaluations: list[dict[str, Any]] = []
-        """Records of the evaluations since the run was opened."""
+        """Records of the evaluations since `open` was called."""
         self.last: Progress | None = None
         self._exhausted = self._is_open = False
         self._metrics: dict[str, float] | None = None
-        """Metrics of the last evaluation. None if the current state has not been evaluated."""
+        """Evaluation metrics of the current state. None if the current state has not been evaluated."""
         self._failures: dict[str, int] = {}
-        """Number of failed writes to the disk, by description."""
+        """Number of failed writes to the disk, by description of what failed."""
         self._logger: ExperimentLogger | None = None
         """Logger of the first process. None in other processes."""
 
@@ -220,7 +221,7 @@ class Run:
         return minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
     def advance(self, overdue: bool = False) -> Progress | None:
-        """Run one update, log it, and evaluate and save a checkpoint if these are due.
+        """Run one update and log it. Evaluate the policy and save a checkpoint if these are due.
 
         Args:
             overdue: Save a checkpoint after this update, because the last one is too old.
@@ -248,7 +249,9 @@ class Run:
         return self.last
 
     def finish(self, signal: int | None) -> TrainResult:
-        """Save the last checkpoint and export the result. If the run is finished, evaluate it first.
+        """Save the last checkpoint and export the result.
+
+        If the last update is completed, the policy is evaluated first.
 
         Args:
             signal: Number of the signal that stopped the run, or None.
@@ -273,7 +276,7 @@ class Run:
         )
 
     def _count(self, result: UpdateResult, began: float) -> Progress:
-        """Wait until an update is computed, add its counts to the totals and return the progress.
+        """Wait until an update has been computed, add its counts to the totals, and return the progress.
 
         Args:
             result: Result of the update.
@@ -308,7 +311,8 @@ class Run:
     def _evaluate(self, *, final: bool) -> bool:
         """Evaluate the policy and log the results.
 
-        Every process evaluates, so that no process has to wait for another one at the next update.
+        Every process runs the evaluation, so that no process has to wait for another process at the next
+        update.
 
         Returns:
             True if `checkpoint.best_metric` has its best value so far.
@@ -362,7 +366,7 @@ class Run:
 
     @contextlib.contextmanager
     def _tolerate(self, what: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
-        """Catch errors in the block, such as those of a full disk, and log a warning, so training continues.
+        """Catch errors in the `with` block, such as a full disk, and log a warning instead.
 
         Args:
             what: Description of what failed, for the warning.
@@ -524,12 +528,15 @@ def _describe(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def count_parameters(network: PyTree) -> int:
-    """Return the number of parameters of a network, which is the total size of its arrays."""
+    """Return the number of parameters of a network: the total number of elements of its arrays."""
     return sum(leaf.size for leaf in jax.tree.leaves(network) if isinstance(leaf, jax.Array))
 
 
 def batch_data(result: UpdateResult, speed: Mapping[str, Any], update: int) -> dict[str, Any]:
-    """Convert the result of an update to the format of `ExperimentLogger.log_batch_step`."""
+    """Convert the result of an update to the format of `ExperimentLogger.log_batch_step`.
+
+    `speed` contains counts and throughput, which are added to the metrics.
+    """
     episodes = {name: array.reshape(-1) for name, array in result.episodes.items()}
     return {"update_step": update, **episodes, **result.metrics, **speed}
 

@@ -1,4 +1,4 @@
-"""Names of the files in a run folder, functions for `run.json` and the status of a run, and resume checks."""
+"""Run folders: names of files, reading and writing `run.json`, the status of a run, and resume checks."""
 
 import datetime
 import importlib.metadata
@@ -22,7 +22,8 @@ from phalanx.system_info import machine_info
 from phalanx.training.config import RunConfig
 
 FORMAT = 2
-"""Version of the format of run folders, which is stored in `run.json`. Other versions are rejected."""
+"""Version of the format of run folders, which is stored in `run.json`. Run folders with another version are
+rejected."""
 CONFIG = "config.yaml"
 METADATA = "run.json"
 EVALUATIONS = "evaluations.jsonl"
@@ -30,12 +31,12 @@ EPISODES = "episodes"
 REPORT = "report.html"
 CHECKPOINTS = "checkpoints"
 _THIRD_PARTY_FOLDERS = ("wandb",)
-"""Folders in which other libraries create symbolic links."""
+"""Subfolders of a run in which other libraries create symbolic links, which are allowed there."""
 
 RunStatus = Literal["new", "no_checkpoint", "resumable", "finished"]
 AnyConfig = TypeVar("AnyConfig", bound=RunConfig)
 MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
-"""Function that creates the handlers of a run's logger, by name, from the run folder and the config."""
+"""Function that takes the run folder and the config, and returns the handlers of the run's logger by name."""
 
 
 def default_handlers(folder: Path, config: Any) -> dict[str, Handler]:
@@ -55,7 +56,7 @@ def next_free_dir(folder: str | os.PathLike[str]) -> Path:
 def run_status(folder: str | os.PathLike[str]) -> RunStatus:
     """Return the status of the run in a folder.
 
-    - `new`: there is no run. The folder may contain other files, which is an error when a run is started.
+    - `new`: there is no run. If the folder contains other files, no run can be started in it.
     - `no_checkpoint`: the run was stopped before its first checkpoint and can only be started again.
     - `resumable`: the run has a checkpoint and updates left.
     - `finished`: the run has completed its last update.
@@ -161,13 +162,17 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:
-    """Read the config of a run, whose class is `cls`."""
+    """Read the config of a run. `cls` is the class of the config."""
     read_metadata(folder)
     return cls.load(Path(folder) / CONFIG)
 
 
 def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
-    """Return `before` with the number of updates of `now`. Raises ValueError if the number would decrease."""
+    """Return `before` with the number of updates of `now`.
+
+    Raises:
+        ValueError: If `now` has fewer updates than `before`.
+    """
     name = before.num_updates_setting
     old, new = getattr(before, name), getattr(now, name)
     if new < old:
@@ -176,7 +181,7 @@ def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
 
 
 def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:
-    """Replace `config.yaml`, and add the config of the existing checkpoints to `run.json`.
+    """Replace `config.yaml`, and record in `run.json` which config the existing checkpoints have.
 
     Args:
         run: Run folder.
@@ -207,7 +212,9 @@ def check_same_init(run: Path, source: Path) -> None:
 
 
 def check_same_config(run: Path, before: Config, now: Config) -> None:
-    """Raise ValueError if two configs of a run differ. The message contains the first differences.
+    """Raise ValueError if a run would be resumed with a different config.
+
+    The message contains the first differences.
 
     Args:
         run: Run folder, for the message.

@@ -1,8 +1,9 @@
 """Trains a heuristic for best-first proof search on the proofs that its own searches find.
 
 An update searches for proofs of training queries with the current heuristic, adds the proofs found to the
-examples, and fits the network to all examples. The network learns two things: which successor of an expanded
-state continues a proof, and whether a state leads to a proof at all.
+examples, and fits the network to all examples. A state is the list of goals that remain to be proved. The
+network learns two things: which successor of an expanded state continues a proof, and whether a state leads
+to a proof at all.
 """
 
 import hashlib
@@ -60,7 +61,8 @@ from phalanx.training.trained_policy import restore_state
 
 _EXAMPLES_FILE = "examples-{update}.npz"
 _MAX_DEAD_ENDS = 32
-"""Maximum number of dead ends per search that are used as examples. The last expanded ones are used."""
+"""Maximum number of dead ends per query that are used as examples. If the search expanded more dead ends,
+those that were expanded last are used."""
 
 
 class HeuristicEvaluationConfig(EvaluationConfig):
@@ -75,7 +77,7 @@ class HeuristicEvaluationConfig(EvaluationConfig):
     """Number of updates between two evaluations. If 0, only the initial and the final heuristic are
     evaluated."""
     num_queries: int = Field(default=64, ge=1)
-    """Maximum number of validation queries."""
+    """Maximum number of validation queries. If there are more, the first ones are used."""
     max_expansions: int = Field(default=100, ge=1)
     """Maximum number of nodes that a search expands per query."""
 
@@ -106,13 +108,13 @@ class HeuristicConfig(RunConfig):
     rules: str | None = None
     """File of rules, as written by `phalanx kg mine --out`. None uses the rules of the knowledge base."""
     predicates: tuple[str, ...] = ()
-    """Predicates of the training and validation queries. If empty, all predicates are used that are the head
-    of a rule."""
+    """Predicates of the training and validation queries. If empty, these are all predicates that occur in the
+    head of a rule."""
     seed: int = Field(default=0, ge=0)
     """Seed of the initial parameters, the queries and the order of examples."""
     num_updates: int = Field(default=2, ge=1)
     """Number of updates. Each update searches for proofs and then fits the network. The first update searches
-    with a heuristic that is not learned."""
+    with a fixed heuristic, because the network is not trained yet."""
     queries_per_update: int = Field(default=400, ge=1)
     """Number of training queries per update."""
     update_epochs: int = Field(default=12, ge=1)
@@ -163,17 +165,19 @@ class HeuristicData(NamedTuple):
     train: Int32[np.ndarray, "queries atom"]
     """Encoded training queries."""
     valid: Int32[np.ndarray, "queries atom"]
-    """Encoded validation queries, of which an evaluation uses the first ones."""
+    """Encoded validation queries. An evaluation uses the first `num_queries` of them."""
     first_heuristic: Heuristic
-    """Heuristic of the searches in the first update, which is not learned."""
+    """Fixed heuristic for the searches of the first update, before the network is trained."""
     knowledge_base: KnowledgeBase | None = None
-    """Knowledge base of the queries. None if the program was created in another way."""
+    """Knowledge base that the program and the queries come from. None if they were created without one."""
     vocabulary: ProofVocabulary | None = None
     """Names of the encoded predicates and constants. None if they are not known."""
 
     @classmethod
     def from_config(cls, config: HeuristicConfig) -> "HeuristicData":
-        """Load the knowledge base and select queries whose predicate is the head of a rule.
+        """Load the knowledge base and select queries.
+
+        The predicate of a query is in `config.predicates` or, if that is empty, in the head of a rule.
 
         Training queries are facts. A fact is not used in its own proof. If the knowledge base has no
         validation queries, a tenth of the facts is held out for validation.
@@ -238,7 +242,7 @@ class FoundProof(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Training example: the features of the successors of an expanded state, one of which is on a proof."""
+    """Training example: the successors of an expanded state, and which of them continues a proof."""
 
     features: GoalFeatures
     chosen: int
@@ -250,8 +254,8 @@ class HeuristicBatch(NamedTuple):
 
     features: GoalFeatures
     group: Int32[np.ndarray, " rows"]
-    """Index of the group of siblings (successors of the same state) that a state belongs to. -1 for dead ends
-    and padding."""
+    """Index of each state's group of siblings, which are the successors of one state. -1 for dead ends and
+    padding."""
     is_chosen: Bool[np.ndarray, " rows"]
     """True for the sibling that continues the proof."""
     value: Int32[np.ndarray, " rows"]
@@ -305,7 +309,8 @@ def sample_minibatches(
 def heuristic_loss(network: HeuristicNetwork, batch: HeuristicBatch) -> Float[Array, ""]:
     """Compute the loss of a minibatch.
 
-    It is the mean cross-entropy of the chosen siblings plus the mean binary cross-entropy of known values.
+    The loss is the sum of two terms: the mean cross-entropy of choosing the sibling that continues the proof,
+    and the mean binary cross-entropy of the value over the states whose value is known.
     """
     logits, values = network(batch.features)
     num_rows = len(batch.group)
@@ -459,7 +464,7 @@ class HeuristicTrainer(Algorithm[TrainState]):
         Args:
             heuristic: Heuristic of the search.
             queries: Encoded queries.
-            settings: Fields of `BestFirstConfig`, such as `max_depth`, that replace those of the config.
+            settings: Fields of `BestFirstConfig`, such as `max_depth`, that override the settings of the run.
         """
         search = self.config.search.model_copy(update=settings)
         return best_first_search(self.config.env, self.data.program, heuristic, queries, search)
@@ -467,7 +472,8 @@ class HeuristicTrainer(Algorithm[TrainState]):
     def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[EvaluationRecord]:
         """Search for proofs of validation queries with the trained heuristic and with baselines.
 
-        The baselines are heuristics that are not learned. Their results are numbers of proofs per expansion.
+        The baselines are heuristics without learned parameters. For each baseline, the record contains the
+        number of proofs per expanded node.
         """
         assert isinstance(settings, HeuristicEvaluationConfig)
         queries = self.data.valid[: settings.num_queries]
@@ -531,7 +537,7 @@ class HeuristicTrainer(Algorithm[TrainState]):
             self._add_proof(FoundProof(query, path, dead_ends))
 
     def with_seed(self, seed: int) -> "HeuristicTrainer":
-        """Return a copy of the algorithm with another seed and without any proofs."""
+        """Return a copy of the algorithm with the given seed and without any proofs."""
         return HeuristicTrainer(self._config_with_seed(seed))
 
     def summarize(self, result: TrainResult) -> list[str]:

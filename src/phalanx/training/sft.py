@@ -59,8 +59,8 @@ from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimi
 
 _MIN_MICROBATCH_TOKENS = 1024
 """Minimum number of tokens in a microbatch. On the CPU, batches are processed in microbatches, because the
-activations of a complete batch exceed the cache, and the system would clear that much memory in every
-update."""
+activations of a complete batch exceed the cache, and the operating system would have to clear so much new
+memory in every update."""
 
 
 class SFTDataConfig(Config):
@@ -85,7 +85,8 @@ class SFTDataConfig(Config):
     }
 
     plan: str = ""
-    """Path of a batch plan or of a folder of batch files. Empty if there is no plan."""
+    """Path of a batch plan, which `phalanx data plan build` writes, or of a folder of batch files, which
+    `phalanx data export` writes. Empty if there is no plan."""
     dataset: str = ""
     """Path of the dataset that the plan was built for. Not needed if `plan` is a folder of batch files."""
     samples: str = ""
@@ -96,8 +97,9 @@ class SFTDataConfig(Config):
     """Probability of taking a random legal action instead of the expert's action. Random actions are not
     trained on, but lead to states that the expert would not reach."""
     mixture: dict[str, int] = Field(default={})
-    """Number of samples of a puzzle kind for each sample of another kind, such as `{sokoban: 2}`. The default
-    is 1. Kinds that `env` does not include are ignored."""
+    """Relative number of samples per kind of puzzle. With `{sokoban: 2}`, for example, there are two samples
+    of Sokoban for each sample of any other kind. Kinds that are not listed have the value 1. Kinds that `env`
+    does not include are ignored."""
     token_budget: int = Field(default=4096, ge=16)
     """Number of tokens per batch, including padding. A batch has `token_budget // max_length` rows, at least
     one. Not used with a plan, which has its own token budget."""
@@ -208,7 +210,7 @@ class LossSums(NamedTuple):
     loss: Float[Array, ""]
     """Sum of the cross-entropy in nats."""
     num_correct: Float[Array, ""]
-    """Number of tokens to which the model assigns the highest probability."""
+    """Number of tokens that the model predicts correctly: no other token has a higher probability."""
     num_tokens: Int32[Array, ""]
 
 
@@ -220,8 +222,8 @@ TokenArrays = Mapping[str, Array | np.ndarray]
 def sft_loss(model: LanguageModel, batch: TokenArrays) -> LossSums:
     """Compute the cross-entropy of the tokens that the loss mask selects.
 
-    Each token is predicted from the earlier tokens of its segment. The first token of a segment is therefore
-    never counted.
+    Each token is predicted from the earlier tokens of its segment (sample). The first token of a segment is
+    therefore never counted.
     """
     input_ids, loss_mask, segment_ids, position_ids = (jnp.asarray(batch[name]) for name in TOKEN_ARRAYS)
     logits = model(input_ids, segment_ids, position_ids)
@@ -297,7 +299,8 @@ def _num_microbatches(rows: int, tokens: int) -> int:
 class SFTData:
     """Batches to train on, and samples to evaluate on.
 
-    `SFTData()` has no batches. It is used to call `train_step` with other batches or to load a trained model.
+    `SFTData()` has no batches. Use it to load a trained model, or to pass your own batches to
+    `SFT.train_step`.
     """
 
     plan: Plan | None = None
@@ -329,8 +332,8 @@ class SFTData:
 def _num_rows(spec: BatchSpec, token_budget: int) -> int:
     """Return the number of rows that a batch is padded to.
 
-    It is equal for all batches whose rows have the same length, so that an update is compiled once per
-    length.
+    All batches whose rows have the same length get the same number of rows, so that an update is compiled
+    once per row length.
     """
     return max(spec.num_packs, token_budget // max(spec.max_length, 1))
 
@@ -464,7 +467,7 @@ class SFT(Algorithm[TrainState]):
         return TrainState(params, opt_state, state.step + 1), metrics
 
     def evaluate(self, state: TrainState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
-        """Compute the loss on evaluation samples and run greedy episodes of the validation split."""
+        """Compute the loss on evaluation samples, and run validation episodes with greedy decoding."""
         if isinstance(settings, TextEvalConfig):
             return evaluate_language_model(self.policy(state), settings, self.config.prompt_format)
         num_episodes = self.config.evaluation.num_episodes
@@ -636,7 +639,10 @@ def _stream_data(source: StreamSource, config: SFTConfig, eval_samples: Sequence
 
 
 def _open_env(config: SFTConfig) -> SFTData:
-    """Open a stream of samples from an environment. Evaluation samples are from the validation split."""
+    """Open a stream of samples that are generated in the environment.
+
+    Evaluation samples are from its validation split.
+    """
     data, env = config.data, config.env
     _check_vocab_size(load_tokenizer(config.tokenizer).vocab_size, config)
     if not env.id:

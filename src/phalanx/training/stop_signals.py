@@ -17,7 +17,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Record SIGINT and SIGTERM instead of ending the process, so that it can finish the current update.
+    """Record SIGINT and SIGTERM instead of ending the process, so that the current update can finish.
 
     The first signal restores the previous signal handlers, so a second signal ends the process at once. In
     threads other than the main thread, which do not receive signals, nothing is recorded.

@@ -23,7 +23,7 @@ from phalanx.training.stop_signals import stop_on_signals
 STUDY = "sweep.log"
 """Name of the Optuna journal file in the folder of a sweep."""
 DEFAULT_METRICS = ("success_rate", "mrr_100", "mean_token_accuracy")
-"""Default metrics to rank trials by. The first one that the trials have is used."""
+"""Default metrics to rank trials by. The first metric in this list that the trials have is used."""
 SamplerName = Literal["grid", "random", "tpe"]
 Goal = Literal["max", "min"]
 Space = Mapping[str, Any]
@@ -36,7 +36,7 @@ _RANGE = re.compile(r"(uniform|loguniform|integers)\(([^,()]+),([^,()]+)\)")
 
 
 def parse_space(settings: Sequence[str]) -> dict[str, Any]:
-    """Parse the search space of a sweep to Optuna distributions by name of the setting.
+    """Parse settings such as `lr=1e-3,3e-4` into a search space: Optuna distributions by name of the setting.
 
     The values of a setting are a list such as `1e-3,3e-4`, or a range, which is `uniform(low,high)`,
     `loguniform(low,high)` or `integers(low,high)`.
@@ -207,7 +207,7 @@ class Sweep:
     def run(self, start: StartTrial, jobs: int, on_end: Callable[[SweepTrial, int], None]) -> int | None:
         """Run all trials that are not complete.
 
-        SIGINT and SIGTERM are passed on to the running trials, which save and stop.
+        On SIGINT or SIGTERM, the running trials are asked to save a checkpoint and stop.
 
         Args:
             start: Function that starts a trial, such as `start_process`.
@@ -251,13 +251,15 @@ class Sweep:
         return self.folder / f"{trial.name}.log"
 
     def rank(self) -> list[tuple[SweepTrial, float]]:
-        """Return the completed trials with the values of their metric, best first. NaN is ranked last."""
+        """Return the completed trials with the values of their metric, best first. NaN values come last."""
         scores = [(trial, self._value(trial)) for trial in self._trials("COMPLETE", "FAIL")]
         sign = 1 if self.goal == "min" else -1
         return sorted(scores, key=lambda score: (math.isnan(score[1]), sign * score[1]))
 
     def chosen_metric(self, metrics: Mapping[str, float]) -> str:
         """Return the name of the metric to rank trials by.
+
+        It is `metric` or, if that is None, the first of `DEFAULT_METRICS` that the trial has.
 
         Args:
             metrics: Metrics of a trial.
@@ -333,7 +335,10 @@ class Sweep:
         return SweepTrial(number, params)
 
     def _sample(self, number: int) -> dict[str, Any]:
-        """Sample the settings of a trial. They depend on the seed, its number and the completed trials."""
+        """Sample the settings of a trial.
+
+        They depend on the seed, the number of the trial and, for `tpe`, the completed trials.
+        """
         optuna = _import_optuna()
         samplers = optuna.samplers
         sampler = samplers.TPESampler if self.sampler == "tpe" else samplers.RandomSampler
@@ -395,7 +400,7 @@ def _last_metrics_of_seed(run: Path) -> dict[str, float]:
 
 @contextlib.contextmanager
 def connect_to_ray(address: str) -> Iterator[tuple[StartTrial, int]]:
-    """Connect to a Ray cluster, whose tasks run trials. Every task uses one CPU.
+    """Connect to a Ray cluster to run trials as Ray tasks. Every task uses one CPU.
 
     All machines of the cluster must have Phalanx installed and share the folder of the sweep.
 
@@ -425,7 +430,7 @@ def connect_to_ray(address: str) -> Iterator[tuple[StartTrial, int]]:
 
 
 class _RayTask:
-    """A trial in a Ray task, with the methods of a `StartTrial` result."""
+    """A trial in a Ray task, with the methods `poll`, `wait` and `terminate` of `subprocess.Popen`."""
 
     def __init__(self, ray: Any, reference: Any) -> None:
         self._ray, self._reference = ray, reference

@@ -1,4 +1,4 @@
-"""Loads the policies of finished or running training runs, to act, record episodes or export them."""
+"""Loads the policies of training runs. A policy can act, record episodes and be exported."""
 
 import copy
 import dataclasses
@@ -80,10 +80,10 @@ class Policy:
     def export(self, environment: Environment | None = None) -> "jax.export.Exported":
         """Export the greedy policy as StableHLO.
 
-        The exported function maps a dictionary of observation arrays to a dictionary of action arrays. An
-        observation that is a single array has the name `observation`, and an action that is a single array
-        the name `action`. The batch size is symbolic. Running the function requires neither Phalanx nor its
-        native code.
+        The exported function maps a dictionary of observation arrays to a dictionary of action arrays. The
+        names are the paths of the arrays in the observation and in the action. If an observation or an action
+        is a single array, its name is `observation` or `action`. The batch size is symbolic. Running the
+        function requires neither Phalanx nor its native code.
 
         Args:
             environment: Environment whose observations determine the shapes. None means the environment of
@@ -132,12 +132,12 @@ def load_policy(run: str | Path) -> Any:
 
     Args:
         run: Run folder, optionally with a checkpoint: `RUN`, `RUN@STEP` or `RUN@best`. For a run with several
-            seeds, the first seed is loaded. Load another one with its folder, such as `RUN/seed_1`.
+            seeds, the first seed is loaded. To load a different seed, pass its folder, such as `RUN/seed_1`.
 
     Returns:
-        A `Policy` for PPO, behavior cloning and other policy algorithms. Only its parameters are read, and
-        its environment is created on first use. For other algorithms, the result of `Algorithm.policy`, which
-        is an `LMPolicy` for SFT and GRPO and a `KGE` for embeddings.
+        A `Policy` for PPO, behavior cloning and other policy algorithms. Only the parameters of the policy
+        are read from the checkpoint, and its environment is created on first use. For other algorithms, the
+        result of `Algorithm.policy`, which is an `LMPolicy` for SFT and GRPO and a `KGE` for embeddings.
     """
     ref = CheckpointRef.parse(str(run)).for_seed(0)
     algorithm_type, config = read_run(ref.run)
@@ -195,7 +195,7 @@ def _act_batch(network: PolicyNetwork, observations: PyTree, keys: Keys | None) 
 
 
 def _without_native_code(network: Any) -> Any:
-    """Return a network that does not call native code, so that it runs on machines without Phalanx."""
+    """Return an equivalent network without calls of native code, which runs on machines without Phalanx."""
     if getattr(network, "backend", "xla") != "native":
         return network
     copied = copy.copy(network)

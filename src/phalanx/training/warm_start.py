@@ -20,7 +20,7 @@ def load_params(ref: CheckpointRef, like: PyTree) -> tuple[PyTree, dict[str, Any
     """Load the parameters of a checkpoint.
 
     Args:
-        ref: Checkpoint of a run with one seed, or of one seed of a run.
+        ref: Checkpoint to load. If the run has several seeds, it must be the checkpoint of one seed.
         like: Parameters with the expected structure, shapes and types, on the devices to use.
 
     Returns:
@@ -71,7 +71,10 @@ def _describe(array: Any) -> str:
 
 
 def _put_on_devices(array: np.ndarray | None, like: Any) -> Any:
-    """Copy an array to the devices of `like`. If `array` is None, the result is an empty array."""
+    """Copy an array to the devices of `like`.
+
+    `array` is None if `like` is empty, because checkpoints contain no empty arrays.
+    """
     array = np.zeros(like.shape, like.dtype) if array is None else array
     if isinstance(like, jax.Array) and like.committed:
         return jax.device_put(array, like.sharding)

@@ -121,7 +121,10 @@ def _show(
     svg: Path | None,
     as_json: bool,
 ) -> None:
-    """Print the values as JSON, or the text. Save a drawing of the chart if `svg` is a path."""
+    """Print `values` as JSON if `as_json` is true, and `text` otherwise.
+
+    If `svg` is not None, also save a drawing of the chart to this path.
+    """
     from phalanx.svg import save_svg
 
     if svg is not None:

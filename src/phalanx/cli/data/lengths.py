@@ -53,7 +53,7 @@ def build(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count the tokens of every sample. An existing length cache is continued, not replaced.
+    """Count the tokens of every sample. New samples are added to an existing length cache.
 
     phalanx data lengths build a.jsonl b.parquet c.txt --output lengths.npz
     """

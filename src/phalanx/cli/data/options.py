@@ -43,7 +43,10 @@ PackMode = Literal["best_fit_decreasing", "subset_sum", "best_fit", "first_fit",
 
 @contextlib.contextmanager
 def input_errors() -> Iterator[None]:
-    """Convert errors caused by invalid input or missing optional libraries in the block to `UserError`."""
+    """Convert errors in the `with` block to `UserError`.
+
+    These are errors that are caused by invalid input, worker processes or missing optional libraries.
+    """
     from phalanx.io.worker_pool import WorkerError
 
     try:
@@ -59,7 +62,7 @@ def input_errors() -> Iterator[None]:
 
 
 def read_lengths(path: Path) -> "LengthCache":
-    """Read a length cache. Raises `UserError` if it is invalid or empty."""
+    """Read a length cache. Raise `UserError` if it is invalid or empty."""
     from phalanx.data.length_cache import LengthCache
 
     with input_errors():
@@ -70,7 +73,7 @@ def read_lengths(path: Path) -> "LengthCache":
 
 
 def read_plan(path: Path) -> "BatchPlan":
-    """Read a saved batch plan. Raises `UserError` if it is invalid."""
+    """Read a saved batch plan. Raise `UserError` if it is invalid."""
     from phalanx.data.plans.plan_files import load_batch_plan
 
     with user_errors():

@@ -1,7 +1,7 @@
 """`phalanx data pack`: packs samples into rows of a fixed length.
 
-The result is a folder of batches or one file. Given only a length cache, the command decides which samples
-share a row, without tokenizing anything.
+The result is a folder of batches or a single file. With only a length cache as input, nothing is tokenized,
+and the result says which samples share a row.
 """
 
 import itertools
@@ -186,7 +186,8 @@ def _pack_to_file(
 ) -> None:
     """Assign samples to rows, write the rows to a file, and print metrics.
 
-    If `dataset` is None, the file only says which samples are in each row. Otherwise, it also has the tokens.
+    If `dataset` is None, the file contains only which samples are in each row. Otherwise, it also contains
+    the tokens.
     """
     import numpy as np
 

@@ -160,7 +160,7 @@ def info(
 
 @app.command()
 def verify(plan: PlanPath, lengths: LengthsPath, as_json: AsJson = False) -> None:
-    """Build a plan again from its lengths and compare the two. The exit code is 1 if they differ."""
+    """Build a plan again from its lengths and compare it with the saved plan. Exit code 1 if they differ."""
     from phalanx.data.plans.plan_comparison import verify_batch_plan
     from phalanx.data.plans.plan_files import load_batch_plan
 
@@ -276,7 +276,7 @@ def _print_plan(plan: "BatchPlan", path: Path) -> None:
 
 
 def _format_rows(rows: Sequence[dict[str, Any]]) -> str:
-    """Format rows with the same keys as a table. Return an empty string if there are none."""
+    """Format rows with the same keys as a table. Return an empty string if there are no rows."""
     return (
         format_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows]) if rows else ""
     )

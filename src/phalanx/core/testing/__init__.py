@@ -26,7 +26,8 @@ class ConformanceReport:
     passed: tuple[str, ...]
     """Names of the passed checks."""
     not_applicable: tuple[str, ...]
-    """Names of the checks of capabilities that the environment does not have, such as rendering."""
+    """Names of the checks that do not apply, because the environment lacks the capability, such as
+    rendering."""
 
 
 def check_environment(
@@ -41,7 +42,7 @@ def check_environment(
         num_steps: Number of steps. It must be large enough for at least one episode to end.
 
     Returns:
-        The names of the passed checks and of those that do not apply.
+        The names of the checks that passed, and of the checks that do not apply.
 
     Raises:
         ConformanceError: If any check fails. The message lists the failures of all checks.

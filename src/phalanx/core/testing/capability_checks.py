@@ -21,7 +21,7 @@ _NUM_SAMPLED_STATES = 3
 
 @conformance_check("legal_actions must match step")
 def check_legal_actions(rollout: RandomRollout) -> list[str] | None:
-    """Check the shape of the mask, that sampled actions are legal, and that illegal actions do nothing."""
+    """Check the mask's shape, that sampled actions are legal, and that illegal actions change nothing."""
     environment = rollout.environment
     space = environment.action_space
     shape = jax.eval_shape(
@@ -60,14 +60,14 @@ def check_legal_actions(rollout: RandomRollout) -> list[str] | None:
 def _masks(
     environment: Environment, states: PyTree
 ) -> tuple[Bool[Array, "steps batch choices"], Bool[Array, "batch choices"]]:
-    """Return the masks of all recorded states, computed one by one, and those of the first batch."""
+    """Return the masks of all recorded states, computed one by one, and the masks of the first batch."""
     legal_actions: Any = environment.legal_actions
     return jax.vmap(jax.vmap(legal_actions))(states), legal_actions(take(states, 0))
 
 
 @conformance_check("text must identify actions")
 def check_text_round_trip(rollout: RandomRollout) -> list[str] | None:
-    """Check that states have text, that `parse_action` inverts `action_text`, and that it rejects other text.
+    """Check that states have text, and that `parse_action` inverts `action_text` and rejects other text.
 
     The batched methods must give the same results as the methods for one state.
     """
@@ -180,7 +180,7 @@ def check_task_name_and_version(rollout: RandomRollout) -> list[str]:
 
 
 def _sample_states(rollout: RandomRollout) -> Iterator[tuple[int, PyTree, PyTree]]:
-    """Iterate over a few unfinished states, as tuples of the step, the state and the action sampled there."""
+    """Iterate over a few unfinished states, as tuples of the step, the state and the action taken in it."""
     _, steps = rollout.run()
     done = np.asarray(rollout.observe(steps.before)[1])[:, 0]
     times = np.flatnonzero(~done)

@@ -103,8 +103,9 @@ def rollout_auto_reset(
     Args:
         environment: The environment.
         next_step: Use next-step mode instead of same-step mode.
-        states: Recorded states, of which those of the first step are the initial states.
-        keys: One key per environment, from which the episodes after the first one are drawn.
+        states: Recorded states with shape `[steps, batch, ...]`. The states of the first step are the initial
+            states.
+        keys: One key per environment, for all episodes after its first episode.
         step_keys: Keys of the random actions.
     """
     layer = _EitherMode(environment, next_step=next_step)
@@ -199,7 +200,7 @@ class RandomRollout:
         return _has_invalid_actions(self.environment)
 
     def run_one(self, index: int) -> tuple[PyTree, RecordedStep]:
-        """Run one environment of the batch on its own. Returns the first observation and the steps."""
+        """Run one environment of the batch alone. Returns the first observation and the recorded steps."""
         reset_keys, step_keys = self.keys
         return _rollout_one(self.environment, reset_keys[index], step_keys[:, index])
 
@@ -207,8 +208,8 @@ class RandomRollout:
         """Run the batch. Returns the first observations and the recorded steps.
 
         Args:
-            invalid: Flags of shape `[steps, batch]` that select invalid actions. They are ignored if the
-                environment has no invalid actions.
+            invalid: Flags of shape `[steps, batch]`, or a single flag. Where a flag is True, an invalid
+                action is taken. The flags are ignored if the environment has no invalid actions.
         """
         # Flags are passed even if none is True, so that all rollouts of one size share a compilation.
         shape = (self.num_steps, self.batch_size)
@@ -238,11 +239,11 @@ def conformance_check(
 
     The function takes a `RandomRollout`. It returns one message per violation, or None if the environment
     lacks the capability that is checked. The check has the parameters `environment`, `seed`, `batch_size` and
-    `num_steps`. It raises `ConformanceError` with the first five messages. If there are none, it returns
-    True, or False if the capability is missing.
+    `num_steps`. If there are violations, it raises `ConformanceError` with the first five messages.
+    Otherwise, it returns True, or False if the capability is missing.
 
     Args:
-        rule: The rule, with which the error message begins.
+        rule: The rule. The error message begins with it.
     """
 
     def decorate(find_violations: Callable[[RandomRollout], list[str] | None]) -> Callable[..., bool]:
@@ -262,7 +263,7 @@ def conformance_check(
 
 
 def describe_first(wrong: Bool[np.ndarray, "steps batch"], message: str) -> list[str]:
-    """Return a list with the message, after the environment and step of the first True flag.
+    """Return a list with one message, which names the environment and the step of the first True flag.
 
     The list is empty if no flag is True.
     """
@@ -273,9 +274,9 @@ def describe_first(wrong: Bool[np.ndarray, "steps batch"], message: str) -> list
 
 
 def sample_indices(num_steps: int, batch_size: int) -> list[tuple[int, int]]:
-    """Return pairs of a step and an environment, for up to 32 steps of a rollout and all environments.
+    """Return all pairs of a step and an environment index, for up to 32 steps of a rollout.
 
-    The steps are evenly spaced and include the first and the last one.
+    The steps are evenly spaced and include the first and the last step.
     """
     times = np.unique(np.linspace(0, num_steps - 1, 32).astype(int))
     return [(int(time), index) for time in times for index in range(batch_size)]

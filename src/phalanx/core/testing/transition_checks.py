@@ -119,7 +119,7 @@ def _kept(result: rollouts.StepResult) -> tuple[Any, ...]:
 
 @conformance_check("terminated and truncated must be distinguished")
 def check_termination_flags(rollout: RandomRollout) -> list[str]:
-    """Check that `done` means either terminated or truncated, and that time limits truncate."""
+    """Check that `done` is true exactly if `terminated` or `truncated` is, and that time limits truncate."""
     _, steps = rollout.run()
     after = to_host(steps.after)
     if not isinstance(after.infos, TransitionInfo):
@@ -144,8 +144,8 @@ def check_termination_flags(rollout: RandomRollout) -> list[str]:
 def check_terminal_observation_in_same_step_mode(rollout: RandomRollout) -> list[str]:
     """Check the observations of same-step auto-reset.
 
-    `final_observation` must be the terminal observation, and the returned observation the first one of the
-    next episode.
+    `final_observation` must be the terminal observation, and the returned observation must be the first
+    observation of the next episode.
     """
     raw, auto, found = _run_with_auto_reset(rollout, "same_step")
     found += differences(raw.dones, auto.infos.reset_mask, "reset_mask")
@@ -200,7 +200,7 @@ def check_observations_lie_in_their_space(rollout: RandomRollout) -> list[str]:
 
 @conformance_check("sampled actions must be in action_space")
 def check_sampled_actions_lie_in_their_space(rollout: RandomRollout) -> list[str]:
-    """Check that `sample_action` returns members of `action_space`, and that `step` accepts all members."""
+    """Check that `sample_action` returns members of `action_space`, and that `step` accepts any member."""
     space = rollout.environment.action_space
     _, steps = rollout.run()
     actions = to_host(steps.actions)
@@ -230,7 +230,7 @@ def _run_eagerly(rollout: RandomRollout) -> tuple[Any, list[rollouts.RecordedSte
 
 
 def _step_batches(rollout: RandomRollout, states: Any, actions: Any) -> rollouts.StepResult:
-    """Call `batch_step` with recorded states and actions, using the compiled program of `by_batch`."""
+    """Call `batch_step` with recorded states and actions. The compiled program of `by_batch` is reused."""
     observations, is_done = rollout.observe(states)
     mask = np.asarray(is_done)
     return rollouts.by_batch(rollout.environment, rollout.keys[1], states, actions, mask, observations)[1]
@@ -242,8 +242,8 @@ def _run_with_auto_reset(
     """Run a batch with auto-reset.
 
     Returns:
-        The results of the same steps without and with auto-reset, and the failures that both modes can have.
-        The observations without auto-reset are those of the states after the steps.
+        The results of the same steps without and with auto-reset, and the failures of the checks that apply
+        to both modes. The observations without auto-reset are those of the states after the steps.
     """
     initial = rollout.run()[1].before
     recorded = rollouts.rollout_auto_reset(rollout.environment, mode == "next_step", initial, *rollout.keys)

@@ -18,7 +18,7 @@ def differences(expected: PyTree, actual: PyTree, what: str) -> list[str]:
     Args:
         expected: Pytree with the expected values.
         actual: Pytree to check.
-        what: Name of the compared value, with which the messages begin.
+        what: Name of the compared value. The messages begin with it.
     """
     expected_structure: Any = jax.tree.structure(expected)
     actual_structure: Any = jax.tree.structure(actual)

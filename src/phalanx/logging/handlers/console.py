@@ -14,7 +14,7 @@ from phalanx.logging.records import Metrics, Record
 
 
 class RichHandler(Handler):
-    """Prints metrics, tasks, episodes, steps and evaluations, depending on `log_level`.
+    """Prints metrics, tasks, episodes, steps and evaluations to the terminal, depending on `log_level`.
 
     Args:
         config: Logging settings, or a config with a `logging` section. None means the default settings.

@@ -40,7 +40,7 @@ class FileHandler(Handler):
 
     Args:
         output_dir: Folder for the files. It is created if necessary.
-        config: Logging settings, or a config with a `logging` section, which is also written to
+        config: Logging settings, or a config with a `logging` section. A `Config` is also written to
             `config.yaml`. None means the default settings.
         rotate_bytes: Rotate a file before it grows beyond this size in bytes. None means that files are not
             rotated. Files of pickled records are never rotated.
@@ -80,7 +80,8 @@ class FileHandler(Handler):
     def log_step(self, step_data: Record) -> None:
         """Write a record to the `steps` file if `step_fields` is not empty or the step is a key moment.
 
-        A key moment is a step that solves or ends an episode. See `LoggingConfig.log_key_moments`.
+        A key moment is a step that solves or ends an episode. `LoggingConfig.log_key_moments` determines
+        whether key moments are written.
         """
         fields = self.settings.step_fields
         is_key_moment = bool(step_data.get("done")) or bool(step_data.get("success"))
@@ -96,7 +97,7 @@ class FileHandler(Handler):
         self._write("steps", {"event": "step", **record})
 
     def log_episode_summary(self, summary_data: Record) -> None:
-        """Write a record to the `episodes` file. It contains states only if `include_full_states` is set."""
+        """Write a record to the `episodes` file. States are included only if `include_full_states` is set."""
         record: dict[str, Any] = {"event": "episode", **_without(summary_data, _STATES)}
         if self.settings.include_full_states:
             for name in ("initial_state", "final_state"):
@@ -152,7 +153,7 @@ class FileHandler(Handler):
 
 
 class PickleFile:
-    """A file to which pickled objects are appended. Each call of `pickle.load` returns the next object.
+    """A file to which pickled objects are appended. To read it, call `pickle.load` once per object.
 
     If a process was killed while writing, opening the file removes the incomplete last object. Symbolic links
     are not followed.

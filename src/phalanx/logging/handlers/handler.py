@@ -10,7 +10,7 @@ import numpy as np
 from phalanx.logging.records import Metrics, Record
 
 Render = Callable[[Any, str], Any]
-"""Function such as `Environment.render` that renders a state in mode `svg` or `rgb_array`.
+"""Function such as `Environment.render`: `render(state, mode)` renders a state in mode `svg` or `rgb_array`.
 
 It returns None if it does not support the mode.
 """
@@ -21,7 +21,7 @@ _SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
 class Handler:
     """Base class of handlers. A subclass overrides the methods of the events that it handles.
 
-    A handler may raise any exception. The logger reports it and continues.
+    A handler may raise any exception. The logger reports the exception and continues.
     """
 
     def log_config(self, config: Any, metadata: Record) -> None:
@@ -50,7 +50,7 @@ class Handler:
 
 
 class EpisodeCounter:
-    """Counter that numbers the sampled episodes of each update, so that their names do not collide."""
+    """Numbers the sampled episodes of each update from 0, so that their names do not collide."""
 
     def __init__(self) -> None:
         self._last = (-1, -1)
@@ -63,12 +63,11 @@ class EpisodeCounter:
 
 
 class Picture:
-    """An image, available as SVG, pixels or both. A state is rendered when `svg` or `pixels` is first read.
+    """An image, available as SVG, pixels or both. States are rendered when `svg` or `pixels` is first read.
 
     Args:
         source: SVG text, a uint8 array `[rows, columns, 3]`, or a state.
-        render: Function that renders the state. By default, the state's `_repr_svg_` or `_repr_html_` is
-            called.
+        render: Function that renders the state. None calls the state's `_repr_svg_` or `_repr_html_`.
     """
 
     def __init__(self, source: Any, render: Render | None = None) -> None:

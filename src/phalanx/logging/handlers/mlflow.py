@@ -24,7 +24,7 @@ class MLflowHandler(Tracker):
             `MLFLOW_TRACKING_URI`; if that is not set either, the database is used.
         experiment: Name of the experiment. Defaults to the environment variable `MLFLOW_EXPERIMENT_NAME`, or
             `phalanx`.
-        name: Name of the run. If None, MLflow chooses one.
+        name: Name of the run. If None, MLflow chooses a name.
         run_id: MLflow's id of a run to continue. None starts a new run.
         tags: Tags of a new run.
     """
@@ -68,8 +68,8 @@ class MLflowHandler(Tracker):
         Args:
             folder: Run folder.
             name: Name of the run.
-            group: Name of the parent folder if the run is one of several seeds, otherwise None. It is logged
-                as the tag `group`, and all seeds share one database in the parent folder.
+            group: Name of the parent folder if the run is one of several seeds, otherwise None. The name is
+                logged as the tag `group`, and all seeds share one database in the parent folder.
         """
         for part in ("mlflow", "mlflow.db"):
             reject_symlink((folder if group is None else folder.parent) / part)

@@ -22,8 +22,8 @@ class SVGHandler(Handler):
 
     Args:
         output_dir: Folder for the files.
-        draw: Function that draws a state, for example `phalanx.arc.rendering.draw_state`. By default, the
-            state's `_repr_svg_` or `_repr_html_` is called.
+        draw: Function that draws a state, for example `phalanx.arc.rendering.draw_state`. None calls the
+            state's `_repr_svg_` or `_repr_html_`.
     """
 
     def __init__(self, output_dir: str | os.PathLike[str], draw: Draw | None = None) -> None:
@@ -54,7 +54,7 @@ class SVGHandler(Handler):
             self._save(self._episode_dir(summary_data) / f"{name}.svg", self._svg(state))
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
-        """Write an SVG image. States are skipped, because they are drawn by `log_episode_summary`."""
+        """Write an SVG image. Images of states are skipped, because `log_episode_summary` draws them."""
         if not picture.is_state and picture.svg is not None:
             self._save(self.output_dir / f"{name}_{step:06d}.svg", picture.svg)
 
@@ -84,7 +84,7 @@ def _step_states(summary_data: Record) -> list[Any]:
     """Return the states after each step of an episode; an empty list if the episode has no `step_states`.
 
     `step_states` is a list of states or one pytree with a leading time axis. The time axis is as long as the
-    longest episode in the batch, so it is cut off after `total_steps`.
+    longest episode in the batch, so states after `total_steps` are dropped.
     """
     import jax
 

@@ -1,4 +1,4 @@
-"""Base class of the handlers for experiment trackers, and `make_tracker`, which creates them by name.
+"""Base class of the handlers for experiment trackers, and `make_tracker`, which creates a handler by name.
 
 The library of a tracker, such as `wandb`, is imported when its handler is created.
 """
@@ -30,8 +30,8 @@ _SEED_DIR = re.compile(r"seed_\d+")
 class Tracker(Handler, abc.ABC):
     """Base class of handlers that log to an experiment tracker.
 
-    Metrics of an update are logged as `batch/<name>`, those of sampled episodes as `episode_<index>/<name>`,
-    those of evaluations as `evaluation/<split>/<mode>/<name>`, and those of single steps as `step/<name>`.
+    The metrics of an update are logged as `batch/<name>`, of sampled episodes as `episode_<index>/<name>`, of
+    evaluations as `evaluation/<split>/<mode>/<name>`, and of single steps as `step/<name>`.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Tracker(Handler, abc.ABC):
 
     @abc.abstractmethod
     def _log_scalars(self, values: dict[str, float], step: int) -> None:
-        """Send scalars to the tracker. `step` is their position on the horizontal axis."""
+        """Send scalars to the tracker. `step` is the position of the values on the horizontal axis."""
 
     def log_step(self, step_data: Record) -> None:
         """Log the scalars of an environment step, with `step_num` on the horizontal axis."""
@@ -69,7 +69,7 @@ class Tracker(Handler, abc.ABC):
         self._log_scalars(_add_prefix("batch", metrics), step)
 
     def log_evaluation(self, record: Record) -> None:
-        """Log the metrics of an evaluation, including those of groups of tasks but not of single tasks."""
+        """Log the metrics of an evaluation, including groups of tasks but not single tasks."""
         prefix = f"evaluation/{record.get('split', 'held-out')}/{record.get('mode', 'greedy')}"
         self._log_scalars(_add_prefix(prefix, evaluation_scalars(record)), int(record["step"]))
 
@@ -94,7 +94,7 @@ def make_tracker(kind: str, folder: str | os.PathLike[str]) -> Handler:
 
 
 def load_run_id(folder: Path, kind: str) -> str | None:
-    """Return the id of a run in the tracker `kind`; None if no id was saved in the run folder."""
+    """Return the id that the tracker `kind` gave to a run; None if the run folder contains no id."""
     return _load_ids(folder / _IDS_FILE).get(kind)
 
 

@@ -21,7 +21,7 @@ class WandbHandler(Tracker):
         output_dir: Folder for W&B's files. None leaves the choice to W&B.
         config: Settings of the run. None means no settings.
         project: Name of the project. Defaults to the environment variable `WANDB_PROJECT`, or `phalanx`.
-        name: Name of the run. If None, W&B chooses one.
+        name: Name of the run. If None, W&B chooses a name.
         mode: Mode of `wandb.init`. `offline` writes to `output_dir` and needs neither a network connection
             nor an account. Defaults to the environment variable `WANDB_MODE`.
         run: W&B run to log to, which stays open when the handler is closed. None starts a new run.
@@ -97,7 +97,10 @@ class WandbHandler(Tracker):
             self.run.log({name: import_library("wandb", "wandb").Html(picture.svg, inject=False)}, step=step)
 
     def log_step(self, step_data: Record) -> None:
-        """Add the scalars of an environment step to the next update, because W&B has one row per update."""
+        """Log the scalars of an environment step together with the next update.
+
+        W&B stores one row per update, so single steps have no row of their own.
+        """
         if self.run is not None:
             scalars = {f"step/{name}": value for name, value in select_scalars(step_data).items()}
             self.run.log(scalars, commit=False)

@@ -1,4 +1,4 @@
-"""Assigns metrics to the charts of the report, and computes their titles, units and downsampled curves."""
+"""Assigns metrics to the charts of the report, and computes the titles, units and curves of the charts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -35,7 +35,8 @@ _ABBREVIATIONS = ("kl", "lr", "mrr", "mfu")
 def metric_charts(tables: Sequence[MetricTable]) -> list[dict[str, Any]]:
     """Create one chart per metric, with one curve per run.
 
-    The mean, std, min and max of a metric share one chart, in which the mean has a band.
+    The mean, std, min and max of a metric share one chart. It shows the mean as a curve, and the other
+    statistics as a band.
     """
     names = list(dict.fromkeys(name for table in tables for name in table.columns if not _is_bound(name)))
     charts = []
@@ -127,7 +128,7 @@ def _is_bound(column: str) -> bool:
 
 
 def _with_interval(table: MetricTable, columns: Mapping[str, str]) -> Mapping[str, str]:
-    """Replace the band of a curve with the confidence interval across seeds, if the table has one."""
+    """Replace the band of a curve with the confidence interval across seeds, if the table contains it."""
     interval = {part: f"{columns['value']}:{part}" for part in ("low", "high")}
     if not table.columns.keys() >= set(interval.values()):
         return columns
@@ -135,9 +136,13 @@ def _with_interval(table: MetricTable, columns: Mapping[str, str]) -> Mapping[st
 
 
 def primary_evaluation(keys: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """Return the split and mode that summarize a run.
+    """Return the split and mode of the evaluation that represents the run in summaries.
 
-    Mode `greedy` is preferred, and then split `held-out`.
+    Mode `greedy` is preferred to other modes. Among pairs that are equal in this respect, split `held-out` is
+    preferred to other splits, and then the first pair is returned.
+
+    Args:
+        keys: Pairs of a split and a mode.
     """
     return min(keys, key=lambda key: (key[1] != "greedy", key[0] != "held-out"))
 
@@ -150,8 +155,8 @@ def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[st
         columns: Names of the columns of the curve (`value`) and its band (`std`, `low`, `high`).
 
     Returns:
-        The values by part (`value`, `std`, `low`, `high`), together with the `table` and the selected `rows`,
-        which `share_axes` replaces.
+        The values by part (`value`, `std`, `low`, `high`). There are also the entries `table` and `rows`
+        (indices of the selected rows), which `share_axes` replaces later.
     """
     rows = np.flatnonzero(table.present[columns["value"]])
     parts = {part: table.columns[name][rows] for part, name in columns.items() if name in table.columns}
@@ -165,7 +170,8 @@ def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[st
 def share_axes(charts: list[dict[str, Any]]) -> list[dict[str, list[float | int | None]]]:
     """Replace the `table` and `rows` of all curves with indices into shared axes, and return the axes.
 
-    Dozens of curves have the same axes, which would otherwise make up most of the page.
+    Dozens of curves have the same axes. If every curve had its own copy, the axes would make up most of the
+    page.
     """
     all_series = [series for chart in charts for series in chart["series"]]
     tables = list({id(series["table"]): series["table"] for series in all_series}.values())
@@ -228,7 +234,7 @@ def chart_group(key: str) -> str:
 
 
 def _group_statistics(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Assign metrics to charts. Each chart maps `value`, `std`, `low` and `high` to names of metrics.
+    """Assign metrics to charts. A chart maps `value`, `std`, `low` and `high` to names of metrics.
 
     >>> _group_statistics(["reward_mean", "reward_std", "entropy", "loss_mean"])["reward"]
     {'value': 'reward_mean', 'std': 'reward_std'}

@@ -38,7 +38,7 @@ def read_valid_records(path: Path, notes: list[str], is_valid: IsValid = _accept
     """Read the valid records of a JSON Lines file, including rotated files.
 
     Unlike `read_records`, this function skips invalid lines, because a report is most useful for a run that
-    failed. If the file does not exist, it returns an empty list.
+    failed, whose files may be damaged. If the file does not exist, an empty list is returned.
 
     Args:
         path: Path of the file.
@@ -77,7 +77,7 @@ def read_object(path: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def parse_number(value: Any) -> float | None:
-    """Convert a JSON value to a float. Return NaN if it is not finite and None if it is not a number.
+    """Convert a JSON value to a float: NaN for numbers that are not finite, None for other values.
 
     >>> parse_number(3), parse_number("nan"), parse_number("inf"), parse_number("three"), parse_number(None)
     (3.0, nan, nan, None, None)
@@ -94,7 +94,7 @@ def parse_number(value: Any) -> float | None:
 
 
 def parse_finite(value: Any) -> float | None:
-    """Convert a JSON value to a finite float; None if it is not one."""
+    """Convert a JSON value to a float; None if the value is not a finite number."""
     number = parse_number(value)
     return None if number is None or math.isnan(number) else number
 
@@ -102,8 +102,8 @@ def parse_finite(value: Any) -> float | None:
 def drop_repeated_updates(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Remove records of updates that were repeated later.
 
-    A run that resumes from a checkpoint repeats the updates after the checkpoint. The records from after the
-    resumption replace the earlier ones, so the returned records are in order of their updates.
+    When a run is resumed, it repeats the updates after its checkpoint. The new records of these updates
+    replace the old ones, so the returned records are in order of their updates.
     """
     kept: list[dict[str, Any]] = []
     for record in records:
@@ -157,18 +157,18 @@ class MetricTable:
     columns: dict[str, np.ndarray]
     """Values of each metric in each row, by name. NaN where there is no finite value."""
     present: dict[str, np.ndarray]
-    """For each metric, a boolean mask of the rows in which it was logged. NaN in such a row is shown as a gap
-    in the curve."""
+    """For each metric, a boolean mask of the rows in which the metric was logged. If such a row contains NaN,
+    the curve has a gap there."""
 
     def __len__(self) -> int:
         return len(self.axes["update"])
 
     def first(self, name: str) -> float | None:
-        """Return the first finite value of a metric; None if there is none."""
+        """Return the first finite value of a metric; None if it has no finite value."""
         return self._finite_value(name, 0)
 
     def last(self, name: str) -> float | None:
-        """Return the last finite value of a metric; None if there is none."""
+        """Return the last finite value of a metric; None if it has no finite value."""
         return self._finite_value(name, -1)
 
     def _finite_value(self, name: str, index: int) -> float | None:
@@ -271,8 +271,8 @@ def _take_axis(
 ) -> np.ndarray | None:
     """Remove a column from the metrics and return it as an axis.
 
-    Returns None, and keeps the column, if it has gaps or decreasing values. Also returns None if it does not
-    exist.
+    Return None if the column does not exist. If it has gaps or decreasing values, return None and keep it as
+    a metric.
     """
     values = columns.get(name)
     if values is None or not np.isfinite(values).all() or (np.diff(values) < 0).any():
@@ -299,11 +299,11 @@ def _interpolate(
 
 
 def downsample_rows(columns: list[np.ndarray], max_rows: int) -> Int64[np.ndarray, " kept"]:
-    """Select the rows of a curve to draw, so that the shape of all columns is preserved.
+    """Select rows of a table to draw as curves, such that the shapes of the curves are preserved.
 
     The rows are divided into intervals, and the minimum and maximum of each column in each interval are
-    selected. The first and the last row are always selected. If the first column has gaps (NaN) in an
-    interval, the first gap is selected as well.
+    selected. The first and the last row are always selected. If the first column contains NaN (a gap) in an
+    interval, the first such row is selected as well.
 
     Args:
         columns: Columns of equal length.

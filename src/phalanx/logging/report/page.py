@@ -41,7 +41,7 @@ from phalanx.logging.report.run_data import (
 from phalanx.logging.report.seed_statistics import success_interval
 
 SCRIPTS = ("dom.js", "charts.js", "episodes.js", "config_table.js")
-"""Scripts of the page in loading order. The scripts of panels and then `page.js` follow."""
+"""Scripts of the page in loading order. They are followed by the scripts of panels, and then by `page.js`."""
 STATUSES = ("running", "finished", "interrupted")
 
 _MAX_NAME_LENGTH = 120
@@ -68,7 +68,7 @@ def write_report(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
 
 
 def report_path(runs: Sequence[RunData], out: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path to which `write_report` writes the page. `out` is returned if it is not None."""
+    """Return the path to which `write_report` writes the page. If `out` is not None, it is this path."""
     if not runs:
         raise ValueError("a report needs at least one run folder")
     if out is not None:
@@ -188,7 +188,7 @@ def _labels(runs: Sequence[RunData]) -> list[str]:
 
 
 def _embeddable_json(data: dict[str, Any]) -> str:
-    """Format data as JSON that cannot end its `<script>` element."""
+    """Format data as JSON for a `<script>` element. Characters that could end the element are escaped."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -224,7 +224,10 @@ def tiles(run: RunData) -> list[dict[str, str]]:
 
 
 def subtitle(run: RunData) -> list[str]:
-    """Return the start time, time of the last change, hardware and Phalanx version of a run, if known."""
+    """Return the start time, the time of the last change, the hardware and the Phalanx version of a run.
+
+    Values that are not known are omitted.
+    """
     machine = run.metadata.get("machine")
     machine = machine if isinstance(machine, Mapping) else {}
     times = [
@@ -250,7 +253,8 @@ def run_status(run: RunData) -> str:
 def group_bars(run: RunData) -> list[dict[str, Any]]:
     """Return the data of the bar charts, which show the success rate of each group of tasks.
 
-    There is one chart for each pair of split and mode. It compares the last evaluation with the first one.
+    There is one chart for each pair of split and mode, which compares the last evaluation with the first
+    evaluation.
     """
     by_key: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in run.evaluation_records:
@@ -286,7 +290,7 @@ def format_duration(seconds: float) -> str:
 
 
 def _count_tile(label: str, number: float) -> tuple[str, str, str]:
-    """Return a tile (label, value, detail) with a short form of a count, and the exact count as detail.
+    """Return a tile `(label, value, detail)` with a short form of a count and the exact count.
 
     The detail is empty if the short form is exact.
     """

@@ -1,9 +1,9 @@
 """Panels that environments add to the report.
 
-An environment registers the name of a file in the run folder and the address (`package.module:name`) of a
-function that reads it. The function must not import JAX. It validates the file, which may be untrusted, and
-returns the data and the scripts of the panel. Scripts are part of the package and are never read from a run
-folder.
+An environment registers the name of a file in the run folder, and the address (`package.module:name`) of a
+function that reads this file. The function must not import JAX. It validates the file, which may be
+untrusted, and returns the data and the scripts of the panel. Scripts are part of the package and are never
+read from a run folder.
 """
 
 import dataclasses
@@ -24,15 +24,15 @@ class Panel:
     data: dict[str, Any]
     """Validated data as JSON values."""
     scripts: tuple[Path, ...]
-    """JavaScript files of the package, in loading order. The last one must push a function that adds the
-    panel's section to the page onto the array `panelSections`."""
+    """JavaScript files of the package, in loading order. The last file must append a function to the array
+    `panelSections`. This function adds the panel's section to the page."""
 
 
 PanelReader = Callable[[Path, list[str]], Panel | None]
 """Function that reads a panel from a run folder.
 
-Its second argument is a list to which it appends descriptions of files that it cannot use. It returns None if
-there is no panel to show.
+Its arguments are the run folder, and a list to which it appends descriptions of files that it cannot use. It
+returns None if there is no panel to show.
 """
 
 

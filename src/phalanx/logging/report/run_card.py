@@ -52,9 +52,12 @@ def render_run_card(run: RunData) -> str:
 
 
 def _headline_curve(run: RunData) -> tuple[str, MetricTable, str] | None:
-    """Return the title suffix, table and name of the metric to show; None if the run has no metrics.
+    """Return the metric to show as a curve; None if the run has no metrics.
 
     Metrics of evaluations take precedence over training metrics.
+
+    Returns:
+        A suffix for the title, the table that contains the metric, and the name of the metric.
     """
     tables = []
     if run.evaluations:

@@ -30,9 +30,9 @@ from phalanx.logging.report.metric_tables import (
 from phalanx.logging.report.panels import Panel, read_panels
 
 RUN_FILES = ("run.json", "batch_metrics.jsonl", "evaluations.jsonl", "episodes.jsonl", "config.yaml")
-"""Files of a run. A folder that contains any of them is a run folder."""
+"""Files of a run. A folder that contains at least one of these files is a run folder."""
 MAX_EPISODES = 60
-"""Maximum total number of episodes in a page that shows several runs."""
+"""Maximum number of episodes in a page, summed over all runs."""
 MAX_IMAGE_BYTES = 3_000_000
 """Maximum total size of the compressed images in a page, in bytes, summed over all runs."""
 
@@ -54,9 +54,9 @@ class EpisodeData:
     environment: int | None
     """Index of the environment; None if unknown."""
     record: dict[str, Any]
-    """Record of the episode in `episodes.jsonl`; empty if there is none."""
+    """Record of the episode in `episodes.jsonl`; empty if the file has no such record."""
     folder: Path | None
-    """Folder with the images of the episode; None if there is none."""
+    """Folder with the images of the episode; None if there are no images."""
 
     @property
     def solved(self) -> bool | None:
@@ -103,7 +103,7 @@ class RunData:
 
     @property
     def name(self) -> str:
-        """Name of the run in `run.json`, or the name of the folder if there is none."""
+        """Name of the run in `run.json`, or the name of the folder if `run.json` contains no name."""
         return str(self.metadata.get("name") or self.path.name)
 
     def __repr__(self) -> str:
@@ -283,8 +283,8 @@ def _read_frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     """Read the images of an episode.
 
     Returns:
-        The frames, each as a name and an index into the images, and the images. Equal images are stored only
-        once. If the image of the last step equals that of the final state, the two are merged into one frame.
+        The frames, and a list of images. A frame is a name and an index into the images, and equal images are
+        stored only once. If the image of the last step equals that of the final state, the two are one frame.
     """
     if folder is None:
         return [], []
@@ -336,7 +336,7 @@ def _has_file(folder: Path, name: str) -> bool:
 def _read_config(folder: Path, notes: list[str]) -> dict[str, str]:
     """Read the newest config of a run, as strings by dotted key.
 
-    A run that was continued with other settings has a `config.2.yaml`, `config.3.yaml` and so on.
+    If a run was continued with other settings, there are also `config.2.yaml`, `config.3.yaml` and so on.
     """
     paths = {int(match[1] or 1): path for path in folder.iterdir() if (match := _CONFIG.fullmatch(path.name))}
     if not paths:

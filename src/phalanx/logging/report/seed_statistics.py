@@ -24,7 +24,7 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
 
     Args:
         folder: Run folder that contains the folders of the seeds.
-        metadata: Contents of the `run.json` of this folder.
+        metadata: Contents of `run.json` in `folder`.
         seeds: Contents of the folders of the seeds.
     """
     keys = [key for key in seeds[0].evaluations if all(key in run.evaluations for run in seeds)]
@@ -52,7 +52,7 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
 def success_interval(run: RunData, table: MetricTable) -> str:
     """Format the confidence interval of the last success rate in a table.
 
-    Returns an empty string if the run was not summarized over several seeds.
+    Return an empty string if the run does not combine several seeds.
     """
     bounds = [table.last(f"success_rate{suffix}") for suffix in (LOW, HIGH)]
     if None in bounds or "num_seeds" not in run.metadata:
@@ -83,7 +83,7 @@ def _merge_tables(tables: Sequence[MetricTable]) -> MetricTable:
 
 
 def _merge_evaluations(seeds: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Summarize the evaluations that all seeds contain, given the evaluation records of each seed."""
+    """Summarize the evaluations that all seeds contain, given the records of each seed."""
     by_key: list[dict[tuple[Any, ...], dict[str, Any]]] = []
     for records in seeds:
         groups: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
