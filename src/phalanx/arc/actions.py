@@ -252,7 +252,7 @@ def encode_action(action: Action, batch: tuple[int, ...], grid_shape: tuple[int,
 
 def legal_operations(state: ArcState, config: ArcConfig) -> Bool[Array, "*batch 42"]:
     """Return the mask of the operations that the config allows, repeated for every state of the batch."""
-    return jnp.broadcast_to(config.action.operation_mask, (*state.batch_shape, NUM_OPERATIONS))
+    return jnp.broadcast_to(jnp.asarray(config.action.operation_mask), (*state.batch_shape, NUM_OPERATIONS))
 
 
 def validate_action(action: Action, state: ArcState, config: ArcConfig) -> Bool[Array, "*batch"]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from phalanx.arc.operations import NUM_OPERATIONS
@@ -40,8 +39,9 @@ class EpisodeConfig(Config):
     """Continue a training episode after the grid is solved, until the agent submits it. If false, the episode
     ends as soon as the grid is solved. Ignored in evaluation mode, which always requires a submission."""
     attempts: int = Field(default=1, ge=1, le=4)
-    """Number of submissions per episode in evaluation mode, 1 to 4. A test output counts as correct if it is
-    correct in one of the submissions."""
+    """Number of submissions per episode in evaluation mode, 1 to 4. Each submission contains the grids of all
+    test pairs, and a test output counts as correct if it is correct in one of the submissions. Training mode
+    ignores this setting."""
     initial_grid: InitialGrid = "input"
     """Working grid at the start of an episode: `input` (the input of the pair), `blank` (a black grid of the
     same size as the input), `random` (random colors, also of this size), or `demonstration` (the output of a
@@ -120,9 +120,9 @@ class ActionConfig(Config):
         return self.allowed_operations or tuple(range(NUM_OPERATIONS))
 
     @property
-    def operation_mask(self) -> np.ndarray:
+    def operation_mask(self) -> tuple[bool, ...]:
         """Boolean mask of the 42 operations. It is True for allowed operations."""
-        return np.isin(np.arange(NUM_OPERATIONS), self.operations)
+        return tuple(operation in self.operations for operation in range(NUM_OPERATIONS))
 
     @property
     def operation_bits(self) -> int:

@@ -160,6 +160,11 @@ class TaskBuffer(Fingerprinted):
         raise KeyError(f"no task {task_id!r} among the {len(self)} tasks of this buffer")
 
     @functools.cached_property
+    def families(self) -> tuple[str, ...]:
+        """Names of the tasks' families without duplicates, in order of first appearance."""
+        return tuple(dict.fromkeys(task.family for task in self.tasks))
+
+    @functools.cached_property
     def arrays(self) -> TaskArrays:
         """The arrays on the device. They are concrete even if they are first accessed during tracing."""
         with jax.ensure_compile_time_eval():

@@ -35,14 +35,15 @@ class ToolEnvironment:
         return self._environment.reset(int(seed))
 
     def move(self, answer: str) -> str:
-        """Make one move.
+        """Make one move of the puzzle, and see what becomes of it.
 
         Args:
-            answer: The move, in the format that the prompt describes.
+            answer: The move, written as the puzzle asks for it.
 
         Returns:
-            The outcome of the move and the new state.
+            What became of the move, and how the puzzle stands.
         """
+        # TRL shows the docstring to the model, so its wording is part of the prompt.
         step = self._environment.step(answer)
         self._reward += step.reward
         return step.text

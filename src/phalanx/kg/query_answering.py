@@ -25,7 +25,7 @@ _CALIBRATION_QUERIES = 300
 
 @dataclasses.dataclass(frozen=True)
 class QueryAnswer:
-    """An answer to a query."""
+    """One of the answers to a query, with its probability and the rules that predict it."""
 
     atom: Atom
     """The query with its variable replaced by the answer."""

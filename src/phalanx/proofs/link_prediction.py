@@ -87,7 +87,9 @@ class LinkPredictionConfig(Config):
     """Arguments that corruptions replace: `head`, `tail` or `both`. None uses `tail` if the knowledge base
     has several domains, and `both` otherwise."""
     ties: TieRule = DEFAULT_TIES
-    """How to rank triples with equal scores: `random`, `realistic`, `expected` or `pessimistic`."""
+    """Rank of the true triple among triples with the same score: `random` (a random position among them),
+    `realistic` (the mean of the best and the worst rank, as in PyKEEN), `expected` (each metric is averaged
+    over all positions) or `pessimistic` (the worst rank)."""
     seed: int = 0
     """Seed for sampling queries, for sampling corruptions, and for the tie rule `random`."""
     max_queries: int | None = Field(default=None, ge=1)
@@ -100,7 +102,7 @@ class LinkPredictionConfig(Config):
     """Skip the beam search for triples that have no proof of at most `beam.max_depth` steps. This saves time,
     because most corruptions have no proof, and does not change the scores."""
     unproved_score: float = -math.inf
-    """Score of triples without a proof in the mode `policy`."""
+    """Score of triples without a proof in the mode `policy`. Other modes ignore this setting."""
     batch_size: int | None = Field(default=None, ge=1)
     """Number of triples whose proofs are searched at a time. None uses as many as fit into memory."""
     max_rounds: int | None = Field(default=None, ge=1)

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Shaped, UInt8
 
 _PROTOCOL = "phalanx-processes-1"
+_MAX_DISCARDED_BYTES = 1 << 20
 _MAX_GREETING_BYTES = 4096
 _HEADER = struct.Struct("<QQ")
 """Header of a message: the number of the exchange, and the number of bytes that each process sends in this
@@ -109,11 +110,19 @@ class ProcessGroup:
         received = np.empty((self.size, len(data)), np.uint8)
         received[self.rank] = data
         others = [rank for rank in range(self.size) if rank != self.rank]
-        senders = [_send_in_thread(peer, _HEADER.pack(*header), data.data) for peer in self.peers.values()]
+        for rank, peer in self.peers.items():
+            with self._raise_if_lost(rank):
+                # Before anything is read, so that both sides notice if they are out of step.
+                peer.sendall(_HEADER.pack(*header))
+        senders = [_send_in_thread(peer, data.data) for peer in self.peers.values()]
         for rank, peer in self.peers.items():
             with self._raise_if_lost(rank):
                 number, size = _HEADER.unpack(_receive(peer, _HEADER.size))
                 if (number, size) != header:
+                    # Closing a connection with unread data resets it, and the other process might not get to
+                    # read the header that was sent to it.
+                    with contextlib.suppress(OSError, EOFError):
+                        _receive(peer, min(size, _MAX_DISCARDED_BYTES))
                     raise ProcessLostError(
                         f"process {rank} is out of step: it sends {size} bytes in exchange {number}, but "
                         f"{header[1]} in exchange {header[0]} were expected; start all processes with the "
@@ -140,8 +149,8 @@ class ProcessGroup:
             raise ProcessLostError(f"process {rank} was lost: {error}") from error
 
 
-def _send_in_thread(peer: socket.socket, header: bytes, data: memoryview) -> threading.Thread:
-    """Send a message in a thread, so that this process can receive at the same time.
+def _send_in_thread(peer: socket.socket, data: memoryview) -> threading.Thread:
+    """Send data in a thread, so that this process can receive at the same time.
 
     If two processes only sent, they would block each other. Errors are ignored, because receiving from the
     same peer raises them as well.
@@ -149,7 +158,6 @@ def _send_in_thread(peer: socket.socket, header: bytes, data: memoryview) -> thr
 
     def send() -> None:
         with contextlib.suppress(OSError):
-            peer.sendall(header)
             peer.sendall(data)
 
     thread = threading.Thread(target=send, daemon=True)

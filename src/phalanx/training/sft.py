@@ -477,7 +477,7 @@ class SFT(Algorithm[TrainState]):
         sums = [self._eval_loss(state.params, _token_arrays(batch)) for batch in self._eval_batches]
         loss, num_correct, num_tokens = np.asarray(jax.device_get(sums), np.float64).sum(axis=0).tolist()
         record = {
-            "split": "test",
+            "split": "validation",
             "mode": "next token",
             "loss": loss / max(num_tokens, 1),
             "mean_token_accuracy": num_correct / max(num_tokens, 1),

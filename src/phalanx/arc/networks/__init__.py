@@ -40,9 +40,10 @@ class ArcNetworkConfig(Config):
     """Input encoding of colors. `embedding` learns one vector per color. `bits` learns one vector per bit of
     the color's number, which is twice as fast. Used by `conv` and `transformer` only."""
     selection_head: SelectionHead = "cells"
-    """Output layer that selects cells. For each operation, `cells` computes one logit per cell, and `axes`
-    computes one logit per row and one per column. `category_axes` computes one logit per row and one per
-    column for each category of operations (fill, move, ...). `color_equivariant` requires `cells`."""
+    """Output layer that selects one cell (a point) or two cells (the corners of a box; see
+    `action.selection_format`) with a softmax. For each operation, `cells` computes one logit per cell, and
+    `axes` computes one logit per row and one per column. `category_axes` computes one logit per row and one
+    per column for each category of operations (fill, move, ...). `color_equivariant` requires `cells`."""
 
     @field_validator("kind", mode="before")
     @classmethod

@@ -505,7 +505,10 @@ def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) ->
 
 
 class BatchPlanIterator(Iterator[BatchSpec]):
-    """Iterator over the batches of one rank in all epochs of a plan. Implements `PlanIterator`."""
+    """Iterator over the batches of one rank in all epochs of a plan.
+
+    It implements `PlanIterator`, so it can be resumed with `state_dict` and `load_state_dict`.
+    """
 
     def __init__(self, plan: BatchPlan, rank: int, spec: ShardSpec) -> None:
         spec.check_rank(rank)

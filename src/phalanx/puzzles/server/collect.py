@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ResumeMismatchError(ValueError):
-    """Raised if an episode that is run again gives samples that differ from those in the file."""
+    """Raised if a collection is resumed and its last episode, which is run again, gives different samples."""
 
 
 @dataclasses.dataclass(frozen=True)
