@@ -78,9 +78,10 @@ class KGEConfig(RunConfig):
         "kge.dim": "model.embedding_dim",
         **{
             f"kge.{name}": f"model.{name}"
-            for name in ("relation_dim", "reciprocal", "norm", "margin", "init_scale", "dropout")
+            for name in ("relation_dim", "reciprocal", "norm", "margin", "dropout")
         },
-        "kge.identity_share": "model.identity_fraction",
+        "kge.init_scale": "model.init_scale_factor",
+        "kge.identity_share": "model.identity_init_fraction",
         "kge.optimizer": "optimizer.name",
         "kge.learning_rate": "optimizer.learning_rate",
         "kge.learning_rate_end": "optimizer.end_learning_rate",

@@ -11,8 +11,8 @@ from phalanx.puzzles.server.telnet import (
     SB,
     SE,
     Negotiation,
+    NegotiationVerb,
     TelnetParser,
-    Verb,
 )
 
 
@@ -30,11 +30,11 @@ def events(*packets: bytes) -> list[bytes | Negotiation]:
 
 
 def test_command_is_parsed_between_texts() -> None:
-    assert events(b"ab\xff\xfd\x22cd") == [b"ab", Negotiation(Verb.DO, 34), b"cd"]
+    assert events(b"ab\xff\xfd\x22cd") == [b"ab", Negotiation(NegotiationVerb.DO, 34), b"cd"]
 
 
 def test_command_split_across_packets_is_parsed() -> None:
-    assert events(b"a\xff", b"\xfb", b"\x22b") == [b"a", Negotiation(Verb.WILL, 34), b"b"]
+    assert events(b"a\xff", b"\xfb", b"\x22b") == [b"a", Negotiation(NegotiationVerb.WILL, 34), b"b"]
 
 
 def test_doubled_byte_255_is_text() -> None:
@@ -58,7 +58,7 @@ def test_unterminated_subnegotiation_raises_error() -> None:
 
 texts = st.binary(min_size=1, max_size=6).map(lambda data: data.replace(b"\xff", b"\xff\xff"))
 negotiations = st.builds(
-    lambda verb, option: bytes([IAC, verb, option]), st.sampled_from(Verb), st.integers(0, 255)
+    lambda verb, option: bytes([IAC, verb, option]), st.sampled_from(NegotiationVerb), st.integers(0, 255)
 )
 subnegotiations = texts.map(lambda data: bytes([IAC, SB]) + data + bytes([IAC, SE]))
 others = st.integers(241, 249).map(lambda kind: bytes([IAC, kind]))

@@ -23,7 +23,7 @@ COMPLEX_MODELS = ("complex", "rotate")
 """Models whose entities are vectors of complex numbers."""
 
 _IDENTITY_NOISE = 0.03
-"""Scale of the noise that is added to coordinates that `identity_fraction` initializes to the identity."""
+"""Scale of the noise that is added to coordinates that `identity_init_fraction` initializes to the identity."""
 _EPSILON = 1e-9
 """Keeps the square root of a squared distance differentiable where two points coincide."""
 
@@ -37,7 +37,9 @@ class KGEModelConfig(Config):
     renamed_settings: ClassVar[dict[str, str]] = {
         "model": "name",
         "dim": "embedding_dim",
-        "identity_share": "identity_fraction",
+        "identity_share": "identity_init_fraction",
+        "identity_fraction": "identity_init_fraction",
+        "init_scale": "init_scale_factor",
     }
 
     name: ModelName = "complex"
@@ -55,10 +57,10 @@ class KGEModelConfig(Config):
     computed with a matrix product and is several times faster."""
     margin: float = Field(default=6.0, gt=0)
     """Margin of TransE and RotatE. The score of a triple is the margin minus the distance."""
-    init_scale: float = Field(default=1.0, gt=0)
-    """Factor by which the initial entity embeddings are multiplied. With a smaller factor, training
-    overwrites their random initial values sooner."""
-    identity_fraction: float = Field(default=0.0, ge=0, le=1)
+    init_scale_factor: float = Field(default=1.0, gt=0)
+    """Factor on the model's usual scale of the initial entity embeddings (in TransE, also of the relation
+    embeddings). With a smaller factor, training overwrites the random initial values sooner."""
+    identity_init_fraction: float = Field(default=0.0, ge=0, le=1)
     """Fraction of coordinates on which every relation is initialized close to the identity (DistMult, ComplEx
     and RotatE only). On these coordinates, entities that are related in any way become similar, which helps
     in large sparse graphs. The other coordinates distinguish the relations."""
@@ -74,9 +76,11 @@ class KGEModelConfig(Config):
         if self.dropout and name in DISTANCE_MODELS:
             reason = "because it would only increase distances"
             raise ValueError(f"dropout must be 0 for {name}, {reason}, got {self.dropout}")
-        if self.identity_fraction and name in ("transe", "tucker"):
+        if self.identity_init_fraction and name in ("transe", "tucker"):
             hint = "(it applies to distmult, complex and rotate)"
-            raise ValueError(f"identity_fraction must be 0 for {name} {hint}, got {self.identity_fraction}")
+            raise ValueError(
+                f"identity_init_fraction must be 0 for {name} {hint}, got {self.identity_init_fraction}"
+            )
         return self
 
 
@@ -252,14 +256,14 @@ def create_model(
         # With this scale, two entities are about `margin` apart, so that scores start around 0.
         num_coordinates = dim // 2 if config.name == "rotate" else dim
         scale = margin / (1.5 * num_coordinates if norm == 1 else (2.5 * dim) ** 0.5)
-        scale *= config.init_scale
+        scale *= config.init_scale_factor
         entities = table(scale, num_entities, dim)
         if config.name == "transe":
             return TransE(entities, table(scale, num_relations, dim), norm=norm, margin=margin)
         angles = generator.uniform(-np.pi, np.pi, (num_relations, num_coordinates))
-        angles[:, : round(config.identity_fraction * num_coordinates)] *= _IDENTITY_NOISE
+        angles[:, : round(config.identity_init_fraction * num_coordinates)] *= _IDENTITY_NOISE
         return RotatE(entities, jnp.asarray(angles, jnp.float32), norm=norm, margin=margin)
-    entities = table(dim**-0.5 * config.init_scale, num_entities, dim)
+    entities = table(dim**-0.5 * config.init_scale_factor, num_entities, dim)
     if config.name == "tucker":
         relation_dim = config.relation_dim
         relations = table(relation_dim**-0.5, num_relations, relation_dim)
@@ -267,7 +271,7 @@ def create_model(
         return TuckER(entities=entities, relations=relations, core=core, dropout=config.dropout)
     weights = generator.standard_normal((num_relations, dim))
     num_coordinates, model = (dim // 2, ComplEx) if config.name == "complex" else (dim, DistMult)
-    is_identity = np.arange(dim) % num_coordinates < round(config.identity_fraction * num_coordinates)
+    is_identity = np.arange(dim) % num_coordinates < round(config.identity_init_fraction * num_coordinates)
     # The complex number 1 has an imaginary part, stored in the second half, of 0.
     one = np.where(np.arange(dim) < num_coordinates, 1.0, 0.0)
     relations = jnp.asarray(np.where(is_identity, one + _IDENTITY_NOISE * weights, weights), jnp.float32)

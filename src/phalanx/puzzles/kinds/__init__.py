@@ -9,13 +9,24 @@ from phalanx.puzzles.kinds.bridges import Bridges
 from phalanx.puzzles.kinds.countdown import Countdown
 from phalanx.puzzles.kinds.futoshiki import Futoshiki
 from phalanx.puzzles.kinds.hitori import Hitori
-from phalanx.puzzles.kinds.knights import Knights
+from phalanx.puzzles.kinds.knights import KnightsAndKnaves
 from phalanx.puzzles.kinds.lights_out import LightsOut
 from phalanx.puzzles.kinds.nonogram import Nonogram
 from phalanx.puzzles.kinds.sokoban import Sokoban
 from phalanx.puzzles.kinds.sudoku import Sudoku
 
-_CLASSES = (Binary, Bridges, Countdown, Futoshiki, Hitori, Knights, LightsOut, Nonogram, Sokoban, Sudoku)
+_CLASSES = (
+    Binary,
+    Bridges,
+    Countdown,
+    Futoshiki,
+    Hitori,
+    KnightsAndKnaves,
+    LightsOut,
+    Nonogram,
+    Sokoban,
+    Sudoku,
+)
 
 KINDS: dict[str, PuzzleKind[Any, Any]] = {kind.name: kind() for kind in _CLASSES}
 """All puzzle kinds by name, in alphabetical order."""

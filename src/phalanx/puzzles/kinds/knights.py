@@ -34,7 +34,7 @@ _SHORT = re.compile(r"([A-Za-z])([-+])")
 _MOVE = re.compile(r"([A-Za-z]{1,20})(?: is|:)?(?: an?)? (knight|knave)[.,]?", re.IGNORECASE)
 
 
-class Knights(PuzzleKind[Roles, tuple[int, int]]):
+class KnightsAndKnaves(PuzzleKind[Roles, tuple[int, int]]):
     """Knights and knaves: find out who is a knight and tells the truth, and who is a knave and lies.
 
     A state is the index in `ROLES` of each person's assumed role. A move is the index of a person and the

@@ -42,7 +42,7 @@ _MAX_COMMAND_BYTES = 4096
 server. The server closes the connection when a line reaches 64 KiB."""
 
 
-class Verb(IntEnum):
+class NegotiationVerb(IntEnum):
     """Second byte of a control sequence that negotiates a telnet option."""
 
     WILL = 251
@@ -54,7 +54,7 @@ class Verb(IntEnum):
 class Negotiation(NamedTuple):
     """A telnet control sequence that offers, requests or refuses an option."""
 
-    verb: Verb
+    verb: NegotiationVerb
     option: int
 
     def encode(self) -> bytes:
@@ -69,7 +69,7 @@ class TelnetParser:
 
     >>> parser = TelnetParser()
     >>> list(parser.feed(b"ab\\xff")), list(parser.feed(b"\\xfd\\x22c"))
-    ([b'ab'], [Negotiation(verb=<Verb.DO: 253>, option=34), b'c'])
+    ([b'ab'], [Negotiation(verb=<NegotiationVerb.DO: 253>, option=34), b'c'])
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class TelnetParser:
                     if text:
                         yield text
                     text = b""
-                    yield Negotiation(Verb(verb[0]), option[0])
+                    yield Negotiation(NegotiationVerb(verb[0]), option[0])
             elif position - start > _MAX_COMMAND_BYTES:
                 raise ValueError(f"a telnet subnegotiation has not ended after {_MAX_COMMAND_BYTES} bytes")
             else:
@@ -217,14 +217,18 @@ class TelnetConnection:
                 for event in self._parse(data):
                     if isinstance(event, Negotiation):
                         # A server without line mode echoes and prompts, which `_next_line` handles.
-                        agreed |= asked and event.option == LINEMODE and event.verb in (Verb.DO, Verb.DONT)
+                        agreed |= (
+                            asked
+                            and event.option == LINEMODE
+                            and event.verb in (NegotiationVerb.DO, NegotiationVerb.DONT)
+                        )
                     elif agreed:
                         self._add_text(event)
                     else:
                         greeting += event
                 if greeting and not asked:
                     asked = True
-                    self._writer.write(Negotiation(Verb.WILL, LINEMODE).encode())
+                    self._writer.write(Negotiation(NegotiationVerb.WILL, LINEMODE).encode())
                 if len(greeting) > self._max_line_bytes:
                     raise InvalidReplyError(f"{self._where} sends a greeting without end")
         except (ConnectionResetError, BrokenPipeError) as error:
