@@ -23,7 +23,7 @@ COMPLEX_MODELS = ("complex", "rotate")
 """Models whose entities are vectors of complex numbers."""
 
 _IDENTITY_NOISE = 0.03
-"""Scale of the noise that is added to coordinates that `identity_init_fraction` initializes to the identity."""
+"""Scale of the noise that is added to coordinates that are initialized to the identity."""
 _EPSILON = 1e-9
 """Keeps the square root of a squared distance differentiable where two points coincide."""
 
