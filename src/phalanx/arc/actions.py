@@ -140,7 +140,7 @@ class MaskAction(eqx.Module):
 
 
 Action = PointAction | BboxAction | MaskAction
-"""An action in one of the selection formats."""
+"""An action in any of the three selection formats: point, bounding box or mask."""
 
 
 def create_point_action(operation: ArrayLike, row: ArrayLike, col: ArrayLike) -> PointAction:
@@ -174,7 +174,8 @@ def check_bounds(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*b
 def random_action(
     key: Key, config: ArcConfig, operations: Sequence[int], height: Int32[Array, ""], width: Int32[Array, ""]
 ) -> Action:
-    """Sample an action uniformly, in the config's selection format.
+    """Sample an operation and cells uniformly, in the config's selection format. Both corners of a box are
+    sampled independently, and a mask consists of the cells of such a box.
 
     Args:
         key: Random key.

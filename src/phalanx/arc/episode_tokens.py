@@ -119,7 +119,7 @@ class ArcTokenizer:
         return seen, action
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Return whether each episode was solved, given the infos of the last steps."""
+        """Return whether each episode was solved, given the infos of the last step of each episode."""
         return np.asarray(infos.solved)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:

@@ -23,8 +23,9 @@ from the solution."""
 
 
 def num_interchangeable_steps(plan: ActionPlan, at: int) -> int:
-    """Count how many of the next steps of a plan can be executed in any order. Steps are interchangeable if
-    each of them fills a different single cell. The result is at least 1 and at most `NUM_CHOICES`.
+    """Count how many consecutive steps of a plan, starting with step `at`, can be executed in any order.
+    Steps are interchangeable if each of them fills a different single cell. The result is at least 1 and at
+    most `NUM_CHOICES`.
 
     >>> operations, cells = np.array([3, 1, 34], np.int32), np.array([[0, 0], [0, 1], [0, 0]], np.int32)
     >>> num_interchangeable_steps(ActionPlan(operations, cells), 0)

@@ -63,8 +63,8 @@ def kaggle_split(path: Path) -> str:
 
 
 def read_task_file(path: Path, family: str = "") -> list[ArcTask]:
-    """Read the tasks of a JSON file. It contains either one task, whose id is the name of the file, or a
-    dictionary from ids to tasks.
+    """Read the tasks of a JSON file. The file contains either one task, whose id is the name of the file
+    without the extension, or a dictionary from ids to tasks.
 
     The test outputs of a Kaggle file `*_challenges.json` are read from the file `*_solutions.json` in the
     same folder, if it exists.

@@ -25,7 +25,7 @@ def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) ->
 
     Args:
         session: Session with the episode.
-        seed: Seed that identifies the episode in the ids of the samples and determines its start.
+        seed: Seed that determines the start of the episode. It is also part of the ids of the samples.
         tokenizer: Tokenizer that encodes the steps.
     """
     if not session.ended:
