@@ -79,7 +79,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     task_arrays: TaskArrays
     """Arrays of the tasks. In evaluation mode, they do not contain the test outputs."""
     task_weights: Float32[Array, "*groups tasks"] | None
-    """Sampling weight of each task. If None, tasks are sampled uniformly."""
+    """Sampling weight of each task. If None, tasks are sampled uniformly. The `groups` axes are those of
+    `TaskArrays`."""
     reward_weights: RewardWeights
     """Weights of the default reward, in the order of `REWARD_WEIGHTS`. Initially, these are the values in
     `config.reward`."""

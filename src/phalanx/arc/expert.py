@@ -67,7 +67,12 @@ class ArcExpert:
             raise ValueError(f"the expert submits its grid: {hint}, got {allowed}")
 
     def solution(self, task: int, pair: int) -> ActionPlan:
-        """Return the solution of a pair, which ends with Submit."""
+        """Return the solution of a pair as a plan that ends with Submit.
+
+        Args:
+            task: Index of the task.
+            pair: Index of the pair in `ArcTask.pairs`.
+        """
         if (task, pair) not in self.solutions:
             self.solutions[task, pair] = solution_plan(self.tasks[task], pair, self.config, submit=True)
         return self.solutions[task, pair]
@@ -90,7 +95,7 @@ class ArcExpert:
 
         Args:
             tasks: Index of each episode's task.
-            pairs: Index of each episode's pair: demonstrations first, then tests.
+            pairs: Index of each episode's pair in `ArcTask.pairs`, which starts with the demonstrations.
             grids: Working grid of each episode, -1 outside the grid.
             memory: For each episode, the number of steps of the solution that have been taken; -1 if the
                 episode has deviated from the solution.

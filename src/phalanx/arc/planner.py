@@ -114,7 +114,7 @@ def solution_actions(
 
     Args:
         task: The task.
-        pair: Index of the pair: demonstrations first, then tests.
+        pair: Index of the pair in `ArcTask.pairs`, which starts with the demonstrations.
         selection_format: `point`, `bbox` or `mask`.
         grid_shape: Height and width of the environment's canvas.
         allowed_operations: Ids of the operations that may be used. If None, all are allowed.

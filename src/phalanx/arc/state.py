@@ -297,7 +297,7 @@ def pair_grid(
         rows: Height of the canvas.
 
     Returns:
-        The bit-planes, and the mask of the cells that belong to the grid as one uint32 per row.
+        The bit-planes of the grids, and masks of the cells that belong to the grids, as one uint32 per row.
     """
     side = int(output)
     size = tasks.sizes[index, 2 * side : 2 * side + 2]

@@ -80,7 +80,7 @@ class PlayApp(App[None]):
         self.solved: set[int] = set()
         """Indices of the tasks that were solved."""
         self.saved_steps = 0
-        """Number of steps of the saved episodes."""
+        """Total number of steps of all saved episodes."""
         self._saved: list[ArcState] = []
         """Final states of the saved episodes, so that no episode is saved twice."""
 
