@@ -250,11 +250,11 @@ def _plan_fills(
 
 
 def _selections(wrong: Cells, may_be_filled: Cells, selection_format: SelectionFormat) -> Iterator[Cells]:
-    """Yield masks that together cover the wrong cells.
+    """Yield the selections of the fills that together cover all cells in `wrong`.
 
     Args:
-        wrong: Cells that must be covered.
-        may_be_filled: Cells that may be covered. It contains all wrong cells.
+        wrong: Mask of the cells that must be covered.
+        may_be_filled: Mask of the cells that may be covered, which include all cells in `wrong`.
         selection_format: With `mask`, there is one mask; with `bbox` or `point`, each mask is a box or a
             cell.
     """

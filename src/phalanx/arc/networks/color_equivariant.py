@@ -266,7 +266,7 @@ def _one_call(function: Callable) -> Callable:
 
 def _run_forward(grids: Grids, weights: TrunkParams, *, with_residuals: bool) -> tuple[Array, ...]:
     """Return the planes and, if `with_residuals` is true, the residuals for the backward pass: the features
-    of every layer, and a mask of the active units."""
+    of every layer, and masks of the active ReLUs with one bit per example."""
     flat, depth = _flat(grids), weights.convolution.shape[0]
     shape = (NUM_COLORS, *grids.shape[-2:], weights.convolution.shape[-1])
     units, layer = -(-len(flat) // _LANES), math.prod(shape)

@@ -196,8 +196,9 @@ class PlayApp(App[None]):
             self.action_operate(operation)
 
     def action_choose(self, operation: int) -> None:
-        """Handle the choice of an operation in a list. If the operation needs a cell, its tool is selected,
-        so that the player can choose the cell. Otherwise, the operation is applied."""
+        """Handle the choice of an operation in a list. If `tool_for` returns a tool for the operation, the
+        tool is selected, so that the player can choose a cell. Otherwise, the operation is applied
+        immediately."""
         chosen = tool_for(operation)
         if chosen is None:
             self.action_operate(operation)
