@@ -22,18 +22,20 @@ SelectionHead = Literal["cells", "axes", "category_axes"]
 """Output layer of a network that selects cells; see `ArcNetworkConfig.selection_head`."""
 
 _CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_DEMO_PAIR, 42))
-"""Operations that ignore the selected cells."""
+"""Ids of the operations that ignore the selected cells."""
 
 
 class CellLogits(eqx.Module):
-    """Logits of selecting a cell, with one logit per cell of the canvas."""
+    """Logits of selecting a cell, with one logit per cell of the canvas. The operations of a group share
+    their logits; see `ArcLogits.groups`."""
 
     cells: Float[Array, "groups rows columns"]
 
 
 class AxisLogits(eqx.Module):
-    """Logits of selecting a cell, as separate logits of its row and its column. Computing them is much faster
-    than computing `CellLogits` on large canvases, but the row and the column are independent."""
+    """Logits of selecting a cell, as separate logits of its row and its column. On large canvases, computing
+    them is much faster than computing `CellLogits`, but the row and the column are sampled independently. The
+    operations of a group share their logits; see `ArcLogits.groups`."""
 
     rows: Float[Array, "groups rows"]
     columns: Float[Array, "groups columns"]

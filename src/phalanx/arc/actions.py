@@ -43,7 +43,8 @@ def check_integers(value: ArrayLike, where: str = "an action") -> Int32[Array, "
 
 
 def cell_mask(value: ArrayLike) -> Bool[Array, "*batch rows columns"]:
-    """Convert booleans or integers to a boolean mask. Raises `TypeError` for floats."""
+    """Convert booleans or integers to a boolean mask, in which nonzero integers are True. Raises `TypeError`
+    for floats."""
     array = value if isinstance(value, jax.Array) else np.asarray(value)
     if array.dtype != bool and not jnp.issubdtype(array.dtype, jnp.integer):
         raise TypeError(f"a selection consists of booleans, got {array.dtype}")
@@ -124,7 +125,7 @@ class MaskAction(eqx.Module):
     """Mask of the selected cells of the canvas."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
-        """Return the mask. Its shape must be that of the canvas."""
+        """Return the mask. Raises `ValueError` if it does not have the shape of the canvas."""
         if self.selection.shape[-2:] != tuple(grid_shape):
             raise ValueError(f"the mask has shape {self.selection.shape[-2:]}, the canvas {grid_shape}")
         return self.selection
@@ -140,7 +141,7 @@ class MaskAction(eqx.Module):
 
 
 Action = PointAction | BboxAction | MaskAction
-"""An action in one of the selection formats."""
+"""An action in any of the three selection formats: point, bounding box or mask."""
 
 
 def create_point_action(operation: ArrayLike, row: ArrayLike, col: ArrayLike) -> PointAction:
@@ -174,7 +175,8 @@ def check_bounds(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*b
 def random_action(
     key: Key, config: ArcConfig, operations: Sequence[int], height: Int32[Array, ""], width: Int32[Array, ""]
 ) -> Action:
-    """Sample an action uniformly, in the config's selection format.
+    """Sample an operation and cells uniformly, in the config's selection format. Both corners of a box are
+    sampled independently, and a mask consists of the cells of such a box.
 
     Args:
         key: Random key.

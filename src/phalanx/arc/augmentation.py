@@ -59,7 +59,7 @@ def transform_tasks(
     Args:
         arrays: The tasks.
         symmetries: Index of each task's symmetry, 0 to 7; see `NUM_SYMMETRIES`.
-        permutations: For each task, the color that replaces each of the ten colors.
+        permutations: For each task, a permutation of the colors. Entry c is the color that replaces color c.
     """
     num_pairs, rows = arrays.pairs.shape[0], arrays.pairs.shape[-1]
     owner = _owners(arrays, num_pairs)
@@ -117,7 +117,8 @@ def _owners(arrays: TaskArrays, num_pairs: int) -> Int32[Array, " pairs"]:
 def _permute_colors(
     planes: Planes, inside: UInt32[Array, "pairs 2 32"], permutation: Int32[Array, "pairs 10"]
 ) -> Planes:
-    """Replace each color by its new color."""
+    """Replace the colors of all cells in the mask `inside`: color c becomes `permutation[:, c]`. Other cells
+    become 0."""
     result = jnp.zeros_like(planes)
     bits = np.arange(NUM_PLANES)
     for color in range(NUM_COLORS):

@@ -15,7 +15,7 @@ NUM_PLANES = 4
 """Number of bit-planes of a grid. Four bits are enough for ten colors."""
 
 Rows = UInt32[Array, "*batch rows"]
-"""A mask of cells as one uint32 per row."""
+"""A mask of cells as one uint32 per row, whose bit c is set if the cell in column c belongs to the mask."""
 Cells = Int8[Array, "*batch rows columns"]
 """Colors of grids on a canvas, -1 outside the grids."""
 Side = Int[Array, "*batch"]

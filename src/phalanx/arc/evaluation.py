@@ -299,7 +299,8 @@ def _fitting_tasks(data: DatasetConfig, grid_shape: tuple[int, int]) -> str:
 def episode_keys(
     seed: int | str, fingerprints: Sequence[str], pairs: Int[np.ndarray, " starts"], num_samples: int
 ) -> UInt32[np.ndarray, "episodes 2"]:
-    """Compute the data of one PRNG key for each attempt at each starting position.
+    """Compute the data of one PRNG key for each attempt at each starting position (a task and one of its
+    pairs). The attempts at the same starting position are consecutive.
 
     The key data is a hash of the arguments. `jax.random.fold_in` is not used, because it would have to be
     compiled.

@@ -23,8 +23,9 @@ from the solution."""
 
 
 def num_interchangeable_steps(plan: ActionPlan, at: int) -> int:
-    """Count how many of the next steps of a plan can be executed in any order. Steps are interchangeable if
-    each of them fills a different single cell. The result is at least 1 and at most `NUM_CHOICES`.
+    """Count how many consecutive steps of a plan, starting with step `at`, can be executed in any order.
+    Steps are interchangeable if each of them fills a different single cell. The result is at least 1 and at
+    most `NUM_CHOICES`.
 
     >>> operations, cells = np.array([3, 1, 34], np.int32), np.array([[0, 0], [0, 1], [0, 0]], np.int32)
     >>> num_interchangeable_steps(ActionPlan(operations, cells), 0)
@@ -66,7 +67,12 @@ class ArcExpert:
             raise ValueError(f"the expert submits its grid: {hint}, got {allowed}")
 
     def solution(self, task: int, pair: int) -> ActionPlan:
-        """Return the solution of a pair, which ends with Submit."""
+        """Return the solution of a pair as a plan that ends with Submit.
+
+        Args:
+            task: Index of the task.
+            pair: Index of the pair in `ArcTask.pairs`.
+        """
         if (task, pair) not in self.solutions:
             self.solutions[task, pair] = solution_plan(self.tasks[task], pair, self.config, submit=True)
         return self.solutions[task, pair]
@@ -89,7 +95,7 @@ class ArcExpert:
 
         Args:
             tasks: Index of each episode's task.
-            pairs: Index of each episode's pair: demonstrations first, then tests.
+            pairs: Index of each episode's pair in `ArcTask.pairs`, which starts with the demonstrations.
             grids: Working grid of each episode, -1 outside the grid.
             memory: For each episode, the number of steps of the solution that have been taken; -1 if the
                 episode has deviated from the solution.

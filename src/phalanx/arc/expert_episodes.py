@@ -25,14 +25,15 @@ from phalanx.data.samples import Sample, read_samples
 
 
 class ExpertEpisodeBatch(eqx.Module):
-    """All steps of some complete episodes, grouped by episode."""
+    """The steps of a batch of complete episodes, as arrays. The steps of each episode are consecutive and in
+    order."""
 
     observation: Any
     """Observation before each step, with leading axis [steps]."""
     action: Action
     """Action of each step, with leading axis [steps]."""
     episode: Int32[np.ndarray, " steps"]
-    """Index of the episode to which each step belongs."""
+    """Index in `ExpertEpisodes.plans` of the episode to which each step belongs."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ class ExpertEpisodes:
     environment: ArcEnvironment
     """Environment in which the episodes are replayed."""
     tasks: Int32[np.ndarray, " episodes"]
-    """Index of each episode's task in the environment."""
+    """Index of each episode's task in `environment.task_buffer`."""
     pairs: Int32[np.ndarray, " episodes"]
     """Index of each episode's pair, as in `ArcEnvironment.batch_reset_to`."""
     plans: tuple[ActionPlan, ...]
@@ -146,7 +147,7 @@ _ENCODED_GRIDS: tuple[tuple[GridName, ...], ...] = (
     ("input", "working", "target"),
     ("working",),
 )
-"""Combinations of grids that recorded samples may contain."""
+"""Combinations of grids that recorded samples may contain, in the order in which `_decode` tries them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +227,8 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
 def _decode(
     sample: Sample, selection_format: SelectionFormat, name: str
 ) -> tuple[dict[str, np.ndarray], list[Any]]:
-    """Return the grids of a sample by name, and the operation and the selected cells of its action.
+    """Return the grids of a sample by name, and the values of its action: the operation id, followed by the
+    selected cells.
 
     Args:
         sample: The sample.

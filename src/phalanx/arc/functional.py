@@ -30,7 +30,7 @@ class EnvironmentConfigLike(Protocol):
 
 
 Configured = Environment | EnvironmentConfigLike
-"""An environment, or a config that can create it."""
+"""An environment, or a config that can create one."""
 
 
 def as_environment(config: Configured, task: Any = None) -> Environment:
@@ -186,7 +186,8 @@ _array_types: set[type] = set()
 _calls: dict[tuple[int, int, int, type], tuple[Callable[..., Any], tuple[Array, ...], Any]] = {}
 """Cache of compiled steps. The key consists of the ids of the config and the tasks, the width of the canvas
 and the type of the action. Each entry contains the compiled function, the arrays of the tasks, and the config
-and tasks themselves. They are stored so that their ids are not reused for other objects."""
+and tasks themselves. The config and tasks are kept alive so that Python does not reuse their ids for other
+objects."""
 
 
 def _first_step(state: ArcState, action: Action, config: ArcConfig) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ import dataclasses
 import enum
 
 NUM_COLORS = 10
-"""Number of colors of a cell. Color 0 is black, which is usually the background."""
+"""Number of colors that a cell can have. Color 0 is black, which is usually the background."""
 NUM_OPERATIONS = 42
 
 
@@ -30,7 +30,7 @@ class OperationInfo:
     """Name, category and description of an operation."""
 
     id: int
-    """Id of the operation in an action."""
+    """Integer that selects the operation in an action, 0 to 41."""
     name: str
     """Short name for display."""
     category: str
@@ -76,7 +76,7 @@ OPERATIONS: tuple[OperationInfo, ...] = (
 )
 """The operations, in the order of their ids."""
 CATEGORIES: tuple[str, ...] = tuple(dict.fromkeys(info.category for info in OPERATIONS))
-"""Names of the categories, in the order of their first operations."""
+"""Names of the categories, in the order in which they first occur in `OPERATIONS`."""
 
 
 def operation_name(operation: int) -> str:

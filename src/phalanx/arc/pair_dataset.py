@@ -54,8 +54,9 @@ class GridPairDataset:
         return canvases[0], canvases[1]
 
     def held_out_mask(self, num_parts: int = 8) -> Bool[np.ndarray, " pairs"]:
-        """Return a mask of the pairs in the held-out set, which are about one in `num_parts` pairs. The
-        selection is based on a hash of the input, so pairs with equal inputs are always in the same set."""
+        """Return a mask of the held-out pairs, which are about one in `num_parts` of all pairs. The selection
+        is based on a hash of the input, so of several pairs with equal inputs, either all or none are held
+        out."""
         return np.array([zlib.crc32(self.pair(n).input.tobytes()) % num_parts == 0 for n in range(len(self))])
 
 

@@ -28,8 +28,8 @@ class ActionPlan:
     operations: Int32[np.ndarray, " steps"]
     """Id of the operation of each step."""
     selections: Int32[np.ndarray, "steps corners"] | Bool[np.ndarray, "steps rows columns"]
-    """Selected cells of each step: row and column of a point, the two corners of a box, or a mask of the
-    canvas."""
+    """Selected cells of each step: (row, column) of a point, (r1, c1, r2, c2) for the two corners of a box,
+    or a mask of the canvas."""
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -82,7 +82,8 @@ def plan_pair(
         selection_format: `point`, `bbox` or `mask`.
         grid_shape: Height and width of the environment's canvas.
         allowed_operations: Ids of the operations that the plan may use. If None, all are allowed.
-        start: Current working grid. If None, the plan starts from the input.
+        start: Current working grid. If None, the plan starts from the input. Otherwise, the plan begins with
+            Copy input if this is allowed and makes the plan shorter.
         submit: Append Submit to the plan.
 
     >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
@@ -113,7 +114,7 @@ def solution_actions(
 
     Args:
         task: The task.
-        pair: Index of the pair: demonstrations first, then tests.
+        pair: Index of the pair in `ArcTask.pairs`, which starts with the demonstrations.
         selection_format: `point`, `bbox` or `mask`.
         grid_shape: Height and width of the environment's canvas.
         allowed_operations: Ids of the operations that may be used. If None, all are allowed.
@@ -249,11 +250,11 @@ def _plan_fills(
 
 
 def _selections(wrong: Cells, may_be_filled: Cells, selection_format: SelectionFormat) -> Iterator[Cells]:
-    """Yield masks that together cover the wrong cells.
+    """Yield the selections of the fills that together cover all cells in `wrong`.
 
     Args:
-        wrong: Cells that must be covered.
-        may_be_filled: Cells that may be covered. It contains all wrong cells.
+        wrong: Mask of the cells that must be covered.
+        may_be_filled: Mask of the cells that may be covered, which include all cells in `wrong`.
         selection_format: With `mask`, there is one mask; with `bbox` or `point`, each mask is a box or a
             cell.
     """

@@ -28,7 +28,7 @@ class Register(enum.IntEnum):
 
 
 SIZE = slice(Register.HEIGHT, Register.WIDTH + 1)
-"""Height and width of the working grid in `ArcState.registers`."""
+"""Slice of `ArcState.registers` that contains the height and width of the working grid."""
 
 
 class Status(enum.IntEnum):
@@ -59,15 +59,15 @@ class ArcState(eqx.Module):
     The fields are packed arrays. The properties unpack them; they work on a single state and on any batch
     shape.
 
-    A state contains a task index and a pair index. Usually, the tasks to which they refer are attached to the
-    state. If a state was created inside a compiled function that takes the environment as an argument, the
-    tasks are missing, because they may differ from call to call. Use `environment.attach_names(state)` to
-    attach them.
+    A state contains a task index and a pair index. Usually, the tasks to which these indices refer are
+    attached to the state. If a state was created inside a compiled function that takes the environment as an
+    argument, the tasks are missing, because they may differ from call to call. Use
+    `environment.attach_names(state)` to attach them.
     """
 
     boards: UInt32[Array, "*batch 10 rows"]
-    """Bit-planes of the working grid and the clipboard, and masks of the clipboard and the selection; see
-    `NUM_BOARDS`."""
+    """Bit-planes of the working grid and the clipboard, and masks of the clipboard and the selection, with
+    one uint32 per row of the canvas; see `NUM_BOARDS`."""
     registers: Int32[Array, "*batch 8"]
     """Task index, pair index, height, width, step count, status, solved pairs (one bit per pair) and last
     operation."""
@@ -143,7 +143,8 @@ class ArcState(eqx.Module):
 
     @property
     def solved_pairs(self) -> Bool[Array, "*batch pairs"]:
-        """Mask of the pairs of the task that have been solved in this episode."""
+        """Mask of the pairs of the task that have been solved in this episode. Its last axis is as long as
+        the maximum number of pairs of all attached tasks."""
         count = max(len(task.pairs) for task in named_tasks(self))
         return (self.registers[..., Register.SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
 
@@ -152,8 +153,8 @@ class ArcState(eqx.Module):
         """Similarity of the working grid to the target, 0 to 1: the number of equal cells divided by the
         number of cells that belong to either grid.
 
-        In evaluation mode, it is 0 until the last submission. After that, it is the mean over all test pairs
-        of the similarity of the best submission for each pair.
+        In evaluation mode, it is 0 until the last submission. After that, the similarity of the best
+        submission is computed for each test pair, and the score is the mean over all test pairs.
         """
         return self.similarity
 
@@ -254,8 +255,8 @@ def replace_fields(state: ArcState, **changes: Any) -> ArcState:
 
 
 def vmap_batch(function: Callable[..., Any], batch_shape: tuple[int, ...]) -> Callable[..., Any]:
-    """Return a version of a function of single states, or of other pytrees, that is mapped over all axes of a
-    batch of the given shape."""
+    """Apply `jax.vmap` to a function once per axis of `batch_shape`. The result takes states, or other
+    pytrees, with these leading batch axes."""
     for _ in batch_shape:
         function = jax.vmap(function)
     return function
@@ -287,16 +288,16 @@ _NO_TASKS = (
 def pair_grid(
     tasks: TaskArrays, index: Int32[Array, "*batch"], output: bool, rows: int
 ) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
-    """Return the input or output of pairs.
+    """Return the inputs of pairs, or their outputs, as bit-planes.
 
     Args:
         tasks: Arrays of the tasks.
-        index: Index of each pair in the arrays.
+        index: Index of each pair along the first axis of `tasks.pairs`.
         output: Return the outputs of the pairs instead of their inputs.
         rows: Height of the canvas.
 
     Returns:
-        The bit-planes, and the mask of the cells that belong to the grid as one uint32 per row.
+        The bit-planes of the grids, and masks of the cells that belong to the grids, as one uint32 per row.
     """
     side = int(output)
     size = tasks.sizes[index, 2 * side : 2 * side + 2]

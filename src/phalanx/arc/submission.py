@@ -1,5 +1,5 @@
-"""Submits the answers of a policy to the tasks of a dataset, and saves them as ARC Prize's submission file
-and as images of the failures."""
+"""Collects the answers of a policy to the tasks of a dataset, and saves them as a submission file for ARC
+Prize, together with images of the tasks that were not solved."""
 
 import dataclasses
 import json
@@ -175,7 +175,8 @@ class Submission:
         """Save `submission.json`, `tasks.jsonl`, `summary.json`, `failures.svg` and `operations.svg` to a
         folder.
 
-        If `folder` is a subfolder of the folder `submissions` of a run, the report of the run shows it.
+        If `folder` is a subfolder of a run's `submissions` folder, the report of the run shows the
+        submission.
 
         Args:
             folder: Folder to create.

@@ -17,8 +17,8 @@ from phalanx.arc.tasks import ArcTask, repeated_id
 from phalanx.core.fingerprint import Fingerprinted
 
 MAX_PAIRS = 31
-"""Maximum number of pairs of a task. A state stores in one int32, with one bit per pair, which pairs are
-solved."""
+"""Maximum number of pairs of a task. The limit exists because a state records the solved pairs in one int32,
+with one bit per pair."""
 
 _FINGERPRINT_KEY = secrets.token_bytes(16)
 
@@ -28,6 +28,9 @@ class TaskArrays(eqx.Module):
 
     Instances are compared and hashed by identity, so that they can be a static field of a state inside a
     compiled function. Arrays may be padded to a common shape; see `TaskBuffer.from_tasks`.
+
+    The arrays of several sets of tasks can be stacked along leading `groups` axes, for `jax.vmap` over
+    environments with different tasks.
     """
 
     pairs: UInt32[Array, "*groups pairs 2 4 rows"]
@@ -128,7 +131,7 @@ class TaskBuffer(Fingerprinted):
 
     def pad_to(self, arrays: TaskArrays) -> "TaskBuffer":
         """Return a buffer with the same tasks, whose arrays are padded to the shapes of `arrays`. If the
-        tasks do not fit in these shapes, this buffer is returned."""
+        tasks do not fit in these shapes, this buffer is returned unchanged."""
         shape = arrays.table.shape[-2], arrays.pairs.shape[-4], arrays.pairs.shape[-1]
         does_not_fit = any(least > size for least, size in zip(_min_shape(self.tasks), shape, strict=True))
         if shape == self._shape or does_not_fit:
@@ -234,8 +237,8 @@ def _pack(tasks: ArcTask | tuple[ArcTask, ...]) -> TaskBuffer:
 
 
 def with_answers(buffer: TaskBuffer) -> TaskBuffer:
-    """Return the buffer from which the test outputs of the given buffer were removed. If they were not
-    removed, return the given buffer.
+    """Return a buffer with its test outputs. If they were removed by `TaskBuffer.without_answers`, this is
+    the original buffer that still contains them. Otherwise, it is the given buffer.
 
     This is not a method of `TaskBuffer`, because agents can access the buffer that is attached to a state.
     """

@@ -10,7 +10,7 @@ from phalanx.io.untrusted import read_json
 ALL = "all"
 """Name that selects all splits."""
 UNDIVIDED = ""
-"""Name of the only split of a source that has no splits."""
+"""Name under which all tasks of a source without splits are returned."""
 DEFAULT_SPLIT = "training"
 
 _CHALLENGES, _SOLUTIONS = "_challenges.json", "_solutions.json"
@@ -63,8 +63,8 @@ def kaggle_split(path: Path) -> str:
 
 
 def read_task_file(path: Path, family: str = "") -> list[ArcTask]:
-    """Read the tasks of a JSON file. It contains either one task, whose id is the name of the file, or a
-    dictionary from ids to tasks.
+    """Read the tasks of a JSON file. The file contains either one task, whose id is the name of the file
+    without the extension, or a dictionary from ids to tasks.
 
     The test outputs of a Kaggle file `*_challenges.json` are read from the file `*_solutions.json` in the
     same folder, if it exists.
@@ -108,8 +108,7 @@ def select_splits(splits: dict[str, Part], split: str, source: object) -> dict[s
 
     Args:
         splits: Splits by name.
-        split: Name of the split, or `all`. `training` also selects the only split of a source that has no
-            splits.
+        split: Name of the split, or `all`. For a source without splits, `training` also selects all tasks.
         source: Path or name of the dataset, for the error message.
     """
     if split == ALL or (split == DEFAULT_SPLIT and UNDIVIDED in splits):

@@ -55,7 +55,7 @@ def cumulative_weights(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> 
 
 @partial(jax.jit, inline=True)
 def sample_start(key: Key, tasks: TaskArrays, cumulative: Float32[Array, " tasks"] | None) -> StartBits:
-    """Sample the start bits of an episode.
+    """Sample the task and the pair with which an episode starts, as start bits; see `StartBits`.
 
     Args:
         key: Random key.

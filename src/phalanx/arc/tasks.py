@@ -170,8 +170,8 @@ Solution = tuple[SolutionStep, ...]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArcTask(Fingerprinted):
-    """An ARC task. Tasks are equal if their ids, families and grids are equal. They are static under
-    `jax.jit`."""
+    """An ARC task. Tasks are equal if their ids, families and grids are equal. Under `jax.jit`, a task is a
+    static value, not a traced one."""
 
     id: str
     """Id of the task: the name of its file without the extension, or the family and seed of a generated
@@ -288,6 +288,6 @@ jax.tree_util.register_static(ArcTask)
 
 
 def repeated_id(tasks: Iterable[ArcTask]) -> str | None:
-    """Return the first id that several tasks have, or None if all ids are unique."""
+    """Return the first id that more than one task has, or None if all ids are unique."""
     counts = collections.Counter(task.id for task in tasks)
     return next((id for id, count in counts.items() if count > 1), None)

@@ -19,7 +19,8 @@ from phalanx.arc.tasks import ArcTask
 from phalanx.core.vector import read_actions
 
 OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
-"""Names of the operations in text actions, such as `fill_3` or `rotate_clockwise`."""
+"""Names of the operations in text actions, such as `fill_3` or `rotate_clockwise`, in the order of their
+ids."""
 
 _OPERATION_IDS = {name: number for number, name in enumerate(OPERATION_NAMES)}
 
@@ -48,8 +49,8 @@ def task_of(state: ArcState) -> ArcTask:
 
 
 def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
-    """Create the text observation of each state. It contains the rules, the demonstrations of the task
-    (without the current pair), the current grids, and the format of answers.
+    """Create the text observation of each state. Each text contains the rules, the demonstrations of the task
+    (without the current pair), the current grids, and the format in which to answer.
 
     Args:
         config: Settings of the environment.
@@ -73,7 +74,9 @@ def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
 # One program, because each property on its own would compile several.
 @jax.jit
 def _view(states: ArcState) -> tuple[Array, ...]:
-    """Compute the arrays from which the texts are created. Batch axes are flattened to one."""
+    """Return the arrays from which the texts are created: the input grid, the working grid, the clipboard,
+    the task index, the pair index, the step count and the done flag of each state. All batch axes of the
+    states are flattened into a single leading axis."""
     batch = len(states.batch_shape)
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:]), states)
     grids = (flat.input_grid, flat.working_grid, flat.clipboard)
@@ -260,8 +263,8 @@ def compact_observation_texts(tasks: TaskBuffer, states: ArcState) -> list[str]:
 
 
 def episode_key(task: ArcTask) -> str:
-    """Return a text that identifies the task when episodes are divided into splits. It is the input grid of
-    the task's first pair."""
+    """Return the string that determines to which split (train, validation or test) the episodes of a task
+    belong. It is the input grid of the task's first pair, as text."""
     return _grid_digits((task.demos or task.tests)[0].input)
 
 

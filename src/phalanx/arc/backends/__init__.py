@@ -81,7 +81,8 @@ def replace_grid(
 
 
 Merged = tuple[TaskArrays, tuple[Any, ...], Callable[[Any], Any]]
-"""Task arrays of several groups merged into one, the other arguments of a kernel with task indices that refer
+"""Arguments for a single call to a kernel under `vmap` over several sets of tasks (groups). The entries are
+the task arrays of all groups merged into one, the other arguments of the kernel with task indices that refer
 to the merged arrays, and a function that restores the original task indices in the results."""
 
 

@@ -37,7 +37,7 @@ def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], fold
     Args:
         network: Policy network.
         config: Settings of the environment.
-        tasks: Example tasks. Only the first ones are used, up to `MAX_TASKS` and `MAX_CELLS`.
+        tasks: Example tasks. Only the first tasks are used, up to the limits `MAX_TASKS` and `MAX_CELLS`.
         folder: Run folder.
     """
     if not isinstance(network, ColorEquivariantNetwork):
@@ -52,7 +52,7 @@ def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], fold
 def agent_record(
     network: ColorEquivariantNetwork, config: ArcConfig, tasks: Iterable[ArcTask]
 ) -> dict[str, Any]:
-    """Convert a policy and example tasks to a JSON record. Its fields are described in
+    """Convert a policy and example tasks to a JSON record. The fields of the record are described in
     `docs/file_formats.md`."""
     seen = config.observation
     is_observed = (True, seen.input_grid, seen.clipboard, seen.selected)
@@ -89,7 +89,8 @@ def _unsupported_reason(network: ColorEquivariantNetwork, config: ArcConfig) -> 
 
 
 def _arrays(network: ColorEquivariantNetwork) -> Iterator[Array]:
-    """Iterate over the parameters of the policy in the order of the file. The value head is omitted."""
+    """Iterate over the parameters of the policy in the order in which the file stores them. The value head is
+    omitted."""
     yield from (network.stem.weight, network.stem.bias, network.colors)
     for block in network.blocks:
         yield block.convolution.weight

@@ -1,4 +1,5 @@
-"""Validates the exported ARC policy of a run, and creates the panel of the report page that runs it."""
+"""Validates the exported ARC policy of a run, and creates the panel in which readers of the report can run
+it."""
 
 import base64
 from pathlib import Path
@@ -16,12 +17,14 @@ FILE_NAME = "browser_policy.json"
 """Name of the exported policy in the run folder."""
 SCRIPTS = ("rules.js", "network.js", "grids.js", "panel.js")
 OBSERVED_GRIDS = ("working", "input", "clipboard", "selected")
-"""Names of the grids that a network can observe, in the order of its input."""
+"""Names of the grids that a network can observe, in the order in which it takes them as input."""
 _COLORS = 10
 _CHANNELS = 4
 _PAIR_OPERATIONS = (35, 36, 37, 38, 40, 41)
 _NUM_FILL_OPERATIONS = 20
-"""Number of fill and flood-fill operations, which have the lowest ids and share their weights."""
+"""Number of fill and flood-fill operations, whose ids are 0 to 19. In the output layers of the network, the
+ten fills share one set of weights, and so do the ten flood fills. Every other operation has its own
+weights."""
 
 _Name = Annotated[str, AfterValidator(lambda name: escape_untrusted(name)[:120])]
 _Grid = Annotated[list[Annotated[str, Field(pattern=r"\A[0-9]+\z")]], Field(min_length=1)]
@@ -85,7 +88,8 @@ class _Policy(_Record):
         return self
 
     def _num_weights(self) -> int:
-        """Compute the number of weights from the sizes of the network."""
+        """Compute the number of weights that the network must have, given its width, depth, inputs and
+        operations."""
         width, cells = self.network.width, 1 if self.selection == "point" else 2
         others = sum(operation.id >= _NUM_FILL_OPERATIONS for operation in self.operations)
         block = 9 * width * width + 2 * _dense_size(2 * width, width)

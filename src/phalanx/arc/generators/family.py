@@ -101,8 +101,8 @@ PairSampler = Callable[[], GridPairBuilder | None]
 """Function that samples a pair of a task. It returns None if the attempt failed and should be repeated."""
 
 RuleSampler = Callable[[np.random.Generator, int, int], PairSampler]
-"""Function that samples the rule of a task and returns a function that samples pairs. Its arguments are a
-random generator, and the height and width of the inputs."""
+"""Function that samples the rule of a task, given a random generator and the height and width of the inputs.
+It returns a function that samples pairs that follow this rule."""
 
 PairFunction = Callable[[np.random.Generator, int, int], GridPairBuilder | None]
 """Function that samples a pair, given a random generator and the height and width of the input. It returns

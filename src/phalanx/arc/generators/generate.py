@@ -23,14 +23,14 @@ MIN_GRID_SIDE = 3
 """Minimum height and width of generated grids."""
 
 TASKS_PER_SEED = 1_000_000
-"""Number of tasks that `generate_tasks` can generate for each family, split and seed. Different seeds of
-`generate_tasks` never share a task seed."""
+"""Number of tasks that `generate_tasks` can generate for each family, split and seed. Each of these tasks is
+generated from its own task seed, and different seeds of `generate_tasks` lead to different task seeds."""
 
 _SPLITS: tuple[GeneratedSplit, ...] = ("training", "evaluation")
 
 _SEED_NAMES = {"recolor": "recolour"}
-"""Old names of renamed families. The random generator is still seeded with the old name, so that the
-generated tasks stay the same."""
+"""Maps the new names of renamed families to their old names. The random generator is still seeded with the
+old name, so that the generated tasks stay the same."""
 
 FAMILIES: dict[str, TaskFamily] = {
     family.name: family

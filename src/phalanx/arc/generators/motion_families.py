@@ -74,10 +74,10 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> GridPairBuilde
 
     Solution: for each rectangle, one vertical flip of the box from its top to the ground.
 
-    For two rectangles, two operations are necessary because no single operation moves both. They have
-    different colors, tops and distances to the ground, and no common column. A fill writes only one color, a
-    paste needs a copy before it, and a move would move both by the same distance. A horizontal flip moves
-    nothing down. A vertical flip puts a rectangle on the ground only if the axis of the flip is halfway
+    For two rectangles, two operations are necessary because no single operation moves both. The rectangles
+    have different colors, tops and distances to the ground, and no common column. A fill writes only one
+    color, a paste needs a copy before it, and a move would move both by the same distance. A horizontal flip
+    moves nothing down. A vertical flip puts a rectangle on the ground only if the axis of the flip is halfway
     between the top of the rectangle and the ground, but the tops are different. The lowest row of the result
     of a rotation comes from a single column, but in the output, both rectangles have cells in the lowest row.
     """

@@ -74,8 +74,9 @@ class FreeCells:
 def blob(
     rng: np.random.Generator, grid: Grid, site: FreeCells, color: int, side: int
 ) -> tuple[int, int] | None:
-    """Draw a rectangle of at most `side` x `side` cells at a random free position. One of its corners may be
-    missing. Returns the row and column of one of its cells, or None if no free position was found."""
+    """Draw a rectangle of one color and at most `side` x `side` cells into `grid`, at a random free position
+    of `site`. One corner of the rectangle may be missing. Returns the row and column of a cell of the
+    rectangle, or None if no free position was found."""
     height = pick(rng, 1, min(side, site.height))
     width = pick(rng, 1, min(side, site.width))
     box = site.place(rng, height, width)

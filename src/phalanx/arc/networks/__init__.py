@@ -32,7 +32,7 @@ class ArcNetworkConfig(Config):
     num_layers: int = Field(default=3, ge=1)
     """Number of residual blocks."""
     num_heads: int = Field(default=4, ge=1)
-    """Number of attention heads. `hidden_dim` must be a multiple of it. Used by `transformer` only."""
+    """Number of attention heads, which must divide `hidden_dim`. Used by `transformer` only."""
     patch_size: int = Field(default=1, ge=1, le=10)
     """Side of the square patches into which grids are divided, in cells, 1 to 10. Use 1 for small grids, and
     3 to 5 for grids of 30x30. `color_equivariant` requires 1."""

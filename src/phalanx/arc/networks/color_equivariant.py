@@ -29,7 +29,7 @@ from phalanx.nn.layers import Conv3x3, Dense, pool
 WIDTHS = (8, 12, 16, 24, 32)
 """Values of `hidden_dim` for which the C++ kernels are compiled."""
 _LANES = 8
-"""Number of examples that the C++ kernels compute at a time."""
+"""Number of examples that the C++ kernels process at a time."""
 
 Grids = Int8[Array, "*batch grids rows columns"]
 BatchedPlanes = Float[Array, "*batch colors rows columns width"]
@@ -243,7 +243,7 @@ def _flat(grids: Grids) -> Int8[Array, "samples grids rows columns"]:
 
 
 def _one_call(function: Callable) -> Callable:
-    """Wrap a forward pass so that it is a single call of the kernel even under `vmap`.
+    """Wrap a forward pass so that the kernel is called only once even under `vmap`.
 
     The first argument of `function` (the grids) and its first result (the planes) have batch axes. The other
     results are residuals of the entire batch. If `vmap` also maps over the parameters, there is one call per
@@ -266,7 +266,7 @@ def _one_call(function: Callable) -> Callable:
 
 def _run_forward(grids: Grids, weights: TrunkParams, *, with_residuals: bool) -> tuple[Array, ...]:
     """Return the planes and, if `with_residuals` is true, the residuals for the backward pass: the features
-    of every layer, and a mask of the active units."""
+    of every layer, and masks of the active ReLUs with one bit per example."""
     flat, depth = _flat(grids), weights.convolution.shape[0]
     shape = (NUM_COLORS, *grids.shape[-2:], weights.convolution.shape[-1])
     units, layer = -(-len(flat) // _LANES), math.prod(shape)

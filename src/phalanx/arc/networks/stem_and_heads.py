@@ -26,7 +26,7 @@ from phalanx.core.environment import Key
 from phalanx.nn.layers import Conv3x3, Dense, pool
 
 Features = Float[Array, "down across width"]
-"""One vector per patch of cells."""
+"""One vector per patch of cells. The first two axes are the row and the column of the patch."""
 Inside = Bool[Array, "down across"]
 """Mask of the patches that contain a cell of the working grid."""
 NUM_SELECTED_CELLS = {"point": 1, "bbox": 2}
@@ -64,7 +64,8 @@ class GridEmbedding(eqx.Module):
     on its color, on its position in the patch, and on which grid it belongs to (working grid, input, ...)."""
 
     tables: Float[Array, "inputs width"]
-    """Learned vectors, one for each combination of a grid, a position in the patch and a color."""
+    """Learned vectors, one for each combination of a grid, a position in the patch and a color (or a bit of
+    the color's number; see `bits`)."""
     patch: int = eqx.field(static=True)
     """Side of a patch in cells."""
     bits: bool = eqx.field(static=True)

@@ -105,7 +105,14 @@ class TransductionNetwork(eqx.Module):
         self.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
 
     def size_probs(self, grid: Grid, task: Int32[Array, ""]) -> Float[Array, "2 sides"]:
-        """Compute the probability of each height and of each width of the output, 0 to 30."""
+        """Compute the probability of each size of the output. Entry n of the first row is the probability
+        that the height is n, and entry n of the second row is the probability that the width is n, for n from
+        0 to 30.
+
+        Args:
+            grid: Input grid, -1 outside the grid.
+            task: Index of the task.
+        """
         summary = features.summarize_input(grid)
         seen = jnp.concatenate([self.tasks[task], features.histogram_of(summary)])
         hidden = jax.nn.relu(self.size_hidden(seen))

@@ -103,8 +103,9 @@ def views_of(
 
 
 def _rays(grid: Grid, summary: InputSummary) -> list[Grid]:
-    """Compute four views. From each cell, they look left, right, up and down, and show the first color that
-    is not the background. The search starts at the cell itself. If there is no such color, the view is -1."""
+    """Compute four views, one for each of the directions left, right, up and down. At each cell, a view shows
+    the first color in its direction that is not the background. The search starts at the cell itself. If
+    there is no such color, the view is -1."""
     drawn = (grid >= 0) & (grid != summary.by_rank[0])
     rays = []
     for axis in (1, 0):
@@ -121,9 +122,10 @@ def _rays(grid: Grid, summary: InputSummary) -> list[Grid]:
 def flags_of(grid: Grid, summary: InputSummary) -> Bool[Array, "flags rows columns"]:
     """Compute masks of input cells.
 
-    The first mask contains background cells that are enclosed. The next three masks contain the cells of the
-    largest components, of the smallest components, and of components that consist of a single cell. Three
-    more masks contain the same for components of a single color. The last mask contains all cells of the
+    The first mask contains background cells that are enclosed by other cells. The next three masks are based
+    on the connected components of all cells that are not background. They contain the cells of the largest
+    components, of the smallest components, and of components that consist of a single cell. Three more masks
+    contain the same, but only cells of the same color are connected. The last mask contains all cells of the
     grid.
     """
     inside = grid >= 0

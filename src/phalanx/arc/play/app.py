@@ -80,7 +80,7 @@ class PlayApp(App[None]):
         self.solved: set[int] = set()
         """Indices of the tasks that were solved."""
         self.saved_steps = 0
-        """Number of steps of the saved episodes."""
+        """Total number of steps of all saved episodes."""
         self._saved: list[ArcState] = []
         """Final states of the saved episodes, so that no episode is saved twice."""
 
@@ -196,8 +196,9 @@ class PlayApp(App[None]):
             self.action_operate(operation)
 
     def action_choose(self, operation: int) -> None:
-        """Handle the choice of an operation in a list. If the operation needs a cell, its tool is selected,
-        so that the player can choose the cell. Otherwise, the operation is applied."""
+        """Handle the choice of an operation in a list. If `tool_for` returns a tool for the operation, the
+        tool is selected, so that the player can choose a cell. Otherwise, the operation is applied
+        immediately."""
         chosen = tool_for(operation)
         if chosen is None:
             self.action_operate(operation)

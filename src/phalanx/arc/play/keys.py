@@ -63,7 +63,8 @@ OPERATION_KEYS: dict[int, str] = {
     Operation.FIRST_UNSOLVED_DEMO_PAIR: "{",
     Operation.FIRST_UNSOLVED_TEST_PAIR: "}",
 }
-"""For each operation, the key that immediately applies it to the selection."""
+"""Keys that immediately apply an operation to the selection, by operation id. Operations without an entry are
+applied with a tool."""
 
 MOVES = {
     "up": Operation.MOVE_UP,
@@ -71,16 +72,16 @@ MOVES = {
     "left": Operation.MOVE_LEFT,
     "right": Operation.MOVE_RIGHT,
 }
-"""Operation that moves an object in each direction."""
+"""For each direction, the operation that moves the selected object."""
 MOVING_OPERATIONS = frozenset(range(Operation.MOVE_UP, Operation.FLIP_VERTICAL + 1))
 """Ids of the operations that move, rotate or flip an object. The selection follows the object."""
 DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-"""Number of rows and columns by which the cursor moves in each direction."""
+"""For each direction, the number of rows (down) and columns (to the right) by which the cursor moves."""
 
 
 def tool_for(operation: int) -> tuple[Tool, int | None] | None:
-    """Return the tool of an operation that is applied to a cell, and its color; None for other operations.
-    The color is None if the tool does not use a color."""
+    """Return the tool for a fill, flood fill, paste or resize operation, and the color of the operation (None
+    for paste and resize). For any other operation, return None."""
     if operation < 2 * NUM_COLORS:
         return (FILL if operation < NUM_COLORS else FLOOD), operation % NUM_COLORS
     return {PASTE.first: (PASTE, None), RESIZE.first: (RESIZE, None)}.get(operation)

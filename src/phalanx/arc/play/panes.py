@@ -73,7 +73,8 @@ class PairView(Horizontal):
         yield self.grids[1]
 
     def size_at(self, scale: int) -> tuple[int, int]:
-        """Return the number of terminal columns and lines at a scale, including the border."""
+        """Return the number of terminal columns and lines that the widget occupies at a scale. The lines
+        include the border, and the columns do not."""
         sizes = [size_at(grid.shown_shape, scale) for grid in self.grids]
         return sum(size.width for size in sizes) + _ARROW, max(size.height for size in sizes) + _BORDER
 

@@ -25,7 +25,7 @@ def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) ->
 
     Args:
         session: Session with the episode.
-        seed: Seed that identifies the episode in the ids of the samples and determines its start.
+        seed: Seed that determines the start of the episode. It is also part of the ids of the samples.
         tokenizer: Tokenizer that encodes the steps.
     """
     if not session.ended:
@@ -63,7 +63,7 @@ _view = jax.jit(ArcTokenizer.view, static_argnums=0)
 
 
 def dataset_id(session: PlaySession) -> str:
-    """Return the dataset id for the samples of a session, which contains the task id."""
+    """Return the dataset id for the samples of a session: the task id with the prefix "play-"."""
     return f"play-{session.task.task.id}"
 
 
@@ -95,7 +95,8 @@ class EpisodeFile:
 
         Raises:
             ValueError: If the file does not end in `.jsonl` or contains anything but samples.
-            OSError: If the file cannot be written, because its folder does not exist or it is a folder.
+            OSError: If the file cannot be written, because its folder does not exist or because the path is a
+                folder itself.
         """
         if self.path.suffix != ".jsonl":
             raise ValueError(f"the file must end in .jsonl, got {self.path.name!r}")

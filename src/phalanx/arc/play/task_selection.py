@@ -12,7 +12,7 @@ from phalanx.arc.task_files import ALL
 from phalanx.arc.tasks import ArcTask
 
 NUM_GENERATED = 60
-"""Number of generated tasks. They are generated from the selected families in turn."""
+"""Number of tasks to generate, cycling through the selected families."""
 
 
 def select_tasks(

@@ -67,7 +67,7 @@ class StateSnapshot:
     input: Cells
     """Input grid of the current pair."""
     working: Cells
-    """Grid that the actions edit."""
+    """Working grid, which the actions edit."""
     target: Cells
     """Target grid. It has no cells if the output is secret."""
     selected: Mask

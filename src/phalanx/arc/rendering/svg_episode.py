@@ -40,8 +40,8 @@ from phalanx.svg import (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EpisodeFrame:
-    """A step of an episode and the working grid after this step. An additional first frame can show the
-    initial grid. Its `operation` is None."""
+    """One image of an episode, which shows a step and the working grid after this step. An additional first
+    frame can show the initial grid; the `operation` of such a frame is None."""
 
     grid: Cells
     """Working grid, trimmed to its size."""
