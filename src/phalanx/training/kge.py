@@ -234,7 +234,7 @@ class TrainingTriples:
         """Find the candidates that are true answers.
 
         Args:
-            rows: Indices of the triples of a minibatch.
+            rows: Triples of a minibatch, as indices into `triples`.
             candidates: Candidates of all queries. If empty, all entities are candidates.
 
         Returns:
@@ -371,7 +371,7 @@ class KGEValidation:
     mrr: float
     """MRR among all entities."""
     mrr_100: float
-    """Expected MRR among 100 randomly sampled candidates."""
+    """Expected MRR if each correct entity is ranked against only 100 randomly sampled candidates."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -386,7 +386,9 @@ class KGEValidation:
 
 
 class KGETrainer(Algorithm[TrainState]):
-    """Trains a knowledge-graph embedding. The parameters of its state are a `KGE`, and an update is an epoch.
+    """Trains a knowledge-graph embedding.
+
+    An update is one epoch. The parameters in the `TrainState` are a `KGE`.
 
     At the end of a run, the embedding of the best epoch is calibrated and exported to the folder `kge` of the
     run. The order of triples, the negatives and dropout depend only on the seed and the number of the epoch,

@@ -61,8 +61,8 @@ from phalanx.training.trained_policy import restore_state
 
 _EXAMPLES_FILE = "examples-{update}.npz"
 _MAX_DEAD_ENDS = 32
-"""Maximum number of dead ends per query that are used as examples. If the search expanded more dead ends,
-those that were expanded last are used."""
+"""Maximum number of dead ends per query that are used as examples. A dead end is an expanded state that is
+not on the path to the proof. If there are more, those that were expanded last are used."""
 
 
 class HeuristicEvaluationConfig(EvaluationConfig):
@@ -163,9 +163,9 @@ class HeuristicData(NamedTuple):
     program: Program
     features: GoalFeatureExtractor
     train: Int32[np.ndarray, "queries atom"]
-    """Encoded training queries."""
+    """Training queries. Each row is an encoded atom: the ids of its predicate and its arguments."""
     valid: Int32[np.ndarray, "queries atom"]
-    """Encoded validation queries. An evaluation uses the first `num_queries` of them."""
+    """Validation queries, encoded like `train`. An evaluation uses the first `num_queries` of them."""
     first_heuristic: Heuristic
     """Fixed heuristic for the searches of the first update, before the network is trained."""
     knowledge_base: KnowledgeBase | None = None
@@ -267,8 +267,8 @@ def sample_minibatches(
 ) -> Iterator[HeuristicBatch]:
     """Iterate over all choices in random order, in minibatches that are filled up with dead ends.
 
-    All siblings of a choice are in the same minibatch. The rare choices with too many siblings for a
-    minibatch are left out.
+    All successors of a choice are in the same minibatch. Choices with too many successors for a minibatch,
+    which are rare, are left out.
     """
     choice_order = generator.permutation(len(choices)).tolist()
     dead_end_order = generator.permutation(len(dead_ends)).tolist()
@@ -354,9 +354,9 @@ def _describe(record: Mapping[str, Any]) -> str:
 class HeuristicTrainer(Algorithm[TrainState]):
     """Trains a heuristic for best-first search on proofs that its own searches find.
 
-    The parameters of its state are a `HeuristicNetwork`. The proofs found so far are saved in a separate
-    file. The queries of an update and the order of its minibatches depend only on the seed and the number of
-    the update, so a resumed run has the same result.
+    The parameters in its `TrainState` are a `HeuristicNetwork`. The proofs found so far are saved in a
+    separate file. The queries of an update and the order of its minibatches depend only on the seed and the
+    number of the update, so a resumed run has the same result.
 
     Args:
         config: Settings of the run.
