@@ -64,8 +64,8 @@ class EnvSpec:
     """Kind of environment: `jax` environments are created with `make`, and `text` environments with
     `make_text_env`."""
     vector_entry_point: str = ""
-    """Address of the vector version of a text environment, whose constructor takes a list of specs. Empty if
-    there is no vector version."""
+    """Address of the vector version of a text environment, which steps a batch of episodes together. Its
+    constructor takes a list of specs. Empty if there is no vector version."""
 
     @property
     def name(self) -> str:
