@@ -13,8 +13,8 @@ _STATISTICS = {
     "similarity_scores": "similarity",
     "episode_lengths": "episode_length",
 }
-"""Maps each key of `batch_data` that is aggregated to the prefix of its metrics. For example, the
-metrics of `episode_returns` are named `reward_mean`, and likewise with the suffixes `std`, `max` and `min`."""
+"""Maps each key of `batch_data` that is aggregated to the prefix of its metrics. For example,
+`episode_returns` is aggregated to `reward_mean` and other metrics that start with `reward`."""
 _EPISODE_FIELDS: dict[str, tuple[str, Any]] = {
     "episode_returns": ("total_reward", 0.0),
     "episode_lengths": ("total_steps", 0),

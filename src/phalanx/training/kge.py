@@ -176,8 +176,9 @@ class KGEBatch(eqx.Module):
     """
 
     triples: Int32[Ints, "*steps batch 3"]
+    """Rows of (relation, head, tail)."""
     candidates: Int32[Ints, "*steps negatives"]
-    """Distinct entities that are the candidates of all queries. Empty if all entities are candidates."""
+    """Ids of distinct entities, the candidates of all queries. Empty if all entities are candidates."""
     known: Int32[Ints, "*steps capacity 2"]
     """Pairs `(query index, candidate index)`, one for each candidate that is a true answer of a query. The
     candidate index is a position in `candidates` or, if that is empty, an entity id. Padding pairs have a

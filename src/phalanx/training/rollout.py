@@ -57,8 +57,8 @@ class Rollout(eqx.Module):
 def init_rollout(environment: Environment, key: Key, env_ids: Int32[Array, " batch"]) -> RolloutState:
     """Reset the environments.
 
-    Each environment derives its key from its index in `env_ids`, so its episodes do not depend on the other
-    environments.
+    The key of an environment is derived from `key` and its entry in `env_ids`, so its episodes do not depend
+    on the other environments.
     """
     states, observations = AutoReset(environment, "same_step").reset(keys_for(key, env_ids))
     return RolloutState(

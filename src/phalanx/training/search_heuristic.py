@@ -237,14 +237,18 @@ class FoundProof(NamedTuple):
     """A proof found by a search: the expanded states on its path, and dead ends that the search expanded."""
 
     query: Int32[np.ndarray, " atom"]
+    """The proved query as an encoded atom."""
     path: Int32[np.ndarray, "steps goals atom"]
+    """Expanded states from the query to the proof. A state is a padded list of encoded goals."""
     dead_ends: Int32[np.ndarray, "states goals atom"]
+    """Expanded states that are not on the path, in the order in which they were expanded."""
 
 
 class Choice(NamedTuple):
     """Training example: the successors of an expanded state, and which of them continues a proof."""
 
     features: GoalFeatures
+    """Features of the successors, with one row per successor."""
     chosen: int
     """Index of the successor that continues the proof."""
 

@@ -136,7 +136,7 @@ def load_policy(run: str | Path) -> Any:
 
     Returns:
         A `Policy` for PPO, behavior cloning and other policy algorithms. Only the parameters of the policy
-        are read from the checkpoint, and its environment is created on first use. For other algorithms, the
+        are read from the checkpoint, and the environment is created on first use. For other algorithms, the
         result of `Algorithm.policy`, which is an `LMPolicy` for SFT and GRPO and a `KGE` for embeddings.
     """
     ref = CheckpointRef.parse(str(run)).for_seed(0)
