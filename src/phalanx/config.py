@@ -132,7 +132,7 @@ def load_config(
             change.
 
     Raises:
-        ValueError: If a key is unknown or a value is invalid. The message contains its dotted name.
+        ValueError: If a key is unknown or a value is invalid. The message contains the key's dotted name.
     """
     values = _section_defaults(cls) if base is None else base.model_dump()
     if preset is not None:

@@ -55,8 +55,8 @@ class EnvSpec:
     entry_point: EntryPoint
     description: str = ""
     settings: tuple[str, ...] = ()
-    """Names of the settings that can follow the name in the spec of a text environment, separated by colons.
-    For example, `sudoku:easy:single` sets `difficulty` and `turns`."""
+    """Names of the settings whose values can follow the name of a text environment in a spec, separated by
+    colons. For example, `sudoku:easy:single` sets `difficulty` to `easy` and `turns` to `single`."""
     report_panel: tuple[str, str] | None = None
     """Panel of the report page: the name of a file in the run folder, and the address of the function that
     reads this file. The function must not import JAX. None if the environment adds no panel."""
@@ -64,8 +64,8 @@ class EnvSpec:
     """Kind of environment: `jax` environments are created with `make`, and `text` environments with
     `make_text_env`."""
     vector_entry_point: str = ""
-    """Address of the vector version of a text environment, whose constructor takes a list of specs. Empty if
-    there is no vector version."""
+    """Address of the vector version of a text environment, which steps a batch of episodes together. Its
+    constructor takes a list of specs. Empty if there is no vector version."""
 
     @property
     def name(self) -> str:
@@ -118,7 +118,7 @@ def register(
         entry_point: An `Environment` class, a function that returns an environment, or the address
             `package.module:name` of such a class or function, which is imported on first use.
         description: One-line description, which `phalanx info` shows.
-        settings: Names of the settings that can follow the name in the spec of a text environment.
+        settings: Names of the settings whose values can follow the name of a text environment in a spec.
         report_panel: Name of a file in the run folder, and address of the function that reads this file for
             the report page. None if the environment adds no panel to the report page.
         interface: `jax` or `text`.
@@ -151,7 +151,7 @@ def register_group(
         members: Address (`package.module:name`) of a mapping from the names of the members to objects with a
             `version` and a `description`. A member `sudoku` with version 1 has the id `sudoku-v1`.
         entry_point: Address of a function that takes the name of a member and settings.
-        settings: Names of the settings that can follow the name of a member in a spec.
+        settings: Names of the settings whose values can follow the name of a member in a spec.
         vector_entry_point: Address of the vector version.
     """
     spec = EnvSpec(

@@ -399,7 +399,7 @@ def query(
     with user_errors():
         base, given = _load(data), None
         if rules is not None and set(base.arities.values()) != {2}:
-            # Exact proving, which such knowledge bases need, supports rules of any form.
+            # Other arities need exact proving, which supports rules of any form.
             base = base.replace(rules=read_rules(rules))
         elif rules is not None:
             given = RuleSet.from_rules(read_rules(rules), base.vocabulary).rules

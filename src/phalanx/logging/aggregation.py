@@ -13,7 +13,8 @@ _STATISTICS = {
     "similarity_scores": "similarity",
     "episode_lengths": "episode_length",
 }
-"""Maps each key of `batch_data` that is aggregated to the prefix of its metrics."""
+"""Maps each key of `batch_data` that is aggregated to the prefix of its metrics. For example,
+`episode_returns` is aggregated to `reward_mean` and other metrics that start with `reward`."""
 _EPISODE_FIELDS: dict[str, tuple[str, Any]] = {
     "episode_returns": ("total_reward", 0.0),
     "episode_lengths": ("total_steps", 0),
@@ -179,7 +180,7 @@ def _episodes(
     update_step: int,
     rows: Int[np.ndarray, " samples"],
 ) -> list[dict[str, Any]]:
-    """Return the episodes of the environments `rows` as records for `log_episode_summary`."""
+    """Return the episodes of the environments with indices `rows`, as records for `log_episode_summary`."""
     if not len(rows):
         return []
     states = {
@@ -200,7 +201,7 @@ def _episodes(
 
 
 def _select_states(states: Any, rows: Int[np.ndarray, " samples"]) -> list[Any]:
-    """Return the states of the environments `rows`.
+    """Return the states of the environments with indices `rows`.
 
     `states` is a list with one state per environment, or one pytree with a leading batch axis. The states
     selected from a pytree are JAX arrays on the CPU.

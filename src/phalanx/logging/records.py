@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 Record = Mapping[str, Any]
-"""Values of one logged event by name. Events are starts of tasks, steps, episodes and evaluations."""
+"""Values of one logged event by name. Events are steps, episodes, evaluations and the starts of tasks."""
 Metrics = Mapping[str, float]
 
 _NUMBER_DTYPES = ("bool", "int", "uint", "float", "bfloat")

@@ -28,7 +28,7 @@ AnyAlgorithm = TypeVar("AnyAlgorithm", bound="Algorithm[Any]")
 
 
 class TrainState(eqx.Module):
-    """State of a training run, which is saved in checkpoints. Algorithms add fields in subclasses."""
+    """State of a training run, as saved in checkpoints. Algorithms add fields in subclasses."""
 
     params: PyTree
     """Trained parameters. Other runs can start from these parameters (`init_from`)."""
@@ -81,7 +81,7 @@ class TrainResult:
 
     run_dir: Path
     update: int
-    """Number of completed updates."""
+    """Number of completed updates. With several seeds, the smallest number among the seeds."""
     interrupted: bool
     """True if the run was stopped before its last update."""
     signal: int | None
@@ -91,13 +91,13 @@ class TrainResult:
     counts: Mapping[str, int]
     """Sum of `UpdateResult.counts` over all updates and seeds."""
     evaluations: list[dict[str, Any]]
-    """Records of the evaluations during this call of `train`."""
+    """Records of the evaluations during this call to `train`."""
     state: Any = None
-    """Final `TrainState`. None if there are several seeds."""
+    """Final `TrainState`. None if there are several seeds; their states are in `seeds`."""
     first: Progress | None = None
-    """Progress after the first update of this call of `train`. None if there was no update."""
+    """Progress after the first update in this call to `train`. None if there was no update."""
     last: Progress | None = None
-    """Progress after the last update of this call of `train`. None if there was no update."""
+    """Progress after the last update in this call to `train`. None if there was no update."""
     seeds: "Sequence[TrainResult]" = ()
     """Results of the individual seeds. Empty if there is only one seed."""
 
@@ -126,13 +126,13 @@ class Algorithm(abc.ABC, Generic[State]):
     """Name of the algorithm on the command line and in `run.json`."""
     config_type: ClassVar[type[RunConfig]]
     unit: ClassVar[str] = "env_steps"
-    """Key of `UpdateResult.counts` in which throughput and progress are measured."""
+    """Name of the count in `UpdateResult.counts` that throughput and progress are measured in."""
     policy_checkpoint: ClassVar[Literal["newest", "best"]] = "newest"
     """Checkpoint that `load_policy` and `phalanx eval` use by default. `best` has an effect only in runs with
     a `checkpoint.best_metric`."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Class of the settings of `phalanx eval`, for algorithms without an environment. None if `phalanx eval`
-    does not support the algorithm."""
+    """Class of the settings of `phalanx eval`, for algorithms that do not get these settings from an
+    environment. None if `phalanx eval` does not support the algorithm."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
     """Names of the metrics to show in the terminal during training. `reward_mean` and `success_rate` are
     computed from `UpdateResult.episodes`."""
@@ -155,7 +155,7 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @classmethod
     def eval_settings_type(cls, config: RunConfig, env: str | None = None) -> type[Config] | None:
-        """Return the class of the settings of `phalanx eval` for a run; None if the run cannot be evaluated.
+        """Return the config class for evaluating a run with `phalanx eval`; None if this is not supported.
 
         Args:
             config: Config of the run.
@@ -166,13 +166,13 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @classmethod
     def inherited_settings(cls, source: RunConfig) -> dict[str, Any] | None:
-        """Return the settings that a new run takes over from the run that its initial parameters come from.
+        """Return the settings that a new run inherits from the run that it starts from (`init_from`).
 
         Args:
-            source: Config of the run that the parameters come from.
+            source: Config of the run whose parameters become the initial parameters of the new run.
 
         Returns:
-            Nested settings that take precedence over presets. None if no settings are taken over.
+            Nested settings, which take precedence over presets. None if no settings are inherited.
         """
         return None
 
@@ -245,7 +245,10 @@ class Algorithm(abc.ABC, Generic[State]):
         return []
 
     def metadata(self, state: State) -> dict[str, Any]:
-        """Return additional entries for `run.json`, which is written at the start and with checkpoints."""
+        """Return additional entries for `run.json`.
+
+        This file is written at the start of a run and with every checkpoint.
+        """
         return {}
 
     def data_fingerprint(self) -> str:
@@ -253,12 +256,15 @@ class Algorithm(abc.ABC, Generic[State]):
         return ""
 
     def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """Return the state that is not part of the `TrainState` but must be saved with a checkpoint.
+        """Return the state to save with a checkpoint in addition to the `TrainState`.
+
+        An example is the position in the training data.
 
         Args:
             folder: Run folder, to which large state can be written as files.
             update: Number of completed updates.
-            kept: Update numbers of the existing checkpoints. Files of other updates can be removed.
+            kept: Numbers of completed updates of the existing checkpoints. Files that this method wrote for
+                any other number can be removed.
 
         Returns:
             JSON values, which are passed to `restore_host_state` when the run is resumed.
@@ -301,7 +307,7 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @functools.cached_property
     def _cached_compilation_key(self) -> tuple[int, tuple[Any, ...]]:
-        # Every call of a compiled method looks its program up.
+        # Cached, because every call to a compiled method looks up its program by this key.
         return hash(self._compilation_key), self._compilation_key
 
     @property
@@ -378,7 +384,7 @@ class BoundJitMethod(NamedTuple):
         return self.method.donate_argnums
 
     def traced(self, *args: Any) -> Any:
-        """Call the function without `jax.jit`, as part of another compiled program."""
+        """Call the method without `jax.jit`, so that it becomes part of the program that is being traced."""
         return self.method.function(self.instance, *args)
 
 

@@ -164,7 +164,7 @@ class BC(PolicyAlgorithm[BCState]):
         for _ in range(config.update_epochs):
             order = rng.permutation(count)
             for first in range(0, count, config.minibatch_size):
-                # The last minibatch is filled up with the first steps, so that all have one shape.
+                # The last minibatch is filled up with the first steps, so that all have the same shape.
                 rows = order.take(np.arange(first, first + min(config.minibatch_size, count)), mode="wrap")
                 minibatch = jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], steps)
                 params, opt_state, metrics = self._jit_learn(minibatch, params, opt_state, state.step)
@@ -177,7 +177,10 @@ class BC(PolicyAlgorithm[BCState]):
         )
 
     def _next_tasks(self, update: int) -> tuple[Environment, np.random.Generator]:
-        """Return the result of `prepare_tasks` for an update, and start to prepare the next update."""
+        """Return the result of `prepare_tasks` for an update.
+
+        The tasks of the next update are prepared in a thread.
+        """
         prepared = self._prepared.pop(update, None)
         if update + 1 < self.num_updates:
             self._worker = self._worker or concurrent.futures.ThreadPoolExecutor(1, "refresh-tasks")

@@ -98,6 +98,8 @@ class CheckpointRef:
 class Checkpointer:
     """Saves and restores the checkpoints of a run.
 
+    A checkpoint is identified by its step, which is the number of completed updates.
+
     Orbax writes a checkpoint under a temporary name and renames it when it is complete and has checksums.
     Therefore, a killed process leaves the earlier checkpoints intact. A checkpoint whose files do not match
     their checksums is rejected when it is read.
@@ -190,7 +192,11 @@ class Checkpointer:
         return sorted(self._manager.all_steps())
 
     def verify(self, step: int) -> None:
-        """Raise an error if a file of a checkpoint was changed (`CorruptFileError`) or is missing."""
+        """Raise an error if a file of a checkpoint was changed or is missing.
+
+        The error is a `CorruptFileError` or `FileNotFoundError`. A checkpoint that was found intact is not
+        verified again.
+        """
         if step not in self._verified:
             verify_checkpoint(self._folder / str(step))
             self._verified.add(step)
@@ -423,7 +429,8 @@ def config_digest(config: Config) -> str:
 def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Config) -> None:
     """Raise ValueError if a checkpoint was saved with a config that differs from the config of the run.
 
-    If the run was extended, its earlier configs are accepted as well.
+    If the run was extended, its earlier configs are accepted as well. ValueError is also raised if the
+    metadata lacks entries, because another version of Phalanx saved the checkpoint.
 
     Args:
         run: Run folder.

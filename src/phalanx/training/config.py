@@ -104,7 +104,7 @@ class RunConfig(Config):
 
 
 class EnvConfig(Config):
-    """Config section `env` with the name of an environment. `config_class` adds more settings."""
+    """Config section `env`, which names an environment. `config_class` adds the environment's settings."""
 
     id: str = ""
     """Environment: an id such as `arc-v2`, `package.module:Name` or `path/file.py:Name`. Empty if the
@@ -164,7 +164,8 @@ class PolicyConfig(RunConfig):
     def environment_settings(self) -> Any:
         """Settings in the section `env`, without the id.
 
-        An instance of the environment's `config_type` or, if it has none, a mapping of constructor arguments.
+        The value is an instance of the environment's `config_type`. If the environment has no `config_type`,
+        the value is a mapping of constructor arguments.
         """
         config_type = None if self.environment_type is None else self.environment_type.config_type
         if config_type is None:
@@ -190,8 +191,8 @@ class TextRunConfig(RunConfig):
     class."""
 
     env: TextEnvConfig = TextEnvConfig()
-    """Text environment. If it is a single JAX environment or `puzzle_server`, the section also has the
-    settings of that environment."""
+    """Text environment. If `env.id` is a single JAX environment or `puzzle_server`, the settings of that
+    environment can also be given here, in the section `env`."""
     prompt_format: PromptFormat = "compact"
     """Format of the prompts. `compact` prompts are short and do not explain the rules, for small models.
     `full` prompts include the rules. Environments with only one format ignore this setting."""
@@ -240,9 +241,9 @@ def text_config_class(
 def config_class(algorithm_config: type[PolicyConfig], environment: type[Environment]) -> type[PolicyConfig]:
     """Derive a subclass of an algorithm's config class that also has the settings of an environment.
 
-    The sections `env`, `network` and `evaluation` become the environment's `config_type`, `network_config`
-    and `evaluation_config`. An environment without a `config_type` has the arguments of its constructor as
-    settings.
+    The sections `env`, `network` and `evaluation` get the fields of the environment's `config_type`,
+    `network_config` and `evaluation_config`. If the environment has no `config_type`, the fields of `env` are
+    the arguments of the environment's constructor.
     """
     env_type = settings_class(environment, EnvConfig)
     is_complete = not any(field.is_required() for field in env_type.model_fields.values())

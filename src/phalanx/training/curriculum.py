@@ -78,7 +78,7 @@ class Curriculum:
 
         Args:
             episodes: Episodes of an update.
-            solved: Whether each attempt at each episode solved it.
+            solved: Entry `[i, j]` is true if attempt `j` solved episode `i`.
         """
         decay = self._config.success_rate_ema_decay
         results = list(zip(episodes, solved, strict=True))
@@ -99,7 +99,10 @@ class Curriculum:
             del self._retry_episodes[episode]
 
     def num_retries(self, episodes: Sequence[EpisodeId]) -> int:
-        """Return how many of the given episodes are retries."""
+        """Return how many of the given episodes are retries.
+
+        Call this method before `record`, which changes the episodes to retry.
+        """
         return sum(episode in self._retry_episodes for episode in episodes)
 
     def state_dict(self) -> dict[str, Any]:

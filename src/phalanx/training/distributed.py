@@ -77,7 +77,7 @@ class DeviceMesh:
         """Raise ValueError if the shards cannot be divided evenly among all devices of all processes.
 
         Args:
-            num_shards: Number of shards.
+            num_shards: Number of shards into which the environments are divided.
             settings: Description of the settings that determine the number of shards, for the error message.
         """
         count = len(self.devices) * self.processes.size
@@ -89,7 +89,7 @@ class DeviceMesh:
             )
 
     def local_slice(self, size: int) -> slice:
-        """Return the slice of an axis with `size` entries that belongs to this process."""
+        """Divide an axis with `size` entries evenly among the processes, and return this process's slice."""
         part = size // self.processes.size
         return slice(self.processes.rank * part, (self.processes.rank + 1) * part)
 
@@ -109,9 +109,9 @@ class DeviceMesh:
             args: Arguments of the program. Sharded arrays are divided among the devices, and other arrays are
                 passed to every device.
             out: How to combine the results of the devices. `"shards"` concatenates them along the first axis.
-                `"replicated"` means that they are equal on all devices. Otherwise, a pytree prefix of the
-                results, whose leaves are the axis to concatenate along, or None for results that are equal on
-                all devices.
+                `"replicated"` means that they are equal on all devices. Any other value is a pytree prefix of
+                the results. Each of its leaves is the axis to concatenate along, or None if the results are
+                equal on all devices.
         """
         if self._mesh is None:
             return program(*args)
@@ -137,9 +137,10 @@ class DeviceMesh:
         return _sum_rows(self.all_gather(rows))
 
     def gather_state(self, state: AnyState) -> AnyState:
-        """Collect the sharded fields of a `TrainState` from all processes, for a checkpoint.
+        """Return a `TrainState` for a checkpoint, with the complete arrays of the sharded fields.
 
-        All processes must call this method.
+        Each process holds only a part of these arrays, so the parts of all processes are concatenated. All
+        processes must call this method.
         """
         parts = {name: self._gather_from_processes(getattr(state, name)) for name in state.sharded_fields}
         return dataclasses.replace(state, **parts)

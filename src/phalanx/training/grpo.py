@@ -55,8 +55,8 @@ from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
 
 _PENDING_ROLLOUTS = "pending_rollouts"
-"""Subfolder of the run folder. With `async_rollouts`, it contains the rollouts of the next update for each
-checkpoint."""
+"""Name of a subfolder of the run folder, which is used with `async_rollouts`. It has one file per checkpoint,
+with the rollouts that the next update trains on."""
 
 
 class GRPOConfig(TextRunConfig):
@@ -96,8 +96,8 @@ class GRPOConfig(TextRunConfig):
     num_updates: int = Field(default=100, ge=1)
     """Number of updates. Each update trains on new rollouts."""
     env: TextEnvConfig = TextEnvConfig(id="lights_out::multi")
-    """Text environment. If it is a single JAX environment or `puzzle_server`, the section also has the
-    settings of that environment."""
+    """Text environment. If `env.id` is a single JAX environment or `puzzle_server`, the settings of that
+    environment can also be given here, in the section `env`."""
     tokenizer: str = "characters"
     """Tokenizer of prompts and completions."""
     max_completion_length: int = Field(default=64, ge=1)
@@ -108,7 +108,7 @@ class GRPOConfig(TextRunConfig):
     num_prompts: int = Field(default=16, ge=1)
     """Number of episodes per update. Each episode is attempted `num_generations` times."""
     num_generations: int = Field(default=8, ge=2)
-    """Number of attempts per episode, which form a group."""
+    """Number of attempts per episode. The attempts at one episode form a group."""
     num_iterations: int = Field(default=1, ge=1)
     """Number of optimizer steps per update. Each step uses all completions of the update."""
     epsilon: float = Field(default=0.2, gt=0)
@@ -125,14 +125,16 @@ class GRPOConfig(TextRunConfig):
     scale_rewards: bool = True
     """Divide advantages by the standard deviation of the rewards in their group."""
     advantage_granularity: Literal["episode", "turn"] = "episode"
-    """Granularity of the advantages. With `episode`, all turns of an attempt share the advantage of its total
-    reward. With `turn`, the advantage of a turn compares its return with the returns of all turns that have
-    the same prompt, in any attempt."""
+    """Granularity of the advantages. With `episode`, all turns of an attempt have the same advantage, which
+    depends on the total reward of the attempt. With `turn`, each turn has its own advantage, which compares
+    the return of the turn with the returns of all turns with the same prompt, in any attempt."""
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount factor per turn. Only used if `advantage_granularity` is `turn`."""
     negative_advantage_weight: float = Field(default=1.0, ge=0, le=1)
-    """Factor by which negative advantages are multiplied. For tasks with a single solution, 0 keeps the
-    direction of the expected gradient, and removes noise: most tokens of a wrong answer are correct."""
+    """Factor by which negative advantages are multiplied. With 0, the model does not learn from answers that
+    are worse than the average of their group. For tasks with a single solution, this does not change the
+    direction of the expected gradient, and it reduces noise, because most tokens of a wrong answer are
+    correct."""
     max_trained_generations: int = Field(default=0, ge=0)
     """Maximum number of distinct completions per prompt to train on. If there are more, those with the
     highest and the lowest advantages are used. 0 means no limit."""
@@ -143,7 +145,7 @@ class GRPOConfig(TextRunConfig):
     microbatches."""
     async_rollouts: bool = False
     """Run the rollouts of the next update while training on the current ones. The rollouts then come from
-    parameters that are one update old, which the importance ratio corrects."""
+    parameters that are one update old. The importance ratio corrects for this."""
 
     sampling: SamplingConfig = SamplingConfig()
     """Settings for sampling completions. The temperature must be above 0."""
@@ -177,8 +179,8 @@ def group_advantages(
 ) -> Float[np.ndarray, "prompts generations"]:
     """Compute group-relative advantages.
 
-    A row of `rewards` is a group. The advantage is the reward minus the mean of its group. If `scale_rewards`
-    is true, it is divided by the standard deviation of its group.
+    A row of `rewards` is a group. The advantage is the reward minus the mean reward of the group. If
+    `scale_rewards` is true, the advantage is divided by the standard deviation of the group's rewards.
 
     >>> group_advantages(np.array([[1.0, 0.0], [1.0, 1.0]])).round(3).tolist()
     [[1.0, -1.0], [0.0, 0.0]]
@@ -205,7 +207,7 @@ def turn_advantages(
         prompts: For each attempt, the prompt of each turn.
         rewards: For each attempt, the reward of each turn.
         gamma: Discount factor per turn.
-        scale_rewards: Divide by the standard deviation of the returns.
+        scale_rewards: Divide an advantage by the standard deviation of the returns that were compared.
 
     Returns:
         For each attempt, the advantage of each turn.
@@ -243,13 +245,15 @@ class Completion(NamedTuple):
     """Log-probability of each completion token when it was sampled."""
     advantage: float
     allowed_token_ids: Sequence[Sequence[int]] = ()
-    """Token ids that could be sampled at each position. Empty if all tokens could be sampled."""
+    """For each completion token, the ids of all tokens that could be sampled at its position. Empty if all
+    tokens of the vocabulary could be sampled."""
     weight: float = 1.0
-    """Number of equal sampled completions that this object represents."""
+    """Weight in the loss: the number of equal sampled completions that this object represents, scaled up if
+    `merge_duplicates` has left out other completions of the prompt."""
 
 
 def merge_duplicates(completions: Sequence[Completion], max_per_prompt: int = 0) -> list[Completion]:
-    """Merge equal completions of a prompt into one, with the mean of their advantages and the sum of weights.
+    """Merge equal completions of a prompt into one, with their mean advantage and the sum of their weights.
 
     If a prompt has more than `max_per_prompt` distinct completions, only those with the highest and the
     lowest advantages are kept. 0 means no limit. The weights of the kept completions are scaled up, so that
@@ -349,11 +353,12 @@ def completion_logps(
 ) -> Float[Array, "rows targets"]:
     """Compute the log-probability of every token except the first one of each row, at the given temperature.
 
-    The model can choose only tokens that `token_mask` allows, if the batch has this array.
+    If the batch has a `token_mask`, tokens that it excludes have probability 0, as when the completions were
+    sampled.
     """
     logits = model(batch["input_ids"], batch["segment_ids"], batch["position_ids"])[:, :-1]
     if "token_mask" in batch:
-        # Completions that were sampled among legal actions are trained among them, too.
+        # The completions were sampled among legal actions only, so their probabilities are relative to these.
         logits = jnp.where(batch["token_mask"][:, 1:], logits, MASKED_LOGIT)
     return token_logps(logits / temperature, batch["input_ids"][:, 1:])
 
@@ -440,7 +445,10 @@ def _completion_means(
 
 
 class RolloutBatch(NamedTuple):
-    """Rollouts of one update, with `num_generations` conversations for each episode."""
+    """Rollouts of one update, with `num_generations` conversations for each episode.
+
+    A conversation is one attempt at an episode. `conversations[i]` are the attempts at `episodes[i]`.
+    """
 
     episodes: list[EpisodeId]
     conversations: list[list[Conversation]]
@@ -529,7 +537,7 @@ class GRPO(Algorithm[GRPOState]):
         return model
 
     def policy(self, state: GRPOState) -> LMPolicy:
-        """Return the language model as a policy that samples with the settings of training."""
+        """Return the language model as a policy with the same sampling settings as in training."""
         return self._lm_policy(state.params)
 
     @classmethod

@@ -177,8 +177,9 @@ class KGEBatch(eqx.Module):
     """
 
     triples: Int32[Ints, "*steps batch 3"]
+    """Rows of (relation, head, tail)."""
     candidates: Int32[Ints, "*steps negatives"]
-    """Distinct entities that are the candidates of all queries. Empty if all entities are candidates."""
+    """Ids of distinct entities, the candidates of all queries. Empty if all entities are candidates."""
     known: Int32[Ints, "*steps capacity 2"]
     """Pairs `(query index, candidate index)`, one for each candidate that is a true answer of a query. The
     candidate index is a position in `candidates` or, if that is empty, an entity id. Padding pairs have a
@@ -235,7 +236,7 @@ class TrainingTriples:
         """Find the candidates that are true answers.
 
         Args:
-            rows: Indices of the triples of a minibatch.
+            rows: Triples of a minibatch, as indices into `triples`.
             candidates: Candidates of all queries. If empty, all entities are candidates.
 
         Returns:
@@ -372,7 +373,7 @@ class KGEValidation:
     mrr: float
     """MRR among all entities."""
     mrr_100: float
-    """Expected MRR among 100 randomly sampled candidates."""
+    """Expected MRR if each correct entity is ranked against only 100 randomly sampled candidates."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -387,7 +388,9 @@ class KGEValidation:
 
 
 class KGETrainer(Algorithm[TrainState]):
-    """Trains a knowledge-graph embedding. The parameters of its state are a `KGE`, and an update is an epoch.
+    """Trains a knowledge-graph embedding.
+
+    An update is one epoch. The parameters in the `TrainState` are a `KGE`.
 
     At the end of a run, the embedding of the best epoch is calibrated and exported to the folder `kge` of the
     run. The order of triples, the negatives and dropout depend only on the seed and the number of the epoch,

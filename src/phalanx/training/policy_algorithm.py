@@ -122,7 +122,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     def summarize(self, result: TrainResult) -> list[str]:
         """Return lines that compare the greedy evaluations before and after training.
 
-        If the evaluations contain them, the results of groups of tasks, pass@k and baselines are included.
+        The results of groups of tasks, pass@k and baselines are included if the evaluations contain them.
         With several seeds, values are means over the seeds.
         """
         greedy = [record for record in result.evaluations if record["mode"] == "greedy"]

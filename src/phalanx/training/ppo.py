@@ -168,7 +168,10 @@ class PPOState(TrainState):
 
 
 class PPOBatch(eqx.Module):
-    """Samples of one update, `[shards, samples, ...]`, or of one microbatch, `[samples, ...]`."""
+    """Samples of one update or one microbatch.
+
+    The arrays have shape `[shards, samples, ...]` for an update and `[samples, ...]` for a microbatch.
+    """
 
     observations: PyTree
     actions: PyTree
@@ -206,7 +209,9 @@ class AdvantageStats(eqx.Module):
     mean: Float[Array, " gradient_steps"]
     """Mean advantage of each minibatch."""
     std: Float[Array, " gradient_steps"]
+    """Standard deviation of the advantages in each minibatch."""
     explained_variance: Scalar
+    """Fraction of the variance of the value targets that the value estimates explain."""
 
 
 def gae(
@@ -417,7 +422,8 @@ class PPO(PolicyAlgorithm[PPOState]):
         """Compute the gradients and metrics of minibatch `i` for each shard.
 
         Returns:
-            One vector per shard: the means of the gradients and metrics over the shard's samples, raveled.
+            One vector per shard. It contains the gradients and metrics, averaged over the shard's samples in
+            the minibatch and flattened with `ravel_pytree`.
         """
         config = self.config
         mean, std = stats.mean[i], stats.std[i]

@@ -20,8 +20,8 @@ _PROTOCOL = "phalanx-processes-1"
 _MAX_DISCARDED_BYTES = 1 << 20
 _MAX_GREETING_BYTES = 4096
 _HEADER = struct.Struct("<QQ")
-"""Header of a message: the number of the exchange, and the number of bytes that each process sends in this
-exchange."""
+"""Header of a message: the number of exchanges so far including this one, and the number of bytes that each
+process sends in this exchange. Both must be equal in all processes."""
 _TIMEOUT_SECONDS = 60
 """Number of seconds without a response after which a machine is considered lost. The operating system
 responds to keep-alive probes even if the process is slow or suspended."""
@@ -40,8 +40,9 @@ class ProcessLostError(RuntimeError):
 class ProcessGroup:
     """The connected processes of a training run, as seen by one of them.
 
-    Every other process is connected to the first process. All processes must call the same methods in the
-    same order.
+    In an exchange, each process sends data to all other processes and receives their data. The data is passed
+    on by the first process, to which every other process is connected. All processes must call the same
+    methods in the same order.
     """
 
     rank: int
@@ -49,10 +50,10 @@ class ProcessGroup:
     size: int
     """Number of processes."""
     peers: dict[int, socket.socket] = dataclasses.field(default_factory=dict, repr=False)
-    """Connections by rank of the other process. The first process is connected to all other processes, and
-    each of these is connected only to the first process."""
+    """Connections by the rank of the process at the other end. The first process is connected to all others.
+    Every other process is connected only to the first process."""
     num_exchanges: int = 0
-    """Number of exchanges so far, which is equal in all processes."""
+    """Number of exchanges so far. Every exchange checks that it is equal in all processes."""
 
     @classmethod
     def join(cls, coordinator: str, size: int, rank: int, timeout: float = 300) -> "ProcessGroup":
@@ -82,7 +83,7 @@ class ProcessGroup:
             peer.close()
 
     def gather(self, arrays: Sequence[Shaped[np.ndarray, "..."]]) -> list[Shaped[np.ndarray, "..."]]:
-        """Concatenate each array with those of the other processes along the first axis, in order of rank.
+        """Concatenate each array with the same array of the other processes along axis 0, in order of rank.
 
         All processes must pass arrays of the same shapes and types. All arrays are sent in a single exchange.
         """

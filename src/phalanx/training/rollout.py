@@ -57,8 +57,8 @@ class Rollout(eqx.Module):
 def init_rollout(environment: Environment, key: Key, env_ids: Int32[Array, " batch"]) -> RolloutState:
     """Reset the environments.
 
-    Each environment derives its key from its index in `env_ids`, so its episodes do not depend on the other
-    environments.
+    The key of an environment is derived from `key` and its entry in `env_ids`, so its episodes do not depend
+    on the other environments.
     """
     states, observations = AutoReset(environment, "same_step").reset(keys_for(key, env_ids))
     return RolloutState(
@@ -78,8 +78,8 @@ def keys_for(key: Key, env_ids: Int32[Array, " batch"]) -> Array:
 def map_shards(function: Callable[[PyTree], PyTree], batch: PyTree, num_shards: int, axis: int = 0) -> PyTree:
     """Apply a function to equal parts (shards) of a batch, one after the other, and concatenate the results.
 
-    Every shard is computed by the same instructions with the same shapes. Its result is therefore
-    bit-identical for any number of shards on this device.
+    Every shard is computed by the same instructions with the same shapes. The result of a shard is therefore
+    bit-identical no matter how many other shards are on this device.
 
     Args:
         function: Function that takes one shard and returns a pytree of arrays, which are concatenated along

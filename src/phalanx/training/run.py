@@ -127,7 +127,10 @@ def _start_by_status(run_dir: Path) -> Start:
 
 
 class Run:
-    """Run loop of one seed in its own folder. The arguments are documented in `train`."""
+    """Run loop of one seed in its own folder.
+
+    The argument `start` is documented in `Start`, and the other arguments are documented in `train`.
+    """
 
     def __init__(
         self,
@@ -423,7 +426,10 @@ class Run:
 def _parent_run(
     algorithm: Algorithm, run_dir: Path, start: Start, extend: bool, init_from: CheckpointRef | None
 ) -> Iterator[None]:
-    """Create and lock the folder of a run with several seeds, and write its `run.json` at the end."""
+    """Create or reopen the folder of a run with several seeds, and lock it.
+
+    At the end of the context, the `run.json` of the folder is updated.
+    """
     if not algorithm.mesh.is_first_process:
         algorithm.mesh.wait_for_all()
         yield
@@ -454,7 +460,11 @@ def _parent_run(
 
 
 def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
-    """Combine the contents of `run.json` of several seeds. Counts and times are summed."""
+    """Combine the entries of the seeds' `run.json` files for the `run.json` of the complete run.
+
+    Counts and times are summed. The status is that of the least successful seed. Other entries are those of
+    the first seed.
+    """
     own = {"format", "phalanx", "name", "machine", "command", "commit", "jax", "started", "updated"}
     own |= {"init_from", "extended"}
     combined = {name: value for name, value in (seeds[0] if seeds else {}).items() if name not in own}

@@ -101,8 +101,8 @@ def create_run(folder: str | os.PathLike[str], config: Config, metadata: Mapping
 def check_new_run(path: Path) -> None:
     """Raise ValueError if a new run cannot be created in a folder.
 
-    The folder must not exist, be empty, or contain only files of a run that was killed while it was being
-    created.
+    A run can be created if the folder does not exist, is empty, or contains only files of a run that was
+    killed while it was being created.
     """
     temporary = re.compile(r"\.[\w.]+\.\d+-[0-9a-f]{8}\.tmp")
     if path.exists() and not (
@@ -168,7 +168,7 @@ def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConf
 
 
 def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
-    """Return `before` with the number of updates of `now`.
+    """Return the config `before`, but with the number of updates from the config `now`.
 
     Raises:
         ValueError: If `now` has fewer updates than `before`.

@@ -61,8 +61,8 @@ from phalanx.training.trained_policy import restore_state
 
 _EXAMPLES_FILE = "examples-{update}.npz"
 _MAX_DEAD_ENDS = 32
-"""Maximum number of dead ends per query that are used as examples. If the search expanded more dead ends,
-those that were expanded last are used."""
+"""Maximum number of dead ends per query that are used as examples. A dead end is an expanded state that is
+not on the path to the proof. If there are more, those that were expanded last are used."""
 
 
 class HeuristicEvaluationConfig(EvaluationConfig):
@@ -163,9 +163,9 @@ class HeuristicData(NamedTuple):
     program: Program
     features: GoalFeatureExtractor
     train: Int32[np.ndarray, "queries atom"]
-    """Encoded training queries."""
+    """Training queries. Each row is an encoded atom: the ids of its predicate and its arguments."""
     valid: Int32[np.ndarray, "queries atom"]
-    """Encoded validation queries. An evaluation uses the first `num_queries` of them."""
+    """Validation queries, encoded like `train`. An evaluation uses the first `num_queries` of them."""
     first_heuristic: Heuristic
     """Fixed heuristic for the searches of the first update, before the network is trained."""
     knowledge_base: KnowledgeBase | None = None
@@ -237,14 +237,18 @@ class FoundProof(NamedTuple):
     """A proof found by a search: the expanded states on its path, and dead ends that the search expanded."""
 
     query: Int32[np.ndarray, " atom"]
+    """The proved query as an encoded atom."""
     path: Int32[np.ndarray, "steps goals atom"]
+    """Expanded states from the query to the proof. A state is a padded list of encoded goals."""
     dead_ends: Int32[np.ndarray, "states goals atom"]
+    """Expanded states that are not on the path, in the order in which they were expanded."""
 
 
 class Choice(NamedTuple):
     """Training example: the successors of an expanded state, and which of them continues a proof."""
 
     features: GoalFeatures
+    """Features of the successors, with one row per successor."""
     chosen: int
     """Index of the successor that continues the proof."""
 
@@ -267,8 +271,8 @@ def sample_minibatches(
 ) -> Iterator[HeuristicBatch]:
     """Iterate over all choices in random order, in minibatches that are filled up with dead ends.
 
-    All siblings of a choice are in the same minibatch. The rare choices with too many siblings for a
-    minibatch are left out.
+    All successors of a choice are in the same minibatch. Choices with too many successors for a minibatch,
+    which are rare, are left out.
     """
     choice_order = generator.permutation(len(choices)).tolist()
     dead_end_order = generator.permutation(len(dead_ends)).tolist()
@@ -354,9 +358,9 @@ def _describe(record: Mapping[str, Any]) -> str:
 class HeuristicTrainer(Algorithm[TrainState]):
     """Trains a heuristic for best-first search on proofs that its own searches find.
 
-    The parameters of its state are a `HeuristicNetwork`. The proofs found so far are saved in a separate
-    file. The queries of an update and the order of its minibatches depend only on the seed and the number of
-    the update, so a resumed run has the same result.
+    The parameters in its `TrainState` are a `HeuristicNetwork`. The proofs found so far are saved in a
+    separate file. The queries of an update and the order of its minibatches depend only on the seed and the
+    number of the update, so a resumed run has the same result.
 
     Args:
         config: Settings of the run.

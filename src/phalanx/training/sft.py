@@ -58,9 +58,9 @@ from phalanx.training.config import CheckpointConfig, TextRunConfig
 from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimizer
 
 _MIN_MICROBATCH_TOKENS = 1024
-"""Minimum number of tokens in a microbatch. On the CPU, batches are processed in microbatches, because the
-activations of a complete batch exceed the cache, and the operating system would have to clear so much new
-memory in every update."""
+"""Minimum number of tokens in a microbatch. On the CPU, batches are divided into microbatches for speed. The
+activations of a complete batch exceed the cache, and their memory is newly allocated in every update, so the
+operating system has to clear it each time."""
 
 
 class SFTDataConfig(Config):
@@ -181,10 +181,11 @@ class SFTConfig(TextRunConfig):
     num_updates: int = Field(default=300, ge=1)
     """Number of updates. Training ends earlier if a plan has fewer batches."""
     env: TextEnvConfig = TextEnvConfig()
-    """Text environment in which samples are generated, unless `data` has a plan or a file of samples. If it
-    is a single JAX environment or `puzzle_server`, the section also has the settings of that environment."""
+    """Text environment in which samples are generated, unless `data` has a plan or a file of samples. If
+    `env.id` is a single JAX environment or `puzzle_server`, the settings of that environment can also be
+    given here, in the section `env`."""
     tokenizer: str = "bytes"
-    """Tokenizer of the samples. With a plan, it must be the tokenizer that the lengths were computed with."""
+    """Tokenizer of the samples. With a plan, it must be the tokenizer that the plan was built with."""
     model: LanguageModelConfig = LanguageModelConfig()
     """Architecture of the language model."""
     data: SFTDataConfig = SFTDataConfig()
@@ -306,7 +307,7 @@ class SFTData:
     plan: Plan | None = None
     """Plan of the batches. None if there are no batches."""
     get_batch: Callable[[BatchSpec], TokenBatch] = collate
-    """Function that returns the arrays of a batch of the plan."""
+    """Function that returns the arrays of a batch, given its entry in the plan."""
     eval_samples: Sequence[Sample] = ()
     """Samples that are used for evaluation only."""
 
@@ -467,7 +468,11 @@ class SFT(Algorithm[TrainState]):
         return TrainState(params, opt_state, state.step + 1), metrics
 
     def evaluate(self, state: TrainState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
-        """Compute the loss on evaluation samples, and run validation episodes with greedy decoding."""
+        """Evaluate the model.
+
+        During training, the loss on evaluation samples is computed, and validation episodes are run with
+        greedy decoding. `phalanx eval` passes a `TextEvalConfig`.
+        """
         if isinstance(settings, TextEvalConfig):
             return evaluate_language_model(self.policy(state), settings, self.config.prompt_format)
         num_episodes = self.config.evaluation.num_episodes
@@ -641,7 +646,7 @@ def _stream_data(source: StreamSource, config: SFTConfig, eval_samples: Sequence
 def _open_env(config: SFTConfig) -> SFTData:
     """Open a stream of samples that are generated in the environment.
 
-    Evaluation samples are from its validation split.
+    Evaluation samples are from the validation split of the environment.
     """
     data, env = config.data, config.env
     _check_vocab_size(load_tokenizer(config.tokenizer).vocab_size, config)

@@ -29,7 +29,7 @@ class Policy:
         network: The policy network.
         config: Config of the run.
         run: Run folder.
-        step: Number of completed updates of the checkpoint.
+        step: Number of completed updates when the checkpoint was saved.
     """
 
     def __init__(self, network: PolicyNetwork, config: PolicyConfig, run: Path, step: int) -> None:
@@ -70,8 +70,8 @@ class Policy:
             num_episodes: Number of episodes.
             seed: Seed of the episodes, and of the actions if they are sampled.
             greedy: Take the most probable actions instead of sampling.
-            environment: Environment to run in, with the observations and actions of the run's environment.
-                None means the environment of the run.
+            environment: Environment to run in. Its observations and actions must have the same structure as
+                in the environment of the run. None means the environment of the run.
         """
         environment = self.environment if environment is None else environment
         key, max_steps = jax.random.key(seed), environment.max_episode_steps
@@ -136,7 +136,7 @@ def load_policy(run: str | Path) -> Any:
 
     Returns:
         A `Policy` for PPO, behavior cloning and other policy algorithms. Only the parameters of the policy
-        are read from the checkpoint, and its environment is created on first use. For other algorithms, the
+        are read from the checkpoint, and the environment is created on first use. For other algorithms, the
         result of `Algorithm.policy`, which is an `LMPolicy` for SFT and GRPO and a `KGE` for embeddings.
     """
     ref = CheckpointRef.parse(str(run)).for_seed(0)
@@ -171,7 +171,7 @@ def read_run(run: Path) -> tuple[type[Algorithm], RunConfig]:
 def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:
     """Return a training state with the parameters of a checkpoint.
 
-    The arrays of all other fields are not loaded. They are replaced by their shapes.
+    All other fields are not loaded. They contain `jax.ShapeDtypeStruct` objects instead of arrays.
 
     Args:
         algorithm: Algorithm with the config of the run.
@@ -195,7 +195,7 @@ def _act_batch(network: PolicyNetwork, observations: PyTree, keys: Keys | None) 
 
 
 def _without_native_code(network: Any) -> Any:
-    """Return an equivalent network without calls of native code, which runs on machines without Phalanx."""
+    """Return an equivalent network that calls no native code, so that it also runs without Phalanx."""
     if getattr(network, "backend", "xla") != "native":
         return network
     copied = copy.copy(network)

@@ -90,9 +90,9 @@ def build(
             ray_address=ray_address,
             on_bytes=show_progress,
         )
-        # Closed also if the cache rejects an entry, so that no process is left behind.
+        # Closed even if the cache rejects an entry, so that no worker process is left behind.
         stack.enter_context(contextlib.closing(counts))
-        # Errors of the input are raised by the first part, before a cache is created.
+        # The first part is counted before the cache is created, so that invalid input does not create a file.
         first = list(itertools.islice(counts, 1))
         with LengthCache.create(output, tokenizer_hash) as cache:
             for ids, lengths in itertools.chain(first, counts):

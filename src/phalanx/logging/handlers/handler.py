@@ -50,7 +50,7 @@ class Handler:
 
 
 class EpisodeCounter:
-    """Numbers the sampled episodes of each update from 0, so that their names do not collide."""
+    """Numbers the sampled episodes of each update from 0, to give their metrics and images distinct names."""
 
     def __init__(self) -> None:
         self._last = (-1, -1)
@@ -96,7 +96,10 @@ class Picture:
 
     @functools.cached_property
     def pixels(self) -> np.ndarray | None:
-        """The image as a uint8 array `[rows, columns, 3]`. None if the image has no pixels."""
+        """The image as a uint8 array `[rows, columns, 3]`.
+
+        None for SVG text or for a state that cannot be rendered as pixels.
+        """
         pixels = self._source
         if isinstance(pixels, str):
             return None

@@ -17,8 +17,9 @@ Draw = Callable[[Any], Any]
 class SVGHandler(Handler):
     """Writes the states of episodes and other images to SVG files.
 
-    The states of environment 3 sampled in update 50 are written to `initial.svg`, `step_0001.svg`, ... and
-    `final.svg` in the folder `episode_000050_env_0003/`. Other images are written to `NAME_000050.svg`.
+    For example, the states of an episode that was sampled from environment 3 in update 50 are written to
+    `initial.svg`, `step_0001.svg`, ... and `final.svg` in the folder `episode_000050_env_0003/`. Other images
+    of this update are written to `NAME_000050.svg`.
 
     Args:
         output_dir: Folder for the files.
@@ -32,7 +33,7 @@ class SVGHandler(Handler):
         self._episode = 0
 
     def log_task_start(self, task_data: Record) -> None:
-        """Remember the `episode_num` of the steps that follow."""
+        """Remember the `episode_num`, for steps whose record does not contain it."""
         self._episode = int(task_data.get("episode_num", 0))
 
     def log_step(self, step_data: Record) -> None:

@@ -36,9 +36,9 @@ class TensorBoardHandler(Tracker):
 
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "TensorBoardHandler":
-        """Create the handler of a run folder, which writes to its subfolder `tensorboard`.
+        """Create the handler of a run folder. Event files are written to the subfolder `tensorboard`.
 
-        A resumed run adds an event file. `name` and `group` are not used.
+        A resumed run adds another event file to this subfolder. `name` and `group` are not used.
         """
         reject_symlink(folder / "tensorboard")
         return cls(folder / "tensorboard")
@@ -73,7 +73,10 @@ class TensorBoardHandler(Tracker):
 
 
 def encode_png(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
-    """Encode an image as PNG. The writer of tensorboardX would require an imaging library."""
+    """Encode an image as PNG.
+
+    This function is used because the image methods of tensorboardX require an additional imaging library.
+    """
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -30,8 +30,9 @@ _SEED_DIR = re.compile(r"seed_\d+")
 class Tracker(Handler, abc.ABC):
     """Base class of handlers that log to an experiment tracker.
 
-    The metrics of an update are logged as `batch/<name>`, of sampled episodes as `episode_<index>/<name>`, of
-    evaluations as `evaluation/<split>/<mode>/<name>`, and of single steps as `step/<name>`.
+    The names of metrics have a prefix: `batch/<name>` for the metrics of an update, `episode_<index>/<name>`
+    for those of a sampled episode, `evaluation/<split>/<mode>/<name>` for those of an evaluation, and
+    `step/<name>` for those of a single step.
     """
 
     def __init__(self) -> None:

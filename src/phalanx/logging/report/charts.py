@@ -65,6 +65,9 @@ def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], MetricTable]]) -> 
     """Create the charts of the evaluations, with one curve for each run, split and mode.
 
     For a single run, there is also a chart with the success rates of the groups of tasks.
+
+    Args:
+        runs: For each run, the tables of its evaluations by split and mode.
     """
     keys = list(dict.fromkeys(key for tables in runs for key in tables))
     has_one_split = len({split for split, _ in keys}) < 2
@@ -138,8 +141,8 @@ def _with_interval(table: MetricTable, columns: Mapping[str, str]) -> Mapping[st
 def primary_evaluation(keys: Iterable[tuple[str, str]]) -> tuple[str, str]:
     """Return the split and mode of the evaluation that represents the run in summaries.
 
-    Mode `greedy` is preferred to other modes. Among pairs that are equal in this respect, split `held-out` is
-    preferred to other splits, and then the first pair is returned.
+    Mode `greedy` is preferred to other modes. If several pairs have the preferred mode, split `held-out` is
+    preferred to other splits. If several pairs are still equally good, the first of them is returned.
 
     Args:
         keys: Pairs of a split and a mode.
@@ -156,7 +159,8 @@ def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[st
 
     Returns:
         The values by part (`value`, `std`, `low`, `high`). There are also the entries `table` and `rows`
-        (indices of the selected rows), which `share_axes` replaces later.
+        (indices of the selected rows), which `share_axes` replaces later. An entry `seeds` is present if the
+        band is a confidence interval across seeds.
     """
     rows = np.flatnonzero(table.present[columns["value"]])
     parts = {part: table.columns[name][rows] for part, name in columns.items() if name in table.columns}
@@ -169,6 +173,9 @@ def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[st
 
 def share_axes(charts: list[dict[str, Any]]) -> list[dict[str, list[float | int | None]]]:
     """Replace the `table` and `rows` of all curves with indices into shared axes, and return the axes.
+
+    In each curve, the new entry `axes` is an index into the returned list, and `at` contains the positions of
+    the curve's points on these axes. `at` is omitted if the curve has a point at every position.
 
     Dozens of curves have the same axes. If every curve had its own copy, the axes would make up most of the
     page.

@@ -203,7 +203,11 @@ def evaluation_tables(
     """Convert the records of `evaluations.jsonl` to one table for each pair of split and mode.
 
     The success rate of a group of tasks is the column `group:NAME`. Axes that the records do not contain are
-    interpolated from the table of training metrics.
+    interpolated from those of the training metrics.
+
+    Args:
+        records: Records of evaluations.
+        metrics: Table of the training metrics of the same run.
     """
     by_key: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:

@@ -68,7 +68,7 @@ def write_report(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
 
 
 def report_path(runs: Sequence[RunData], out: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path to which `write_report` writes the page. If `out` is not None, it is this path."""
+    """Return the path to which `write_report` writes the page. This is `out`, unless `out` is None."""
     if not runs:
         raise ValueError("a report needs at least one run folder")
     if out is not None:
@@ -253,8 +253,8 @@ def run_status(run: RunData) -> str:
 def group_bars(run: RunData) -> list[dict[str, Any]]:
     """Return the data of the bar charts, which show the success rate of each group of tasks.
 
-    There is one chart for each pair of split and mode, which compares the last evaluation with the first
-    evaluation.
+    There is one chart for each pair of split and mode. Each chart compares the last evaluation with the first
+    one.
     """
     by_key: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in run.evaluation_records:

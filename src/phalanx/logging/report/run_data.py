@@ -175,7 +175,12 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
 
 
 def find_episodes(folder: Path, records: Iterable[dict[str, Any]]) -> list[EpisodeData]:
-    """Return the episodes that have a record or a folder of images, newest first."""
+    """Find the episodes of a run, newest first.
+
+    Args:
+        folder: Folder with one subfolder of images per episode. It need not exist.
+        records: Records of `episodes.jsonl`. An episode can have a record, images or both.
+    """
     by_key = {key: record for record in records if (key := _episode_key(record)) is not None}
     folders = _episode_dirs(folder)
     keys = sorted(by_key.keys() | folders.keys(), key=lambda key: (-key[0], -1 if key[1] is None else key[1]))
@@ -283,8 +288,9 @@ def _read_frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     """Read the images of an episode.
 
     Returns:
-        The frames, and a list of images. A frame is a name and an index into the images, and equal images are
-        stored only once. If the image of the last step equals that of the final state, the two are one frame.
+        The frames, and a list of the distinct images. A frame is a list `[name, index]`, where `index` is the
+        position of its image in the list of images. If the last step and the final state have the same image,
+        they are combined into one frame with a name such as `step 7, final`.
     """
     if folder is None:
         return [], []
