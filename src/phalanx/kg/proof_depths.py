@@ -297,7 +297,7 @@ class _CostTables:
     def prove_bodies(
         self, rule: _AdornedRule, codes: np.ndarray, budgets: np.ndarray, activity: str
     ) -> Iterator[_BodyProofs]:
-        """Yield all instances of a rule that prove one of some goals.
+        """Yield, in chunks, all instances of a rule's body that prove a goal within the goal's budget.
 
         Args:
             rule: The rule.

@@ -25,7 +25,8 @@ from phalanx.kg.triple_index import directed_queries
 from phalanx.kg.vocabulary import Vocabulary
 
 ROLE_WEIGHTS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""Candidate weights of the role model. The best weight is selected on the source's validation queries."""
+"""Weights of the role model that `evaluate_inductive` tries. It selects the best one on the validation
+queries of the graph from which the rules were mined."""
 _MAX_PATHS = 2000
 _PAIRS_PER_BATCH = 256
 

@@ -45,7 +45,8 @@ PER_RELATION_CHOICES: tuple[tuple[Aggregation, float], ...] = (
 """(aggregation, power) pairs from which `per_relation` selects on validation data."""
 DEFAULT_POWER = 2.0
 _SCORE_OFFSET = 1e-3
-"""Scale of the log transform of scores. For scores below it, the transform is approximately linear."""
+"""Scale of the transform log(1 + score / scale) in `RulePredictor.score_pairs`. The transform is
+approximately linear for scores below the scale."""
 _RELATIONS_PER_ROUND = 8
 _QUERIES_PER_ROUND = 256
 _MAX_LEARNING_ENTITIES = 20_000
@@ -320,7 +321,9 @@ def rule_weights(
     power: float = DEFAULT_POWER,
     time_limit: TimeLimit | None = None,
 ) -> Float64[np.ndarray, " twice_rules"]:
-    """Return two weights per rule: one for tail queries, followed by one for head queries.
+    """Return two weights per rule.
+
+    The weight of rule i for tail queries has the index 2i, and its weight for head queries the index 2i + 1.
 
     Args:
         applier: Applies the rules to the facts.
