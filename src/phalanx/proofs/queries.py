@@ -173,9 +173,10 @@ def corrupt(
 
     One argument is replaced by a constant of its domain such that the result is not a known triple. All such
     constants are equally likely. For atoms with two terms, the index of the constant among them is sampled
-    directly. Only atoms with three terms need rejection sampling. `either` uses the other side if one side
-    has no such constant. `both` first replaces the first argument by any other constant of its domain, and
-    then the second argument as described above. If an atom has only one argument, this argument is replaced.
+    directly. Only atoms with three terms need rejection sampling. `either` selects a random side, or the only
+    possible side if the other one has no such constant. `both` first replaces the first argument by any other
+    constant of its domain, and then the second argument as described above. If an atom has only one argument,
+    this argument is replaced.
 
     Args:
         known: Index of the known triples.
@@ -184,7 +185,8 @@ def corrupt(
         bits: Random integers.
 
     Returns:
-        The corruption, and True if a corruption was found. If it is False, the triple must not be used.
+        The corruption, and whether a corruption was found. If none was found, the returned triple must not be
+        used.
     """
     if len(triple) > 3:
         return _corrupt_three_terms(known, corruption, triple, bits)

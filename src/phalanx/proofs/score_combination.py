@@ -51,7 +51,7 @@ def hybrid_scorer(
 
     Args:
         search: Scorer that searches for proofs.
-        embedding: Scorer with log-probabilities.
+        embedding: Scorer that provides the log-probabilities of an embedding.
         config: The weights. None uses the defaults.
     """
     weights = HybridConfig() if config is None else config
@@ -160,7 +160,7 @@ def compute_features(
 
     Args:
         search: Result of a scorer that searches for proofs.
-        embedding: Result of a scorer with log-probabilities, for the same triples.
+        embedding: Result of a scorer that provides log-probabilities, for the same triples.
     """
     proved, log_prob, length = search.proved, search.log_prob, search.length
     log_probability = embedding.log_probability

@@ -12,6 +12,7 @@ from phalanx.proofs.program import Program
 from phalanx.proofs.queries import SampledQuery
 
 TERMINATED, TRUNCATED = 1, 2
+"""Values of `ProofState.status` for episodes that have ended. The status of a running episode is 0."""
 
 
 class ExpandSettings(NamedTuple):
@@ -54,7 +55,7 @@ class SearchNode(NamedTuple):
     visited: Int32[Array, "*batch memory goals atom"]
     """Goals of the states that the episode has visited, including the current state."""
     num_visited: Int32[Array, "*batch"]
-    """Number of visited states."""
+    """Number of visited states. Further rows of `visited` are not used."""
     overflow: Bool[Array, "*batch"]
     """True if successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]

@@ -9,6 +9,7 @@ from phalanx.proofs.program import Program, row_offsets
 from phalanx.proofs.search.best_first import SuccessorBatch
 
 ATOM_FEATURES, STATE_FEATURES = 9, 8
+"""Number of numeric features of each goal, and number of numeric features of each state."""
 _WALK_LENGTHS = (2, 6)
 """Maximum lengths of the random walks that determine the similarity of two constants. Short walks compare
 their direct neighbors, and long walks compare larger neighborhoods."""

@@ -26,7 +26,8 @@ ROWS_PER_BATCH = 4096
 _SMALL_BATCH = 512
 """Batches with at most this number of states are padded to this size instead of `ROWS_PER_BATCH`."""
 _NUM_GOAL_POSITIONS = 3
-"""Size of the one-hot encoding of a goal's position. All later positions share the last entry."""
+"""Size of the one-hot encoding of a goal's position in its state. The last entry is used for the last encoded
+position and all later ones."""
 
 
 class HeuristicNetworkConfig(Config):
@@ -37,7 +38,10 @@ class HeuristicNetworkConfig(Config):
 
 
 class BreadthFirstHeuristic:
-    """Heuristic that expands nodes with fewer steps first. Nodes with equal steps are expanded in order."""
+    """Heuristic that expands nodes with fewer steps first.
+
+    Nodes with the same number of steps are expanded in the order in which they were found.
+    """
 
     def costs(self, batch: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
         ones = np.ones(len(batch.goals), np.float32)
