@@ -180,9 +180,9 @@ class LinkPredictionResult:
     mrr_realistic: float
     """MRR with the tie rule `realistic`, for comparison."""
     sides: Mapping[str, RankMetrics]
-    """Metrics of the ranked sides, by `head` and `tail`."""
+    """Metrics of each ranked side. The keys are `head` and `tail`."""
     relations: Mapping[str, RankMetrics]
-    """Metrics of each relation, by its name or, if the vocabulary is not known, by its id."""
+    """Metrics of each relation. The keys are relation names or, without a vocabulary, relation ids."""
     depths: Mapping[int, RankMetrics] = dataclasses.field(default_factory=dict)
     """Metrics of the queries of each proof depth. The keys can also be `NO_PROOF` and `UNDECIDED`. Empty if
     the depths are not known."""
@@ -642,7 +642,7 @@ class CandidateLists:
 
     @property
     def list_index(self) -> Int64[np.ndarray, " candidates"]:
-        """Index of the list of each candidate."""
+        """For each candidate, the index of the list that contains it."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
 

@@ -174,8 +174,8 @@ class ProofConfig(Config):
     """Time limit in seconds for computing the proof depths of a split. Queries whose depth is not found in
     time have depth -1. None means no limit."""
     kge: str | None = None
-    """Folder of an embedding, or of a run of `phalanx train kge`. The embedding can close a ground
-    goal, which removes it without a proof. None means no embedding."""
+    """Folder of an embedding, or of a run of `phalanx train kge`. The embedding can close a ground goal,
+    which means that the goal is removed without a proof. None means no embedding."""
     curriculum: tuple[CurriculumStage, ...] = ()
     """Stages of a curriculum over proof depths. Before the first stage, `queries` applies."""
     max_goals: int = Field(default=6, ge=1, le=64)

@@ -106,7 +106,7 @@ class EmbeddingTables(eqx.Module):
         return AtomRows(self.predicates[goals[..., 0]], tuple(terms))
 
     def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomRows) -> "EmbeddingTables":
-        """Return a copy in which `rows` are added to the rows of the given atoms. Padding is ignored."""
+        """Return a copy in which `rows` are added to the table rows of the given atoms, except padding."""
         sizes = [len(self.predicates), *[len(self.terms)] * len(rows.terms)]
         # Padding becomes an index that is out of range and dropped.
         indices = jnp.where(goals > 0, goals, jnp.array(sizes, jnp.int32))

@@ -409,7 +409,7 @@ def sample_query(
     a positive.
 
     Args:
-        config: Fraction of negatives, corruption and depth weights.
+        config: Settings: the ratio of negatives, the kind of corruption and the depth weights.
         queries: Positives, as returned by `QuerySet.select` for the same config.
         known: Known triples, which are never sampled as negatives.
         bits: Random integers.

@@ -92,9 +92,9 @@ class ScoreCombination:
     scale: Float64[np.ndarray, " features"]
     """Standard deviation of each feature, for standardization, or 1 for constant features."""
     shared: Float64[np.ndarray, " features"]
-    """Weights that all relations share."""
+    """Weights of the standardized features, shared by all relations."""
     by_relation: Float64[np.ndarray, "relations features"]
-    """Corrections that are added to the shared weights."""
+    """For each relation, corrections that are added to the shared weights."""
 
     def score(
         self, relation: Int[np.ndarray, " triples"], features: Float64[np.ndarray, "triples features"]

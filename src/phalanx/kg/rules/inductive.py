@@ -1,4 +1,4 @@
-"""Inductive link prediction: rules that were mined on one graph rank queries about another graph.
+"""Inductive link prediction: rules mined from one graph rank answers to queries about another graph.
 
 The two graphs share their relations but not their entities.
 """
@@ -125,7 +125,7 @@ class _InductiveScorer:
     def score(
         self, split: str, num_negatives: int, seed: int
     ) -> tuple[CandidateLists, np.ndarray, np.ndarray]:
-        """Return candidate lists of a split, and their scores by the rules and by the role model."""
+        """Return the candidate lists of a split, and each candidate's scores by rules and by roles."""
         base = self.knowledge_base
         candidates = make_candidates(
             base.triples(split),

@@ -336,9 +336,9 @@ def _log_probs(
 ) -> tuple[Float32[Array, "nodes slots"], Int32[Array, "nodes slots"]]:
     """Return the log-probability and the first predicate of each successor of some nodes.
 
-    In slots without a successor, the log-probability is minus infinity and the predicate is 0. Most slots are
-    empty. Therefore, the successors are gathered in blocks, each of which belongs to one node, and the
-    network scores several blocks at a time.
+    Each node has the same number of slots for successors. In empty slots, the log-probability is minus
+    infinity and the predicate is 0. Most slots are empty. Therefore, the successors are gathered in blocks,
+    each of which belongs to one node, and the network scores several blocks at a time.
 
     Args:
         policy: The policy.

@@ -96,8 +96,8 @@ class ConfidenceHeuristic:
 class HeuristicNetwork(eqx.Module):
     """Network that computes a policy logit and a value logit for each state.
 
-    The softmax of the policy logits over the successors of a node is the probability of each successor. The
-    sigmoid of the value logit is the estimated probability that the state leads to a proof.
+    The probabilities of a node's successors are the softmax of their policy logits. The sigmoid of the value
+    logit is the estimated probability that the state leads to a proof.
     """
 
     predicates: Float[Array, "predicates dim"]
