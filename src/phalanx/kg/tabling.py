@@ -106,7 +106,7 @@ class JoinStep(NamedTuple):
     position: int
     """Index of the atom in the rule's body."""
     goal: GoalPattern
-    """The atom as a goal without required values."""
+    """The atom as a goal pattern in which no argument has a required value."""
     columns: tuple[int, ...]
     """For each argument of the atom, the column that holds its value in the rows before the join; -1 if the
     argument is not bound yet."""

@@ -53,7 +53,7 @@ class ProofInfo(eqx.Module):
     terminated: Bool[Array, "*batch"]
     """True if the episode ended in the state True or False."""
     truncated: Bool[Array, "*batch"]
-    """True if the episode reached the maximum number of steps."""
+    """True if the episode reached the maximum number of steps without terminating."""
     proved: Bool[Array, "*batch"]
     """True if the episode ended in the state True, with a proof of the query."""
     gave_up: Bool[Array, "*batch"]

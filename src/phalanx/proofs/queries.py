@@ -46,7 +46,7 @@ class KnownArrays(eqx.Module):
     constant_at: Int32[Array, " constants"]
     """The constant at each position of the list that is ordered by domain."""
     domain: Int32[Array, "constants_and_one 2"]
-    """First position and size of the domain of each constant. Row 0 is padding."""
+    """For each constant, the first position and the size of its domain. Row 0 is padding."""
     arities: Int32[Array, " predicates_and_one"]
     """Number of arguments of each predicate. Further terms of an encoded atom repeat the last argument."""
     fact_set: FactSet

@@ -34,7 +34,7 @@ class ExpandRequest(NamedTuple):
     where: Bool[Array, "*batch"]
     """Mask of the nodes to expand. The other nodes are not changed."""
     query: Int32[Array, "*batch atom"]
-    """Query of each node."""
+    """For each node, the query whose proof is searched for."""
     exclude_query: Bool[Array, "*batch"]
     """True if the query must not be used as a fact, so that it does not prove itself."""
 
@@ -84,7 +84,7 @@ class ProofState(eqx.Module):
     """State of one episode, or of a batch of episodes."""
 
     node: SearchNode
-    """The goals and their successors."""
+    """The current goals, the successors of the state, and the visited states."""
     query: SampledQuery
     """The query of the episode, with its label and depth."""
     step_count: Int32[Array, "*batch"]

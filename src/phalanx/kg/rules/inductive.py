@@ -106,7 +106,7 @@ class InductiveResult:
     result: LinkPredictionResult
     """Metrics on the target graph."""
     role_weight: float
-    """Selected weight of the role model."""
+    """Weight of the role model, which was selected on the validation queries of the source graph."""
     num_rules: int
     """Number of rules that could be transferred to the target graph."""
 

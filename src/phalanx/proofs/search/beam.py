@@ -118,7 +118,7 @@ class _Beams(NamedTuple):
     steps_since_proof: Int32[Array, " lanes"]
     """Number of steps since the first proof of the query was found."""
     result: SearchResult
-    """Current results of the query of each lane."""
+    """For each lane, the results so far for its query."""
     next_query: Int32[Array, ""]
     """Index of the first query whose search has not started."""
     results: SearchResult

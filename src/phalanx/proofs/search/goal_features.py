@@ -17,7 +17,7 @@ _MAX_KEY_LENGTH = 5
 """Number of body predicates that are part of a rule's key. Rules are identified by their head predicate and
 their first body predicates."""
 _PROJECTION_DIM = 48
-"""Dimension of the random projections of constants."""
+"""Dimension of the vectors, computed by random projections, that represent constants."""
 
 
 class GoalFeatures(NamedTuple):
