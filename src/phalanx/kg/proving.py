@@ -101,7 +101,7 @@ class Prover:
     def explain_failure(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
         """Explain why a query has no proof.
 
-        The result contains one sentence for each rule whose head has the query's predicate. If there is no such
+        The result has one sentence for each rule whose head has the query's predicate. If there is no such
         rule, it says so.
         """
         atom = query.atom
@@ -137,7 +137,7 @@ def explain_failure(
 ) -> list[str]:
     """Explain why a query has no proof.
 
-    The result contains one sentence for each rule whose head has the query's predicate. If there is no such
+    The result has one sentence for each rule whose head has the query's predicate. If there is no such
     rule, it says so.
     """
     prover = Prover(knowledge_base.facts, knowledge_base.rules)
