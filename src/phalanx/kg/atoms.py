@@ -91,10 +91,11 @@ class Rule:
 
     name: str
     weight: float
+    """Weight of the rule. Query answering uses it as the rule's confidence."""
     body: tuple[Atom, ...]
     head: Atom
     constants: frozenset[str] = frozenset()
-    """Arguments that are constants. All other arguments are variables."""
+    """Names of the arguments that are constants. All other arguments of the rule are variables."""
 
     @property
     def atoms(self) -> tuple[Atom, ...]:

@@ -1,7 +1,7 @@
 """Forward chaining: computes all atoms that follow from facts and rules.
 
-Chaining proceeds in rounds. Facts have round 0, and an atom of round n follows by one rule from atoms of
-earlier rounds.
+Chaining proceeds in rounds. Facts have round 0. Round n adds the atoms that one application of a rule derives
+from atoms of earlier rounds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,8 +32,8 @@ def entail(
         max_rounds: Maximum number of rounds. If it is None, chaining continues until nothing new follows.
 
     Returns:
-        The facts and all atoms that follow from them, sorted, and the round in which each atom first follows.
-        Facts have round 0.
+        The facts and all atoms that follow from them, as one sorted array of encoded atoms, and the round in
+        which each atom first follows. Facts have round 0.
     """
     check_rules(rules)
     rounds = _Rounds(facts, rules, encoding_base(rules, facts))
@@ -99,9 +99,11 @@ def can_chain(rules: Sequence[EncodedRule]) -> bool:
 
 
 def constant_columns(terms: Iterable[tuple[int, ...]], num_rows: int) -> Bindings:
-    """Return bindings with one column for each constant in the terms of some atoms.
+    """Create bindings that contain only the constants of some atoms.
 
-    The column of a constant repeats it `num_rows` times.
+    Args:
+        terms: Terms of each atom, without predicates. Variables are ignored.
+        num_rows: Number of rows. The column of a constant repeats the constant in every row.
     """
     return {term: np.full(num_rows, term, np.int64) for atom in terms for term in atom if term >= 0}
 
@@ -117,7 +119,8 @@ def bind_head(
         columns: Arguments of the goals, one array per argument position.
 
     Returns:
-        The indices of the goals that unify, and the resulting bindings including all constants.
+        The indices of the goals that unify, and bindings with one row for each of these goals. The bindings
+        contain the head's terms and the constants of the body.
     """
     unifies = np.full(len(columns[0]), True)
     for position, (term, column) in enumerate(zip(head, columns, strict=True)):
@@ -225,7 +228,7 @@ class _Rounds:
         Args:
             head: Terms of the head.
             body: Terms of each remaining body atom.
-            sources: Atoms to match each remaining body atom with.
+            sources: For each remaining body atom, the set of atoms that it is matched with.
             bindings: Values of the terms that are already bound.
             num_rows: Number of rows of the bindings.
         """
@@ -238,7 +241,7 @@ class _Rounds:
         return merge_codes([self._heads(head, other_terms, others, *chunk) for chunk in chunks])
 
     def follows(self, predicate: int, codes: np.ndarray) -> np.ndarray:
-        """Return, for each ground atom, whether it follows by one rule from the atoms found so far."""
+        """Return which encoded atoms of a predicate follow by one rule from the atoms found so far."""
         found = np.zeros(len(codes), bool)
         for head, body in self.rules:
             if head[0] == predicate and len(codes):
@@ -250,7 +253,7 @@ class _Rounds:
         return found
 
     def first_round(self, predicate: int, codes: np.ndarray) -> np.ndarray:
-        """Return the round in which each atom was found; -1 for atoms that were not found."""
+        """Return the round in which each encoded atom of a predicate was found; -1 if it was not found."""
         found = np.full(len(codes), -1)
         for number, known in enumerate(self.by_round.get(predicate, [])):
             found[find_sorted(known, codes) >= 0] = number

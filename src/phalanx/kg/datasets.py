@@ -21,7 +21,7 @@ class KGDatasetSource:
     """Download location and digest of a published knowledge base."""
 
     path: str
-    """Path of the folder with its files, relative to the host."""
+    """URL path of the folder that contains the files, relative to the host."""
     digest: str
     """Expected return value of `folder_digest` for the downloaded folder."""
     description: str

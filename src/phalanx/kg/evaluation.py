@@ -7,7 +7,7 @@ Finally, `summarize` computes MRR, Hits@k and their standard errors.
 
 There are three ways to obtain the counts: from the scores of all entities (`LinkPredictor`), from the scores
 of the triples in sampled candidate lists (`TripleScorer`), or from a predictor's own method `count_ranks`.
-The latter is used for rules, which are compared without scores.
+The third way is needed for rules: answers are compared by the rules that predict them, not by scores.
 """
 
 import abc
@@ -36,12 +36,12 @@ TieRule = Literal["random", "realistic", "expected", "pessimistic"]
 """
 TIE_RULES: tuple[TieRule, ...] = ("random", "realistic", "expected", "pessimistic")
 DEFAULT_TIES: TieRule = "random"
-"""Tie rule of all evaluations that do not choose another one."""
+"""Tie rule that is used if no tie rule is specified."""
 HITS = (1, 3, 10)
 """Values of k for which Hits@k is computed."""
 Sides = Literal["head", "tail", "both"]
 SIDES: tuple[Literal["head"], Literal["tail"]] = ("head", "tail")
-"""Names of the sides. `CandidateLists.side` contains indices into this tuple."""
+"""The two sides of a triple that can be ranked. `CandidateLists.side` contains indices into this tuple."""
 
 _MAX_TABLE_CELLS = 1 << 24
 """Maximum number of scores that are computed at a time."""
@@ -180,9 +180,9 @@ class LinkPredictionResult:
     mrr_realistic: float
     """MRR with the tie rule `realistic`, for comparison."""
     sides: Mapping[str, RankMetrics]
-    """Metrics of the ranked sides, by `head` and `tail`."""
+    """Metrics of each ranked side. The keys are `head` and `tail`."""
     relations: Mapping[str, RankMetrics]
-    """Metrics of each relation, by its name or, if the vocabulary is not known, by its id."""
+    """Metrics of each relation. The keys are relation names or, without a vocabulary, relation ids."""
     depths: Mapping[int, RankMetrics] = dataclasses.field(default_factory=dict)
     """Metrics of the queries of each proof depth. The keys can also be `NO_PROOF` and `UNDECIDED`. Empty if
     the depths are not known."""
@@ -402,7 +402,7 @@ class _Chunk(NamedTuple):
     lists: slice
     """Range of `GroupedQueries.targets` that belongs to the pairs."""
     max_pairs: int
-    """Number of pairs of the largest chunk that asks for the same side."""
+    """Number of pairs in the largest chunk for the same side (tails or heads)."""
     rows: np.ndarray
     """For each list, the index of its pair, relative to the first pair of the chunk."""
     targets: np.ndarray
@@ -441,10 +441,11 @@ def count_candidates(queries: GroupedQueries, known: TripleIndex) -> Int64[np.nd
 
 
 ScoreTables = Callable[[Int32[np.ndarray, "pairs 2"], int], Iterable[Float32[np.ndarray, "pairs entities"]]]
-"""Function `(pairs, max_pairs)` that returns one or more tables with the scores of all entities.
+"""Function `(pairs, max_pairs)` that returns one or more score tables.
 
-The pairs of a call all ask for tails, or all ask for heads. `max_pairs` is the largest number of pairs of any
-call that asks for the same side. The function can pad the pairs to this number to avoid recompilation.
+A score table has one row per pair, which contains the scores of all entities as answers. The pairs of a call
+either all ask for tails or all ask for heads. `max_pairs` is the largest number of pairs in any call for the
+same side. The function can pad the pairs to this number to avoid recompilation.
 """
 
 
@@ -455,13 +456,13 @@ def count_ranks_in_tables(
     num_tables: int = 1,
     time_limit: TimeLimit | None = None,
 ) -> list[RankCounts]:
-    """Rank the true answers among all entities that are not known answers, separately by each score table.
+    """Rank the true answers among all entities that are not known answers, separately for each score table.
 
     Args:
         queries: The queries and their true answers.
         known: Known answers, which are removed from the rankings.
-        tables: Computes the score tables of some pairs.
-        num_tables: Number of score tables that `tables` returns.
+        tables: Function that computes the score tables of some pairs.
+        num_tables: Number of score tables that one call to `tables` returns.
         time_limit: Receives progress messages. The limit itself is ignored.
 
     Returns:
@@ -620,9 +621,9 @@ class CandidateLists:
     starts: Int64[np.ndarray, " lists_and_one"]
     """Index in `triples` at which each list starts, followed by the total number of triples."""
     query: Int64[np.ndarray, " lists"]
-    """Index of each list's query."""
+    """For each list, the index of the query that it belongs to."""
     side: Int64[np.ndarray, " lists"]
-    """Replaced argument of each list: 0 for the head, 1 for the tail."""
+    """For each list, the argument that its corruptions replace: 0 for the head, 1 for the tail."""
     tie_draw: Float64[np.ndarray, " lists"]
     """For each list, a random number in [0, 1) for the tie rule `random`."""
     num_queries: int
@@ -641,7 +642,7 @@ class CandidateLists:
 
     @property
     def list_index(self) -> Int64[np.ndarray, " candidates"]:
-        """Index of the list of each candidate."""
+        """For each candidate, the index of the list that contains it."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
 

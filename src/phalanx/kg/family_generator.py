@@ -12,7 +12,7 @@ from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.kg.vocabulary import EncodedRule
 
 MAX_QUERY_DEPTH = 5
-"""Largest proof depth of validation and test queries."""
+"""Largest proof depth of the validation and test queries that `generate_family` samples."""
 
 _MAX_TRAINING_DEPTH = 10
 _TRAINING_FRACTION = 0.1

@@ -118,7 +118,7 @@ class SortedTuples:
         Args:
             bindings: The bindings before the match.
             terms: Term at each position of a tuple.
-            rows: Matched rows of the bindings.
+            rows: Indices of the matched rows of the bindings.
             indices: Index of the matching tuple for each of these rows.
         """
         joined = {term: column[rows] for term, column in bindings.items()}

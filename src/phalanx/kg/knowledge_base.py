@@ -73,7 +73,7 @@ class KnowledgeBase:
             path: A folder with `train.txt` and optional other files, a file of triples, the name of a dataset
                 that `phalanx kg download` has saved in the folder `data`, or `generated` for the built-in
                 knowledge base about families.
-            on_leak: What to do if validation or test queries are also facts; see the field of this name.
+            on_leak: What to do if validation or test queries are also facts; see the field `on_leak`.
         """
         if path == GENERATED:
             return KnowledgeBase.generate(on_leak=on_leak)
@@ -118,7 +118,7 @@ class KnowledgeBase:
     def facts(self) -> tuple[Atom, ...]:
         """The atoms that proofs can use as facts.
 
-        These are the training atoms. If `on_leak` is `drop`, validation and test queries are removed.
+        These are the training atoms, without validation and test queries if `on_leak` is `drop`.
         """
         if self.on_leak != "drop":
             return self.train
@@ -165,7 +165,7 @@ class KnowledgeBase:
 
     @functools.cached_property
     def known(self) -> frozenset[Atom]:
-        """All atoms that are known to be true: all splits and `extra_known`. They are never negatives."""
+        """All atoms that are known to be true: all splits and `extra_known`. Never sampled as negatives."""
         return frozenset((*self.train, *self.valid, *self.test, *self.extra_known))
 
     @functools.cached_property
@@ -186,7 +186,7 @@ class KnowledgeBase:
 
     @functools.cached_property
     def known_triples(self) -> Int32[np.ndarray, "known atom"]:
-        """The encoded known atoms, in the order of their names."""
+        """The encoded known atoms, sorted by the names of their predicates and arguments."""
         return _read_only(self.vocabulary.encode(sorted(self.known)))
 
     @functools.cached_property
@@ -343,7 +343,7 @@ class KnowledgeBase:
         }
 
     def format_sizes(self) -> str:
-        """Format the numbers, as in `5 facts, 2 rules, 1 valid and 1 test queries`."""
+        """Format the sizes as text, such as `5 facts, 2 rules, 1 valid and 1 test queries`."""
         return (
             f"{len(self.facts):,} facts, {len(self.rules)} rules, {len(self.valid):,} valid and "
             f"{len(self.test):,} test queries"

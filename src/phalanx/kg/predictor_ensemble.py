@@ -21,7 +21,7 @@ from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.triple_index import directed_queries
 
 KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
-"""Candidate weights of an embedding. For each directed relation, the best weight is selected."""
+"""Embedding weights that `Ensemble.fit` tries. It selects the best one for each directed relation."""
 _PRIOR_QUERIES = 20.0
 """Strength of the prior in `best_per_relation`. The overall mean counts as much as this number of lists."""
 
@@ -127,8 +127,8 @@ def select_per_relation(
         num_relations: Number of relations.
 
     Returns:
-        The MRR of the selected predictors (with the tie rule `expected`), and the index of the best predictor
-        for each directed relation.
+        The MRR that results if each list is ranked by the predictor selected for its directed relation (with
+        the tie rule `expected`), and the index of the selected predictor for each directed relation.
     """
     reciprocal = np.stack([list_metrics(some, "expected")[:, 0] for some in counts])
     relations = directed_queries(triples)[0][:, 1]
@@ -144,8 +144,8 @@ def best_per_relation(
 ) -> Int64[np.ndarray, " relations"]:
     """Return the index of the best predictor for each relation.
 
-    Predictors are compared by their mean reciprocal rank on the relation. It is shrunk towards their mean
-    over all relations to avoid overfitting on relations with few lists.
+    Predictors are compared by their mean reciprocal rank on the lists of the relation. To avoid overfitting
+    to relations with few lists, this mean is shrunk towards the predictor's mean over all lists.
 
     Args:
         reciprocal: Reciprocal rank of each predictor on each ranking list.

@@ -1,7 +1,7 @@
 """Exact proof depths (lengths of shortest proofs) of many queries at once.
 
 `prove` returns proof trees, but for only one query at a time. This module only computes lengths, but for many
-queries together. It computes the costs of all goals that the queries lead to, with joins over sorted arrays.
+queries together. It uses joins over sorted arrays to compute the costs of all goals that can occur in proofs.
 The cost of a goal is the number of steps of its shortest proof.
 """
 
@@ -165,7 +165,7 @@ class _CostTable:
         self.codes = self._facts = facts
         self._base, self._arity = base, arity
         self.by_cost = {fact_cost: SortedTuples(facts, base, arity)} if len(facts) else {}
-        """The instances of each cost."""
+        """The instances, grouped by their cost."""
 
     def add(self, cost: int, codes: np.ndarray) -> bool:
         """Add instances of a given cost unless they are already in the table; return whether any is new."""
@@ -217,7 +217,7 @@ class _BodyProofs(NamedTuple):
 
 
 class _CostTables:
-    """Costs, up to `max_cost`, of all goals that ground goals of some predicates lead to.
+    """Costs, up to `max_cost`, of all goals that can occur in proofs of ground goals with some predicates.
 
     Each rule adds one step, so the atoms of a given cost follow from atoms of lower costs. Therefore, costs
     are computed in ascending order. For each cost and rule, there is one join for each way to distribute the
@@ -260,7 +260,11 @@ class _CostTables:
     def _adorn(
         self, rules: Sequence[EncodedRule], predicates: Sequence[int]
     ) -> dict[Call, list[_AdornedRule]]:
-        """Find all calls that ground goals of some predicates lead to, and return the rules for each call."""
+        """Find all calls that can occur in proofs of ground goals with some predicates.
+
+        Returns:
+            The rules for each call.
+        """
         by_head = collections.defaultdict(list)
         for rule in rules:
             by_head[rule[0][0]].append(rule)
@@ -297,7 +301,7 @@ class _CostTables:
     def prove_bodies(
         self, rule: _AdornedRule, codes: np.ndarray, budgets: np.ndarray, activity: str
     ) -> Iterator[_BodyProofs]:
-        """Yield all instances of a rule that prove one of some goals.
+        """Yield, in chunks, all instances of a rule's body that prove a goal within the goal's budget.
 
         Args:
             rule: The rule.

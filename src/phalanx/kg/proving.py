@@ -99,7 +99,11 @@ class Prover:
                 yield next(_build_proofs(tables, goal, query.free, terms, depth))
 
     def explain_failure(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
-        """Explain why a query has no proof, with one sentence for each rule whose head has its predicate."""
+        """Explain why a query has no proof.
+
+        The result has one sentence for each rule whose head has the query's predicate. If there is no such
+        rule, it says so.
+        """
         atom = query.atom
         rules = self._index.rules.get(atom.predicate, ())
         reasons = []
@@ -131,7 +135,11 @@ def _explain_rule(tables: GoalTables, goal: GoalPattern, rule: Rule, plan: JoinP
 def explain_failure(
     knowledge_base: "KnowledgeBase", query: Atom | str, max_depth: int = DEFAULT_MAX_DEPTH
 ) -> list[str]:
-    """Explain why a query has no proof, with one sentence for each rule whose head has its predicate."""
+    """Explain why a query has no proof.
+
+    The result has one sentence for each rule whose head has the query's predicate. If there is no such
+    rule, it says so.
+    """
     prover = Prover(knowledge_base.facts, knowledge_base.rules)
     return prover.explain_failure(parse_query(knowledge_base, query), max_depth)
 

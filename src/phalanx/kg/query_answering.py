@@ -19,7 +19,7 @@ from phalanx.kg.rules.ruleset import RuleSet
 from phalanx.kg.tabling import FactIndex, GoalPattern
 
 _MAX_PROOFS = 3
-"""Maximum number of proofs per answer, by the most confident rules."""
+"""Maximum number of proofs per answer. The proofs use the most confident rules."""
 _CALIBRATION_QUERIES = 300
 
 

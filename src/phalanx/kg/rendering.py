@@ -20,7 +20,7 @@ _MAX_CHARACTERS = 64
 
 
 class BoxStyle(NamedTuple):
-    """Colors of a box."""
+    """Colors of a box: its background (`fill`), its border (`stroke`) and its text (`ink`)."""
 
     fill: str
     stroke: str
@@ -90,15 +90,15 @@ def _lay_out(proof: Proof) -> _LaidOutProof:
 
 
 def box_width(text: str) -> float:
-    """Return the width of a box with some text, which is truncated if it is too long."""
+    """Return the width of a box that contains the given text, truncated by `truncate_atom`."""
     return mono_width(truncate_atom(text), FONT_SIZE) + 26
 
 
 def _edge_label_width(proof: Proof) -> float:
     """Return the width of the label of a proof's rule, or 0 for a fact.
 
-    The label consists of the rule's name, which is centered on the edge, and the values of its variables to
-    the right. The width includes the same space on the left.
+    The label consists of the rule's name, which is centered on the edge, and the values of the rule's
+    variables to the right of the name. The width includes an equally wide space to the left of the name.
     """
     if proof.rule is None:
         return 0

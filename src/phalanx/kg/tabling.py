@@ -1,7 +1,7 @@
-"""Tabling for exact proving: computes and caches the answers of goals and their least costs.
+"""Tabling for exact proving: computes and caches the answers to goals, and the cost of each answer.
 
-An answer of a goal is a provable ground atom that matches it. The cost of an answer is the number of steps of
-its shortest proof.
+An answer to a goal is a provable ground atom that matches the goal. The cost of an answer is the number of
+steps of its shortest proof.
 """
 
 import collections
@@ -19,8 +19,9 @@ PartialTerms = tuple[str | None, ...]
 """The arguments of an atom. Arguments that are not known are None."""
 
 Rows = dict[tuple[str, ...], int]
-"""Rows of a join. A row is a tuple of values of several variables, and is mapped to the least total cost of
-the atoms joined so far."""
+"""Intermediate result of a join. A row is a tuple with one value per column, and each column holds the values
+of one variable or constant. The dictionary maps each row to the least total cost of the atoms joined so
+far."""
 
 
 class GoalPattern(NamedTuple):
@@ -31,7 +32,9 @@ class GoalPattern(NamedTuple):
 
     predicate: str
     is_free: tuple[bool, ...]
-    """True for each argument that is a free variable when the goal is selected. It determines `fact_cost`."""
+    """For each argument, whether it is a free variable when resolution selects the goal. This determines
+    `fact_cost`. An argument that is not free can still be None in `values`, if the answers for all of its
+    possible values are requested together."""
     equal_to: tuple[int, ...]
     """For each argument, the position of the first argument that it must be equal to. If there is no such
     restriction, this is the argument's own position."""
@@ -98,35 +101,38 @@ class FactIndex:
 
 
 class JoinStep(NamedTuple):
-    """A step of a join plan, which joins rows of values with the answers of one body atom."""
+    """A step of a join plan. It joins the current rows with the answers to one body atom."""
 
     position: int
-    """Index of the atom in the body."""
+    """Index of the atom in the rule's body."""
     goal: GoalPattern
-    """The atom as a goal without required values."""
+    """The atom as a goal pattern in which no argument has a required value."""
     columns: tuple[int, ...]
-    """For each argument, its column in the rows before the join; -1 if it is not bound yet."""
+    """For each argument of the atom, the column that holds its value in the rows before the join; -1 if the
+    argument is not bound yet."""
     sources: tuple[tuple[int, int], ...]
-    """For each column of the rows after the join, the source of its value, as a pair of indices: the column
-    of the rows before the join (-1 if the column is new), and the argument of the atom (-1 if the atom does
-    not contain the variable). If both exist, the first is used."""
+    """For each column of the rows after the join, where its value comes from, as a pair of indices: a column
+    of the rows before the join (-1 if the column is new), and an argument of the atom (-1 if the atom does
+    not contain the variable). If neither is -1, the value is taken from the rows."""
     later_cost: int
-    """Lower bound of the total cost of the atoms that are joined later."""
+    """Lower bound on the total cost of the body atoms that are joined in later steps."""
 
 
 class JoinPlan(NamedTuple):
     """The order in which the body atoms of a rule are joined to prove a goal.
 
-    The cost of a body atom depends on which of its arguments are bound when resolution, which processes the
-    body from left to right, reaches it. The order of the joins does not affect the costs. The atom with the
-    most bound arguments is always joined next.
+    The atom with the most bound arguments is always joined next. This order only affects the speed. Costs are
+    those of resolution, which processes the body from left to right: the cost of a body atom depends on which
+    of its arguments are bound when resolution reaches it.
     """
 
     start: tuple[str, ...]
-    """Names of the initial columns: head variables that the goal binds, and constants."""
+    """Names of the columns of the initial row: the head variables that the goal binds, and the rule's
+    constants."""
     steps: tuple[JoinStep, ...]
+    """The joins, in the order in which they are executed."""
     head: tuple[int, ...]
-    """Columns of the head's arguments in the final rows."""
+    """For each argument of the rule's head, the column of the join result that holds its value."""
 
     @classmethod
     def create(cls, rule: Rule, goal: GoalPattern) -> "JoinPlan":
@@ -174,10 +180,10 @@ def _find(names: Sequence[str], name: str) -> int:
 
 
 class GoalTables:
-    """Cached answers of goals, with their least costs up to a budget.
+    """Cache of the answers to goals, with the least cost of each answer.
 
-    A rule costs one step, so the answers of a goal within a budget depend only on answers of other goals
-    within smaller budgets.
+    Answers are computed up to a budget, which is a maximum cost. A rule costs one step, so the answers to a
+    goal within a budget depend only on answers within smaller budgets.
 
     Args:
         index: Facts and rules.
@@ -192,7 +198,7 @@ class GoalTables:
         self._plans: dict[GoalPattern, list[tuple[Rule, JoinPlan]]] = {}
 
     def answers(self, goal: GoalPattern, budget: int) -> dict[Terms, int]:
-        """Return the answers of a goal with their least costs.
+        """Return the answers to a goal, as a dictionary from their arguments to their least costs.
 
         The result contains all answers with a cost of at most `budget`, and possibly more expensive answers.
         """
@@ -220,7 +226,7 @@ class GoalTables:
         return self._plans[form]
 
     def start(self, rule: Rule, plan: JoinPlan, goal: GoalPattern) -> Rows:
-        """Return the initial row of a join, or no rows if the rule's head does not unify with the goal."""
+        """Return the initial row, with cost 0. There is none if the rule's head does not match the goal."""
         values = match_head(rule, goal.values)
         if values is None:
             return {}
@@ -238,10 +244,10 @@ class GoalTables:
         return {tuple(values[column] for column in plan.head): cost for values, cost in rows.items()}
 
     def join(self, step: JoinStep, rows: Rows, budget: int) -> Rows:
-        """Join rows with the answers of one body atom.
+        """Join rows with the answers to one body atom.
 
         Args:
-            step: The body atom.
+            step: The step of the join plan, which determines the body atom.
             rows: The rows before the join.
             budget: Maximum cost of the complete body.
 
@@ -278,10 +284,10 @@ class GoalTables:
 
 
 def _lookup_columns(columns: tuple[int, ...], rows: Rows) -> tuple[int, ...]:
-    """Return the columns by which answers are looked up, with -1 for arguments that are not used.
+    """Return, for each argument, the column by which answers are looked up; -1 if it is not used.
 
     If all arguments are bound, only the column with the fewest distinct values is used, so that many rows
-    share a table.
+    share a table of answers.
     """
     if min(columns) < 0:
         return columns

@@ -46,7 +46,12 @@ class TripleIndex:
         self._sorted_keys, self.answers = keys[order], answers[order]
 
     def ranges(self, pairs: Int32[np.ndarray, "pairs 2"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for each pair, the index in `answers` of its first known answer, and their number."""
+        """Return where the known answers of each pair are stored.
+
+        Returns:
+            For each pair, the index in `answers` of its first known answer, and the number of its known
+            answers, which are stored consecutively.
+        """
         keys = self._keys(pairs)
         starts = np.searchsorted(self._sorted_keys, keys)
         return starts, np.searchsorted(self._sorted_keys, keys, side="right") - starts

@@ -18,7 +18,10 @@ MAX_SKIPPED_STATES = 20
 
 
 class ProofRewardConfig(Config):
-    """Settings of the reward. Except for invalid actions, it is given at the end of an episode."""
+    """Settings of the reward, which is given at the end of an episode.
+
+    In addition, each invalid action is penalized immediately.
+    """
 
     renamed_settings: ClassVar[dict[str, str]] = {"given_up_bonus": "give_up_bonus"}
 
@@ -29,7 +32,7 @@ class ProofRewardConfig(Config):
     give_up_bonus: float = 0.3
     """Additional reward for giving up on a false query with the end action. Only used by type 5."""
     invalid_action_penalty: float = -1.0
-    """Reward of an action that the action mask excludes. Usually negative or 0."""
+    """Reward for an action that the action mask excludes. Usually negative or 0."""
 
     @property
     def payoffs(self) -> tuple[float, float, float, float]:
@@ -165,21 +168,22 @@ class ProofConfig(Config):
     """Settings of the built-in knowledge base. Only used if `dataset` is `generated`."""
     depth_limit: int | None = Field(default=None, ge=1)
     """Compute exact proof depths up to this number of steps. Queries without a proof of at most this length
-    have depth -1. None uses the depths in the files of the knowledge base; other queries have depth -1."""
+    have depth -1. None computes no depths and uses those that are stored with the knowledge base. Queries
+    without a stored depth have depth -1."""
     max_depth_seconds: float | None = Field(default=60.0, ge=0)
     """Time limit in seconds for computing the proof depths of a split. Queries whose depth is not found in
     time have depth -1. None means no limit."""
     kge: str | None = None
-    """Folder of an embedding, or of a run of `phalanx train kge`. The embedding can close a ground
-    goal, which removes it without a proof. None means no embedding."""
+    """Folder of an embedding, or of a run of `phalanx train kge`. The embedding can close a ground goal,
+    which means that the goal is removed without a proof. None means no embedding."""
     curriculum: tuple[CurriculumStage, ...] = ()
     """Stages of a curriculum over proof depths. Before the first stage, `queries` applies."""
     max_goals: int = Field(default=6, ge=1, le=64)
-    """Maximum number of goals of a state. Successors with more goals are removed and counted in
-    `num_too_long`."""
+    """Maximum number of goals of a state. Successors with more goals are removed, and
+    `ProofInfo.num_too_long` counts them."""
     max_actions: int = Field(default=64, ge=2, le=4096)
     """Maximum number of successors of a state, including the end action. Further successors are cut off, and
-    `overflow` is set."""
+    `ProofInfo.overflow` is set."""
     max_episode_steps: int = Field(default=20, ge=1)
     """Number of steps after which an episode is truncated."""
     end_proof_action: bool = True

@@ -32,8 +32,8 @@ class DepthCurriculumWrapper(ProofEnvironment):
     """
 
     stages: tuple[ProofEnvironment, ...] = ()
-    """One environment per stage. They differ only in their queries. The first one has the same fields as this
-    environment."""
+    """One environment per stage. They differ only in their queries. This environment has the queries of the
+    first stage."""
     starts: tuple[int, ...] = ()
     """Number of steps after which each stage begins, in ascending order. The first stage begins at 0."""
 

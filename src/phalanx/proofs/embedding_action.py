@@ -23,9 +23,9 @@ class KGELeafScorer(Fingerprinted):
     """Adds the KGE action, which closes (removes) the first goal of a state without proving it.
 
     The action is available if the first goal is ground. It appears as the last successor, in which the
-    predicate of the first goal is replaced by its `_kge` predicate. Taking the action removes the goal and
-    adds its log-probability to the score of the episode. The action is not available if it would lead to a
-    state that the episode has already visited.
+    predicate of the first goal is replaced by its `_kge` predicate. Taking the action removes this goal and
+    adds the goal's log-probability under the embedding to `ProofState.log_score`. The action is not available
+    if it would lead to a state that the episode has already visited.
     """
 
     kge: KGE
@@ -147,7 +147,7 @@ def is_kge_action(program: Program, goals: Int32[Array, "*batch goals atom"]) ->
 def remove_first_goal(
     program: Program, goals: Int32[Array, "*batch goals atom"]
 ) -> Int32[Array, "*batch goals atom"]:
-    """Remove the first goal, which must be ground. If no goal is left, the result is True.
+    """Remove the first goal, which must be ground. If no goal is left, the result is the state True.
 
     Since the goal has no variables, the remaining goals are still in canonical form.
     """

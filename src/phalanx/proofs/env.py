@@ -53,7 +53,7 @@ class ProofInfo(eqx.Module):
     terminated: Bool[Array, "*batch"]
     """True if the episode ended in the state True or False."""
     truncated: Bool[Array, "*batch"]
-    """True if the episode reached the maximum number of steps."""
+    """True if the episode reached the maximum number of steps without terminating."""
     proved: Bool[Array, "*batch"]
     """True if the episode ended in the state True, with a proof of the query."""
     gave_up: Bool[Array, "*batch"]
@@ -113,7 +113,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     queries: QuerySet
     """True queries that episodes start from, selected by `config.queries`."""
     known: NegativeSampler
-    """Known triples, which are never sampled as negatives."""
+    """Samples negatives. It contains the known triples, which are never sampled."""
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored by comparisons."""
     kge_scorer: KGELeafScorer | None = None
@@ -165,7 +165,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         """Create an environment from arrays of atoms that are encoded by a `ProofVocabulary`.
 
         Args:
-            config: Settings of the environment. The backend `auto` is replaced by the one that is used.
+            config: Settings of the environment. The backend `auto` is resolved; see `resolve_backend`.
             program: Facts and rules.
             queries: True queries.
             depths: Proof depths of the queries, or -1 if a depth is not known. None means that none is known.

@@ -82,7 +82,10 @@ class ProofTokenizer:
     def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
         """Encode a batch of views and actions as tokens.
 
-        All actions that are out of range are encoded as the same token, "invalid action".
+        Args:
+            seen: Views of the states, stacked along the first axis; see the class docstring.
+            actions: Index of the action that was taken in each state. All actions that are out of range are
+                encoded as the same token, "invalid action".
         """
         steps, options = seen["successors"].shape[:2]
         legal = np.arange(options) < seen["count"][:, None]

@@ -46,7 +46,8 @@ class ProverEvaluation:
     mean_proof_length: float | None
     """Mean number of steps of proved positives, or None if no positive was proved."""
     groups: dict[str, dict[str, float]]
-    """`episodes` and `success_rate` of each group of queries. Positives are grouped by proof depth."""
+    """For each group of queries, its number of `episodes` and its `success_rate`. Positives are grouped by
+    proof depth, and all negatives are one group."""
     split: str = ""
     """Split of the queries."""
 

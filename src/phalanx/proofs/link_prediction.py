@@ -233,7 +233,7 @@ class ProofLinkPrediction:
 
         Args:
             search: Scorer that searches for proofs.
-            embedding: Scorer with log-probabilities.
+            embedding: Scorer that provides the log-probabilities of an embedding.
         """
         weights = self.config.hybrid
         if weights.policy_weight is not None:
@@ -258,7 +258,7 @@ class ProofLinkPrediction:
 
         Args:
             search: Scorer that searches for proofs.
-            embedding: Scorer with log-probabilities.
+            embedding: Scorer that provides the log-probabilities of an embedding.
         """
         candidates, found, scored = self._score_validation_queries(search, embedding)
         return fit_combination(candidates, compute_features(found, scored), self.vocabulary.kg)

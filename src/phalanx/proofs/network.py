@@ -63,12 +63,14 @@ class ProofNetworkConfig(Config):
 class AtomRows(NamedTuple):
     """Rows of `EmbeddingTables` for the predicates and terms of some atoms.
 
-    If an atom has fewer terms than the array, the rows of the missing terms must not be used.
+    The atoms `True`, `False` and `End` have no terms. For them and for padding, `terms` contains row 0 of the
+    table, which must not be used.
     """
 
     predicate: Float[Array, "*states atoms predicate_dim"]
     terms: tuple[Float[Array, "*states atoms dim"], ...]
-    """Rows of the first and second terms and, if atoms have three terms, of the third terms."""
+    """One array for the first terms of all atoms, one for the second terms and, if atoms have three terms,
+    one for the third terms."""
 
 
 class EmbeddingTables(eqx.Module):
@@ -77,7 +79,7 @@ class EmbeddingTables(eqx.Module):
     For `rotate`, a predicate is a vector of rotation angles, whose dimension is half of `embedding_dim`.
 
     Args:
-        config: Settings of the network. How atoms are embedded determines the initial scale.
+        config: Settings of the network. `atom_embedding` determines the scale of the initial parameters.
         vocabulary: Provides the numbers of predicates and terms.
         key: PRNG key for the initial parameters.
     """
@@ -104,7 +106,7 @@ class EmbeddingTables(eqx.Module):
         return AtomRows(self.predicates[goals[..., 0]], tuple(terms))
 
     def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomRows) -> "EmbeddingTables":
-        """Return a copy in which `rows` are added to the rows of the given atoms. Padding is ignored."""
+        """Return a copy in which `rows` are added to the table rows of the given atoms, except padding."""
         sizes = [len(self.predicates), *[len(self.terms)] * len(rows.terms)]
         # Padding becomes an index that is out of range and dropped.
         indices = jnp.where(goals > 0, goals, jnp.array(sizes, jnp.int32))
@@ -405,6 +407,7 @@ class ProofNetwork(eqx.Module):
     embedding: StateEmbedding
     actor: FeedForward
     critic_embedding: StateEmbedding | None
+    """State embedding of the critic, or None if the critic uses that of the actor."""
     critic: FeedForward
     temperature: float = eqx.field(static=True)
 

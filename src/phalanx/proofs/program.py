@@ -245,8 +245,9 @@ def row_offsets(
 ) -> Int32[np.ndarray, " cells"]:
     """Return the offset of each (predicate, argument) group when rows are sorted by predicate and argument.
 
-    The groups are ordered by predicate and then by argument. Both start at 1. Groups can be empty. The last
-    entry of the result is the number of rows.
+    The groups are ordered by predicate and then by argument. The indices of predicates and arguments start at
+    1. There is a group for every possible pair, so groups can be empty. The last entry of the result is the
+    number of rows.
     """
     cells = (predicates.astype(np.int64) - 1) * num_constants + arguments - 1
     counts = np.bincount(cells, minlength=num_predicates * num_constants)

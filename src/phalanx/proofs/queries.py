@@ -46,7 +46,7 @@ class KnownArrays(eqx.Module):
     constant_at: Int32[Array, " constants"]
     """The constant at each position of the list that is ordered by domain."""
     domain: Int32[Array, "constants_and_one 2"]
-    """First position and size of the domain of each constant. Row 0 is padding."""
+    """For each constant, the first position and the size of its domain. Row 0 is padding."""
     arities: Int32[Array, " predicates_and_one"]
     """Number of arguments of each predicate. Further terms of an encoded atom repeat the last argument."""
     fact_set: FactSet
@@ -173,9 +173,10 @@ def corrupt(
 
     One argument is replaced by a constant of its domain such that the result is not a known triple. All such
     constants are equally likely. For atoms with two terms, the index of the constant among them is sampled
-    directly. Only atoms with three terms need rejection sampling. `either` uses the other side if one side
-    has no such constant. `both` first replaces the first argument by any other constant of its domain, and
-    then the second argument as described above. If an atom has only one argument, this argument is replaced.
+    directly. Only atoms with three terms need rejection sampling. `either` selects a random side, or the only
+    possible side if the other one has no such constant. `both` first replaces the first argument by any other
+    constant of its domain, and then the second argument as described above. If an atom has only one argument,
+    this argument is replaced.
 
     Args:
         known: Index of the known triples.
@@ -184,7 +185,8 @@ def corrupt(
         bits: Random integers.
 
     Returns:
-        The corruption, and True if a corruption was found. If it is False, the triple must not be used.
+        The corruption, and whether a corruption was found. If none was found, the returned triple must not be
+        used.
     """
     if len(triple) > 3:
         return _corrupt_three_terms(known, corruption, triple, bits)
@@ -407,7 +409,7 @@ def sample_query(
     a positive.
 
     Args:
-        config: Fraction of negatives, corruption and depth weights.
+        config: Settings: the ratio of negatives, the kind of corruption and the depth weights.
         queries: Positives, as returned by `QuerySet.select` for the same config.
         known: Known triples, which are never sampled as negatives.
         bits: Random integers.

@@ -47,7 +47,7 @@ class ProofFrame(eqx.Module):
     index: int = eqx.field(static=True)
     """Index of this state in the episode."""
     step: int = eqx.field(static=True)
-    """Number of steps that the episode has taken."""
+    """Number of steps that the episode has taken up to this state."""
     query: str = eqx.field(static=True)
     details: str = eqx.field(static=True)
     """Text with the label and depth of the query and, while the episode runs, the number of choices."""

@@ -37,9 +37,9 @@ def episode_reward(
 ) -> Float32[Array, "*batch"]:
     """Return the final reward of episodes.
 
-    If an embedding closed goals and `config.kge_reward` is `probability`, a proof is valid with probability
-    `exp(log_score)`. The result is then the expected reward: that of a proved query with this probability,
-    and otherwise that of a query that is not proved.
+    If there is an embedding and `config.kge_reward` is `probability`, a proof is valid with probability
+    p = exp(log_score). The reward of a proof is then its expected value: p times the reward for proving the
+    query, plus 1 - p times the reward for not proving it.
 
     Args:
         config: The environment settings.

@@ -51,7 +51,7 @@ def hybrid_scorer(
 
     Args:
         search: Scorer that searches for proofs.
-        embedding: Scorer with log-probabilities.
+        embedding: Scorer that provides the log-probabilities of an embedding.
         config: The weights. None uses the defaults.
     """
     weights = HybridConfig() if config is None else config
@@ -92,9 +92,9 @@ class ScoreCombination:
     scale: Float64[np.ndarray, " features"]
     """Standard deviation of each feature, for standardization, or 1 for constant features."""
     shared: Float64[np.ndarray, " features"]
-    """Weights that all relations share."""
+    """Weights of the standardized features, shared by all relations."""
     by_relation: Float64[np.ndarray, "relations features"]
-    """Corrections that are added to the shared weights."""
+    """For each relation, corrections that are added to the shared weights."""
 
     def score(
         self, relation: Int[np.ndarray, " triples"], features: Float64[np.ndarray, "triples features"]
@@ -160,7 +160,7 @@ def compute_features(
 
     Args:
         search: Result of a scorer that searches for proofs.
-        embedding: Result of a scorer with log-probabilities, for the same triples.
+        embedding: Result of a scorer that provides log-probabilities, for the same triples.
     """
     proved, log_prob, length = search.proved, search.log_prob, search.length
     log_probability = embedding.log_probability

@@ -12,6 +12,7 @@ from phalanx.proofs.program import Program
 from phalanx.proofs.queries import SampledQuery
 
 TERMINATED, TRUNCATED = 1, 2
+"""Values of `ProofState.status` for episodes that have ended. The status of a running episode is 0."""
 
 
 class ExpandSettings(NamedTuple):
@@ -33,7 +34,7 @@ class ExpandRequest(NamedTuple):
     where: Bool[Array, "*batch"]
     """Mask of the nodes to expand. The other nodes are not changed."""
     query: Int32[Array, "*batch atom"]
-    """Query of each node."""
+    """For each node, the query whose proof is searched for."""
     exclude_query: Bool[Array, "*batch"]
     """True if the query must not be used as a fact, so that it does not prove itself."""
 
@@ -54,7 +55,7 @@ class SearchNode(NamedTuple):
     visited: Int32[Array, "*batch memory goals atom"]
     """Goals of the states that the episode has visited, including the current state."""
     num_visited: Int32[Array, "*batch"]
-    """Number of visited states."""
+    """Number of visited states. Further rows of `visited` are not used."""
     overflow: Bool[Array, "*batch"]
     """True if successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
@@ -83,7 +84,7 @@ class ProofState(eqx.Module):
     """State of one episode, or of a batch of episodes."""
 
     node: SearchNode
-    """The goals and their successors."""
+    """The current goals, the successors of the state, and the visited states."""
     query: SampledQuery
     """The query of the episode, with its label and depth."""
     step_count: Int32[Array, "*batch"]

@@ -55,7 +55,7 @@ class StateIndices:
 
     @property
     def first_variable(self) -> int:
-        """Index of the first variable."""
+        """Index of the first variable among the terms. All larger term indices are also variables."""
         return self.num_constants + 1
 
 

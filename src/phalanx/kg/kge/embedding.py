@@ -25,7 +25,7 @@ from phalanx.kg.vocabulary import Vocabulary
 FILE_FORMAT = 3
 CONFIG_FILE = "config.json"
 RUN_FOLDER = "kge"
-"""Name of the folder in a run of `phalanx train kge` that contains the best embedding."""
+"""Name of the subfolder of a `phalanx train kge` run that contains the best embedding."""
 _RETRAIN = "train the embedding again"
 
 Ids = Int32[Array, " n"] | Int32[np.ndarray, " n"]

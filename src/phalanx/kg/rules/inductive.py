@@ -1,4 +1,4 @@
-"""Inductive link prediction: rules that were mined on one graph rank queries about another graph.
+"""Inductive link prediction: rules mined from one graph rank answers to queries about another graph.
 
 The two graphs share their relations but not their entities.
 """
@@ -25,7 +25,8 @@ from phalanx.kg.triple_index import directed_queries
 from phalanx.kg.vocabulary import Vocabulary
 
 ROLE_WEIGHTS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""Candidate weights of the role model. The best weight is selected on the source's validation queries."""
+"""Weights of the role model that `evaluate_inductive` tries. It selects the best one on the validation
+queries of the graph from which the rules were mined."""
 _MAX_PATHS = 2000
 _PAIRS_PER_BATCH = 256
 
@@ -105,7 +106,7 @@ class InductiveResult:
     result: LinkPredictionResult
     """Metrics on the target graph."""
     role_weight: float
-    """Selected weight of the role model."""
+    """Weight of the role model, which was selected on the validation queries of the source graph."""
     num_rules: int
     """Number of rules that could be transferred to the target graph."""
 
@@ -124,7 +125,7 @@ class _InductiveScorer:
     def score(
         self, split: str, num_negatives: int, seed: int
     ) -> tuple[CandidateLists, np.ndarray, np.ndarray]:
-        """Return candidate lists of a split, and their scores by the rules and by the role model."""
+        """Return the candidate lists of a split, and each candidate's scores by rules and by roles."""
         base = self.knowledge_base
         candidates = make_candidates(
             base.triples(split),

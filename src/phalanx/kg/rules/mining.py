@@ -61,7 +61,8 @@ class MiningConfig(Config):
     constant_rules: bool = True
     """Mine rules with constants, h(X,c) <- b(X,d), in addition to path rules."""
     dangling_rules: bool = True
-    """Also mine rules of the form h(X,c) <- b(X,Y). This has no effect without `constant_rules`."""
+    """Also mine rules of the form h(X,c) <- b(X,Y), in which Y occurs only once. This has no effect without
+    `constant_rules`."""
     min_support: int = Field(default=2, ge=1)
     """Minimum number of correct predictions of a rule."""
     min_confidence: float = Field(default=0.001, ge=0, le=1)

@@ -42,10 +42,12 @@ PER_RELATION_CHOICES: tuple[tuple[Aggregation, float], ...] = (
     ("power", 4.0),
     ("power", 6.0),
 )
-"""(aggregation, power) pairs from which `per_relation` selects on validation data."""
+"""(aggregation, power) pairs. The aggregation `per_relation` selects the best pair for each relation and side
+on validation data."""
 DEFAULT_POWER = 2.0
 _SCORE_OFFSET = 1e-3
-"""Scale of the log transform of scores. For scores below it, the transform is approximately linear."""
+"""Scale of the transform log(1 + score / scale) in `RulePredictor.score_pairs`. The transform is
+approximately linear for scores below the scale."""
 _RELATIONS_PER_ROUND = 8
 _QUERIES_PER_ROUND = 256
 _MAX_LEARNING_ENTITIES = 20_000
@@ -71,7 +73,8 @@ LEARNING_CHOICES = (
     WeightLearning(5, 0.05, 0.03),
     WeightLearning(10, 0.05, 0.01),
 )
-"""Settings from which `learned` selects on validation data. The first one keeps the initial weights."""
+"""Settings that the aggregation `learned` tries. It selects the best on validation data. The first settings
+keep the initial weights."""
 
 
 class RuleApplier:
@@ -289,7 +292,8 @@ class PerRelationPredictor(DirectedPredictor):
         base = applier.knowledge_base
         mrr, self._choice = select_per_relation(counts, base.triples("valid"), base.vocabulary.num_predicates)
         self.selected: dict[str, Any] = {"valid_mrr": mrr}
-        """MRR on the validation queries, and the number of directed relations with each choice."""
+        """MRR on the validation queries and, for each entry of `PER_RELATION_CHOICES`, the number of directed
+        relations for which it was selected."""
         for number, (name, power) in enumerate(PER_RELATION_CHOICES):
             self.selected[f"{name} {power:g}"] = int((self._choice == number).sum())
 
@@ -320,7 +324,9 @@ def rule_weights(
     power: float = DEFAULT_POWER,
     time_limit: TimeLimit | None = None,
 ) -> Float64[np.ndarray, " twice_rules"]:
-    """Return two weights per rule: one for tail queries, followed by one for head queries.
+    """Return two weights per rule.
+
+    The weight of rule i for tail queries has the index 2i, and its weight for head queries the index 2i + 1.
 
     Args:
         applier: Applies the rules to the facts.

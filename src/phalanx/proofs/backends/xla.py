@@ -33,7 +33,7 @@ class Sources(NamedTuple):
     """Position (0 for the first argument) of the argument that facts are sorted by. It selects one of the
     sorted copies of the facts in `ProgramArrays.facts`."""
     first_fact: Int32[Array, " rows"]
-    """Index of the first candidate fact in this copy."""
+    """Index of the first candidate fact in the copy that `order` selects."""
     num_facts: Int32[Array, " rows"]
     """Number of candidate facts."""
     first_rule: Int32[Array, " rows"]
@@ -235,7 +235,7 @@ class _Search(NamedTuple):
     num_visited: Int32[Array, " batch"]
     num_skipped: Int32[Array, " batch"]
     progress: Int32[Array, "batch 4"]
-    """Columns `OPEN`, `NEXT`, `FOUND` and `TOO_LONG`."""
+    """Progress of each node, with the columns `OPEN`, `NEXT`, `FOUND` and `TOO_LONG`."""
     slots: Int32[Array, "batch slots cells_and_two"]
     """Visited states, followed by the successors found. Each row ends with its two hash values."""
 

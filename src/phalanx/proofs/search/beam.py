@@ -24,8 +24,8 @@ from phalanx.proofs.program import Program
 from phalanx.proofs.state import ExpandRequest, SearchNode
 
 _BLOCK_SIZE = 8
-"""Number of successors in a block. All successors of a block have the same parent state, so blocks are small
-to avoid padding."""
+"""Successors are scored in blocks of this size. All successors in a block have the same parent state. Blocks
+are small, because the last block of each parent state is padded."""
 _BLOCKS_PER_CALL = 128
 """Number of blocks that the network scores at a time. It is large enough for efficient matrix products."""
 _MAX_ACTIVE_QUERIES = 256
@@ -87,12 +87,12 @@ class SearchResult(NamedTuple):
     """Log-probability of the best proof of each query under the policy, or minus infinity if no proof was
     found. None if the search does not use a policy."""
     length: Int32[Array, " queries"] | np.ndarray
-    """Number of steps of the proof, or -1 if no proof was found."""
+    """Number of steps of each query's best proof, or -1 if no proof was found."""
     overflow: Bool[Array, " queries"] | np.ndarray
     """True for queries for which successors of an expanded state were cut off because there were more than
     `max_actions`."""
     expansions: Int32[Array, " queries"] | np.ndarray
-    """Number of expanded states."""
+    """Number of states that were expanded in the search for a proof of each query."""
     trace: SearchTrace | None = None
     """The expanded nodes of a best-first search, or None for beam search."""
 
@@ -118,7 +118,7 @@ class _Beams(NamedTuple):
     steps_since_proof: Int32[Array, " lanes"]
     """Number of steps since the first proof of the query was found."""
     result: SearchResult
-    """Current results of the query of each lane."""
+    """For each lane, the results so far for its query."""
     next_query: Int32[Array, ""]
     """Index of the first query whose search has not started."""
     results: SearchResult
@@ -336,9 +336,9 @@ def _log_probs(
 ) -> tuple[Float32[Array, "nodes slots"], Int32[Array, "nodes slots"]]:
     """Return the log-probability and the first predicate of each successor of some nodes.
 
-    In slots without a successor, the log-probability is minus infinity and the predicate is 0. Most slots are
-    empty. Therefore, the successors are gathered in blocks, each of which belongs to one node, and the
-    network scores several blocks at a time.
+    Each node has the same number of slots for successors. In empty slots, the log-probability is minus
+    infinity and the predicate is 0. Most slots are empty. Therefore, the successors are gathered in blocks,
+    each of which belongs to one node, and the network scores several blocks at a time.
 
     Args:
         policy: The policy.

@@ -48,7 +48,7 @@ class SuccessorBatch(NamedTuple):
     parents: Int32[np.ndarray, "nodes goals atom"]
     """Goals of each expanded node."""
     queries: Int32[np.ndarray, "nodes atom"]
-    """Query of each expanded node."""
+    """For each expanded node, the query whose proof is searched for."""
     depth: Int64[np.ndarray, " nodes"]
     """Number of steps from the query to each expanded node."""
 

@@ -9,6 +9,7 @@ from phalanx.proofs.program import Program, row_offsets
 from phalanx.proofs.search.best_first import SuccessorBatch
 
 ATOM_FEATURES, STATE_FEATURES = 9, 8
+"""Number of numeric features of each goal, and number of numeric features of each state."""
 _WALK_LENGTHS = (2, 6)
 """Maximum lengths of the random walks that determine the similarity of two constants. Short walks compare
 their direct neighbors, and long walks compare larger neighborhoods."""
@@ -16,7 +17,7 @@ _MAX_KEY_LENGTH = 5
 """Number of body predicates that are part of a rule's key. Rules are identified by their head predicate and
 their first body predicates."""
 _PROJECTION_DIM = 48
-"""Dimension of the random projections of constants."""
+"""Dimension of the vectors, computed by random projections, that represent constants."""
 
 
 class GoalFeatures(NamedTuple):

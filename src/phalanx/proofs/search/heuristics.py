@@ -26,7 +26,8 @@ ROWS_PER_BATCH = 4096
 _SMALL_BATCH = 512
 """Batches with at most this number of states are padded to this size instead of `ROWS_PER_BATCH`."""
 _NUM_GOAL_POSITIONS = 3
-"""Size of the one-hot encoding of a goal's position. All later positions share the last entry."""
+"""Size of the one-hot encoding of a goal's position in its state. The last entry is used for the last encoded
+position and all later ones."""
 
 
 class HeuristicNetworkConfig(Config):
@@ -37,7 +38,10 @@ class HeuristicNetworkConfig(Config):
 
 
 class BreadthFirstHeuristic:
-    """Heuristic that expands nodes with fewer steps first. Nodes with equal steps are expanded in order."""
+    """Heuristic that expands nodes with fewer steps first.
+
+    Nodes with the same number of steps are expanded in the order in which they were found.
+    """
 
     def costs(self, batch: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
         ones = np.ones(len(batch.goals), np.float32)
@@ -92,8 +96,8 @@ class ConfidenceHeuristic:
 class HeuristicNetwork(eqx.Module):
     """Network that computes a policy logit and a value logit for each state.
 
-    The softmax of the policy logits over the successors of a node is the probability of each successor. The
-    sigmoid of the value logit is the estimated probability that the state leads to a proof.
+    The probabilities of a node's successors are the softmax of their policy logits. The sigmoid of the value
+    logit is the estimated probability that the state leads to a proof.
     """
 
     predicates: Float[Array, "predicates dim"]
