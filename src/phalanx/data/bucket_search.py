@@ -60,8 +60,8 @@ class BucketAnalysis(FrozenModel):
     skipped_tokens: int
     """Number of tokens in the skipped samples."""
     too_long: int
-    """Number of skipped samples that are longer than `max_sample_length`. The remaining ones are shorter than
-    `min_length`."""
+    """Number of skipped samples that are longer than `max_sample_length`. The other skipped samples are
+    shorter than `min_length`."""
 
     @property
     def total_samples(self) -> int:
@@ -332,7 +332,10 @@ def _row_minima(
     low: Int64[np.ndarray, " rows"],
     high: Int64[np.ndarray, " rows"],
 ) -> Int64[np.ndarray, " rows"]:
-    """Return for each row the first index from `low` to `high` at which `best + cost` is minimal."""
+    """For each j in `rows`, return the smallest i from `low` to `high` that minimizes best[i] + cost(i, j).
+
+    `low` and `high` are inclusive and have one entry per row.
+    """
     counts = high - low + 1
     starts = np.concatenate([[0], np.cumsum(counts)])
     indices = np.repeat(low - starts[:-1], counts) + np.arange(starts[-1])

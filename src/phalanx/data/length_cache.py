@@ -291,7 +291,7 @@ class LengthCache:
                 file.write(b"\n")
 
     def _read(self) -> TornLineError | None:
-        """Read the file. If its last line is incomplete, skip that line and return an error."""
+        """Read the file. If its last line is incomplete, skip that line and return a `TornLineError`."""
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no length cache {self.path}")
         _check_suffix(self.path)
