@@ -49,8 +49,9 @@ class BatchedVecEnv(EnvBase):
     - `reward`, `done`, `terminated` and `truncated` have shape [B, 1].
 
     There is no auto-reset: a step that ends an episode returns its terminal observation, and further steps
-    change nothing until all environments, or those selected by `_reset`, are reset. The state is kept in this
-    object as JAX arrays (`env.state`). Tensors are copied in both directions.
+    change nothing until the next reset. `reset` resets all environments, or only those that the entry
+    `_reset` of its argument selects. The state is kept in this object as JAX arrays (`env.state`).
+    Observations and actions are copied between torch and JAX.
 
     Args:
         environment: Environment to batch.

@@ -122,9 +122,10 @@ class BatchingConfig(Config):
         seed: int = 42,
         **settings: Any,
     ) -> "BatchingConfig":
-        """Return settings for batches from pools sorted by length, padded to their longest sample.
+        """Return settings for batches that are formed from pools of samples sorted by length.
 
-        This minimizes padding. `settings` are further fields of the config.
+        Each batch is padded to its longest sample. This minimizes padding. `settings` are further fields of
+        the config.
         """
         return cls(
             token_budget=token_budget,
@@ -136,9 +137,10 @@ class BatchingConfig(Config):
 
     @classmethod
     def predictable(cls, *args: Any, **settings: Any) -> "BatchingConfig":
-        """Return settings for batches from buckets, padded to the bucket length.
+        """Return settings for batches that are formed from samples in the same bucket.
 
-        Every run has the same few batch shapes. The arguments are those of `throughput`.
+        Each batch is padded to the maximum length of its bucket, so there are only a few batch shapes, which
+        are the same in every run. The arguments are those of `throughput`.
         """
         defaults = {"mode": BatchingMode.PREDICTABLE, "pad_policy": PadPolicy.PAD_TO_BUCKET}
         return cls.throughput(*args, **(defaults | settings))

@@ -201,7 +201,7 @@ def select_samples(
     """Select the samples that fit in a batch.
 
     With packing, `packing.overlong` decides whether a sample that is longer than a row is skipped, truncated
-    or rejected with `ValueError`. Plans cannot split samples.
+    or rejected with `ValueError`. Plans cannot split samples, so the policy `split` also rejects it.
     """
     check_type(config, BatchingConfig, "batching_config")
     lengths = table.lengths

@@ -45,7 +45,8 @@ Keys = UInt32[Array, "batch 2"]
 
 _MAX_SEED = 2**64 - 1
 _FLAGS = ("terminated", "truncated", "episode_done")
-"""Fields of an environment's info that are left out, because they repeat other values that `step` returns."""
+"""Fields of an environment's info that are left out of Gymnasium's infos, because `step` returns the same
+values separately."""
 _AUTORESET_MODES: dict[AutoresetMode, Mode] = {
     AutoresetMode.NEXT_STEP: "next_step",
     AutoresetMode.SAME_STEP: "same_step",
