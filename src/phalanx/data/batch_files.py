@@ -305,7 +305,7 @@ def _read_members(path: Path) -> dict[str, np.ndarray]:
 
 
 def create_batch(members: Mapping[str, np.ndarray]) -> TokenBatch:
-    """Create a batch from the arrays in its file, by name."""
+    """Create a batch from the contents of its file, given as a mapping from names to arrays."""
     input_ids, lengths = members["input_ids"], members["lengths"].astype(np.int32)
     packed = "segment_ids" in members
     offsets = np.searchsorted(members["sample_rows"], np.arange(len(input_ids) + 1)).astype(np.int64)

@@ -60,8 +60,8 @@ class BucketAnalysis(FrozenModel):
     skipped_tokens: int
     """Number of tokens in the skipped samples."""
     too_long: int
-    """Number of skipped samples that are longer than `max_sample_length`. The remaining ones are shorter than
-    `min_length`."""
+    """Number of skipped samples that are longer than `max_sample_length`. The other skipped samples are
+    shorter than `min_length`."""
 
     @property
     def total_samples(self) -> int:
@@ -251,7 +251,7 @@ def suggest_bucket_edges(
     if multiple_of < 1:
         raise ValueError(f"multiple_of must be at least 1, got {multiple_of}")
     everything = count_lengths(lengths)
-    # There is always at least one edge below the last one.
+    # There must be room for at least one edge below the maximum length.
     top = max(2, int(everything.values[-1]) if max_length is None else max_length)
     kept = everything.between(1, top)
     if not kept.samples:
@@ -278,7 +278,10 @@ def suggest_bucket_edges(
 
 
 def _possible_ends(counts: LengthCounts, top: int, multiple_of: int) -> LengthCounts:
-    """Return the possible bucket edges, and the number of samples between each edge and the previous one."""
+    """Return the possible bucket edges, and for each edge the number of samples with a length rounded to it.
+
+    Lengths are rounded up to a multiple of `multiple_of`, but not above `top`.
+    """
     ends = np.minimum(-(-counts.values // multiple_of) * multiple_of, top)
     always = [top - 1, top] if ends[0] == top else [top]
     values, group = np.unique(np.append(ends, always), return_inverse=True)
@@ -332,7 +335,10 @@ def _row_minima(
     low: Int64[np.ndarray, " rows"],
     high: Int64[np.ndarray, " rows"],
 ) -> Int64[np.ndarray, " rows"]:
-    """Return for each row the first index from `low` to `high` at which `best + cost` is minimal."""
+    """For each j in `rows`, return the smallest i from `low` to `high` that minimizes best[i] + cost(i, j).
+
+    `low` and `high` are inclusive and have one entry per row.
+    """
     counts = high - low + 1
     starts = np.concatenate([[0], np.cumsum(counts)])
     indices = np.repeat(low - starts[:-1], counts) + np.arange(starts[-1])

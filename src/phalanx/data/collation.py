@@ -121,8 +121,8 @@ class TokenBatch:
             pad_id: Token used for this padding.
 
         Returns:
-            Dictionary with `input_ids`, `labels` and `position_ids` [tokens], `cu_seqlens` (sample n is at
-            `cu_seqlens[n]:cu_seqlens[n + 1]`), and `max_seqlen`.
+            Dictionary with `input_ids`, `labels` and `position_ids` [tokens], `cu_seqlens` (if `align` is 1,
+            sample n is at `cu_seqlens[n]:cu_seqlens[n + 1]`), and `max_seqlen`.
         """
         real = self.segment_ids > 0
         positions = self.position_ids[real]
@@ -204,7 +204,7 @@ class ConcatenatedTokens(NamedTuple):
     loss_mask: Int8[np.ndarray, " tokens"] | None
     """Loss mask of the tokens. None if every token counts in the loss."""
     starts: Int64[np.ndarray, " segments"]
-    """Position in `tokens` at which each segment of the layout starts."""
+    """Position in `tokens` at which each segment starts, in the order of the segments in a `PackLayout`."""
     columns: Mapping[str, np.ndarray]
 
 
@@ -279,8 +279,8 @@ def pack_tokens(
         config: Packing settings.
         loss_mask: 1 for tokens that count in the loss. None counts every token.
         pad_id: Padding token.
-        layout: Assignment of these samples to rows, which may contain only some of the rows. None computes
-            the layout.
+        layout: Assignment of these samples to rows. It may be a part of a complete layout, in which case only
+            its rows are created. None computes the complete layout.
 
     >>> batch = pack_tokens(np.arange(1, 9), [0, 3, 7, 8], PackingConfig(max_length=4))
     >>> batch.input_ids.tolist(), batch.segment_ids.tolist()
@@ -388,7 +388,7 @@ def _find_samples(spec: BatchSpec, samples: Mapping[str, SampleLike] | None) -> 
         if name not in samples:
             raise _missing_sample(name)
         sample = as_sample(name, samples[name])
-        # A length of 0 is unknown, in a plan that was built by hand.
+        # A length of 0 means that it is unknown, which occurs in plans that were built by hand.
         expected = int(spec.table.lengths[index])
         if expected and sample.length != expected:
             raise _wrong_length(name, sample.length, expected)

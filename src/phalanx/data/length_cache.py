@@ -112,9 +112,9 @@ class LengthCache:
 
     @classmethod
     def load_or_create(cls, path: str | os.PathLike[str], tokenizer_hash: str) -> "LengthCache":
-        """Load a cache if its file exists, and otherwise return an empty one.
+        """Load a cache if its file exists, and otherwise return an empty cache.
 
-        To add entries, use it as a context manager.
+        To add entries, use the cache as a context manager.
         """
         cache = cls.create(path, tokenizer_hash)
         if cache.path.exists():
@@ -291,7 +291,7 @@ class LengthCache:
                 file.write(b"\n")
 
     def _read(self) -> TornLineError | None:
-        """Read the file. If its last line is incomplete, skip that line and return an error."""
+        """Read the file. If its last line is incomplete, skip that line and return a `TornLineError`."""
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no length cache {self.path}")
         _check_suffix(self.path)

@@ -179,7 +179,7 @@ class TextBar(NamedTuple):
     label: str
     """Text on the left of the bar."""
     value: float
-    """Length of the bar, relative to the other bars."""
+    """Value that the bar shows. The length of a bar is proportional to its value."""
     note: str
     """Text on the right of the bar."""
 

@@ -71,7 +71,7 @@ class BatchMetrics(PaddingMetrics):
 
     @property
     def loss_efficiency(self) -> float:
-        """Fraction of all tokens that count in the loss. 0 if there are no tokens."""
+        """Fraction of all tokens, including padding, that count in the loss. 0 if there are no tokens."""
         return _ratio(self.loss_tokens, self.padded_tokens)
 
     @property

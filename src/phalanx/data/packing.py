@@ -31,8 +31,8 @@ class PackingMode(enum.StrEnum):
     BEST_FIT_DECREASING = "best_fit_decreasing"
     """Put each sample, longest first, into the fullest row with enough space. Recommended."""
     SUBSET_SUM = "subset_sum"
-    """Fill rows completely by solving subset-sum problems over the lengths. It never needs more rows than
-    best-fit decreasing."""
+    """Find combinations of lengths that fill rows completely, by solving subset-sum problems. This never
+    needs more rows than best-fit decreasing."""
 
     @classmethod
     def _missing_(cls, value: object) -> "PackingMode | None":
@@ -202,7 +202,7 @@ def assign_packs(
     """
     check_type(config, PackingConfig, "config")
     samples, starts, pieces, skipped = _cut_overlong(check_lengths(lengths), config, sample_ids)
-    # A row of n segments has n - 1 separators: as if each segment had one, and the row one more token.
+    # A row of n segments has n - 1 separators, which is like n separators in a row of one more token.
     extra = int(config.separator_token_id is not None)
     bins = pack_lengths(pieces + np.int32(extra), config.max_length + extra, config.mode)
     order = np.argsort(bins, kind="stable")

@@ -27,8 +27,9 @@ Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 class FilePart:
     """A part of a file that one worker reads.
 
-    `begin` and `end` are byte offsets in a JSONL or text file (the part consists of the lines that start in
-    this range), row groups of a Parquet file, or rows of a saved dataset.
+    The range from `begin` (inclusive) to `end` (exclusive) consists of bytes of a JSONL or text file, row
+    groups of a Parquet file, or rows of a saved dataset. In a JSONL or text file, the part contains all lines
+    that start in this range.
     """
 
     path: str
@@ -119,9 +120,10 @@ def is_saved_dataset(path: Path) -> bool:
 
 
 def dataset_files(path: Path) -> list[Path]:
-    """Return the file itself, or the JSONL and Parquet files in a folder.
+    """Return the files of a dataset.
 
-    If the folder contains neither, return its text files.
+    If `path` is a file, this is the file itself. If it is a folder, these are its JSONL and Parquet files, or
+    its text files if it contains neither.
     """
     if path.is_file():
         return [path]
@@ -308,12 +310,12 @@ def check_id(value: object, where: str) -> str:
 class IdAssigner:
     """Assigns ids to the rows of a dataset.
 
-    A row without an id gets its index in the complete dataset. Repeated ids are rejected, as are files in
-    which only some rows have an id.
+    A row without an id gets its index in the complete dataset as its id. Repeated ids are rejected, as are
+    files in which only some rows have an id.
     """
 
     def __init__(self) -> None:
-        # Number of the row with each id that the dataset contains.
+        # For each id that the rows themselves have, the number of the row.
         self._first_row: dict[str, int] = {}
         self._count = 0
         self._parts: list[FilePart | None] = []

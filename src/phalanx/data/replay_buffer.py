@@ -75,7 +75,7 @@ class SampleFilter:
     min_difficulty: float | None = None
     max_difficulty: float | None = None
     success: bool | None = None
-    """Outcome of the sample's episode."""
+    """Required outcome of the sample's episode: True for success, False for failure."""
     origin: SampleOrigin | None = None
     max_length: int | None = None
     """Maximum number of tokens."""
@@ -137,7 +137,8 @@ class ReplayDraw(NamedTuple):
     samples: list[Sample]
     """Samples with the origin `REPLAY`. A sample may occur several times."""
     weights: Float64[np.ndarray, " count"]
-    """Importance weights `(size * probability) ** -beta`, divided by the largest of these weights."""
+    """Importance weight of each sample: `(size * probability) ** -beta`, divided by the largest weight in the
+    draw. `size` is the size of the buffer, and the probability is that of drawing the sample."""
     handles: SampleHandles
     """References to the samples, for `ReplayBuffer.update_priorities`."""
 
@@ -320,7 +321,7 @@ class ReplayBuffer:
             )
 
     def add(self, sample: Sample, priority: float | None = None) -> None:
-        """Add a sample. If the buffer is full, it replaces the sample that the eviction policy chooses.
+        """Add a sample. If the buffer is full, the sample that the eviction policy chooses is evicted.
 
         Args:
             sample: Sample to add.
@@ -348,7 +349,12 @@ class ReplayBuffer:
             self._outdated.append(slot)
 
     def add_batch(self, samples: Sequence[Sample], priorities: Sequence[float] | None = None) -> None:
-        """Add several samples in order. `priorities` are as in `add`, one per sample."""
+        """Add several samples in order.
+
+        Args:
+            samples: Samples to add.
+            priorities: Sampling priority of each sample. None chooses the priorities as in `add`.
+        """
         if priorities is not None and len(priorities) != len(samples):
             raise ValueError(f"got {len(samples)} samples but {len(priorities)} priorities")
         for index, sample in enumerate(samples):
@@ -400,7 +406,7 @@ class ReplayBuffer:
             return self._replay(self._draw_rng.choice(self.size, min(n, self.size), replace=False))
 
     def update_priorities(self, handles: SampleHandles, priorities: Float64[np.ndarray, " count"]) -> int:
-        """Set the priorities of drawn samples. Samples that have been evicted since then are ignored.
+        """Set the priorities of drawn samples. Samples that were evicted after they were drawn are ignored.
 
         Returns:
             The number of priorities that were set.

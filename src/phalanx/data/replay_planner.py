@@ -40,7 +40,7 @@ class ReplayPlannerConfig(Config):
     overlap: int = Field(default=100, ge=0)
     """Number of samples at the end of a window that are repeated at the start of the next one."""
     min_samples: int = Field(default=1, ge=1)
-    """Minimum number of new samples in a window."""
+    """Minimum number of new samples in a window. A sample is new if it comes after the previous window."""
     at_end: WindowEnd = WindowEnd.RESTART
     """Behavior of `next_plan` if there are fewer than `min_samples` new samples."""
 
@@ -76,7 +76,7 @@ class ReplayPlannerState(FrozenModel):
 
 
 class WindowSamples(Mapping[str, Sample]):
-    """Mapping from the ids in the plan of a window to its samples, which are created on access."""
+    """The samples of a window by the ids that the window's plan uses. Samples are created on access."""
 
     def __init__(self, snapshot: BufferSnapshot) -> None:
         self._snapshot = snapshot
@@ -138,7 +138,7 @@ class ReplayPlanner:
 
     @property
     def samples(self) -> WindowSamples:
-        """Mapping from the ids in the plan of the current window to its samples."""
+        """The samples of the current window, by the ids that its plan uses."""
         return WindowSamples(self.snapshot)
 
     def next_plan(self, num_epochs: int = 1) -> BatchPlan:
@@ -194,8 +194,8 @@ class ReplayPlanner:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state that `state_dict` returned, and plan its window again.
 
-        The buffer must contain the samples of that window. Use `ReplayBuffer.save` to save it along with the
-        state.
+        The buffer must contain the samples of that window. Use `ReplayBuffer.save` to save the buffer along
+        with the state.
         """
         try:
             loaded = ReplayPlannerState(**state)

@@ -439,7 +439,8 @@ NUMBERS = np.dtype(
         ("flags", np.uint8),
     ]
 )
-"""Data type of the numeric metadata of a stored sample. Unknown values are NaN or -1."""
+"""Data type of the numeric metadata of a stored sample. Unknown values are NaN in floating-point fields, and
+-1 in integer fields."""
 _HAS_SEGMENTS, _HAS_EPISODE, _HAS_INFO = 1, 2, 4
 
 # Stored by number: add new members at the end.
@@ -449,8 +450,9 @@ _STATUS_CODES: dict[str | None, int] = {None: -1} | {status: code for code, stat
 _EMPTY_INFO = SampleInfo(timestamp=datetime.fromtimestamp(0, UTC))
 
 PackedSample = tuple[bytes, bytes, tuple[Any, ...]]
-"""A sample in compact form: tokens with the loss mask in the top bit, ids, and the values of `NUMBERS`. The
-garbage collector does not track `bytes` objects, so millions of samples do not slow it down."""
+"""A sample in compact form: its tokens with the loss mask in the top bit, its sample, dataset and episode
+ids, and its values for the fields of `NUMBERS`. The garbage collector does not track `bytes` objects, so
+millions of samples do not slow it down."""
 
 
 def pack_sample(sample: Sample) -> PackedSample:
@@ -488,7 +490,7 @@ def pack_sample(sample: Sample) -> PackedSample:
 
 
 def unpack_tokens(stored: bytes, count: int) -> tuple[Int32[np.ndarray, " n"], Int8[np.ndarray, " n"]]:
-    """Return the tokens and the loss mask of `count` tokens in compact form."""
+    """Convert `count` tokens from compact form to token ids and a loss mask."""
     size = len(stored) // count
     dtype: Any = np.uint16 if size == 2 else np.uint32
     packed: Any = np.frombuffer(stored, dtype)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-# Before all slots are scanned, this many candidates per sample are drawn from all slots, a few times.
+# If only some slots may be drawn, `_CANDIDATES_PER_SAMPLE` candidates per sample are first drawn from all
+# slots, up to `_NUM_ATTEMPTS` times. All slots are scanned only if too few of these candidates are allowed.
 _NUM_ATTEMPTS = 4
 _CANDIDATES_PER_SAMPLE = 8
 
@@ -16,8 +17,9 @@ SlotMask = Callable[[np.ndarray | slice], Bool[np.ndarray, " count"]]
 class SumTree:
     """Binary tree of sums for sampling slots in proportion to their weights.
 
-    Slot s is node `leaves + s`, and node i has the children 2 i and 2 i + 1. An inner node is recomputed from
-    its children when one of them changes, so rounding errors do not accumulate.
+    The nodes are stored in one array. Node 1 is the root, and node i has the children 2 i and 2 i + 1. The
+    second half of the array contains the leaves, which are the weights of the slots. An inner node is
+    recomputed from its children when one of them changes, so rounding errors do not accumulate.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -49,7 +51,7 @@ class SumTree:
             self._nodes[nodes] = self._nodes[2 * nodes] + self._nodes[2 * nodes + 1]
 
     def find(self, points: Float64[np.ndarray, " count"]) -> Int64[np.ndarray, " count"]:
-        """Return the slot that contains each point of the cumulative sum of weights.
+        """Return the slot that contains each point if slots are laid end to end, each as long as its weight.
 
         Points are at least 0 and less than `total`. A slot with weight 0 is never returned as long as the
         total is positive.

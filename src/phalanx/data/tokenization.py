@@ -311,7 +311,7 @@ class _FormattedSample(NamedTuple):
     loss_spans: list[Span]
     """Character ranges of the text that count in the loss."""
     count_overlap: bool = False
-    """Count a token that starts before a range and overlaps with it, as `transformers` does."""
+    """Also count tokens in the loss that start before a range and overlap with it, as `transformers` does."""
     add_eos: bool = True
     """Add the end-of-text token if `TokenizeConfig.add_eos` is None."""
     messages: tuple[Message, ...] = ()
@@ -386,7 +386,7 @@ class _RowTokenizer(NamedTuple):
         return function(read(first_line=count_lines_before(part) + 1))
 
     def _count_texts(self, rows: Iterator[Row]) -> tuple[list[str], list[int]]:
-        """Return the ids of rows with texts, and the numbers of tokens."""
+        """Return the id of each row, and the number of tokens in its text."""
         ids: list[str] = []
         lengths: list[int] = []
         while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
@@ -545,7 +545,7 @@ class _RowTokenizer(NamedTuple):
         return ids, mask
 
     def _truncate(self, ids: list[int], mask: list[int], item: _FormattedSample) -> _Tokens:
-        """Truncate a sample that is longer than `max_length`. The result is empty if it is skipped."""
+        """Truncate a sample that is longer than `max_length`. If it is to be skipped, return empty lists."""
         limit = self.config.max_length
         assert limit is not None
         match self.config.truncation:

@@ -253,7 +253,7 @@ def read_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the texts of the special tokens in a tokenizer config, by name."""
+    """Return a mapping from the names of the special tokens in a tokenizer config to their texts."""
     tokens = {name: config[name] for name in _SPECIAL_TOKENS if config.get(name)}
     return {
         name: str(token["content"] if isinstance(token, Mapping) else token) for name, token in tokens.items()

@@ -141,9 +141,10 @@ class GymnaxEnv:
         return self.environment.legal_actions(state)
 
     def _last_info(self, state: PyTree) -> TransitionInfo:
-        """Return the info of a finished state.
+        """Return an info with the flags of a state whose episode has ended.
 
-        A step from a finished state does not change the state, and its info repeats the final flags.
+        A step from such a state does not change the state, and the info of this step repeats the flags of the
+        episode's last step.
         """
         action = self.environment.action_space.sample(jax.random.PRNGKey(0))
         return self.environment.step(state, action)[4]

@@ -23,8 +23,8 @@ class PlanTrainerMixin:
     `class PlanTrainer(PlanTrainerMixin, Trainer)` takes the argument `batches`, a `PlanDataset` with
     `all_epochs=True`, instead of a training dataset. Every checkpoint contains the position in the plan, so
     training can be resumed with the next batch, possibly on a different number of ranks. Epochs can have
-    different numbers of batches, so the `epoch` that the trainer reports is only the fraction of all steps
-    that have been taken.
+    different numbers of batches, so the `epoch` that the trainer reports is not an epoch of the plan: it is
+    the number of steps taken so far, divided by the number of all steps.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class PlanTrainerMixin:
 
     def get_train_dataloader(self) -> DataLoader:
         """Return a data loader for the plan's batches."""
-        # Not prepared by accelerate, which would divide the batches among ranks a second time. With its own
-        # generator, it does not advance torch's, which dropout uses.
+        # Not prepared by accelerate, which would divide the batches among ranks a second time. The loader has
+        # its own generator, so that it does not advance torch's global generator, which dropout uses.
         return DataLoader(self.batches, batch_size=None, generator=torch.Generator())
 
 

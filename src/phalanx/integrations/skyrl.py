@@ -20,8 +20,9 @@ class SkyRLEnvironment(BaseTextEnv):
     Args:
         env_config: Default values for all rows.
         extras: Row of the dataset, which SkyRL passes. It takes precedence over `env_config`.
-        environments: Factory of the environment, if all rows use the same one. Without it, the environment
-            and its tasks are created again for each episode.
+        environments: Function that creates the text environment, if all rows use the same one. None creates
+            the environment from the keys `environment` and `settings`, which loads its tasks again for each
+            episode.
     """
 
     def __init__(

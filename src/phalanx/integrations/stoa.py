@@ -39,7 +39,8 @@ from phalanx.core.spaces import (
 from phalanx.core.vector import zeros_like_shapes
 
 OBSERVATION, MASK = "observation", "action_mask"
-"""Keys in an observation: of the observation itself if it has no fields, and of the mask of legal actions."""
+"""Keys in an observation dictionary. `OBSERVATION` holds the environment's observation if it is a single
+array, and `MASK` holds the mask of legal actions."""
 
 
 class PhalanxToStoa(StoaEnvironment):

@@ -40,7 +40,7 @@ class TorchBatch(dict):
     sample_ids: tuple[str, ...] = ()
     """Ids of the samples, row by row."""
     sample_rows: tuple[int, ...] = ()
-    """Index of the row of each sample."""
+    """Index of the row that contains each sample, in the order of `sample_ids`."""
     index: int = -1
     """Index of the batch within its epoch on this rank. In a streaming plan, the index of the step."""
 

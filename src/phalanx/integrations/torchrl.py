@@ -30,7 +30,8 @@ from phalanx.core.vector import (
 )
 
 ACTION, OBSERVATION, MASK = "action", "observation", "action_mask"
-"""Keys of the action, of an observation without fields, and of the mask of legal actions."""
+"""Keys in a tensor dictionary. `ACTION` holds the action, `OBSERVATION` holds the observation if it is a
+single array, and `MASK` holds the mask of legal actions."""
 
 _DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "bfloat16", "float32", "float64")
 _TORCH_DTYPES = {name: getattr(torch, name) for name in _DTYPES}
@@ -48,8 +49,9 @@ class BatchedVecEnv(EnvBase):
     - `reward`, `done`, `terminated` and `truncated` have shape [B, 1].
 
     There is no auto-reset: a step that ends an episode returns its terminal observation, and further steps
-    change nothing until all environments, or those selected by `_reset`, are reset. The state is kept in this
-    object as JAX arrays (`env.state`). Tensors are copied in both directions.
+    change nothing until the next reset. `reset` resets all environments, or only those that the entry
+    `_reset` of its argument selects. The state is kept in this object as JAX arrays (`env.state`).
+    Observations and actions are copied between torch and JAX.
 
     Args:
         environment: Environment to batch.
@@ -192,8 +194,9 @@ def _parse_batch_size(batch_size: Any) -> int:
 def episode_keys(seed: int, num_episodes: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, "batch 2"]:
     """Compute the random key of each environment's next episode.
 
-    The key depends on the seed, the index of the environment, and the number of episodes that it has had so
-    far (`num_episodes`). SplitMix64 ensures that no two episodes of a batch have the same key.
+    The key depends on the seed, the index of the environment in the batch, and the number of episodes that
+    this environment has had so far (its entry in `num_episodes`). SplitMix64 ensures that no two episodes of
+    a batch have the same key.
     """
     counter = (np.arange(len(num_episodes), dtype=np.uint64) << np.uint64(32)) | num_episodes
     bits = _splitmix64(_splitmix64(np.full_like(counter, seed % 2**64)) ^ counter)

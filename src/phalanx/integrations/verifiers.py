@@ -62,7 +62,8 @@ class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxTasksetConfig]):
 
 
 class VerifiersEnvConfig(vf.EnvConfig):
-    """Settings of the agent. Answers are text, so nothing that the model writes is executed."""
+    """Settings of `VerifiersEnv`. The agent can run in a plain subprocess, because answers are text and
+    nothing that the model writes is executed."""
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
     """Agent whose model answers the prompts."""

@@ -34,9 +34,11 @@ _CORRUPTION_ERRORS = (
 )
 _ZIP_END = struct.Struct("<4s4H2LH")
 _ZIP64_MEMBER_COUNT = 0xFFFF
-"""Number of members in the end record of a ZIP archive if the actual number does not fit into 16 bits."""
+"""Sentinel value of the 16-bit member count in a ZIP archive's end record. It means that the actual count is
+stored in a separate ZIP64 record."""
 _MAX_TAR_NAME_BYTES = 1 << 16
-"""Maximum size in bytes of a tar header with a long name or attributes, which `tarfile` reads into memory."""
+"""Maximum size in bytes of a long name, long link target or set of extended attributes in a tar archive.
+`tarfile` reads each of these into memory as a whole."""
 
 
 class _LimitedTarInfo(tarfile.TarInfo):
@@ -107,7 +109,8 @@ def _zip_members(archive: Path, shown: str) -> Iterator[tuple[str, IO[bytes]]]:
         with archive.open("rb") as file:
             file.seek(-_ZIP_END.size - len(opened.comment), os.SEEK_END)
             _, _, _, _, expected, *_ = _ZIP_END.unpack(file.read(_ZIP_END.size))
-        # If the length of the directory is corrupt, zipfile misses entries, because it does not count them.
+        # If the length of the directory is corrupt, zipfile silently misses entries, because it does not
+        # compare their number with the count in the end record.
         if expected not in (len(opened.infolist()), _ZIP64_MEMBER_COUNT):
             raise zipfile.BadZipFile(f"expected {expected} members, found {len(opened.infolist())}")
         for info in opened.infolist():

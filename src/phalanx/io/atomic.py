@@ -68,8 +68,9 @@ def atomic_write(
 def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Build a folder under a temporary name, and rename it when it is complete and on disk.
 
-    If the block raises, the temporary folder is removed. If the path is a symbolic link, the link is replaced
-    and its target is unchanged.
+    This is a context manager. Write the contents to the folder that it yields. If the block raises, the
+    temporary folder is removed. If the path is a symbolic link, the link is replaced and its target is
+    unchanged.
 
     Args:
         path: Final path of the folder. If it is a file, or a folder that is not empty, `FileExistsError` is
@@ -117,9 +118,10 @@ def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = 
 
 
 def is_stale_temporary(name: str, target: str | None = None) -> bool:
-    """Return whether a name is a temporary name that was created on this machine by a process that has ended.
+    """Return whether a file name belongs to a temporary that a process left behind.
 
-    If `target` is given, it must also be a temporary name for the file or folder called `target`.
+    This is the case if the temporary was created on this machine by a process that has ended. If `target` is
+    given, the temporary must also be for the file or folder called `target`.
     """
     match = _TEMPORARY_NAME.fullmatch(name)
     if match is None or match["machine"] != _machine_id() or target not in (None, match["target"]):

@@ -22,7 +22,7 @@ CHECKSUM_PLACEHOLDER = _MARKER.decode() + "0" * _DIGITS
 """Text that a writer may put near the end of a file to reserve space for the checksum. `add_checksum`
 replaces its zeros with the digits."""
 CHECKSUM_FIELD = "sha256"
-"""Name of the checksum field, which is the last field of a checksummed JSON file."""
+"""Name of the field that holds the checksum in a JSON file. It is the last field of the object."""
 
 
 class CorruptFileError(ValueError):
@@ -104,16 +104,19 @@ def read_verified_json(path: str | os.PathLike[str], hint: str = "write it again
 
 
 def sha256_of_files(folder: Path, exclude: Collection[str] = ()) -> dict[str, str]:
-    """Return the SHA-256 of each file in a folder and its subfolders, by path relative to the folder.
+    """Return a mapping from the relative path of each file in a folder to the file's SHA-256 in hexadecimal.
 
-    Files whose names are in `exclude` are left out.
+    Files in subfolders are included. Files whose names are in `exclude` are left out.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in exclude)
     return {path.relative_to(folder).as_posix(): _sha256(path) for path in files}
 
 
 def verify_sha256(path: Path, digest: str, hint: str = "write it again") -> None:
-    """Raise `FileNotFoundError` if a file is missing, or `CorruptFileError` if its SHA-256 differs."""
+    """Raise `FileNotFoundError` if a file is missing, or `CorruptFileError` if its SHA-256 is not `digest`.
+
+    `hint` is advice for the error message on what to do.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; {hint}")
     if _sha256(path) != digest:

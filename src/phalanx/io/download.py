@@ -12,8 +12,8 @@ _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 60
 
 Progress = Callable[[int, int | None], None]
-"""Callback that receives the number of bytes downloaded so far and the total number of bytes, or None if it
-is unknown."""
+"""Callback that receives the number of bytes downloaded so far and the total number of bytes. The total is
+None if it is unknown."""
 
 
 def fetch(

@@ -24,9 +24,9 @@ class JsonlFile:
 
     Args:
         path: Path of the file.
-        rotate_bytes: Maximum size of the file in bytes. Before a line would exceed it, the file is renamed to
-            `name.0001.jsonl`, `name.0002.jsonl`, ..., and a new file is started. By default, files are not
-            rotated.
+        rotate_bytes: Maximum size of the file in bytes. If the next line would exceed it, the file is renamed
+            to `name.0001.jsonl`, `name.0002.jsonl`, ..., and the line starts a new file. None does not rotate
+            files.
         compress: Compress rotated files with gzip (`name.0001.jsonl.gz`).
     """
 

@@ -18,7 +18,7 @@ def is_regular_file(path: Path) -> bool:
 
 
 def reject_symlink(path: Path) -> None:
-    """Raise `OSError` if a path is a symbolic link, because a write would follow it to another folder."""
+    """Raise `OSError` if a path is a symbolic link, because a write would change its target."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "symbolic links are not followed; remove the link", os.fspath(path))
 

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Results per worker that may be computed before their turn; they are kept in memory.
+# Number of items per worker that may be processed ahead of the caller. Their results are kept in memory.
 _AHEAD_PER_WORKER = 4
 _CONNECT_SECONDS = 10.0
-# Shared memory of a local Ray cluster: it only holds results that wait for their turn.
+# Shared memory of a local Ray cluster. It only holds results that the caller has not received yet.
 _OBJECT_STORE_BYTES = 256 << 20
 _MAX_RETRIES = 2
 

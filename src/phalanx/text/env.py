@@ -36,7 +36,7 @@ class TextInfo(NamedTuple):
     terminated: bool = False
     """True if the episode has ended because it was solved or lost."""
     truncated: bool = False
-    """True if the episode has ended because of a limit on answers."""
+    """True if the episode has ended because it reached a limit on the number of answers."""
 
     @property
     def done(self) -> bool:
@@ -95,9 +95,9 @@ class TextRewards:
 class TextEnvironment(abc.ABC):
     """Base class of environments that run one text episode at a time.
 
-    `step` does not raise an error for any answer. An invalid answer leaves the state unchanged, and the text
-    of the step explains the error. After the end of an episode, `step` has no effect and returns reward 0
-    until the next `reset`.
+    `step` accepts any text as an answer and does not raise an error. An invalid answer leaves the state
+    unchanged, and the text of the step explains the error. After the end of an episode, `step` has no effect
+    and returns reward 0 until the next `reset`.
     """
 
     blocking: bool = True
@@ -106,7 +106,10 @@ class TextEnvironment(abc.ABC):
 
     @abc.abstractmethod
     def reset(self, seed: int) -> str:
-        """Start the episode of a seed and return its first prompt: the rules, state and answer format."""
+        """Start the episode that `seed` determines, and return its first prompt.
+
+        The first prompt contains the rules, the state and the answer format.
+        """
 
     @abc.abstractmethod
     def step(self, answer: str) -> TextStep:
@@ -130,7 +133,10 @@ class TextEnvironment(abc.ABC):
         return ""
 
     def expert_actions(self) -> list[str] | None:
-        """Return answers that, in order, solve the episode from the current state. None if none are known."""
+        """Return a sequence of answers that solves the episode from the current state.
+
+        Return None if no such sequence is known.
+        """
         return None
 
     def legal_actions(self) -> list[str] | None:
@@ -146,7 +152,7 @@ class EpisodeId(NamedTuple):
     """Task and seed of an episode. The same id always gives the same episode."""
 
     task: str
-    """One of the `tasks` of the vector environment."""
+    """Name of the task, which is one of `TextVectorEnvironment.tasks`."""
     seed: int
     """Seed from which the task generates the episode."""
 
@@ -251,7 +257,7 @@ class TextVectorEnvironment:
         return [self.environments[row].legal_actions() for row in rows]
 
     def expert_actions(self, rows: Sequence[int]) -> list[str | None]:
-        """Return the expert's next answer for each given row, or None for a row where it has no answer."""
+        """Return the expert's next answer for each given row, or None for a row without an expert answer."""
         actions = (self.environments[row].expert_actions() for row in rows)
         return [next(iter(row_actions or ()), None) for row_actions in actions]
 
@@ -279,7 +285,7 @@ class TextVectorEnvironment:
     def episode_keys(self) -> list[str]:
         """Return a string for each row that identifies its episode and determines the split of the episode.
 
-        It is the `episode_key` or, if that is empty, the first prompt.
+        The string is the `episode_key` of the row's environment or, if that is empty, the first prompt.
         """
         pairs = zip(self.environments, self._first_prompts, strict=True)
         return [environment.episode_key or prompt for environment, prompt in pairs]
@@ -312,11 +318,11 @@ class TextVectorEnvironment:
                 )
 
     def first_seed(self, run_seed: int) -> int:
-        """Return the first episode seed for rollouts in a training run, given the seed of the run."""
+        """Return the smallest episode seed for the rollouts of a training run, given the run's own seed."""
         return run_seed * _SEEDS_PER_RUN
 
     def first_expert_seed(self, run_seed: int) -> int:
-        """Return the first seed for expert episodes in a training run, given the seed of the run."""
+        """Return the smallest seed for the expert episodes of a training run, given the run's own seed."""
         return self.first_seed(run_seed)
 
     def close(self) -> None:
@@ -359,7 +365,10 @@ class TextVectorEnvironment:
 
 
 def finished_step(info: TextInfo) -> TextStep:
-    """Return the result of a step after the end of an episode. `info` is that of the last step."""
+    """Return the result of a step that is taken after the end of an episode.
+
+    `info` is the info of the step that ended the episode.
+    """
     return TextStep("The episode is over.", 0.0, True, info._replace(error=""))
 
 
@@ -391,7 +400,7 @@ def extract_answer(text: str) -> str:
 
 
 def quote(text: str, max_chars: int = 40) -> str:
-    """Quote text of a model for an error message, in ASCII and with at most `max_chars` characters.
+    """Quote a model's text for an error message, in ASCII and with at most `max_chars` characters.
 
     >>> quote("x" * 50)
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...'"

@@ -66,11 +66,15 @@ class TextEnvConfig(Config):
 
 @functools.cache
 def env_config_class(spec: str) -> type[TextEnvConfig]:
-    """Return the config class of a text environment.
+    """Return the config class for a text environment.
 
     Args:
-        spec: Spec of the environment. If it names a single JAX environment or `puzzle_server`, the class also
-            has the settings of that environment. Otherwise, it is `TextEnvConfig`.
+        spec: Spec of the environment.
+
+    Returns:
+        A subclass of `TextEnvConfig` that also has the environment's own settings, if the spec names a single
+        environment with such settings (for example a JAX environment or `puzzle_server`). Otherwise,
+        `TextEnvConfig` itself.
     """
     parts = parse_env_spec(spec) if spec else ()
     environment_type: Any = None

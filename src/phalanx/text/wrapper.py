@@ -26,24 +26,26 @@ if TYPE_CHECKING:
     from phalanx.core.expert import Expert, ExpertLabels
 
 _NUM_SEEDS = 2**32
-"""Number of different seeds of a JAX environment. Larger seeds wrap around."""
+"""Number of seeds that a JAX environment distinguishes. Larger seeds are taken modulo this number."""
 
 
 class TextVectorWrapper(TextVectorEnvironment):
-    """A batch of episodes of a JAX environment that describes its states and actions as text.
+    """Wraps a JAX environment as a vector text environment, which runs a batch of episodes.
 
-    All rows are stepped in one compiled call. Valid answers get the reward of the environment. An invalid
-    answer leaves the state unchanged and gives the reward `rewards.invalid`.
+    The JAX environment must be able to describe its states and actions as text. All rows of the batch are
+    stepped in one compiled call. A valid answer gets the reward that the JAX environment returns. An invalid
+    answer leaves the state unchanged and gets the reward `rewards.invalid`.
 
     Expert answers come from `environment.expert()`. The expert must see every step of an episode: a row has
     expert answers only if `expert_actions` was called before each of its steps and all its answers were
     valid.
 
     Args:
-        environment: An environment whose `has_text` is True.
-        task: Name of the only task. If it is empty, the name of the environment's class is used.
+        environment: JAX environment whose `has_text` is True.
+        task: Name of the vector environment's only task. If it is empty, the name of the JAX environment's
+            class is used.
         max_invalid_answers: Number of consecutive invalid answers after which an episode is truncated.
-        rewards: Rewards, of which only `invalid` is used.
+        rewards: Reward of invalid answers. Only the field `invalid` is used.
         prompt_format: `full` or `compact`, if the environment supports both.
     """
 
@@ -109,7 +111,11 @@ class TextVectorWrapper(TextVectorEnvironment):
         return self._begin_rows(selected)
 
     def _begin_rows(self, started: np.ndarray) -> list[str]:
-        """Restart the expert, which then follows only the rows in the mask `started`. Return all prompts."""
+        """Restart the expert and return the prompts of all rows.
+
+        The mask `started` is True for rows in which an episode has just started. Only these rows have expert
+        answers afterwards, because the expert must see every step of an episode.
+        """
         self._expert_memory, self._expert_labels = None, None
         self._expert_follows = started
         self._keys = []
@@ -205,7 +211,11 @@ class TextVectorWrapper(TextVectorEnvironment):
         return self.environment.expert()
 
     def _advance_expert(self, moved: np.ndarray, actions: Any) -> None:
-        """Update the expert's memory with the actions of a step."""
+        """Update the expert's memory with the actions of a step.
+
+        `moved` is True for rows that take the step, because their answer is valid and their episode has not
+        ended.
+        """
         if self._expert_labels is None:
             self._expert_follows = self._expert_follows & ~moved
             return
@@ -230,11 +240,13 @@ class TextVectorWrapper(TextVectorEnvironment):
 
 
 class TextWrapper(TextEnvironment):
-    """Runs one episode at a time of a JAX environment that describes its states and actions as text.
+    """Wraps a JAX environment as a text environment, which runs one episode at a time.
+
+    The JAX environment must be able to describe its states and actions as text.
 
     Args:
-        environment: An environment whose `has_text` is True.
-        settings: Further arguments of `TextVectorWrapper`.
+        environment: JAX environment whose `has_text` is True.
+        settings: Keyword arguments that are passed to `TextVectorWrapper`.
     """
 
     def __init__(self, environment: "Environment", **settings: Any) -> None:

@@ -48,7 +48,7 @@ class BatchSpec:
     """Rows of the batch. The elements of `layout.samples` are indices into `samples`, or into `table` if
     `samples` is None."""
     table: LengthTable | None = None
-    """Ids and lengths of the dataset. None in a streaming plan whose sources return samples."""
+    """Ids and lengths of all samples. None in a streaming plan whose sources return samples."""
     samples: "Sequence[Sample] | None" = None
     """The samples themselves, if the batch belongs to a streaming plan, because the sources of such a plan
     may be readable only once. None in a batch plan, and in a streaming plan whose sources only have
@@ -162,7 +162,7 @@ class EpochPlan(Sequence[BatchSpec]):
     batches: EpochBatches
     """The batches as arrays."""
     table: LengthTable
-    """Ids and lengths of the dataset."""
+    """Ids and lengths of all samples in the dataset."""
     packing: PackingConfig | None = None
     """Packing settings. None if samples are not packed."""
 
@@ -346,7 +346,9 @@ class BatchPlan:
         return BatchPlanIterator(self, rank, ShardSpec.resolve(world_size))
 
     def shard(self, rank: int, world_size: int | ShardSpec, **settings: Any) -> "BatchPlan":
-        """Return the plan of one rank. All ranks have the same number of batches per epoch.
+        """Return a plan with only the batches of one rank.
+
+        All ranks have the same number of batches per epoch.
 
         Args:
             rank: Rank, from 0 to `world_size - 1`.
@@ -391,8 +393,8 @@ class BatchPlan:
         Args:
             epoch: Number of the epoch.
             world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
-            **settings: Other fields of `ShardSpec` if `world_size` is a number. Ranks are balanced unless
-                `balance=False` is given.
+            **settings: Other fields of `ShardSpec` if `world_size` is a number. In contrast to `ShardSpec`,
+                `balance` is True by default.
         """
         plan = self.get_epoch(epoch)
         spec = ShardSpec.resolve(world_size, **({"balance": True} | settings))
@@ -436,9 +438,9 @@ class BatchPlan:
             epoch: Epoch of this plan.
             rank: Rank, from 0 to `spec.world_size - 1`.
             spec: How batches are divided among ranks.
-            earlier: How the beginning of the epoch was processed on other numbers of ranks: pairs of a number
-                of steps and the `ShardSpec` of these steps, in order. The batches of these steps are
-                excluded.
+            earlier: Steps of the epoch that were already taken on a different number of ranks, earliest
+                first. Each pair consists of a number of steps and the `ShardSpec` with which they were taken.
+                The batches of these steps are excluded.
         """
         for step, previous in earlier:
             left = self.shard_epoch(epoch, previous).remaining(step)
@@ -467,8 +469,8 @@ class BatchPlanState(FrozenModel):
     shard: ShardSpec
     """Current sharding settings."""
     earlier: tuple[tuple[int, ShardSpec], ...] = ()
-    """How the beginning of this epoch was processed on other numbers of ranks: pairs of a number of steps and
-    the `ShardSpec` of these steps, in order."""
+    """Steps of this epoch that were taken before the number of ranks last changed, earliest first. Each pair
+    consists of a number of steps and the `ShardSpec` with which they were taken."""
 
 
 def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) -> BatchPlanState:
@@ -518,7 +520,13 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         self._open(0)
 
     def _open(self, number: int, step: int = 0, earlier: tuple[tuple[int, ShardSpec], ...] = ()) -> None:
-        """Go to a step of the epoch at index `number`. The epoch is sharded when a batch is requested."""
+        """Go to a step of an epoch, without sharding the epoch until a batch is requested.
+
+        Args:
+            number: Index of the epoch in `BatchPlan.epochs`.
+            step: Number of batches of this rank to skip.
+            earlier: Steps that were taken on a different number of ranks, as in `BatchPlanState.earlier`.
+        """
         self._number, self._step, self._earlier = number, step, earlier
         self._sharded: EpochPlan | None = None
 
@@ -530,7 +538,7 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         return self._sharded
 
     def _advance(self, count: int) -> int:
-        """Move forward by `count` batches, or to the end. Return how many of these batches do not exist."""
+        """Move forward by `count` batches, but not past the end. Return how many batches were missing."""
         last = len(self._plan.epochs) - 1
         while count > 0 and last >= 0:
             taken = min(count, len(self._current) - self._step)

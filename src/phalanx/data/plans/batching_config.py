@@ -37,11 +37,11 @@ class PadPolicy(StrEnum):
 
 
 class BatchingConfig(Config):
-    """Settings that, together with the lengths and the epoch, determine the batches.
+    """Settings that, together with the sample lengths and the epoch number, determine the batches.
 
-    No batch has more tokens than the budget allows, including padding. If a bucket's edge is above the
-    budget, its samples are padded to the budget instead. A sample that is longer than the budget is skipped
-    and reported.
+    No batch has more than `token_budget` tokens, including padding. If the maximum length of a bucket is
+    above the budget, the samples in the bucket are padded only to the budget. A sample that is longer than
+    the budget is skipped and reported.
     """
 
     renamed_settings: ClassVar[dict[str, str]] = {"overflow_max": "max_sample_length"}
@@ -50,7 +50,8 @@ class BatchingConfig(Config):
     """Form batches from samples in the same bucket (`predictable`), or from pools of samples sorted by length
     (`throughput`)."""
     pad_policy: PadPolicy = PadPolicy.PAD_TO_MAX_IN_BATCH
-    """Pad rows to the maximum length of the bucket or to the longest sample in the batch."""
+    """Pad rows to the maximum length of the batch's bucket (`pad_to_bucket`), or to the length of the longest
+    sample in the batch (`pad_to_max_in_batch`)."""
     token_budget: int = Field(default=4096, ge=1, lt=2**31)
     """Maximum number of tokens in a batch, including padding."""
     bucket_edges: tuple[int, ...] = (128, 256, 512, 1024)
@@ -63,7 +64,7 @@ class BatchingConfig(Config):
     seed: int = Field(default=42, ge=0, lt=2**64)
     """Seed of all shuffling. Each epoch derives its own seed from it."""
     drop_last: bool = False
-    """Drop batches that are not full, because the remaining samples are too few to fill them."""
+    """Drop batches that are not full. Such a batch occurs if too few samples remain to fill it."""
     interleave_buckets: bool = True
     """Arrange batches of all buckets in random order. Otherwise the buckets come one after another, starting
     with the shortest samples."""
@@ -72,9 +73,9 @@ class BatchingConfig(Config):
     multiple of 64). A mapping from bucket indices to lengths changes only the given buckets. None uses the
     maximum lengths."""
     pool_batches: int = Field(default=128, ge=1)
-    """Size of a pool of samples that are sorted or packed together, as a number of batches. A pool has at
-    most half of all samples. It is used in throughput mode and for packing. A larger value reduces padding; a
-    smaller value makes batches more random."""
+    """Size of a pool of samples that are sorted or packed together, as a number of batches. Pools are used in
+    throughput mode and for packing. A pool has at most half of all samples, unless the dataset is very small.
+    A larger value reduces padding; a smaller value makes batches more random."""
 
     @field_validator("bucket_max_lengths", mode="before")
     @classmethod
@@ -121,9 +122,10 @@ class BatchingConfig(Config):
         seed: int = 42,
         **settings: Any,
     ) -> "BatchingConfig":
-        """Return settings for batches from pools sorted by length, padded to their longest sample.
+        """Return settings for batches that are formed from pools of samples sorted by length.
 
-        This minimizes padding. `settings` are further fields of the config.
+        Each batch is padded to its longest sample. This minimizes padding. `settings` are further fields of
+        the config.
         """
         return cls(
             token_budget=token_budget,
@@ -135,9 +137,10 @@ class BatchingConfig(Config):
 
     @classmethod
     def predictable(cls, *args: Any, **settings: Any) -> "BatchingConfig":
-        """Return settings for batches from buckets, padded to the bucket length.
+        """Return settings for batches that are formed from samples in the same bucket.
 
-        Every run has the same few batch shapes. The arguments are those of `throughput`.
+        Each batch is padded to the maximum length of its bucket, so there are only a few batch shapes, which
+        are the same in every run. The arguments are those of `throughput`.
         """
         defaults = {"mode": BatchingMode.PREDICTABLE, "pad_policy": PadPolicy.PAD_TO_BUCKET}
         return cls.throughput(*args, **(defaults | settings))

@@ -88,7 +88,7 @@ class BucketSpec(Config):
         return (*self.edges, self.max_sample_length)
 
     def get_bucket(self, length: int) -> BucketId:
-        """Return the bucket for a length. Lengths above `max_sample_length` belong to the last bucket."""
+        """Return the bucket index for a length. Lengths above `max_sample_length` are in the last bucket."""
         if length < 1:
             raise ValueError(f"length must be a positive integer, got {length}")
         return int(np.searchsorted(self.edges, length))
@@ -109,7 +109,7 @@ class BucketSpec(Config):
         return low, self.max_lengths[bucket_id]
 
     def is_overflow(self, bucket_id: BucketId) -> bool:
-        """Return whether a bucket is the last one, whose maximum length is not an edge."""
+        """Return whether a bucket is the last one, which ends at `max_sample_length` and not at an edge."""
         self.get_bucket_range(bucket_id)
         return bucket_id == len(self.edges)
 

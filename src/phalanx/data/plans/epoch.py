@@ -12,9 +12,9 @@ from phalanx.data.packing import OverlongPolicy, PackingConfig, assign_packs
 from phalanx.data.plans.batching_config import BatchingConfig, PadPolicy
 from phalanx.native import require_native
 
-# Parts of the epoch over which batches of similar size are spread.
+# Number of parts of the epoch over which batches of similar size are spread.
 _NUM_SLOTS = 32
-# Elements processed together, so that they stay in the cache.
+# Number of elements that are processed together, so that they stay in the cache.
 _BLOCK = 1 << 16
 # If a dataset has at least this many batches' worth of samples, it is divided into at least two pools.
 _MIN_BATCHES_TO_DIVIDE = 8
@@ -28,7 +28,7 @@ class EpochBatches:
     """
 
     order: Int32[np.ndarray, " samples"]
-    """Index of each sample in the length table, batch by batch."""
+    """Indices of the samples in the length table: those of batch 0, then those of batch 1, and so on."""
     offsets: Int64[np.ndarray, " batches_and_one"]
     """Position in `order` at which each batch starts, followed by the total number of samples."""
     bucket_ids: Int16[np.ndarray, " batches"]
@@ -98,14 +98,15 @@ def counts_to_offsets(counts: Int64[np.ndarray, " groups"]) -> Int64[np.ndarray,
 def gather_groups(
     offsets: Int64[np.ndarray, " groups_and_one"], groups: Int[np.ndarray, " chosen"]
 ) -> tuple[Int64[np.ndarray, " elements"], Int64[np.ndarray, " chosen_and_one"]]:
-    """Return the elements of the chosen groups, group after group.
+    """Return the indices of all elements in the chosen groups, one group after another.
 
     Args:
         offsets: Position at which each group starts, followed by the total number of elements.
         groups: Indices of the chosen groups.
 
     Returns:
-        Indices of the elements, and the offsets of the chosen groups within them.
+        The indices of the elements, and the position at which each chosen group starts among them, followed
+        by the number of elements.
     """
     counts = offsets[groups + 1] - offsets[groups]
     starts = counts_to_offsets(counts)
@@ -200,7 +201,7 @@ def select_samples(
     """Select the samples that fit in a batch.
 
     With packing, `packing.overlong` decides whether a sample that is longer than a row is skipped, truncated
-    or rejected with `ValueError`. Plans cannot split samples.
+    or rejected with `ValueError`. Plans cannot split samples, so the policy `split` also rejects it.
     """
     check_type(config, BatchingConfig, "batching_config")
     lengths = table.lengths
@@ -288,9 +289,9 @@ def epoch_seed(seed: int, epoch: int) -> int:
 def random_order(
     count: int, bits: np.random.PCG64, values: Int16[np.ndarray, " count"] | None = None
 ) -> Int32[np.ndarray, " count"]:
-    """Return a random permutation of `range(count)`, and permute `values` in place in the same way.
+    """Return a random permutation of `range(count)`. If `values` is given, apply it to `values` in place.
 
-    It uses the raw output of the bit generator, which is the same in all NumPy versions. Each 64-bit key
+    This uses the raw output of the bit generator, which is the same in all NumPy versions. Each 64-bit key
     consists of random high bits and the index as low bits, so that sorting the keys shuffles the indices.
     Keys with equal high bits keep their order; among ten million keys, fewer than one in ten thousand are
     affected. Moving `values` along with the keys is much faster than indexing them with the permutation
@@ -311,10 +312,15 @@ def random_order(
 def spread_order(
     sizes: Int64[np.ndarray, " batches"], bits: np.random.PCG64
 ) -> Int32[np.ndarray, " batches"]:
-    """Return a random order in which batches of every size are spread evenly over the epoch.
+    """Return batch indices in a random order that spreads the batches of every size evenly over the epoch.
 
-    Groups of 32 batches of similar size are distributed over 32 equal parts of the epoch, one to each part,
-    at a random position in it. Each batch is still equally likely to be at any position.
+    Batches are sorted by size and divided into groups of 32. The epoch is divided into 32 equal parts, and
+    each part gets one batch of every group, at a random position. Each batch is still equally likely to be at
+    any position.
+
+    Args:
+        sizes: Size of each batch.
+        bits: Source of randomness.
     """
     count = len(sizes)
     shuffled = random_order(count, bits)
@@ -408,8 +414,9 @@ def _cut_pools(
     """Form batches of samples with similar lengths from pools.
 
     A pool is a part of the shuffled samples that is sorted by descending length, so that the first row of a
-    batch is its longest. The shortest samples of each pool, which are too few for a batch, form new pools
-    until a single pool holds all of them. Therefore at most one batch is not full.
+    batch is its longest. The shortest samples of a pool may be too few for a full batch. These remaining
+    samples of all pools form new pools, and so on, until a single pool holds all of them. Therefore at most
+    one batch is not full.
 
     Returns:
         The batches, and for each batch whether it is full.

@@ -21,7 +21,7 @@ class MixtureStage(Config):
 
 
 class Mixture(Config):
-    """Fractions of the tokens that come from each source, which may change during training.
+    """The fraction of the tokens that comes from each source. The fractions may change during training.
 
     Between two stages of the schedule, the fractions change linearly. After the last stage they are constant.
 

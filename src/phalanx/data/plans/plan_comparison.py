@@ -18,7 +18,8 @@ class PlanDifference(FrozenModel):
 
     cause: Literal["config", "membership", "lengths", "order"]
     """What differs: the settings (`config`), the set of samples (`membership`), the sample lengths
-    (`lengths`), or only the order of the samples (`order`). If several differ, it is the first of these."""
+    (`lengths`), or only the order of the samples (`order`). If several of these differ, the one that comes
+    first in this list is reported."""
     message: str
     """Description of the difference."""
     epoch: int | None = None

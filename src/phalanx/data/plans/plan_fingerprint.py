@@ -56,8 +56,8 @@ def digest_plan(
 
 
 def _update_array(sha: Any, array: np.ndarray, dtype: str) -> None:
-    # With its size and in one byte order, so that the digest does not depend on storage, and two neighboring
-    # arrays cannot be confused with others.
+    # The byte order is fixed, so that the digest does not depend on how the array is stored. The size is
+    # included, so that dividing the same elements differently between two arrays gives a different digest.
     sha.update(len(array).to_bytes(8, "little"))
     sha.update(np.ascontiguousarray(array, dtype))
 

@@ -17,9 +17,9 @@ class ShardPolicy(StrEnum):
     """What to do if the number of batches is not divisible by the number of ranks."""
 
     DROP = "drop"
-    """Drop the last batches of the epoch."""
+    """Leave out the last batches of the epoch, so that the number of batches becomes divisible."""
     REPEAT = "repeat"
-    """Repeat the first batches of the epoch."""
+    """Repeat the first batches of the epoch, so that the number of batches becomes divisible."""
     SPLIT = "split"
     """Split the batches with the most rows in half until the number of batches is divisible, so that no
     sample is dropped or repeated. If every batch has a single row, the first batches are repeated, because no
@@ -59,7 +59,7 @@ class ShardSpec(Config):
 
 
 class ShardInfo(ShardSpec):
-    """Sharding settings and rank of a plan that is a shard, and the fingerprint of the complete plan."""
+    """Description of a shard: its sharding settings, its rank, and the fingerprint of the complete plan."""
 
     rank: int
     """Rank that the shard belongs to, from 0."""
@@ -71,13 +71,14 @@ class ShardBalance(FrozenModel):
     """Measures of how evenly the work is divided among ranks. A value of 1 means perfect balance."""
 
     by_rank: float
-    """Cost of the busiest rank divided by the mean cost of a rank. This is the relative duration of the epoch
-    if ranks wait for each other only at its end."""
+    """Total cost of the busiest rank, divided by the mean total cost of a rank. This is the duration of the
+    epoch, relative to perfect balance, if ranks wait for each other only at the end of the epoch."""
     by_step: float
-    """Sum over steps of the highest cost on any rank, divided by the mean cost of a rank. This is the
-    relative duration of the epoch if ranks wait for each other after every step."""
+    """The highest cost on any rank in a step, summed over all steps and divided by the mean total cost of a
+    rank. This is the duration of the epoch, relative to perfect balance, if ranks wait for each other after
+    every step."""
     steps: int
-    """Number of batches of each rank."""
+    """Number of steps in the epoch. In each step, every rank processes one batch."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ class ShardedEpoch:
     batches: EpochBatches
     """Batches of the epoch, some of which may have been split."""
     sequence: Int64[np.ndarray, " steps_times_ranks"]
-    """Index of the batch of each rank in each step, step by step."""
+    """Batch indices in step-major order: the batch of every rank for step 0, then for step 1, and so on."""
     world_size: int
 
     def shard(self, rank: int) -> EpochBatches:
@@ -188,7 +189,7 @@ def pack_costs(
 
 
 def balance_ranks(costs: Float64[np.ndarray, " items"], world_size: int) -> Int64[np.ndarray, " items"]:
-    """Return an order of items that balances the cost within each step and over all steps.
+    """Return item indices in an order that balances the cost of ranks within each step and over all steps.
 
     A step is a group of `world_size` consecutive items, one for each rank. Items are sorted by cost and
     divided into steps. Then, starting with the step whose costs differ most, more expensive items are
@@ -231,7 +232,10 @@ def measure_balance(
 def _split_largest(
     batches: EpochBatches, lengths: Int32[np.ndarray, " samples"], extra: int, pad_to_longest: bool
 ) -> EpochBatches:
-    """Split the batches with the most rows in half until there are `extra` more, or all have one row."""
+    """Split the batches with the most rows in half.
+
+    Continue until there are `extra` additional batches, or every batch has a single row.
+    """
     if not extra or not len(batches):
         return batches
     rows = batches.row_counts

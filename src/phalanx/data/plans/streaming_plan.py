@@ -25,12 +25,13 @@ _MAX_READ = 1 << 16
 class StreamingState(FrozenModel):
     """Position of a streaming plan.
 
-    A pool is a group of samples that are read, packed and shuffled together. The position consists of the
-    start of the current pool in each source, and the number of packs of the pool that were used.
+    A pool is a group of samples that are read, packed and shuffled together. A pack is a row of a batch, and
+    may contain several samples. The position consists of the start of the current pool in each source, and
+    the number of packs of this pool that have been used.
     """
 
     settings: str
-    """Digest of config, mixture and sources. A state is rejected if the digest of the plan differs."""
+    """Digest of the plan's config, mixture and sources. A plan with a different digest rejects the state."""
     pool: int = 0
     """Index of the current pool."""
     pack: int = 0
@@ -45,7 +46,8 @@ class StreamingState(FrozenModel):
     """Number of tokens that should have been taken from each source before the current pool, according to the
     mixture."""
     skipped: dict[str, int]
-    """Number of samples of each source that were skipped because they were too long."""
+    """Number of samples of each source that were skipped before the current pool because they were too
+    long."""
     ended: tuple[str, ...] = ()
     """Names of the sources that have no more samples."""
 
@@ -103,8 +105,12 @@ class StreamingPlanConfig(Config):
 
 
 class _Packs(NamedTuple):
-    """Packs in training order, with the samples they contain. The first four arrays have one entry per
-    sample."""
+    """Packs in training order, with the samples they contain.
+
+    The first four arrays have one entry per sample: the index of its source, its position in the source, its
+    length, and the sample itself. `offsets` contains the index of the first sample of each pack, followed by
+    the total number of samples.
+    """
 
     sources: Int16[np.ndarray, " samples"]
     positions: Int64[np.ndarray, " samples"]
@@ -120,16 +126,19 @@ class _Packs(NamedTuple):
     def reorder(
         self, samples: Int64[np.ndarray, " chosen"], offsets: Int64[np.ndarray, " packs_and_one"]
     ) -> "_Packs":
-        """Return packs of the chosen samples, in this order. `offsets` are those of the new packs."""
+        """Return new packs that consist of the samples with these indices, in this order.
+
+        `offsets` contains the index of the first sample of each new pack, followed by the number of samples.
+        """
         return _Packs._make([*(array[samples] for array in self[:4]), offsets])
 
     def take(self, packs: Int64[np.ndarray, " chosen"]) -> "_Packs":
-        """Return the chosen packs, in this order."""
+        """Return the packs with these indices, in this order."""
         return self.reorder(*gather_groups(self.offsets, packs))
 
 
 class StreamingPlan:
-    """A plan that forms batches from unbounded sources, or until all sources are exhausted.
+    """A plan that forms batches from sources that may be unbounded. It ends when all sources are exhausted.
 
     Tokens for `packing_buffer_size` rows (a pool) are read from the sources in the proportions of the
     mixture. They are packed into rows, and the rows are shuffled. In every step, each rank takes the next
@@ -161,8 +170,8 @@ class StreamingPlan:
     def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> "StreamingPlanIterator":
         """Return an iterator over the batches of one rank.
 
-        If all sources are exhausted, the ranks share the remaining packs in the last step. If there are fewer
-        packs than ranks, packs are repeated. The policy of a `ShardSpec` is not used.
+        When all sources are exhausted, the ranks share the remaining packs in the last step. If there are
+        fewer packs than ranks, packs are repeated. `ShardSpec.policy` is not used.
 
         Args:
             rank: Rank, from 0 to `world_size - 1`.
@@ -187,14 +196,14 @@ class StreamingPlan:
         )
 
     def draw_pool(self, state: StreamingState) -> tuple[_Packs, StreamingState]:
-        """Read the samples of the next pool from the sources and pack them.
+        """Read the samples of the pool that starts at `state` from the sources, and pack them.
 
         Returns:
-            The packs, and the state at the end of the pool.
+            The packs of the pool, and the state at the start of the next pool.
         """
         names = list(self.sources)
         budget = self.config.packing_buffer_size * self.config.row_length
-        # In the middle of the pool, where a weight that changes linearly has its mean.
+        # The fractions in the middle of the pool, where a weight that changes linearly has its mean.
         fractions = self.mixture.at(sum(state.tokens.values()) + budget // 2, names)
         remaining = np.array([name not in state.ended for name in names])
         if not (remaining & (fractions > 0)).any():

@@ -37,14 +37,16 @@ from phalanx.integrations.gymnasium.spaces import (
 from phalanx.registry import make, registered_environments
 
 OBSERVATION, MASK = "observation", "action_mask"
-"""Keys in an observation: of the observation itself if it has no fields, and of the mask of legal actions."""
+"""Keys in an observation dictionary. `OBSERVATION` holds the environment's observation if it is a single
+array, and `MASK` holds the mask of legal actions."""
 
 Legal = Bool[Array, "batch actions"] | Bool[np.ndarray, "batch actions"] | None
 Keys = UInt32[Array, "batch 2"]
 
 _MAX_SEED = 2**64 - 1
 _FLAGS = ("terminated", "truncated", "episode_done")
-"""Fields of an environment's info that are left out, because they repeat other values that `step` returns."""
+"""Fields of an environment's info that are left out of Gymnasium's infos, because `step` returns the same
+values separately."""
 _AUTORESET_MODES: dict[AutoresetMode, Mode] = {
     AutoresetMode.NEXT_STEP: "next_step",
     AutoresetMode.SAME_STEP: "same_step",
@@ -68,8 +70,9 @@ def _step(
     """Take a step in all environments, and reset those that have ended according to `mode`.
 
     Returns:
-        The new state (with the flags of the step), the new keys, the rewards, the infos, and the observations
-        and masks of legal actions before any reset. The last item is None unless `mode` is same-step mode.
+        The new state (with the flags of the step), the new keys, the rewards, the infos, and a pair of the
+        observations and the masks of legal actions before any reset. The pair is None unless `mode` is
+        "same_step".
     """
     actions = build_actions(environment.action_space, arrays)
     if mode == "next_step":
@@ -99,7 +102,8 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
     - Action: an integer (`Discrete`), a vector if an action has several integer fields (`MultiDiscrete`; for
       ARC [operation, row, col] or [operation, r1, c1, r2, c2]), or a dictionary. An illegal action changes
       nothing and incurs a penalty.
-    - Info: the fields of the environment's info, and `action_mask`, which the info of a reset contains, too.
+    - Info: the fields of the environment's info, and `action_mask`. The info of a reset contains only
+      `action_mask`.
 
     `reset(seed=s)` gives environment i the seed s + i, and a list gives each environment its own seed. The
     episodes of an environment depend only on its own seed, not on the rest of the batch.
@@ -232,8 +236,9 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
     def action_masks(self) -> Bool[np.ndarray, "batch choices"]:
         """Return a mask of legal values for each integer of an action, concatenated along the last axis.
 
-        This is the format of SB3-Contrib's `MaskablePPO`. For ARC actions at a point, it consists of the
-        masks for operation, row and column. Only the mask of the first integer can contain False.
+        This is the format of SB3-Contrib's `MaskablePPO`. For example, an ARC action [operation, row, col]
+        has one mask for the operation, one for the row and one for the column. Only the mask of the first
+        integer can contain False.
         """
         masks = self.state.legal_actions
         if masks is None:
@@ -291,7 +296,8 @@ class GymnasiumEnv(gym.Env):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode and return the observation and the info.
 
-        Without a seed, the next episode in the sequence of the current seed is started.
+        The seed determines a sequence of episodes. Without a seed, the next episode of the current sequence
+        is started.
         """
         super().reset(seed=seed)
         observations, infos = self._batch.reset(seed=seed, options=options)

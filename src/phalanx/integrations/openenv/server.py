@@ -58,7 +58,10 @@ class _Sessions:
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[tuple[Session, Callable[..., Any]]]:
-        """Open a session. Yields the session and a function that runs its methods without blocking others."""
+        """Open a session.
+
+        Yields the session, and a function that runs the session's methods without blocking other sessions.
+        """
         if self.open >= self._limits.max_sessions:
             raise ClientError(f"all {self._limits.max_sessions} sessions are in use", "CAPACITY_REACHED")
         self.open += 1
@@ -279,7 +282,10 @@ def _is_server_message(record: logging.LogRecord) -> bool:
 
 
 def _raise_file_limit(required: int) -> None:
-    """Raise the limit of open files as far as the system allows. Each session needs a file descriptor."""
+    """Raise the limit on open files to `required`, or as far as the system allows.
+
+    Each session needs a file descriptor.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < required:
         limit = required if hard == resource.RLIM_INFINITY else min(required, hard)
