@@ -18,8 +18,8 @@ class LightsOut(PuzzleKind[Cells, int]):
     """Lights Out: press lights until all are off. Pressing a light toggles it and its neighbors.
 
     A state contains 1 for each light that is on and 0 for each light that is off. A move is the cell to
-    press. The parameter `presses` is the number of cells that the generator presses on a dark board. There may
-    be a solution with fewer presses.
+    press. The parameter `presses` is the number of cells that the generator presses on a dark board. There
+    may be a solution with fewer presses.
     """
 
     name = "lights_out"
