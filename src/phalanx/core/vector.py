@@ -49,7 +49,7 @@ def batch_step(
         states: States with a leading batch axis.
         actions: One action per environment.
         environment: The environment.
-        donate: Reuse the memory of `states` for the new states. Do not use `states` after the call.
+        donate: If True, the new states reuse the memory of `states`, which must not be used after the call.
 
     Returns:
         States, observations, rewards, dones and infos.

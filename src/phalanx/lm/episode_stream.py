@@ -20,7 +20,7 @@ class _Trajectories(NamedTuple):
     """Steps of a batch of episodes. The leaves have shape `[steps, batch, ...]`."""
 
     views: PyTree
-    """The parts of each state that the tokenizer encodes, as returned by `EpisodeTokenizer.view`."""
+    """The parts of each state that the tokenizer needs, as returned by `EpisodeTokenizer.view`."""
     actions: PyTree
     rewards: Any
     running: Any

@@ -1,4 +1,4 @@
-"""Functions that compute the metric `mfu` (model FLOPs utilization): FLOPs per update and peak FLOPs."""
+"""FLOPs of an update and peak FLOPs of the machine, for the metric `mfu` (model FLOPs utilization)."""
 
 import functools
 import time

@@ -161,7 +161,7 @@ class LanguageModel(eqx.Module):
         segment_ids: Int32[Array, "*rows tokens"],
         position_ids: Int32[Array, "*rows tokens"],
     ) -> Float[Array, "*rows tokens vocab"]:
-        """Compute logits at each token, which predict the token that follows it.
+        """Compute, for each token, the logits of the token that follows it.
 
         Args:
             input_ids: Token ids of packed rows.

@@ -46,7 +46,7 @@ class PromptTokenizer:
     def for_env(cls, tokenizer: str | Tokenizer, env: TextVectorEnvironment) -> "PromptTokenizer":
         """Create a prompt tokenizer with the prompt suffix and the stop token that an environment uses.
 
-        Unknown characters are treated as `env.unknown_characters` says.
+        `env.unknown_characters` determines what happens to characters that the tokenizer cannot encode.
         """
         return cls(tokenizer, env.prompt_suffix, env.completion_end, env.unknown_characters)
 

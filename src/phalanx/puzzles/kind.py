@@ -171,8 +171,8 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     def compact_board(self, puzzle: Puzzle, state: State) -> str:
         """Draw the puzzle and its state in few characters, without rules, for small models.
 
-        If two drawings are equal, so are the puzzles and their states. The drawing of the initial state
-        therefore also determines whether a puzzle is in the train, validation or test split.
+        Puzzles and states with equal drawings are equivalent. The drawing of the initial state therefore also
+        determines whether a puzzle is in the train, validation or test split.
         """
         return self.draw_board(puzzle, state).replace(" ", "")
 

@@ -25,9 +25,9 @@ Persons are indices, and a role is 1 for a knight and 0 for a knave. The forms a
 - 0: the first person has the given role; the second person and role are not used
 - 1: both persons have the same role; both roles in the tuple are 1
 - 2: both persons have their given roles
-- 3: at least one of the two persons has the given role
+- 3: at least one of the two persons has their given role
 - 4: exactly n of us are knights, where n is the second item of the tuple; the remaining items are not used
-- 5: if the first person has the given role, then so does the second person
+- 5: if the first person has their given role, then the second person has theirs
 """
 
 _SHORT = re.compile(r"([A-Za-z])([-+])")

@@ -7,8 +7,9 @@ from phalanx.puzzles.kind import Puzzle, PuzzleKind, solve_puzzle
 from phalanx.text.env import quote
 
 PARAMETERS = ("rows", "columns", "boxes", "walls", "min_pushes", "max_pushes", "boards")
-"""Names of the generator's parameters. `walls` is the percentage of inner cells that become walls, the two
-numbers of pushes limit the length of the solution, and `boards` is the maximum number of boards to search."""
+"""Names of the generator's parameters. `walls` is the approximate percentage of inner cells that are walls,
+`min_pushes` and `max_pushes` limit the number of pushes in the solution, and `boards` is the maximum number
+of boards that the generator searches."""
 WIDTH = 8
 """Number of cell indices per row: the cell in row `r` and column `c`, counted from 0, has index `8 * r + c`.
 Boards with fewer columns leave the last indices of each row unused."""

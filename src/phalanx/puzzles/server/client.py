@@ -224,7 +224,7 @@ class PuzzleClient(ClosedOnExit):
         return None if self._puzzle is None else self._puzzle.observation
 
     async def connect(self) -> None:
-        """Connect, unless already connected. Failed attempts are retried, such as when the server is full."""
+        """Connect, unless already connected. Attempts are repeated if the server is full or unreachable."""
         async with self._lock:
             # `_retry` connects, and nothing else is to be done.
             await self._retry(lambda: asyncio.sleep(0))

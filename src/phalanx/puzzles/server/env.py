@@ -60,7 +60,7 @@ class PuzzleServerEnvConfig(Config):
     num_connections: int = Field(default=32, ge=1)
     """Maximum number of episodes that run at the same time, each on its own connection."""
     max_steps: int = Field(default=40, ge=1)
-    """Maximum number of answers in an episode, including invalid answers. The episode is then truncated."""
+    """An episode is truncated after this many answers, including invalid answers."""
     max_invalid_answers: int = Field(default=3, ge=1)
     """An episode is truncated after this many consecutive invalid answers."""
 

@@ -1,4 +1,4 @@
-"""`PuzzlePool`, which runs episodes concurrently on a puzzle server, and `EpisodeSpec`, which selects one."""
+"""`PuzzlePool`, which runs episodes on a puzzle server concurrently, and the specs of these episodes."""
 
 import asyncio
 import dataclasses

@@ -35,7 +35,7 @@ class PuzzleServerUnavailableError(ConnectionError):
 
 
 class ProtocolError(ConnectionError):
-    """Raised if the server behaves in an unknown way, for example if the format of its replies is different.
+    """Raised if the server does not behave as expected, for example if a reply has an unknown format.
 
     Retrying would not help.
     """

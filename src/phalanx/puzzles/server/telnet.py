@@ -29,8 +29,8 @@ SB, SE = 250, 240
 LINEMODE = 34
 """Telnet option for line mode, in which a server neither echoes input nor sends prompts."""
 KEEPALIVE = bytes([IAC, 241]) * 5
-"""Five telnet control sequences of two bytes that have no effect (NOP). They are sent after connecting,
-because the server waits up to a second for bytes that it discards."""
+"""Five telnet control sequences of two bytes that have no effect (NOP). After connecting, the server
+waits up to a second for bytes to discard. Sending these bytes immediately avoids the wait."""
 
 _COMMAND = re.compile(
     rb"\xff(?:([\xfb-\xfe])(.)"  # negotiation of an option
