@@ -15,7 +15,7 @@ Mode = Literal["same_step", "next_step"]
 
 
 class AutoResetState(eqx.Module):
-    """States of a batch of environments, and one key per environment for its later episodes."""
+    """States of a batch of environments, and one key per environment, which determines its next episodes."""
 
     states: PyTree
     keys: Keys
@@ -43,7 +43,7 @@ class AutoReset:
 
     In `same_step` mode, a step that ends an episode returns the first observation of the next episode, and
     the terminal observation is in `info.final_observation`. In `next_step` mode, a step that ends an episode
-    returns the terminal observation. The step after it ignores the action and starts the next episode, with
+    returns the terminal observation. The following step ignores the action and starts the next episode, with
     reward 0 and `done` False.
 
     Each environment draws its episodes from its own key, so its episodes do not depend on the rest of the
@@ -66,7 +66,7 @@ class AutoReset:
     def step(
         self, state: AutoResetState, actions: PyTree
     ) -> tuple[AutoResetState, PyTree, Float[Array, " batch"], Bool[Array, " batch"], AutoResetInfo]:
-        """Step every environment, and reset environments whose episode has ended as the mode specifies.
+        """Step every environment. Environments whose episode has ended are reset according to `mode`.
 
         Returns:
             The new state, observations, rewards, dones and info.
@@ -81,11 +81,14 @@ class AutoReset:
     def _reset_mask_and_flags(
         self, before: PyTree, *flags: Bool[Array, " batch"]
     ) -> tuple[Bool[Array, " batch"], ...]:
-        """Return the mask of environments to reset after a step, followed by the step's corrected flags.
+        """Return the mask of environments to reset after a step, followed by the flags that the step returns.
+
+        In next-step mode, all flags are False for environments that are reset, because their step only starts
+        a new episode.
 
         Args:
             before: States before the step.
-            flags: Flags that the step returned. The first one is `done`.
+            flags: Flags that the environment's own step returned. The first one is `done`.
         """
         if self.mode == "same_step":
             return flags[0], *flags
@@ -96,7 +99,7 @@ class AutoReset:
     def reset_where(
         self, mask: Bool[Array, " batch"], state: AutoResetState, observations: PyTree
     ) -> tuple[AutoResetState, PyTree]:
-        """Start the next episode of every environment whose mask is True. Other environments do not change.
+        """Start a new episode in each environment for which `mask` is True. Other environments do not change.
 
         Returns:
             The new state, and the observations of all environments.

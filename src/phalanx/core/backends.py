@@ -30,7 +30,7 @@ def register_ffi_targets() -> None:
 
 
 def is_cpu_only() -> bool:
-    """Return whether all devices are CPUs. If so, only one backend has to be compiled."""
+    """Return whether all JAX devices are CPUs. If they are, programs need only one of the two backends."""
     return all(device.platform == "cpu" for device in jax.devices())
 
 
@@ -54,9 +54,9 @@ def resolve_backend(backend: Backend) -> Backend:
 
 
 def dispatch(backend: Backend, native: Callable[..., Any], xla: Callable[..., Any], *args: Any) -> Any:
-    """Call the implementation of a backend and return its results.
+    """Call `native(*args)` or `xla(*args)`, depending on the backend, and return the results.
 
-    With `auto`, the program uses `native` if it runs on a CPU and `xla` on other devices.
+    With `auto`, the compiled program calls `native` if it runs on a CPU, and `xla` on other devices.
     """
     if backend != "xla":
         register_ffi_targets()
@@ -153,8 +153,9 @@ class BackendFunction:
         merge_groups: Function `(shared, *rows) -> (shared, rows, restore)` for calls in which `vmap` maps
             over `shared`. Its argument `shared` has a leading group axis, and the batch consists of
             consecutive parts of equal size, one per group. The function must return a single `shared` for the
-            entire batch, the rows changed to refer to it, and a function that converts the results of the
-            implementation back. None means that such calls raise a `ValueError`.
+            entire batch, rows that are adapted to it (for example, with shifted indices), and a function that
+            converts the results for the merged `shared` to results for the original one. None means that such
+            calls raise a `ValueError`.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class BackendFunction:
             backend: The implementation to use.
             static: Hashable settings.
             shared: Arrays that the entire batch uses.
-            rows: Arrays with the same leading batch axes, of any number.
+            rows: Arrays that all have the same leading batch axes. There may be any number of batch axes.
         """
         from phalanx.core.vector import has_tracers
 

@@ -1,4 +1,4 @@
-"""`Environment`, the base class of JAX environments, and `TracedEnvironment`, for those with arrays."""
+"""`Environment`, the base class of JAX environments, and `TracedEnvironment`, which has array fields."""
 
 import abc
 import dataclasses
@@ -34,7 +34,7 @@ AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
 
 @runtime_checkable
 class TransitionInfo(Protocol):
-    """Protocol of the info that `step` returns, with flags for the end of an episode."""
+    """Protocol for the info that `step` returns. It has at least two flags, for the end of an episode."""
 
     @property
     def terminated(self) -> Any:
@@ -69,7 +69,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
     """Config class of evaluations during training, for the section `evaluation` of a training config."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Config class of `phalanx eval`. None means `evaluation_config`."""
+    """Config class for the settings of the command `phalanx eval`. None means that the command uses
+    `evaluation_config`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -145,8 +146,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Create a policy network for the observations and actions of this environment.
 
         Args:
-            settings: Settings of the environment. Tasks and other data are read only if they determine
-                shapes.
+            settings: Settings of the environment. Tasks and other data are not loaded, unless shapes of the
+                network depend on them.
             config: Instance of `network_config`.
             key: PRNG key for the initial parameters.
 
@@ -171,7 +172,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return evaluate_episodes(self, network, settings)
 
     def at_step(self, step: int) -> "Environment":
-        """Return the environment to use for new episodes from this step of training on.
+        """Return the environment for episodes that start after a given number of training steps.
 
         Environments with a curriculum return the environment of the current stage. The default is the
         environment itself.
@@ -192,9 +193,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def held_out(
         self: AnyEnvironment, settings: EvaluationConfig
     ) -> "AnyEnvironment | Environment[Any, Any, Any]":
-        """Return the environment in which `evaluate` runs episodes.
+        """Return the environment in which `evaluate` runs episodes, for example with held-out tasks.
 
-        It is also used to render and record episodes.
+        Episodes for rendering and recording also come from this environment. The default is the environment
+        itself.
 
         Args:
             settings: Instance of `evaluation_config`.
@@ -236,7 +238,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def episode_metrics(self, info: TransitionInfo) -> dict[str, Array]:
         """Return metrics of an episode, such as `success_mask`, given the info of its last step.
 
-        The names are those of `ExperimentLogger.log_batch_step`.
+        The keys are names that `ExperimentLogger.log_batch_step` accepts.
         """
         return {}
 
@@ -305,7 +307,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return [self.observation_text(row) for row in host_rows(self.attach_names(states))]
 
     def episode_keys(self, states: State) -> list[str]:
-        """Return one string per initial state that identifies its episode.
+        """Return one string per initial state that identifies its episode. These are not PRNG keys.
 
         The string determines whether an episode belongs to the train, validation or test split.
         """
@@ -352,9 +354,9 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def refresh_tasks(
         self: AnyEnvironment, rng: np.random.Generator, seed: int, update: int
     ) -> AnyEnvironment:
-        """Return the environment with new tasks for an update. The shapes of its arrays must not change.
+        """Return a copy of the environment with new tasks, for one update of training.
 
-        The default is the environment itself.
+        The shapes of its arrays must not change. The default is the environment itself, with the same tasks.
 
         Args:
             rng: Random number generator for this update.

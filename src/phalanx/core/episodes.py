@@ -1,4 +1,4 @@
-"""Runs episodes with a policy network or an agent, and records episodes for a logger."""
+"""Functions that run episodes with a policy network or an agent, and that record episodes for a logger."""
 
 import dataclasses
 import math
@@ -21,16 +21,18 @@ MAX_SHOWN_ENVS = 6
 """Maximum number of environments that the notebook view of a `Trajectory` shows."""
 
 AgentFunction = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""Function `agent_fn(states, agent_states, key) -> (actions, new_agent_states)` for an entire batch."""
+"""Function `agent_fn(states, agent_states, key) -> (actions, new_agent_states)`.
+
+It chooses the actions of an entire batch of environments, given their states."""
 
 Act = Callable[[PyTree, Key | None], PyTree]
 """Function `act(observation, key) -> action` for one environment. The key is None for greedy actions.
 
-If the function is a pytree, such as an `equinox.Partial`, its arrays, such as the weights of a network, are
-traced."""
+The function may be a pytree, such as an `equinox.Partial` with a network. Its arrays are then traced, so that
+new weights do not cause recompilation."""
 
 _CHUNK_SIZE = 64
-"""Number of unfinished episodes that the policy processes at a time on the CPU."""
+"""Number of unfinished episodes for which `rollout_episodes` calls the policy at a time on the CPU."""
 
 
 class Trajectory(eqx.Module):
@@ -210,7 +212,7 @@ def rollout_episodes(
     max_steps: int,
     record: bool = False,
 ) -> EpisodeResults:
-    """Run a policy from the given states until all episodes have ended, at most for `max_steps` steps.
+    """Run a policy from the given states until all episodes have ended or `max_steps` steps were taken.
 
     An episode depends only on its own state and key, not on the rest of the batch.
 
@@ -302,20 +304,20 @@ def record_episodes(
     greedy: bool = False,
     episode_num: int = 0,
 ) -> list[dict[str, Any]]:
-    """Run complete episodes and return them as records for `ExperimentLogger.log_episode_summary`.
+    """Run new episodes and return them as records for `ExperimentLogger.log_episode_summary`.
 
     Args:
         environment: The environment.
         network: Policy network.
         key: PRNG key of the episodes and actions.
         count: Number of episodes.
-        max_steps: Maximum number of steps of an episode.
+        max_steps: Maximum number of steps. Longer episodes are cut off.
         greedy: Take the mode of the policy's distribution instead of sampling an action.
-        episode_num: Value of `episode_num` in all records.
+        episode_num: Number to store as `episode_num` in all records, such as the number of updates so far.
 
     Returns:
-        One record per episode. The entry `step_states` contains the state after each step. The last of these
-        states is also the entry `final_state`.
+        One record per episode. Its key `step_states` contains the state after each step, and `final_state`
+        contains the last of these states.
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")

@@ -1,4 +1,4 @@
-"""Settings of evaluations, protocols of their results, and the evaluation of policy networks on episodes."""
+"""Settings for evaluations, protocols for their results, and `evaluate_episodes` for policy networks."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from phalanx.core.environment import Environment
 
 _SEED = 0x5EED
-"""Seed of the episodes of `evaluate_episodes`. It is the same for all runs."""
+"""Seed from which `evaluate_episodes` draws its episodes. It is fixed, so that the results of different
+runs can be compared."""
 
 
 class EvaluationConfig(Config):
@@ -32,17 +33,19 @@ class EpisodeEvaluationConfig(EvaluationConfig):
     """Settings for evaluations on episodes that are not used for training."""
 
     num_episodes: int = Field(default=20, ge=0)
-    """Number of episodes per task. 0 disables the evaluation on episodes."""
+    """Number of evaluation episodes. In text environments, this is the number per task. 0 disables the
+    evaluation on episodes."""
 
 
 @runtime_checkable
 class EvaluationResult(Protocol):
-    """Result of an evaluation, which is written to `evaluations.jsonl` and printed in the terminal."""
+    """An evaluation result. It is written to `evaluations.jsonl` and printed in the terminal."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return a JSON record with at least `split`, `mode` and the metrics.
+        """Return the result as a dictionary that can be written as JSON.
 
-        If there are baselines, such as a random policy, their results are under the key `baselines`.
+        It contains at least the keys `split` and `mode`, and one key per metric. If there are baselines, such
+        as a random policy, their results are under the key `baselines`.
         """
 
     def describe(self) -> Sequence[str]:
@@ -51,7 +54,7 @@ class EvaluationResult(Protocol):
 
 @runtime_checkable
 class TaskResults(EvaluationResult, Protocol):
-    """Evaluation result that also contains the results of each task, for `phalanx eval --per-task`."""
+    """Evaluation result that also contains one result per task, for `phalanx eval --per-task`."""
 
     def task_records(self) -> list[dict[str, Any]]:
         """Return one JSON record per task."""
@@ -66,14 +69,14 @@ class SavableResult(EvaluationResult, Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the folder for the files."""
+        """Name of the subfolder of `RUN/submissions` for the files."""
 
     def save(self, folder: Path, title: str | None = None) -> None:
         """Save the files to a folder.
 
         Args:
             folder: Folder to create.
-            title: Heading in the report of the run. None uses a default title.
+            title: Heading under which the report of the run shows these files. None uses a default heading.
         """
 
 
@@ -83,7 +86,7 @@ class EvaluationRecord:
 
     record: dict[str, Any]
     lines: tuple[str, ...] = ()
-    """Description of the result. If it is empty, the numbers of the record are listed instead."""
+    """Description of the result. If it is empty, `describe` lists the numbers in the record instead."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the record."""
@@ -109,7 +112,8 @@ def evaluate_episodes(
         settings: An `EpisodeEvaluationConfig`. With `num_episodes=0`, nothing is evaluated.
 
     Returns:
-        One result with the mean return, length and success rate, or an empty list if nothing is evaluated.
+        A list with one result: the mean return, the mean length and, if the environment reports success, the
+        success rate. The list is empty if nothing is evaluated.
     """
     from phalanx.core.episodes import rollout_episodes
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, PyTree
 
 Memory = Any
-"""Pytree of what an expert remembers about a batch of episodes."""
+"""Pytree with everything that an expert remembers about a batch of episodes, such as its current plans."""
 
 
 class ExpertLabels(NamedTuple):
@@ -37,6 +37,8 @@ class Expert(Protocol):
     def must_act(self, actions: PyTree, labels: ExpertLabels) -> Bool[np.ndarray, " batch"]:
         """Return True for the environments in which the expert must act instead of the policy.
 
+        For example, the expert can prevent an action that would end the episode too early.
+
         Args:
             actions: Actions that the policy has selected.
             labels: Labels of the current states.
@@ -51,5 +53,5 @@ class Expert(Protocol):
             memory: Memory before the step.
             labels: Labels of the states before the step.
             actions: Actions that were taken.
-            reset: True where a new episode has started.
+            reset: True for environments whose episode ended in this step, so that a new episode has started.
         """

@@ -91,9 +91,9 @@ class Composite(Space):
 
 
 def discrete_sizes(space: Space) -> list[int] | None:
-    """Return the number of possible values of each field of a `Composite` of `Discrete` spaces.
+    """Return the number of possible values of each field, for a `Composite` whose fields are all `Discrete`.
 
-    Return None for other spaces.
+    For any other space, return None.
     """
     if not isinstance(space, Composite):
         return None
@@ -102,12 +102,12 @@ def discrete_sizes(space: Space) -> list[int] | None:
 
 
 def convert_value(function: Callable[[Any, Any], Any], space: Space, value: PyTree) -> Any:
-    """Apply a function to a value of a space.
+    """Convert a value of a space with a function.
 
-    A composite becomes a dictionary of its converted fields.
+    A value of a `Composite` becomes a dictionary from field names to converted fields.
 
     Args:
-        function: Function that takes a space other than a `Composite`, and a value of this space.
+        function: Function `function(space, value)` that converts a value of any space except a `Composite`.
         space: Space of the value.
         value: Single or batched value.
     """
@@ -140,7 +140,7 @@ def replace_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
 
 
 def check_integer_dtypes(space: Space, value: PyTree, name: str = "action") -> None:
-    """Raise `TypeError` if a part of a value has a floating-point dtype but must be integers or booleans.
+    """Raise `TypeError` if part of a value is floating-point where the space requires integers or booleans.
 
     Only dtypes are checked, so this also works for traced values. Values that are not instances of a
     `Composite` space's class are not checked; the environment itself has to reject them.

@@ -49,7 +49,7 @@ def batch_step(
         states: States with a leading batch axis.
         actions: One action per environment.
         environment: The environment.
-        donate: Reuse the memory of `states`, which must then not be used afterward.
+        donate: If True, the new states reuse the memory of `states`, which must not be used after the call.
 
     Returns:
         States, observations, rewards, dones and infos.
@@ -92,9 +92,9 @@ class VectorEnvState(eqx.Module):
 
 
 def initial_vector_state(environment: Environment, num_envs: int) -> VectorEnvState:
-    """Create a state that contains only zeros, to be passed to the first call of `reset_where`.
+    """Create a state that contains only zeros, as the argument of the first call to `reset_where`.
 
-    This way, the first call of `reset_where` uses the same compiled program as later calls.
+    With this argument, the first call to `reset_where` uses the same compiled program as later calls.
     """
     keys = jax.ShapeDtypeStruct((num_envs, 2), jnp.uint32)
     states, observations = jax.eval_shape(environment.batch_reset, keys)
@@ -112,7 +112,10 @@ def zeros_like_shapes(shapes: PyTree) -> PyTree:
 def reset_where(
     environment: Environment, mask: Bool[Array, " batch"], keys: Keys, state: VectorEnvState
 ) -> VectorEnvState:
-    """Start new episodes where `mask` is True, each with the key of its row, and return the new state."""
+    """Start a new episode in each environment for which `mask` is True, and return the new state.
+
+    `keys` contains one key per environment. Keys of environments that are not reset are ignored.
+    """
     states, observations = environment.batch_reset_where(mask, keys, state.states, state.observations)
     legal = jax.vmap(environment.legal_actions)(states)
     return VectorEnvState(states, observations, legal, state.terminated & ~mask, state.truncated & ~mask)
@@ -125,11 +128,11 @@ def step_where(
     state: VectorEnvState,
     actions: PyTree,
 ) -> tuple[VectorEnvState, Float[Array, " batch"], TransitionInfo]:
-    """Step the environments whose mask is True, or all of them if the mask is None.
+    """Step the environments for which `mask` is True, or all environments if `mask` is None.
 
     Returns:
-        The new state, the rewards (0 where the mask is False) and the infos. Ignore infos where the mask is
-        False.
+        The new state, the rewards and the infos. Where the mask is False, the state is unchanged, the reward
+        is 0, and the info must be ignored.
     """
     states, observations, rewards, _, info = environment.batch_step(state.states, actions)
     legal = jax.vmap(environment.legal_actions)(states)
@@ -164,7 +167,9 @@ def select_rows(mask: Bool[Array, "*batch"], new: PyTree, old: PyTree) -> PyTree
 
 
 def broadcast_unbatched(values: PyTree, batched: PyTree, size: int) -> PyTree:
-    """Add a batch axis to the leaves that have none. This is needed in the batching rule of a `custom_vmap`.
+    """Add a batch axis to the leaves that have none.
+
+    The batching rule of a `custom_vmap` needs this, because `vmap` may map over only some of the arguments.
 
     Args:
         values: Pytree of arguments.
@@ -188,20 +193,20 @@ def map_where(
     *,
     shared: tuple[PyTree, ...] | None = None,
 ) -> PyTree:
-    """Compute `vmap(function)(rows)` where the mask is True, and return `defaults` elsewhere.
+    """Compute `vmap(function)(rows)` for the rows where the mask is True, and take the rest from `defaults`.
 
     On the CPU, the cost is proportional to the number of selected rows. An accelerator computes all rows,
     which is faster there than a loop.
 
     Args:
-        function: Function of one row.
+        function: Function that is called with one row, followed by the arguments in `shared`.
         mask: True for the rows to compute.
         rows: Arguments with a leading batch axis.
-        defaults: Results for the rows that are not computed.
+        defaults: Results for the rows that are not computed, with a leading batch axis.
         chunk_size: Number of rows that are computed at a time on the CPU.
-        shared: Additional arguments of `function`, which are the same for all rows. If they are not None, the
-            function must not close over other arrays, and each row of a sharded batch is computed on its own
-            device.
+        shared: Additional arguments of `function`, which are the same for all rows. Pass a tuple, even if it
+            is empty, to compute each row of a sharded batch on the device that holds the row. The function
+            must then not close over arrays. None means that there are no additional arguments.
     """
     row_function = function if shared is None else (lambda row: function(row, *shared))
     if mask.shape[0] <= 4 * chunk_size:

@@ -20,7 +20,7 @@ class _Trajectories(NamedTuple):
     """Steps of a batch of episodes. The leaves have shape `[steps, batch, ...]`."""
 
     views: PyTree
-    """Values of each state that the tokenizer needs, as returned by `EpisodeTokenizer.view`."""
+    """The parts of each state that the tokenizer needs, as returned by `EpisodeTokenizer.view`."""
     actions: PyTree
     rewards: Any
     running: Any
@@ -43,10 +43,11 @@ class EnvironmentStream(Iterator[Sample]):
         tokenizer: Tokenizer that encodes states and actions. None uses `env.tokenizer()`.
         episodes: Number of episodes. None streams without end.
         batch_size: Number of episodes that run at the same time.
-        max_steps: Maximum number of steps of an episode. None uses the environment's limit.
+        max_steps: Maximum number of steps of an episode. None uses the limit of the environment's own
+            tokenizer or, if the environment has none, of `tokenizer`.
         seed: Seed of the episodes and of the agent.
-        per: What a sample contains: one `step` or a complete `episode`. The reward of an episode is the sum
-            of the rewards of its steps.
+        per: What a sample contains: one `step` or a complete `episode`. The reward of a complete episode is
+            the sum of the rewards of its steps.
         agent_state: Initial state of the agent.
         dataset_id: Name of the dataset in the samples. None uses the name of the environment.
         filter_failures: Yield only samples of successful episodes.
@@ -160,7 +161,7 @@ def _rollout(
 
     Args:
         environment: The environment.
-        tokenizer: Tokenizer, which extracts the values to record from the states.
+        tokenizer: Tokenizer, whose method `view` extracts the parts of the states to record.
         agent: Function that chooses the actions. None chooses random legal actions.
         initial: Pair of the initial states of the environments and the initial state of the agent.
         keys: Keys of the random actions, one per environment.

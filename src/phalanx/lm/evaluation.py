@@ -45,7 +45,7 @@ class TextEvalConfig(Config):
     """Number of sampled attempts per episode, from which pass@k is estimated. They are made in addition to
     the greedy attempt. 0 disables pass@k."""
     seed: int = 0
-    """Random seed of the sampled attempts, the untrained model and the random actions."""
+    """Random seed of the sampled attempts and of the two baselines: an untrained model and random actions."""
     sampling: SamplingConfig = SamplingConfig()
     """Sampling parameters of the attempts for pass@k. The success rate always uses greedy decoding."""
     max_completion_length: int = Field(default=64, ge=1)
@@ -93,7 +93,7 @@ class TaskScore:
     mean_turns: float | None
     """Mean number of turns per solved episode. None if no episode was solved."""
     pass_at_k: dict[int, float] = dataclasses.field(default_factory=dict)
-    """Estimate of pass@k for several values of k. Empty for greedy and baseline scores."""
+    """Estimates of pass@k, by k. Empty for greedy and baseline scores."""
 
     def as_record(self, split: str) -> dict[str, Any]:
         """Convert the score to a record of `evaluations.jsonl`."""
@@ -104,7 +104,7 @@ class TaskScore:
 
 @dataclasses.dataclass(frozen=True)
 class TextResult:
-    """Results of the model and the baselines on one task, or the means of these results over all tasks."""
+    """Results of the model and the baselines, either on one task or averaged over all tasks."""
 
     split: str
     scores: tuple[TaskScore, ...]
@@ -112,9 +112,9 @@ class TextResult:
     baselines."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return the greedy score of the model as a record.
+        """Return the greedy score of the model as a record of `evaluations.jsonl`.
 
-        The record also contains pass@k and the success rates of the baselines.
+        The record also contains pass@k of the model and the success rates of the baselines.
         """
         first, *others = self.scores
         record = first.as_record(self.split)
@@ -147,7 +147,8 @@ def evaluate_language_model(
     """Evaluate a language model and two baselines: an untrained model of the same size, and random actions.
 
     Args:
-        policy: The language model. Its sampling settings are replaced by those in `settings`.
+        policy: The language model. Its settings for sampling, the length of answers and legal actions are
+            replaced by those in `settings`.
         settings: Environment, episodes and sampling.
         prompt_format: Format of the prompts that the model was trained on.
 
@@ -212,8 +213,8 @@ def evaluate_policy(
 ) -> list[TaskScore]:
     """Evaluate policies on the first episodes of a split, task by task.
 
-    Language models are evaluated with greedy decoding. On single-turn puzzles, the random policy is evaluated
-    in the multi-turn variant instead, because a random complete solution would almost never be correct.
+    Language models are evaluated with greedy decoding. For tasks with single-turn puzzles, the random policy
+    plays the multi-turn variant of the task, because a random complete solution is almost never correct.
 
     Args:
         policies: Policies by name.
@@ -276,7 +277,7 @@ def sample_conversations(
     Args:
         policy: The language model.
         env: The environment. If it is None, the result is empty.
-        update: Number of updates so far.
+        update: Number of updates so far, which is stored in the records.
 
     Returns:
         One record per task for `ExperimentLogger.log_episode_summary`.

@@ -26,11 +26,11 @@ def generate_expert_samples(
     behavior_policy: BehaviorPolicy = "expert",
     mixture: Mapping[str, int] | None = None,
 ) -> Generator[Sample, None, None]:
-    """Yield samples of each task in turn, without end.
+    """Yield samples indefinitely, alternating between the tasks of an environment.
 
-    Every turn of an episode gives one sample, whose loss mask selects the answer. If the policy has no action
-    for a state, for example because the expert cannot solve it, the episode is abandoned. Closing the
-    generator also closes its environments.
+    Every turn of an episode gives one sample: the prompt and the answer. The loss mask is 1 for the answer.
+    If the policy has no action for a state, for example because the expert cannot solve it, the episode is
+    abandoned. Closing the generator also closes its environments.
 
     Args:
         make_env: Function that creates the environment. It is called several times, because each task has its
@@ -41,8 +41,9 @@ def generate_expert_samples(
         random_move_prob: Probability of taking a random legal action instead of the expert's action. Such
             turns give no sample.
         behavior_policy: Policy whose answers are used: `expert` or `random`.
-        mixture: Number of consecutive samples of each task per round over all tasks, by kind. The kind is the
-            part of the task's name before the first colon. Kinds that are not listed have 1 sample per round.
+        mixture: For each kind of task, the number of consecutive samples before it is the next task's turn.
+            The kind is the part of the task's name before the first colon. The default for kinds that are not
+            listed is 1.
     """
     with contextlib.closing(make_env()) as env:
         tasks = env.tasks

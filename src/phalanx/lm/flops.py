@@ -1,4 +1,4 @@
-"""Counts the floating-point operations of training, for the metric `mfu` (model FLOPs utilization)."""
+"""FLOPs of an update and peak FLOPs of the machine, for the metric `mfu` (model FLOPs utilization)."""
 
 import functools
 import time
@@ -18,9 +18,13 @@ because on the CPU, XLA is not fastest on square matrices."""
 def train_flops(config: LanguageModelConfig, segment_ids: Int32[np.ndarray, "rows width"]) -> int:
     """Return the number of floating-point operations of one update on a batch of packed rows.
 
-    The backward pass is counted as twice the forward pass. Attention is counted for pairs of tokens in the
-    same segment. Padding tokens are counted like other tokens, but attend only to themselves. Operations that
-    are recomputed in the backward pass to save memory are counted once.
+    The backward pass is counted as twice the forward pass. Attention is counted only for pairs of tokens in
+    the same segment. Padding tokens are counted like other tokens, but attend only to themselves. Operations
+    that are recomputed in the backward pass to save memory are counted once.
+
+    Args:
+        config: Architecture of the model.
+        segment_ids: Segment of each token. Segments are numbered from 1 in each row, and 0 is padding.
     """
     rows, width = segment_ids.shape
     block_params = config.d_model * (4 * config.d_model + 3 * config.d_ff)
@@ -34,7 +38,7 @@ def train_flops(config: LanguageModelConfig, segment_ids: Int32[np.ndarray, "row
 
 @functools.cache
 def measured_peak_flops(dtype: str) -> float:
-    """Measure how many floating-point operations per second large matrix products reach on this machine."""
+    """Measure how many floating-point operations per second this machine reaches in large matrix products."""
     product = jax.jit(jnp.dot)
     best = 0.0
     for m, k, n in _MATRIX_SHAPES:

@@ -75,7 +75,7 @@ def export_huggingface(
 def import_huggingface(folder: str | Path) -> LanguageModel:
     """Load a `LlamaForCausalLM` that was saved with `save_pretrained` or `export_huggingface`.
 
-    Weights are converted to float32. Biases that are missing in the file are zero.
+    Weights are converted to float32. Biases that are missing in the file are set to zero.
 
     Raises:
         ValueError: If a file is missing, the architecture is not supported, or a weight has the wrong shape.

@@ -117,7 +117,7 @@ class TransformerBlock(eqx.Module):
         self.num_heads = config.num_heads
 
     def project_qkv(self, x: Float[Array, "*axes d_model"]) -> Float[Array, "*axes 3 heads head_dim"]:
-        """Compute queries, keys and values, without rotary position embeddings."""
+        """Compute queries, keys and values, in this order. Rotary position embeddings are not applied yet."""
         *axes, d_model = x.shape
         qkv = self.qkv_proj(self.attention_norm(x))
         return qkv.reshape(*axes, 3, self.num_heads, d_model // self.num_heads)
@@ -161,10 +161,10 @@ class LanguageModel(eqx.Module):
         segment_ids: Int32[Array, "*rows tokens"],
         position_ids: Int32[Array, "*rows tokens"],
     ) -> Float[Array, "*rows tokens vocab"]:
-        """Compute the logits of the token that follows each token.
+        """Compute, for each token, the logits of the token that follows it.
 
         Args:
-            input_ids: Tokens of packed rows.
+            input_ids: Token ids of packed rows.
             segment_ids: Index of the segment of each token. Segments are numbered from 1 in each row, and 0
                 is padding.
             position_ids: Position of each token in its segment, counted from 0.
@@ -195,7 +195,7 @@ class LanguageModel(eqx.Module):
         return self.norm(x.astype(jnp.float32)) @ self.head.T
 
     def rotary_angles(self, position_ids: Int32[Array, "*axes"]) -> RotaryAngles:
-        """Compute the rotation angles of positions for this model's heads."""
+        """Compute the angles by which rotary embeddings rotate queries and keys at the given positions."""
         return rotary_angles(position_ids, self.config.head_dim, self.config.rope_theta)
 
     def unstack_blocks(self) -> list[TransformerBlock]:
@@ -213,7 +213,10 @@ class LanguageModel(eqx.Module):
 
 
 def model_structure(config: LanguageModelConfig) -> LanguageModel:
-    """Return a model in which all arrays are None. `eqx.combine(params, structure)` is a complete model."""
+    """Return a model in which all arrays are None.
+
+    `eqx.combine(params, structure)` is a complete model, where `params` is a model that contains only arrays.
+    """
     model = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
     structure: LanguageModel = eqx.filter(
         model, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True

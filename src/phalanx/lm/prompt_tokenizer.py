@@ -1,4 +1,4 @@
-"""`PromptTokenizer`: a text tokenizer with a separator after the prompt and a stop token."""
+"""`PromptTokenizer`, which adds a separator to prompts and a stop token to completions."""
 
 import contextlib
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ class PromptTokenizer:
     Args:
         tokenizer: Tokenizer of the text, or its name, such as `characters` or `bytes`.
         prompt_suffix: Text that separates a prompt from its completion.
-        completion_end: Text that is encoded as the stop token. It must be a single token. None uses the
-            tokenizer's end-of-text token.
+        completion_end: Text whose token is the stop token. It must be encoded as a single token. None uses
+            the tokenizer's end-of-text token.
         unknown: What to do with characters in prompts that the tokenizer cannot encode. `error` raises an
             error, and `replace` encodes a question mark instead.
     """
@@ -44,7 +44,10 @@ class PromptTokenizer:
 
     @classmethod
     def for_env(cls, tokenizer: str | Tokenizer, env: TextVectorEnvironment) -> "PromptTokenizer":
-        """Create a prompt tokenizer with the `prompt_suffix` and `completion_end` of an environment."""
+        """Create a prompt tokenizer with the prompt suffix and the stop token that an environment uses.
+
+        `env.unknown_characters` determines what happens to characters that the tokenizer cannot encode.
+        """
         return cls(tokenizer, env.prompt_suffix, env.completion_end, env.unknown_characters)
 
     def encode_prompt(self, prompt: str) -> list[int]:

@@ -8,8 +8,8 @@ from pydantic import Field
 from phalanx.config import Config
 
 MASKED_LOGIT = -1e30
-"""Logit of a token that must not be sampled. It is finite, so that the softmax is not NaN if all tokens of a
-row are masked."""
+"""Value that replaces the logit of a token that must not be sampled. It is finite, so that the softmax is not
+NaN if all tokens of a row are masked."""
 
 
 class SamplingConfig(Config):

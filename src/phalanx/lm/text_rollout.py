@@ -40,8 +40,8 @@ def rollout(
     """Run episodes until they end, and return one conversation per episode.
 
     Args:
-        policy: Policy that answers the prompts. In each step, it answers those of all unfinished episodes in
-            the batch.
+        policy: Policy that answers the prompts. In each step, it answers the prompts of all unfinished
+            episodes in the batch.
         env: The environment.
         episodes: Episodes to run. The same episode can occur several times.
         key: PRNG key, required for policies that sample with JAX. Batch 0 uses `key` itself, and batch `n`

@@ -1,4 +1,4 @@
-"""Converts conversations to images and episode records, which the report of a run shows."""
+"""Conversion of conversations to images and episode records for the report of a run."""
 
 import dataclasses
 from typing import Any

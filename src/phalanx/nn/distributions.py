@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32, Key as KeyArray, PRNGKeyArray, UInt32
 
 Key = PRNGKeyArray
-"""A JAX random key, typed or raw."""
+"""A JAX PRNG key, either typed (`jax.random.key`) or raw (`jax.random.PRNGKey`)."""
 Keys = KeyArray[Array, " batch"] | UInt32[Array, "batch 2"]
-"""A batch of JAX random keys, typed or raw."""
+"""A batch of JAX PRNG keys, either typed or raw."""
 
 
 @runtime_checkable
@@ -40,7 +40,7 @@ class MaskedCategorical(eqx.Module):
 
     logits: Float[Array, " choices"]
     mask: Bool[Array, " choices"] | None = None
-    """True for legal choices. None means that all choices are legal."""
+    """True for choices that may be sampled. None means that all choices may be sampled."""
 
     def sample(self, key: Key) -> Int32[Array, ""]:
         return sample_by_uniform(jax.random.uniform(key), self.log_probs())
@@ -87,9 +87,9 @@ def entropy(log_probs: Float[Array, "*kinds choices"]) -> Float[Array, "*kinds"]
 def sample_by_uniform(uniform: Float[Array, ""], log_probs: Float[Array, " choices"]) -> Int32[Array, ""]:
     """Sample a choice by inverse transform sampling.
 
-    This method needs one random number for any number of choices. The Gumbel trick needs one per choice; on
-    the CPU, generating them would take longer than the network. A choice with probability zero is never
-    returned.
+    This method needs only one random number, whereas the Gumbel trick needs one per choice. On the CPU,
+    generating that many random numbers would take longer than evaluating the network. A choice with
+    probability zero is never returned.
 
     Args:
         uniform: Random number in [0, 1).

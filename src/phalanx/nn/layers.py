@@ -1,7 +1,8 @@
 """Dense, convolution, normalization and attention layers for small inputs on the CPU.
 
-The last axis of all inputs contains the features, and layers are computed as large matrix products. Inside a
-compiled loop on the CPU, XLA's own convolution is ten times slower (measured on 5x5 grids with 32 features).
+The last axis of all inputs contains the features. Layers, including convolutions, are computed as large
+matrix products. Inside a compiled loop on the CPU, XLA's own convolution is ten times slower (measured on 5x5
+grids with 32 features).
 """
 
 import functools
@@ -16,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from phalanx.nn.distributions import Key
 
 _SMALL_GRID = 36
-"""Maximum number of cells of a grid for which a convolution is computed as one dense matrix product."""
+"""A convolution of a grid with at most this many cells is computed as one dense matrix product."""
 
 
 class Dense(eqx.Module):
@@ -26,7 +27,8 @@ class Dense(eqx.Module):
         inputs: Number of input features.
         outputs: Number of output features.
         key: Key for the initial weights.
-        scale: Factor of the initial weights, whose standard deviation is `scale / sqrt(inputs)`.
+        scale: Factor by which the initial weights are multiplied. Their standard deviation is
+            `scale / sqrt(inputs)`.
     """
 
     weight: Float[Array, "inputs outputs"]
@@ -44,6 +46,7 @@ class Conv3x3(eqx.Module):
     """3x3 convolution of arrays of shape `[rows, columns, features]`, with zero padding and without bias."""
 
     weight: Float[Array, "window inputs outputs"]
+    """One matrix for each of the nine cells of the 3x3 window, row by row."""
 
     def __init__(self, inputs: int, outputs: int, *, key: Key) -> None:
         self.weight = jax.random.normal(key, (9, inputs, outputs)) / math.sqrt(9 * inputs)

@@ -1,4 +1,4 @@
-"""Protocol of policy networks, and functions that call them on batches and select actions."""
+"""Protocol for policy networks, and functions that call a network on a batch or select an action with it."""
 
 from typing import Any, Protocol, runtime_checkable
 

@@ -89,12 +89,15 @@ class PuzzleEnvironment(TextEnvironment):
 
     @property
     def state_key(self) -> str:
-        """Compact drawing of the current state. It is the same for equal states, even with other seeds."""
+        """Compact drawing of the puzzle and its current state, which identifies both.
+
+        Equal states have equal keys, even if their puzzles were generated from different seeds.
+        """
         return self.kind.compact_board(self.puzzle, self._state)
 
     @property
     def episode_key(self) -> str:
-        """Compact drawing of the initial state, which identifies the puzzle."""
+        """Compact drawing of the puzzle in its initial state, which identifies the puzzle."""
         return self.kind.compact_board(self.puzzle, self.kind.initial_state(self.puzzle))
 
     @property
@@ -184,15 +187,16 @@ class PuzzleEnvironment(TextEnvironment):
 
 
 class PuzzleVectorEnvironment(TextVectorEnvironment):
-    """A batch of puzzle episodes of one or several kinds. Each kind generates its puzzles in one call.
+    """A batch of episodes with puzzles of one or several kinds.
 
-    The tasks are named `KIND:DIFFICULTY:TURNS`.
+    Each combination of kind, difficulty and turns is a task, named `KIND:DIFFICULTY:TURNS`. All new puzzles
+    of a task are generated in one call, which is faster than one call per puzzle.
 
     Args:
         kinds: Names of puzzle kinds separated by commas, or a sequence of names or kinds. A name may be
             followed by the difficulty and the turns, as in `sudoku,sokoban:easy:multi`.
-        difficulty: Difficulty of the kinds that are given without one.
-        turns: `multi` or `single`, for the kinds that are given without it.
+        difficulty: Difficulty of the kinds that are given without a difficulty.
+        turns: `multi` or `single`, for the kinds that are given without turns. See `PuzzleEnvironment`.
         settings: Further arguments of `PuzzleEnvironment`.
     """
 

@@ -1,4 +1,4 @@
-"""`PuzzleKind`, the base class of puzzle kinds, and `Puzzle`, the data of one puzzle."""
+"""`PuzzleKind`, the base class of kinds of puzzles such as sudoku, and `Puzzle`, the data of one puzzle."""
 
 import abc
 from collections.abc import Mapping, Sequence, Sized
@@ -22,14 +22,16 @@ class Puzzle:
     seed: int
     """Seed from which the puzzle was generated."""
     difficulty: str
-    """One of the difficulties of the kind."""
+    """Name of the difficulty, such as `easy`. It is a key of `PuzzleKind.difficulties`."""
     size: int
     """Side length of the board in cells. For kinds without a board, the number of people (knights) or of
     numbers (countdown)."""
     given: tuple[int, ...]
-    """Initial contents of the cells. 0 is a blank cell."""
+    """Initial contents of the cells, in row-major order. What the integers mean depends on the kind. In most
+    kinds, 0 is a blank cell. In countdown, these are the numbers to combine."""
     clues: tuple[Any, ...]
-    """Further constraints of this puzzle, in a format that depends on the kind."""
+    """Further data of this puzzle, such as inequality signs, in a format that depends on the kind. It may be
+    empty."""
     solution: tuple[int, ...]
     """Solution that the generator found, in a format that depends on the kind. It is empty if the generator
     does not provide one. Any solution that satisfies the rules is accepted, not only this one."""
@@ -38,11 +40,12 @@ class Puzzle:
 class PuzzleKind(abc.ABC, Generic[State, Move]):
     """A kind of puzzle, such as sudoku: its generator, rules, moves, verifier and solver.
 
-    States are immutable, so `apply` returns a new state.
+    A state is the current position of a puzzle, and a move changes it. Their types depend on the kind. States
+    are immutable, so `apply` returns a new state.
     """
 
     name: ClassVar[str]
-    """Name in specs, such as `sudoku`."""
+    """Name of the kind in environment specs, such as `sudoku`."""
     description: ClassVar[str]
     """One-line description for listings."""
     version: ClassVar[int] = 1
@@ -50,10 +53,10 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     has_unique_solution: ClassVar[bool] = True
     """True if every generated puzzle has exactly one solution."""
     difficulties: ClassVar[Mapping[str, Mapping[str, int]]]
-    """Generator parameters of each difficulty, in the order in which the generator takes them."""
+    """For each difficulty, the parameters of the generator by name, in the order in which it takes them."""
 
     def generate(self, seed: int, difficulty: str = "easy") -> Puzzle:
-        """Generate the puzzle of a seed. The seed must be from 0 to 2**63 - 1."""
+        """Generate the puzzle that belongs to a seed, an integer from 0 to 2**63 - 1."""
         return self.generate_batch([seed], difficulty)[0]
 
     def generate_batch(self, seeds: Sequence[int], difficulty: str = "easy") -> list[Puzzle]:
@@ -78,7 +81,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         return list(self.difficulties[difficulty].values())
 
     def _generate_records(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
-        """Return one raw record per seed, from the compiled generator.
+        """Return one record per seed: the encoded puzzle, as the compiled generator returns it.
 
         Kinds whose generator is written in Python override this method.
         """
@@ -120,7 +123,10 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def legal_moves(self, puzzle: Puzzle, state: State) -> list[str]:
-        """Return all moves that `parse_move` accepts in this state, in the notation that `solve` uses."""
+        """Return all moves that are legal in this state, as texts that `parse_move` accepts.
+
+        Each move is listed once, in the notation that `solve` uses.
+        """
 
     @abc.abstractmethod
     def apply(self, puzzle: Puzzle, state: State, move: Move) -> State:
@@ -136,13 +142,16 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def solve(self, puzzle: Puzzle, state: State) -> list[str] | None:
-        """Return moves that solve the puzzle from this state, or None if no solution is found."""
+        """Return moves that solve the puzzle from this state, or None if no solution is found.
+
+        The moves are texts that `parse_move` accepts.
+        """
 
     def parse_answer(self, puzzle: Puzzle, text: str) -> State:
         """Parse a complete solution and return the state that it leads to. The solution may be wrong.
 
-        By default, each line of a solution is a move, and there are at most as many moves as the state has
-        items.
+        By default, each line of a solution is a move. The number of lines is limited to the length of the
+        initial state, for example the number of cells.
 
         Raises:
             ValueError: If the text cannot be parsed. The message is shown to the model.
@@ -162,8 +171,8 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     def compact_board(self, puzzle: Puzzle, state: State) -> str:
         """Draw the puzzle and its state in few characters, without rules, for small models.
 
-        Equal strings mean equal states of equal puzzles. The string of the initial state therefore also
-        determines the split of a puzzle.
+        Puzzles and states with equal drawings are equivalent. The drawing of the initial state therefore also
+        determines whether a puzzle is in the train, validation or test split.
         """
         return self.draw_board(puzzle, state).replace(" ", "")
 
@@ -190,7 +199,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
             return False
 
     def count_solutions(self, puzzle: Puzzle, limit: int = 2) -> int:
-        """Return the number of solutions. Counting stops at `limit`.
+        """Return the number of solutions, but at most `limit`, because counting stops there.
 
         Raises:
             ValueError: If `has_unique_solution` is False for this kind.
@@ -208,7 +217,11 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
 
 def split_lines(text: str, max_lines: int) -> list[str]:
-    """Return the nonempty lines of a solution. Raise `ValueError` if there are more than `max_lines`."""
+    """Return the nonempty lines of a text, without surrounding whitespace.
+
+    Raises:
+        ValueError: If there are more than `max_lines` such lines.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > max_lines:
         raise ValueError(f"a whole answer has at most {max_lines} lines here, got {len(lines)}")
@@ -222,7 +235,8 @@ def solve_puzzle(kind: str, puzzle: bytes, parameters: Sequence[int], limit: int
         kind: Name of the kind.
         puzzle: Encoded puzzle, in a format that depends on the kind.
         parameters: Generator parameters of the puzzle's difficulty.
-        limit: Maximum number of solutions to find. For sokoban, the maximum number of boards to search.
+        limit: Maximum number of solutions to find. For sokoban, at most one solution is returned, and `limit`
+            is the maximum number of boards to search.
     """
     native = require_native("solving puzzles")
     solutions: list[bytes] = native.solve_puzzle(kind, puzzle, list(parameters), limit)

@@ -6,10 +6,10 @@ _MASK = (1 << 64) - 1
 
 
 class SplitMix64:
-    """Generator of pseudorandom integers.
+    """SplitMix64 generator of pseudorandom integers. The same seed always gives the same integers.
 
     Args:
-        seed: Seed, of which the lowest 64 bits are used.
+        seed: Seed. Only its lowest 64 bits are used.
 
     >>> rng = SplitMix64(7)
     >>> [rng.integers(10) for _ in range(5)]

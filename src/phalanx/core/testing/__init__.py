@@ -1,8 +1,9 @@
 """Conformance suite for built-in and user environments.
 
 `check_environment` runs all checks. Each check is also a function that can be called on its own, for example
-with `pytest.mark.parametrize("check", CHECKS)`. A check raises `ConformanceError` if the environment violates
-the protocol. Otherwise, it returns True, or False if the environment lacks the capability that is checked.
+with `pytest.mark.parametrize("check", CHECKS)`. A check raises `ConformanceError` if the environment does not
+behave as `Environment` requires. Otherwise, it returns True, or False if the environment lacks the capability
+that is checked.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ CHECKS: tuple[Callable[..., bool], ...] = (*TRANSITION_CHECKS, *CAPABILITY_CHECK
 
 @dataclasses.dataclass(frozen=True)
 class ConformanceReport:
-    """Names of the checks that an environment has passed."""
+    """Result of `check_environment` for an environment that has passed all checks that apply to it."""
 
     environment: str
     """Name of the environment's class."""

@@ -18,7 +18,10 @@ from phalanx.core.vector import select_rows
 
 
 class ConformanceError(AssertionError):
-    """Raised if an environment violates the protocol. `failures` has one message per violation."""
+    """Raised if an environment does not behave as `Environment` requires.
+
+    The attribute `failures` contains one message per violation.
+    """
 
     def __init__(self, title: str, failures: Iterable[str]) -> None:
         self.failures = tuple(failures)
@@ -39,7 +42,7 @@ class RecordedStep(eqx.Module):
     """Steps of a rollout. The leaves have shape `[steps, ...]` or, for a batch, `[steps, batch, ...]`."""
 
     before: PyTree
-    """States before the step."""
+    """State before each step."""
     actions: PyTree
     after: StepResult
 
@@ -132,7 +135,10 @@ def _comparable_states(environment: Environment, states: PyTree) -> PyTree:
 def by_vmap(
     environment: Environment, keys: PyTree, states: PyTree, actions: PyTree
 ) -> tuple[Any, StepResult]:
-    """Call `vmap(reset)` and `vmap(step)` with the keys, states and actions of each recorded step."""
+    """Call `vmap(reset)` and `vmap(step)` with the keys, states and actions of each recorded step.
+
+    Returns the results of `reset` and the results of `step`, with shape `[steps, batch, ...]`.
+    """
 
     def one(given: tuple[Any, Any, Any]) -> tuple[Any, StepResult]:
         keys, states, actions = given
@@ -150,7 +156,10 @@ def by_batch(
     mask: Bool[Array, "steps batch"],
     observations: PyTree,
 ) -> tuple[Any, StepResult, Any]:
-    """Call `batch_reset`, `batch_step` and `batch_reset_where` with the arguments of each recorded step."""
+    """Call `batch_reset`, `batch_step` and `batch_reset_where` with the arguments of each recorded step.
+
+    Returns the results of the three methods, with shape `[steps, batch, ...]`.
+    """
 
     def one(given: tuple[Any, Any, Any, Any, Any]) -> tuple[Any, StepResult, Any]:
         keys, states, actions, mask, observations = given
@@ -167,7 +176,10 @@ def by_batch(
 def by_batch_of_one(
     environment: Environment, key: Key, states: PyTree, actions: PyTree
 ) -> tuple[Any, StepResult]:
-    """Call `batch_reset` and `batch_step` with batches of size 1 along a rollout of one environment."""
+    """Repeat the reset and the steps of one environment with `batch_reset` and `batch_step`, in batches of 1.
+
+    Returns the results of both methods, without the batch axis.
+    """
 
     def one(given: tuple[Any, Any]) -> StepResult:
         states, actions = take(given, None)
@@ -178,7 +190,7 @@ def by_batch_of_one(
 
 @dataclasses.dataclass(frozen=True)
 class RandomRollout:
-    """Episodes of a batch of environments with random actions, which are the input of a conformance check."""
+    """Runs a batch of environments with random actions. A conformance check examines the recorded steps."""
 
     environment: Environment
     seed: int
@@ -263,9 +275,9 @@ def conformance_check(
 
 
 def describe_first(wrong: Bool[np.ndarray, "steps batch"], message: str) -> list[str]:
-    """Return a list with one message, which names the environment and the step of the first True flag.
+    """Return a list with one message about the first True flag, or an empty list if no flag is True.
 
-    The list is empty if no flag is True.
+    The message names the environment and the step of the flag, followed by `message`.
     """
     if not np.any(wrong):
         return []

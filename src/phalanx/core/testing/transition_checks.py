@@ -276,9 +276,9 @@ def _choose(mask: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
 
 
 def _find_ends(dones: np.ndarray) -> dict[int, int]:
-    """Return the step at which each environment's first episode ended, by the index of the environment.
+    """Return a dictionary from the index of each environment to the step at which its first episode ended.
 
-    Environments whose episode has not ended are omitted.
+    Environments in which no episode has ended are omitted.
 
     Raises:
         ConformanceError: If no episode has ended.

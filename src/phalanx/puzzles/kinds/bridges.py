@@ -17,7 +17,7 @@ _DRAWN = re.compile(r"[-=|H.]")
 
 
 class Edge(NamedTuple):
-    """A pair of islands in the same row or column with no island between them."""
+    """A pair of islands that bridges can connect: in the same row or column, with no island between them."""
 
     start: int
     """Cell of the left or upper island."""
@@ -31,7 +31,7 @@ def list_edges(numbers: Sequence[int], size: int) -> list[Edge]:
     """Return all edges of a board: for each island, the edge to its right and the edge below it, if any.
 
     Args:
-        numbers: For each cell, the number of its island, or 0 if it has no island.
+        numbers: For each cell, the number that is written on its island, or 0 if the cell has no island.
         size: Side length of the board.
     """
     edges = []
@@ -46,7 +46,7 @@ def list_edges(numbers: Sequence[int], size: int) -> list[Edge]:
 
 
 def crossing_edges(edges: Sequence[Edge], size: int) -> list[tuple[int, int]]:
-    """Return all pairs of edges that cross, as indices of the horizontal and the vertical edge."""
+    """Return all pairs of edges that cross, as the indices of the horizontal edge and the vertical edge."""
     return [
         (one, other)
         for one, across in enumerate(edges)
@@ -80,8 +80,8 @@ def is_joined(edges: Sequence[Edge], built: Sequence[bool], islands: int) -> boo
 class Bridges(PuzzleKind[Cells, tuple[int, int]]):
     """Bridges: connect all islands such that each island has as many bridges as its number says.
 
-    A state is the number of bridges on each edge, from 0 to 2. A move is the index of an edge and its new
-    number of bridges.
+    `given` contains the number on the island in each cell, or 0 if there is no island. A state contains the
+    number of bridges on each edge, from 0 to 2. A move is the index of an edge and its new number of bridges.
     """
 
     name = "bridges"

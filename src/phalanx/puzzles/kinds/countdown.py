@@ -24,7 +24,8 @@ _MAX_TOKENS = 64
 class Countdown(PuzzleKind[Numbers, Step]):
     """Countdown: combine all numbers with + - * / until only the target is left.
 
-    A state consists of the remaining numbers. A move combines two of them. `clues` contains only the target.
+    A state consists of the remaining numbers. A move replaces two of them with the result of an operation.
+    `clues` contains only the target.
     """
 
     name = "countdown"
@@ -168,7 +169,11 @@ def _combine(numbers: Numbers, step: Step) -> Numbers:
 def _generate(
     rng: SplitMix64, count: int, max_number: int, min_target: int, max_target: int
 ) -> tuple[Numbers, list[Step], int]:
-    """Draw random numbers and steps that combine them. Returns the numbers, the steps and the target."""
+    """Draw random numbers, and random steps that combine them to the target.
+
+    Returns:
+        The numbers, the steps and the target.
+    """
     while True:
         numbers = tuple(1 + rng.integers(max_number) for _ in range(count))
         left, steps = numbers, list[Step]()
@@ -190,7 +195,7 @@ def _search(numbers: Numbers, target: int, dead_ends: set[Numbers]) -> list[Step
 
     Args:
         numbers: Numbers to combine.
-        target: Number that must be left.
+        target: Number that must be left at the end.
         dead_ends: Collections of numbers, as sorted tuples, that cannot be combined to the target. The search
             adds to this set.
     """

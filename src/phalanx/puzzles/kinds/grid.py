@@ -13,7 +13,8 @@ from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.text.env import quote
 
 Cells: TypeAlias = tuple[int, ...]
-"""Index of the symbol in each cell, in row-major order. 0 is a blank cell."""
+"""One integer per cell, in row-major order. In a `GridPuzzle`, it is the index of the symbol in the cell, and
+0 is a blank cell."""
 
 _MOVE = re.compile(r"(?:place |set )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\S)", re.ASCII | re.IGNORECASE)
 
@@ -21,15 +22,15 @@ _MOVE = re.compile(r"(?:place |set )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\S)", re.ASCII
 class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
     """Base class of puzzles in which the cells of a square board are filled with symbols.
 
-    A state is the index of the symbol in each cell. A move is a pair of a cell and the index of its new
-    symbol.
+    A state contains, for each cell, the index of its symbol in `symbols`. A move is a pair of a cell and the
+    index of its new symbol.
     """
 
     symbols: ClassVar[str]
-    """Symbols that can be in a cell. The first one means a blank cell."""
+    """Characters that stand for the possible contents of a cell. The first character is a blank cell."""
 
     def num_symbols(self, puzzle: Puzzle) -> int:
-        """Return the number of symbols, not counting the blank."""
+        """Return the number of symbols that can be used in a puzzle, not counting the blank."""
         return len(self.symbols) - 1
 
     def _from_record(self, seed: int, difficulty: str, record: Any) -> Puzzle:
@@ -110,7 +111,10 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
         return puzzle.given[cell] != 0
 
     def _describe_blank(self) -> str:
-        """Return the part of the answer format that explains blank cells. Empty if solutions have none."""
+        """Return the part of the answer format that explains blank cells.
+
+        It is empty if solutions have no blank cells.
+        """
         return ""
 
     def _value(self, puzzle: Puzzle, symbol: str) -> int:
@@ -153,7 +157,7 @@ def rows_and_columns(size: int) -> tuple[range, ...]:
 
 @functools.cache
 def neighbors(size: int) -> tuple[tuple[int, ...], ...]:
-    """Return the cells above, below, left and right of each cell, in this order, as far as they exist."""
+    """Return, for each cell, the cells above, below, left and right of it that are on the board."""
     return tuple(
         tuple(
             (row + down) * size + column + right

@@ -22,12 +22,12 @@ Statement: TypeAlias = tuple[int, int, int, int, int]
 
 Persons are indices, and a role is 1 for a knight and 0 for a knave. The forms are:
 
-- 0: the first person has this role
-- 1: both persons have the same role; the roles in the tuple are equal
-- 2: both persons have these roles
-- 3: at least one of the two persons has this role
-- 4: exactly n of us are knights, where n is the second item; the remaining items are not used
-- 5: if the first person has this role, then the second person has this role
+- 0: the first person has the given role; the second person and role are not used
+- 1: both persons have the same role; both roles in the tuple are 1
+- 2: both persons have their given roles
+- 3: at least one of the two persons has their given role
+- 4: exactly n of us are knights, where n is the second item of the tuple; the remaining items are not used
+- 5: if the first person has their given role, then the second person has theirs
 """
 
 _SHORT = re.compile(r"([A-Za-z])([-+])")
@@ -37,8 +37,9 @@ _MOVE = re.compile(r"([A-Za-z]{1,20})(?: is|:)?(?: an?)? (knight|knave)[.,]?", r
 class KnightsAndKnaves(PuzzleKind[Roles, tuple[int, int]]):
     """Knights and knaves: find out who is a knight and tells the truth, and who is a knave and lies.
 
-    A state is the index in `ROLES` of each person's assumed role. A move is the index of a person and the
-    index of a role. `clues` contains the names, followed by one `Statement` per person.
+    A state contains, for each person, the index in `ROLES` of the role that has been assigned so far. A move
+    is the index of a person and the index of their new role. `clues` contains the names, followed by one
+    `Statement` per person. The parameter `forms` limits the statements to the first forms of `Statement`.
     """
 
     name = "knights"
@@ -182,11 +183,11 @@ def _short(statement: Statement, names: Sequence[str]) -> str:
 
 @functools.cache
 def truth_tables(people: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Return sets of assignments as truth tables.
+    """Return the truth tables of simple statements about a number of people.
 
     Returns:
-        For each person, the assignments in which the person is a knight; for each number from 0 to `people`,
-        the assignments with that number of knights; and all assignments.
+        For each person, the truth table of "this person is a knight"; for each number from 0 to `people`, the
+        truth table of "exactly this many people are knights"; and the truth table that is always true.
     """
     assignments = range(1 << people)
     knight = tuple(

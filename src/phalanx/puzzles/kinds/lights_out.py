@@ -17,7 +17,9 @@ _MOVE = re.compile(r"(?:press )?(\d{1,3})[ ,]+(\d{1,3})", re.ASCII | re.IGNORECA
 class LightsOut(PuzzleKind[Cells, int]):
     """Lights Out: press lights until all are off. Pressing a light toggles it and its neighbors.
 
-    A state is 1 for each light that is on and 0 for each light that is off. A move is the cell to press.
+    A state contains 1 for each light that is on and 0 for each light that is off. A move is the cell to
+    press. The parameter `presses` is the number of cells that the generator presses on a dark board. There
+    may be a solution with fewer presses.
     """
 
     name = "lights_out"
@@ -93,7 +95,7 @@ class LightsOut(PuzzleKind[Cells, int]):
 
 
 def shortest_presses(lights: int, size: int) -> int:
-    """Return the smallest set of presses that turns off all lights.
+    """Return the smallest set of cells to press so that all lights are off.
 
     Args:
         lights: Lights that are on, as a bit mask with one bit per cell. The board must be solvable.
@@ -110,8 +112,8 @@ def shortest_presses(lights: int, size: int) -> int:
 def chasing_press(state: Cells, size: int) -> int:
     """Return the cell that light chasing presses next.
 
-    This is the cell below the first light that is on and not in the last row. If only the last row is lit, it
-    is a cell in the top row: the first of the presses that clear this pattern of the last row.
+    If a light above the last row is on, this is the cell below the first such light. Otherwise, it is a cell
+    in the top row: the first of the presses that turn off the remaining lights in the last row.
     """
     above = state[: size * (size - 1)]
     if 1 in above:

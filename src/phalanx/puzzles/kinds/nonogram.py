@@ -9,11 +9,12 @@ from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, rows_and_columns
 
 
 class Nonogram(GridPuzzle):
-    """Nonogram: fill cells so that the lengths of the runs of filled cells in each row and column match its
-    clue.
+    """Nonogram: fill cells so that the runs of filled cells in each row and column match its clue.
 
-    `clues` contains the run lengths of each row, followed by those of each column, all padded with zeros to
-    the same length. A state is 1 for each filled cell and 0 for each empty cell.
+    The clue of a row or column lists the lengths of its runs. `clues` is a flat sequence with the clues of
+    all rows, followed by those of all columns, each padded with zeros to the same length. A state contains 1
+    for each filled cell and 0 for each empty cell. The parameter `filled` is the approximate percentage of
+    cells that are filled in the solution.
     """
 
     name = "nonogram"

@@ -7,10 +7,16 @@ from phalanx.puzzles.kind import Puzzle, PuzzleKind, solve_puzzle
 from phalanx.text.env import quote
 
 PARAMETERS = ("rows", "columns", "boxes", "walls", "min_pushes", "max_pushes", "boards")
+"""Names of the generator's parameters. `walls` is the approximate percentage of inner cells that are walls,
+`min_pushes` and `max_pushes` limit the number of pushes in the solution, and `boards` is the maximum number
+of boards that the generator searches."""
 WIDTH = 8
+"""Number of cell indices per row: the cell in row `r` and column `c`, counted from 0, has index `8 * r + c`.
+Boards with fewer columns leave the last indices of each row unused."""
 STEPS = (-WIDTH, WIDTH, -1, 1)
 """Offsets from the index of a cell to those of the cells above, below, to the left and to the right."""
 FLOOR, WALL, GOAL, BOX, BOX_ON_GOAL = range(5)
+"""Values of the cells in `Puzzle.given`."""
 DIRECTIONS = ("up", "down", "left", "right")
 _MAX_SEARCHED_BOARDS = 500_000
 _MAX_MOVES = 1000
@@ -21,7 +27,7 @@ _LETTERS, _LETTER = (
 
 
 class SokobanState(NamedTuple):
-    """Current cells of the boxes and the player."""
+    """Indices of the cells in which the boxes and the player are."""
 
     boxes: frozenset[int]
     player: int
@@ -30,8 +36,9 @@ class SokobanState(NamedTuple):
 class Sokoban(PuzzleKind[SokobanState, int]):
     """Sokoban: push every box onto a goal.
 
-    Boards have at most 8x8 cells, including the walls around them. A move is an index in `DIRECTIONS`.
-    `clues` contains the number of rows, the number of columns and the initial cell of the player.
+    Boards have at most 8x8 cells, including the walls around them. `given` always has 64 cells, and cells
+    outside a smaller board are walls. `clues` contains the number of rows, the number of columns and the
+    initial cell of the player. A move is an index in `DIRECTIONS`.
     """
 
     name = "sokoban"

@@ -1,4 +1,4 @@
-"""Asynchronous client for a puzzle server, which restores its puzzle if the connection is lost."""
+"""Asynchronous client for a puzzle server. If the connection is lost, the client restores its puzzle."""
 
 import abc
 import asyncio
@@ -90,7 +90,7 @@ class PuzzleClientConfig(Config):
 
 
 class Retries:
-    """Waits between the attempts of one request, and enforces the limits on retries and time.
+    """Waits between the attempts of one request, and limits their number and total duration.
 
     Each retry is logged as a warning by the Python logger `phalanx.puzzles.server`.
     """
@@ -104,7 +104,7 @@ class Retries:
 
     @property
     def seconds_left(self) -> float:
-        """Number of seconds until the deadline, at least 0.001."""
+        """Number of seconds until the deadline of the request. It is never less than 0.001."""
         return max(self._began + self._config.deadline - self._clock(), 0.001)
 
     async def pause(self, error: PuzzleServerConnectionError) -> None:
@@ -129,7 +129,7 @@ class Retries:
 
 
 def backoff_delay(config: PuzzleClientConfig, attempt: int, rng: random.Random) -> float:
-    """Return the delay in seconds after a failed attempt. Attempts are counted from 1.
+    """Return the delay in seconds after failed attempt number `attempt`, counted from 1.
 
     >>> config = PuzzleClientConfig(retry_delay=0.1, max_retry_delay=0.5, retry_jitter=0.0)
     >>> [backoff_delay(config, attempt, random.Random(0)) for attempt in (1, 2, 3, 4, 5)]
@@ -224,7 +224,7 @@ class PuzzleClient(ClosedOnExit):
         return None if self._puzzle is None else self._puzzle.observation
 
     async def connect(self) -> None:
-        """Connect, unless already connected. Retries if the server is full or the connection is lost."""
+        """Connect, unless already connected. Attempts are repeated if the server is full or unreachable."""
         async with self._lock:
             # `_retry` connects, and nothing else is to be done.
             await self._retry(lambda: asyncio.sleep(0))
@@ -288,7 +288,8 @@ class PuzzleClient(ClosedOnExit):
         If the server rejects the move, `success` is False in the result, and no error is raised.
 
         Raises:
-            CommandError: If the text is not a single command, or is a command that has its own method.
+            CommandError: If the text is not a single command, or is a command that is not a move, such as
+                `hint` or `quit`. The client has its own methods for hints and for leaving a puzzle.
         """
         command = one_line(action)
         if (word := command.split()[0].lower()) in _RESERVED_COMMANDS:
@@ -315,9 +316,9 @@ class PuzzleClient(ClosedOnExit):
         return reply.message("stats", PuzzleStats)
 
     async def reset_puzzle(self) -> PuzzleObservation:
-        """Restart the puzzle and return its initial state. All hints are available again.
+        """Restart the current puzzle and return its initial state. All hints are available again.
 
-        If the server cannot reset the game, the puzzle is started again from its seed.
+        If the server cannot reset this game, the client starts the same puzzle again from its seed.
         """
         async with self._lock:
             puzzle = self._require_puzzle("the reset")

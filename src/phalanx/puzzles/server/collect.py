@@ -54,7 +54,7 @@ def read_existing(path: Path, config: CollectConfig, *, resume: bool) -> Existin
     Args:
         path: Output file, which may not exist yet.
         config: Settings of the collection.
-        resume: Accept a file that already contains episodes.
+        resume: Accept a file that already contains episodes, in order to append more episodes to it.
 
     Raises:
         FileNotFoundError: If the folder of the file does not exist.
@@ -100,7 +100,7 @@ async def collect(
         config: Server, games and connections.
         encode: Function that converts a text to token ids.
         path: Output file.
-        num_episodes: Total number of episodes, including the existing ones.
+        num_episodes: Total number of episodes after this run, including the existing ones.
         existing: Episodes that are already in the file.
         on_episode: Function that is called after each new episode.
 
@@ -152,7 +152,10 @@ def _sample_lines(samples: Sequence["Sample"]) -> list[str]:
 
 
 def _complete_episodes(path: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Iterate over the complete episodes of a file, as pairs of the end offset in bytes and the samples."""
+    """Iterate over the complete episodes in a file.
+
+    Each item is a pair of the offset in bytes at which the episode ends in the file, and its samples.
+    """
     samples, offset = list[dict[str, Any]](), 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

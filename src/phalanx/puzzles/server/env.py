@@ -60,9 +60,9 @@ class PuzzleServerEnvConfig(Config):
     num_connections: int = Field(default=32, ge=1)
     """Maximum number of episodes that run at the same time, each on its own connection."""
     max_steps: int = Field(default=40, ge=1)
-    """Number of answers after which an episode is truncated."""
+    """An episode is truncated after this many answers, including invalid answers."""
     max_invalid_answers: int = Field(default=3, ge=1)
-    """Number of consecutive invalid answers after which an episode is truncated."""
+    """An episode is truncated after this many consecutive invalid answers."""
 
     def client(self) -> PuzzleClientConfig:
         """Return the settings of the client. Raise `ValueError` if `address` is not HOST:PORT."""
@@ -82,7 +82,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
       provide rules.
     - **Answer**: one move as a command of the server, such as `place 1 2 7`. Other commands of the server,
       such as `solve` or `hint`, are invalid answers and are not sent.
-    - **Reward**: a field of `StepRewards`, depending on the outcome of the move.
+    - **Reward**: the value of one field of `rewards`, depending on the outcome of the move.
     - **End**: the episode terminates when the puzzle is solved or lost. It is truncated after `max_steps`
       answers or `max_invalid_answers` consecutive invalid answers.
 
@@ -94,8 +94,8 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         client: Address of the server, timeouts and retries. None uses the defaults of `PuzzleClientConfig`.
         num_connections: Maximum number of episodes that run at the same time.
         max_steps: Maximum number of answers in an episode.
-        max_invalid_answers: Maximum number of consecutive invalid answers. None means that only `max_steps`
-            limits them.
+        max_invalid_answers: An episode is truncated after this many consecutive invalid answers. None means
+            that only `max_steps` limits their number.
         prompt_format: `full` or `compact`.
         prompt: Function that writes the prompt. If it is given, `prompt_format` is ignored.
         rewards: Reward of each possible outcome of a move.
@@ -187,7 +187,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return TextVectorStep.stack(self.run([each.step_async(answer) for each, answer in pairs]))
 
     def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
-        """Draw a random command within the board for each given row. It may be an illegal move."""
+        """Draw a random command for each given row. The command may be an illegal move."""
         environments = [self.environments[row] for row in rows]
         return [random_command(each.game, each.observation, rng) for each in environments]
 
@@ -296,14 +296,14 @@ class PuzzleServerEnvironment(TextEnvironment):
         return self._batch.write_prompt(self.game, self.observation)
 
     def expert_actions(self) -> list[str] | None:
-        """Return the move of the server's next hint as a list of length 1, or None if there is none.
+        """Ask the server for a hint, and return a list with the suggested move.
 
-        The list is empty after the end of the episode.
+        Returns None if there is no hint that can be followed. The list is empty after the end of the episode.
         """
         return self._batch.run([self.hint_async()])[0]
 
     async def hint_async(self) -> list[str] | None:
-        """Ask the server for a hint. Returns the same as `expert_actions`."""
+        """Asynchronous version of `expert_actions`."""
         if self._info.done:
             return []
         hint = await self.client.get_hint()
@@ -314,7 +314,7 @@ class PuzzleServerEnvironment(TextEnvironment):
 
     @property
     def observation(self) -> PuzzleObservation:
-        """State of the puzzle in the last message of the server."""
+        """State of the puzzle as last reported by the server."""
         if self._observation is None:
             raise ValueError("there is no episode yet; call reset")
         return self._observation

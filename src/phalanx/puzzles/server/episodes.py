@@ -32,8 +32,8 @@ from phalanx.text.env import quote
 Policy: TypeAlias = Callable[[PuzzleObservation, PuzzleHint | None], str | Awaitable[str | None] | None]
 """Function `policy(observation, hint)` that returns the command of the next move, or None to give up.
 
-The hint is None if hints are not used. The function may be asynchronous. It is called once per move, even if
-the connection is lost.
+The hint is None if `use_hints` is False. The function may be asynchronous. It is called only once per move,
+even if the connection is lost and the move is sent again.
 """
 
 Encode: TypeAlias = Callable[[str], Sequence[int]]
@@ -126,7 +126,7 @@ class CollectConfig(Config):
     max_steps: int = Field(default=99, ge=1)
     """Maximum number of moves per episode. At most 99 hints are available per puzzle."""
     max_invalid_answers: int = Field(default=10, ge=1)
-    """Number of consecutive invalid moves of a policy after which an episode ends."""
+    """An episode ends after this many consecutive invalid moves of a policy."""
     min_length: int = Field(default=1, ge=1)
     """Minimum number of tokens of a sample. Shorter samples are dropped."""
     max_length: int = Field(default=8192, ge=1)
@@ -153,7 +153,7 @@ async def rollout_episode(
     policy: Policy | None = None,
     prompt: Prompt = move_prompt,
 ) -> PuzzleEpisode:
-    """Run one episode with the moves of a policy or of the server's hints.
+    """Run one episode, in which a policy chooses the moves or the server's hints are followed.
 
     The episode ends if the puzzle is solved or lost, if the policy gives up or there is no hint, after
     `max_steps` moves, or after `max_invalid_answers` consecutive invalid moves. If hints are followed, it
@@ -269,7 +269,11 @@ def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
 
 
 class StreamState(StrEnum):
-    """State of a stream of samples."""
+    """State of a stream of samples.
+
+    A stream is idle before its first sample, streaming while a loop iterates over it, paused after a loop was
+    left or canceled, exhausted after its last episode, and in the state `ERROR` after an exception.
+    """
 
     IDLE = "idle"
     STREAMING = "streaming"
@@ -324,7 +328,7 @@ class StreamMetrics:
 
     @property
     def filter_rate(self) -> float:
-        """Fraction of the samples that were filtered."""
+        """Fraction of the samples that were filtered out, or 0 if there are no samples."""
         return _ratio(self.samples_filtered, self.samples_total)
 
     @property
@@ -339,7 +343,7 @@ class StreamMetrics:
 
     @property
     def success_rate(self) -> float:
-        """Fraction of the episodes that succeeded."""
+        """Fraction of the episodes in which the puzzle was solved, or 0 if no episode has ended."""
         return _ratio(self.episodes_successful, self.episodes_completed)
 
     @property
@@ -354,7 +358,7 @@ class StreamMetrics:
 
     @property
     def mean_length(self) -> float:
-        """Mean number of tokens per sample."""
+        """Mean number of tokens per sample, or 0 if there are no samples."""
         return _ratio(self.total_tokens, self.samples_produced)
 
     def record_sample(self, sample: Sample) -> None:
@@ -407,7 +411,8 @@ class EpisodeStream(ClosedOnExit):
     samples.
 
     Args:
-        config: Limits on the length of samples (`min_length`, `max_length`), and `keep_failures`.
+        config: Settings of the collection. This class uses only those that select samples: `min_length`,
+            `max_length` and `keep_failures`.
         tokenizer: Function that converts text to token ids, or an object with such a method `encode`. None
             uses the bytes of the text.
         dataset_id: Name of the dataset in the samples.
@@ -476,7 +481,7 @@ class EpisodeStream(ClosedOnExit):
         return episode
 
     def _select_samples(self, episode: PuzzleEpisode) -> list[Sample]:
-        """Return the samples of an episode that are not filtered, and update the statistics."""
+        """Return the samples of an episode that are not filtered out, and update the statistics."""
         self.metrics.record_episode(episode.success)
         kept = []
         for sample in episode_samples(episode, self._encode, dataset_id=self._dataset_id):
@@ -535,7 +540,7 @@ class PuzzleSampleStream(EpisodeStream):
         self._running: AsyncGenerator[tuple[EpisodeSpec, PuzzleEpisode], None] | None = None
 
     async def episodes(self) -> AsyncGenerator[tuple[PuzzleEpisode, list[Sample]], None]:
-        """Iterate over the remaining episodes, as pairs of the episode and its samples."""
+        """Iterate over the remaining episodes. Each item is a pair of an episode and its selected samples."""
         while (episode := await self._wait_for_episode()) is not None:
             samples = self._select_samples(episode)
             for sample in samples:

@@ -1,4 +1,4 @@
-"""Pool of connections to a puzzle server that run episodes concurrently, and the specs of the episodes."""
+"""`PuzzlePool`, which runs episodes on a puzzle server concurrently, and the specs of these episodes."""
 
 import asyncio
 import dataclasses
@@ -16,7 +16,7 @@ from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame, game_i
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeSpec:
-    """Game, difficulty and seed of an episode of a collection."""
+    """Game, difficulty and seed of one episode. A collection is a numbered sequence of episodes."""
 
     index: int
     """Index of the episode in the collection."""
@@ -28,12 +28,12 @@ class EpisodeSpec:
 
     @property
     def episode_id(self) -> str:
-        """String that identifies the episode, with its game, difficulty, seed and index."""
+        """Unique id of the episode, which consists of its game, difficulty, seed and index."""
         return f"{self.game}_{self.difficulty.value}_{self.seed}_{self.index}"
 
 
 def episode_seed(base_seed: int, index: int) -> int:
-    """Compute the seed of an episode, which depends only on the base seed and the index.
+    """Compute the seed of an episode from the seed of its collection and its index in the collection.
 
     >>> episode_seed(0, 0) == episode_seed(0, 0), episode_seed(0, 0) == episode_seed(0, 1)
     (True, False)
@@ -60,7 +60,7 @@ def episode_specs(
         difficulties: Difficulties.
         base_seed: Seed of the collection.
         first: Index of the first episode.
-        end: Index after that of the last episode. None means that there is no last episode.
+        end: Index at which to stop. It is not included. None iterates indefinitely.
     """
     if not games or not difficulties:
         raise ValueError("episodes need at least one game and one difficulty")
@@ -79,7 +79,7 @@ class ConnectionPoolConfig(Config):
     connections: int = Field(default=4, ge=1, le=100)
     """Number of connections. The server accepts 100 connections from all clients together."""
     queue_size: int = Field(default=32, ge=1)
-    """Maximum number of episodes that are running or waiting to be consumed."""
+    """Maximum number of episodes that are scheduled, running, or finished but not consumed yet."""
     max_connection_age: float = Field(default=240.0, gt=0)
     """Age in seconds after which a connection is replaced between two episodes. The server closes connections
     after 300 seconds."""
@@ -111,11 +111,11 @@ class PuzzlePool(ClosedOnExit):
         self.recycled = 0
         """Number of connections that were replaced because of their age."""
         self.reconnects = 0
-        """Number of connections that were replaced for any reason. It is updated by `close` and at the end of
-        `episodes`."""
+        """Number of connections that were replaced for any reason. It is updated by `close` and when an
+        iteration over `episodes` ends."""
         self.episodes_replayed = 0
-        """Number of times that an episode was restored on a new connection. It is updated by `close` and at
-        the end of `episodes`."""
+        """Number of times that an episode was restored on a new connection. It is updated by `close` and when
+        an iteration over `episodes` ends."""
 
     async def close(self) -> None:
         """Cancel running episodes and close all connections. Further calls have no effect."""
@@ -135,7 +135,7 @@ class PuzzlePool(ClosedOnExit):
     ) -> AsyncGenerator[tuple[EpisodeSpec, Any], None]:
         """Run each episode once, and yield its spec and the result of `run`.
 
-        If `run` raises an error, it is raised here in place of the result and ends the iteration.
+        If `run` raises an error, the iteration raises the same error and ends.
 
         Args:
             specs: Episodes to run.

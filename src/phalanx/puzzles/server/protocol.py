@@ -15,7 +15,7 @@ _UNKNOWN_BOARD_SIZE = 9
 
 
 class PuzzleServerConnectionError(ConnectionError):
-    """Raised if a connection can no longer be used. A new connection may work."""
+    """Raised if a connection cannot be established or can no longer be used. A new connection may work."""
 
 
 class ServerFullError(PuzzleServerConnectionError):
@@ -27,19 +27,22 @@ class ReplyTimeoutError(PuzzleServerConnectionError):
 
 
 class InvalidReplyError(PuzzleServerConnectionError):
-    """Raised if the server sent an invalid reply. A new connection may work."""
+    """Raised if the server sent an invalid reply, such as damaged JSON. A new connection may work."""
 
 
 class PuzzleServerUnavailableError(ConnectionError):
-    """Raised if all attempts of a request failed. Its cause is the error of the last attempt."""
+    """Raised if all attempts of a request failed. The exception's cause is the error of the last attempt."""
 
 
 class ProtocolError(ConnectionError):
-    """Raised if a reply of the server has an unknown format, so that retrying would not help."""
+    """Raised if the server does not behave as expected, for example if a reply has an unknown format.
+
+    Retrying would not help.
+    """
 
 
 class UnknownGameNameError(ValueError):
-    """Raised if the server has no game with this name."""
+    """Raised if a name is not a valid name of a game, or if the server has no game with this name."""
 
 
 class StartError(RuntimeError):
@@ -47,17 +50,17 @@ class StartError(RuntimeError):
 
 
 class CommandError(ValueError):
-    """Raised if a text is not a single command for a running game. Nothing was sent."""
+    """Raised before anything is sent, if a text is not a single command that is allowed in a running game."""
 
 
 class NoPuzzleError(RuntimeError):
-    """Raised if there is no current puzzle for a command that needs one."""
+    """Raised if a command needs a current puzzle, but no puzzle has been started."""
 
 
 class PuzzleGame(StrEnum):
-    """Games that both supported servers have. The value is the server's id of the game.
+    """Games that both supported servers have. The value is the id by which the servers know the game.
 
-    The servers are puzzle-arcade-server and chuk-puzzles-gym. Long names, spaces and other capitalization are
+    The servers are puzzle-arcade-server and chuk-puzzles-gym. Long names, spaces and capital letters are
     accepted, too: `PuzzleGame("Killer Sudoku")`.
     """
 
@@ -90,8 +93,8 @@ class PuzzleGame(StrEnum):
 
     @property
     def accepts_moves(self) -> bool:
-        """True if the game can be played. It is False for Logic Grid, whose moves the server always rejects,
-        because it converts the names in a move to lowercase."""
+        """True if the game can be played. It is False only for Logic Grid: the server converts the names in a
+        move to lowercase and then does not recognize them, so it rejects every move."""
         return self is not PuzzleGame.LOGIC_GRID
 
 
@@ -160,7 +163,7 @@ class PuzzleStats(_Message):
     seed: int
     """Seed of the puzzle. The same game, difficulty and seed give the same puzzle."""
     moves: int = 0
-    """Number of moves as counted by the server. Version 0.10 counts most of them twice."""
+    """Number of moves as counted by the server. Version 0.10 of the server counts most moves twice."""
     invalid_moves: int = 0
     """Number of moves that the server rejected."""
     hints_used: int = 0
@@ -182,7 +185,8 @@ class PuzzleObservation(PuzzleStats):
     is_complete: bool = False
     """True if the puzzle is solved."""
     grid: Any = None
-    """Cells of the board. For some games, they are missing or incomplete, unlike `grid_display`."""
+    """Cells of the board, usually as a list of rows. For some games, the server omits some or all of them;
+    `grid_display` is always complete."""
     grid_display: str = ""
     """The board as text."""
 
@@ -216,8 +220,8 @@ class PuzzleResult(_Message):
     state: PuzzleObservation | None = None
     """State of the puzzle after the command."""
     completion: PuzzleCompletion | None = None
-    """Message of the server that this command solved the puzzle. None if it did not. In Knapsack, it is sent
-    only after `check`."""
+    """The server's report that this command solved the puzzle. None if the server sent no such report. In
+    Knapsack, the server sends it only after the command `check`."""
     game_over: bool = False
     """True if the game is lost, for example because a mine was revealed or no guesses are left."""
 
@@ -228,10 +232,10 @@ class PuzzleResult(_Message):
 
 
 class PuzzleHint(PuzzleResult):
-    """A hint for the next move. The move itself is not made. `success` is False if there is no hint."""
+    """A hint for the next move. The server only suggests the move. `success` is False if there is no hint."""
 
     command: str | None = None
-    """Command of the move that the hint suggests. None if the hint cannot be converted to a command."""
+    """Command that makes the suggested move. None if the hint cannot be converted to a command."""
 
 
 _CELL = r"row (\d+), column (\d+)"
@@ -239,7 +243,7 @@ _PAIR = r"\((\d+),\s*(\d+)\)"
 
 
 class _GameCommands(NamedTuple):
-    """Commands of a game. The defaults are those of games in which digits are placed."""
+    """How moves of a game are written as commands. The defaults are for games in which digits are placed."""
 
     hints: Mapping[str, str] = {rf"Try placing (\d+) at {_CELL}": r"place \2 \3 \1"}
     """Mapping from regular expressions that match the text of a hint to the command of the suggested move. In
@@ -353,7 +357,7 @@ def allowed_moves(game: PuzzleGame | str) -> frozenset[str]:
 
 
 def random_command(game: PuzzleGame | str, observation: PuzzleObservation, rng: random.Random) -> str:
-    """Return a random command of a game. Its coordinates are on the board, but it may be an illegal move.
+    """Return a random command for a game. Its coordinates are on the board, but the move may be illegal.
 
     For Logic Grid, the command is a placeholder, because the server rejects all moves of that game.
     """
@@ -375,9 +379,10 @@ def random_command(game: PuzzleGame | str, observation: PuzzleObservation, rng: 
 _ACKNOWLEDGMENT = '{"type":"mode","mode":"json","success":true}'
 _UNKNOWN_COMMAND = "Unknown command. Type 'help' to see available options."
 REPLY_END = (_ACKNOWLEDGMENT,)
-"""Last line of every reply within a game, which acknowledges the command `mode json`."""
+"""Possible last lines of a reply within a game. The client sends the command `mode json` after every other
+command, so each reply ends with its acknowledgment."""
 MENU_REPLY_END = (_UNKNOWN_COMMAND,)
-"""Last line of every reply in the menu, where the command `mode json` is unknown."""
+"""Possible last lines of a reply in the menu, where the server does not know the command `mode json`."""
 
 
 class Reply:
@@ -391,7 +396,7 @@ class Reply:
         self.texts: list[str] = []
         """Nonempty lines that are not JSON."""
         self.acknowledged = False
-        """True if the reply came from within a game, in JSON mode."""
+        """True if the reply acknowledges the command `mode json`, which means that a game is running."""
         self._records: dict[str, dict[str, Any]] = {}
         for line in lines:
             if line in REPLY_END:

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 
 IAC = 255
-"""First byte of a telnet control sequence ("interpret as command"). A byte 255 of the text is sent twice."""
+"""First byte of a telnet control sequence ("interpret as command"). In text, the byte 255 is sent twice."""
 SB, SE = 250, 240
 """Bytes that, after `IAC`, start and end a telnet subnegotiation."""
 LINEMODE = 34
 """Telnet option for line mode, in which a server neither echoes input nor sends prompts."""
 KEEPALIVE = bytes([IAC, 241]) * 5
-"""Five telnet control sequences of two bytes that have no effect (NOP)."""
+"""Five telnet control sequences of two bytes that have no effect (NOP). After connecting, the server
+waits up to a second for bytes to discard. Sending these bytes immediately avoids the wait."""
 
 _COMMAND = re.compile(
     rb"\xff(?:([\xfb-\xfe])(.)"  # negotiation of an option
@@ -140,8 +141,7 @@ class TelnetConnection:
 
         Args:
             config: Address of the server and timeouts.
-            max_seconds: Maximum duration in seconds. The smaller of this and `config.connect_timeout`
-                applies.
+            max_seconds: Maximum duration in seconds, in addition to the limit `config.connect_timeout`.
         """
         where, timeout = f"{config.host}:{config.port}", min(config.connect_timeout, max_seconds)
         with contextlib.ExitStack() as on_error:
@@ -272,7 +272,7 @@ class TelnetConnection:
 
 
 def one_line(text: str) -> str:
-    """Return a command for the server without surrounding whitespace.
+    """Check that a text is a single command for the server, and return it without surrounding whitespace.
 
     Raises:
         CommandError: If the text is empty, too long, or not a single line of printable characters.
