@@ -17,10 +17,10 @@ from cutting_proxy import CuttingProxy
 from measuring.verdicts import Verdict, show_verdicts
 
 from phalanx.data import Sample
-from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server.episodes import CollectConfig, PuzzleSampleStream
-from phalanx.puzzles.server.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
-from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame
+from phalanx.puzzles.server_client.client import PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server_client.episodes import CollectConfig, PuzzleSampleStream
+from phalanx.puzzles.server_client.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
+from phalanx.puzzles.server_client.protocol import PuzzleDifficulty, PuzzleGame
 
 BEST_KNOWN = 0.33
 """Episodes of five hints a second on one connection, of the best client known before."""

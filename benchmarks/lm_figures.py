@@ -19,7 +19,7 @@ from arcade_server import MISSING, RealServer, installed_server
 from measuring.verdicts import Verdict, show_verdicts
 
 from phalanx.data import write_samples
-from phalanx.puzzles.server import CollectConfig, PuzzleClientConfig, PuzzleSampleStream
+from phalanx.puzzles.server_client import CollectConfig, PuzzleClientConfig, PuzzleSampleStream
 from phalanx.training import SFT, SFTConfig, train
 
 BINARY = ("binary",)

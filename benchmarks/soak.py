@@ -258,8 +258,8 @@ class Soak:
     def _count(self) -> None:
         """What was done, by what is on the disk; every file must be whole."""
         if "collecting" in self._jobs:
-            from phalanx.puzzles.server import CollectConfig
-            from phalanx.puzzles.server.collect import read_existing
+            from phalanx.puzzles.server_client import CollectConfig
+            from phalanx.puzzles.server_client.collect import read_existing
 
             config = CollectConfig(games=tuple(_GAMES.split(",")))
             size = self._samples.stat().st_size

@@ -16,7 +16,7 @@ from phalanx.data import (
     ReplayPlanner,
     ReplayPlannerConfig,
 )
-from phalanx.puzzles.server import (
+from phalanx.puzzles.server_client import (
     CollectConfig,
     PuzzleClient,
     PuzzleClientConfig,

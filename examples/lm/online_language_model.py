@@ -29,7 +29,7 @@ from phalanx.data import (
     collate,
 )
 from phalanx.lm import LanguageModelConfig, generate, generate_expert_samples
-from phalanx.puzzles.server import PuzzleServerEnvConfig
+from phalanx.puzzles.server_client import PuzzleServerEnvConfig
 from phalanx.text import TextVectorEnvironment, make_text_vector_env
 from phalanx.training import SFT, OptimizerConfig, SFTConfig, SFTData
 

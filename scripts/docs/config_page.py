@@ -51,9 +51,9 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Streams": {
         "phalanx.data.replay_buffer": ("ReplayBufferConfig",),
         "phalanx.data.replay_planner": ("ReplayPlannerConfig",),
-        "phalanx.puzzles.server.episodes": ("CollectConfig",),
-        "phalanx.puzzles.server.pool": ("ConnectionPoolConfig",),
-        "phalanx.puzzles.server.client": ("PuzzleClientConfig",),
+        "phalanx.puzzles.server_client.episodes": ("CollectConfig",),
+        "phalanx.puzzles.server_client.pool": ("ConnectionPoolConfig",),
+        "phalanx.puzzles.server_client.client": ("PuzzleClientConfig",),
         "phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream": ("GymConfig",),
     },
     "Training": {
@@ -84,7 +84,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.lm.sampling": ("SamplingConfig",),
         "phalanx.lm.evaluation": ("TextEvalConfig",),
         "phalanx.text.env_spec": ("TextEnvConfig",),
-        "phalanx.puzzles.server.env": ("PuzzleServerEnvConfig",),
+        "phalanx.puzzles.server_client.env": ("PuzzleServerEnvConfig",),
     },
     "Logging": {"phalanx.logging.config": ("LoggingConfig",)},
 }

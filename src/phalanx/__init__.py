@@ -25,11 +25,11 @@ _registry.register(
 )
 _registry.register(
     "puzzle_server-v1",
-    "phalanx.puzzles.server.env:PuzzleServerEnvironment.create",
+    "phalanx.puzzles.server_client.env:PuzzleServerEnvironment.create",
     "games of a puzzle server",
     settings=("game", "difficulty"),
     interface="text",
-    vector_entry_point="phalanx.puzzles.server.env:PuzzleServerVectorEnvironment",
+    vector_entry_point="phalanx.puzzles.server_client.env:PuzzleServerVectorEnvironment",
 )
 _registry.register_group(
     "puzzles",

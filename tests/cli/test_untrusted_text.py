@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.puzzles.server import episode_seed
+from phalanx.puzzles.server_client import episode_seed
 from tests.helpers.scripted_puzzle_server import ScriptedServer, Session, scripted_server
 
 HOSTILE = {

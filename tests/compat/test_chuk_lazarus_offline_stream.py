@@ -13,7 +13,7 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming import (
     StreamSample,
 )
 from phalanx.data import ReplayBuffer, write_samples
-from phalanx.puzzles.server.episodes import StreamState
+from phalanx.puzzles.server_client.episodes import StreamState
 from tests.helpers.sample_cases import sample, samples
 
 

@@ -314,7 +314,7 @@ def _warnings_told(world: World) -> Iterator[None]:
         def emit(self, record: logging.LogRecord) -> None:
             world.told.append(f"the client: {record.getMessage()}")
 
-    logger, telling = logging.getLogger("phalanx.puzzles.server"), Telling()
+    logger, telling = logging.getLogger("phalanx.puzzles.server_client"), Telling()
     logger.addHandler(telling)
     logger.propagate = False
     try:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from phalanx.puzzles.server import (
+from phalanx.puzzles.server_client import (
     CollectConfig,
     ConnectionPoolConfig,
     PuzzleClient,
@@ -20,8 +20,8 @@ from phalanx.puzzles.server import (
     episode_specs,
     rollout_episode,
 )
-from phalanx.puzzles.server.collect import collect, read_existing
-from phalanx.puzzles.server.protocol import ProtocolError
+from phalanx.puzzles.server_client.collect import collect, read_existing
+from phalanx.puzzles.server_client.protocol import ProtocolError
 from tests.faults import network
 from tests.faults.simulator import MOST_PROCESSES, World
 from tests.helpers.scripted_puzzle_server import ScriptedServer

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.puzzles.server import collect
-from phalanx.puzzles.server.client import PuzzleClient, Retries, _Puzzle
+from phalanx.puzzles.server_client import collect
+from phalanx.puzzles.server_client.client import PuzzleClient, Retries, _Puzzle
 from tests.faults import network
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.simulator import World, play

@@ -24,7 +24,7 @@ from phalanx.lm.evaluation import mean_score
 from phalanx.lm.transcript import episode_record
 from phalanx.logging import read_records
 from phalanx.puzzles.kinds import KINDS
-from phalanx.puzzles.server import PuzzleClientConfig, PuzzleServerVectorEnvironment
+from phalanx.puzzles.server_client import PuzzleClientConfig, PuzzleServerVectorEnvironment
 from phalanx.text import EpisodeId, make_text_vector_env
 from phalanx.training import SFT, SFTConfig, open_data, train
 from tests.helpers.puzzle_server import running_server

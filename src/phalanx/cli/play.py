@@ -15,7 +15,7 @@ from phalanx.formatting import escape_untrusted, format_count
 
 if TYPE_CHECKING:
     from phalanx.arc.play.app import PlayApp
-    from phalanx.puzzles.server.client import PuzzleClientConfig
+    from phalanx.puzzles.server_client.client import PuzzleClientConfig
 
 
 class _PlayGroup(TyperGroup):
@@ -112,7 +112,7 @@ def puzzle_server(
 
     Press Ctrl-C to stop. The exit code is 1 if the puzzle was not solved.
     """
-    from phalanx.puzzles.server.client import PuzzleClientConfig
+    from phalanx.puzzles.server_client.client import PuzzleClientConfig
 
     config = PuzzleClientConfig(host=host, port=port, max_retries=2, deadline=deadline)
     with server_errors(), print_retries(), exit_on_interrupt("left the puzzle"):
@@ -127,7 +127,7 @@ async def _follow_hints(
     from rich.console import Console
     from rich.live import Live
 
-    from phalanx.puzzles.server.client import PuzzleClient
+    from phalanx.puzzles.server_client.client import PuzzleClient
 
     async with PuzzleClient(config) as client:
         state = await client.start_puzzle(game, difficulty, seed)

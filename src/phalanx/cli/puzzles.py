@@ -15,7 +15,7 @@ from phalanx.cli.output import format_table, print_json, progress
 from phalanx.formatting import escape_untrusted, format_count
 
 if TYPE_CHECKING:
-    from phalanx.puzzles.server.protocol import PuzzleDifficulty
+    from phalanx.puzzles.server_client.protocol import PuzzleDifficulty
 
 app = typer.Typer(
     name="puzzles",
@@ -104,10 +104,10 @@ def collect(
     `--resume`, and the final file contains the same samples as without the interruption.
     """
     from phalanx.data.tokenizers import load_tokenizer
-    from phalanx.puzzles.server.client import PuzzleClientConfig
-    from phalanx.puzzles.server.collect import collect, read_existing
-    from phalanx.puzzles.server.episodes import CollectConfig
-    from phalanx.puzzles.server.pool import ConnectionPoolConfig
+    from phalanx.puzzles.server_client.client import PuzzleClientConfig
+    from phalanx.puzzles.server_client.collect import collect, read_existing
+    from phalanx.puzzles.server_client.episodes import CollectConfig
+    from phalanx.puzzles.server_client.pool import ConnectionPoolConfig
 
     with user_errors():
         encode = load_tokenizer(tokenizer).encode
@@ -143,8 +143,8 @@ def collect(
 @contextlib.contextmanager
 def server_errors() -> Iterator[None]:
     """Convert errors of the puzzle server and the network in the `with` block to `UserError`."""
-    from phalanx.puzzles.server.collect import ResumeMismatchError
-    from phalanx.puzzles.server.protocol import StartError, UnknownGameNameError
+    from phalanx.puzzles.server_client.collect import ResumeMismatchError
+    from phalanx.puzzles.server_client.protocol import StartError, UnknownGameNameError
 
     try:
         yield
@@ -160,7 +160,7 @@ def print_retries() -> Iterator[None]:
         def emit(self, record: logging.LogRecord) -> None:
             typer.echo(escape_untrusted(record.getMessage()), err=True)
 
-    logger, handler = logging.getLogger("phalanx.puzzles.server"), StderrHandler()
+    logger, handler = logging.getLogger("phalanx.puzzles.server_client"), StderrHandler()
     logger.addHandler(handler)
     try:
         yield
@@ -179,7 +179,7 @@ def exit_on_interrupt(message: str) -> Iterator[None]:
 
 
 def _parse_games(text: str) -> tuple[str, ...]:
-    from phalanx.puzzles.server.protocol import PuzzleGame
+    from phalanx.puzzles.server_client.protocol import PuzzleGame
 
     if text.strip() == "all":
         return tuple(game.value for game in PuzzleGame if game.accepts_moves)
@@ -187,7 +187,7 @@ def _parse_games(text: str) -> tuple[str, ...]:
 
 
 def _parse_difficulties(text: str) -> "tuple[PuzzleDifficulty, ...]":
-    from phalanx.puzzles.server.protocol import PuzzleDifficulty
+    from phalanx.puzzles.server_client.protocol import PuzzleDifficulty
 
     names = _split_names(text)
     if unknown := [name for name in names if name not in list(PuzzleDifficulty)]:

@@ -170,7 +170,7 @@ def _show_warnings() -> Iterator[None]:
     from rich.logging import RichHandler
 
     handler = RichHandler(show_path=False, show_time=False)
-    packages = ("phalanx.logging", "phalanx.training", "phalanx.data", "phalanx.puzzles.server")
+    packages = ("phalanx.logging", "phalanx.training", "phalanx.data", "phalanx.puzzles.server_client")
     loggers = [logging.getLogger(name) for name in packages]
     for logger in loggers:
         logger.addHandler(handler)

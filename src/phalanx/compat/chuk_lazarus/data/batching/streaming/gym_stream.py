@@ -9,7 +9,7 @@ from pydantic import model_validator
 from phalanx.compat.chuk_lazarus.data.batching.streaming.types import StreamSample
 from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
 from phalanx.data.samples import EpisodeStatus
-from phalanx.puzzles.server.episodes import (
+from phalanx.puzzles.server_client.episodes import (
     CollectConfig,
     EpisodeStep,
     EpisodeStream,
@@ -17,7 +17,7 @@ from phalanx.puzzles.server.episodes import (
     PuzzleSampleStream,
     StreamState,
 )
-from phalanx.puzzles.server.pool import episode_seed
+from phalanx.puzzles.server_client.pool import episode_seed
 
 _ADDRESS = ("host", "port", "connect_timeout", "read_timeout", "deadline", "max_retries")
 

@@ -21,7 +21,7 @@ from phalanx.compat.renamed import alias
 from phalanx.config import format_validation_error
 from phalanx.data.readers import iter_rows
 from phalanx.data.samples import read_samples
-from phalanx.puzzles.server.client import ClosedOnExit
+from phalanx.puzzles.server_client.client import ClosedOnExit
 
 _READ_AHEAD = 64
 _LEVELS = {"trivial": 0.1, "easy": 0.3, "medium": 0.5, "hard": 0.7, "expert": 0.9}

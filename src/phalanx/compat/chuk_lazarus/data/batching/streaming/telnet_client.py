@@ -1,10 +1,10 @@
 """Client of a puzzle server."""
 
-from phalanx.puzzles.server.client import (
+from phalanx.puzzles.server_client.client import (
     PuzzleClient as TelnetGymClient,
     PuzzleClientConfig as TelnetClientConfig,
 )
-from phalanx.puzzles.server.protocol import (
+from phalanx.puzzles.server_client.protocol import (
     PuzzleCompletion,
     PuzzleDifficulty,
     PuzzleGame,

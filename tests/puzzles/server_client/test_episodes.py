@@ -12,8 +12,8 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockG
 from phalanx.data import Sample, SampleOrigin
 from phalanx.data.samples import EpisodeStatus
 from phalanx.data.tokenizers import ByteTokenizer
-from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server.episodes import (
+from phalanx.puzzles.server_client.client import PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server_client.episodes import (
     CollectConfig,
     PuzzleSampleStream,
     StepRewards,
@@ -22,8 +22,8 @@ from phalanx.puzzles.server.episodes import (
     move_prompt,
     rollout_episode,
 )
-from phalanx.puzzles.server.pool import ConnectionPoolConfig, EpisodeSpec, episode_seed
-from phalanx.puzzles.server.protocol import (
+from phalanx.puzzles.server_client.pool import ConnectionPoolConfig, EpisodeSpec, episode_seed
+from phalanx.puzzles.server_client.protocol import (
     PuzzleDifficulty,
     PuzzleHint,
     PuzzleObservation,

@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.puzzles.server.protocol import (
+from phalanx.puzzles.server_client.protocol import (
     MENU_REPLY_END,
     REPLY_END,
     CommandError,
@@ -35,11 +35,11 @@ from phalanx.puzzles.server.protocol import (
     game_id,
     nearest_game,
 )
-from phalanx.puzzles.server.telnet import TelnetConnection, one_line
+from phalanx.puzzles.server_client.telnet import TelnetConnection, one_line
 
 Answer = TypeVar("Answer")
 
-_LOG = logging.getLogger("phalanx.puzzles.server")
+_LOG = logging.getLogger("phalanx.puzzles.server_client")
 
 HINT_LIMIT = 99
 """Maximum number of hints per puzzle. The server allows 100, but version 0.10 of the server replies to the
@@ -92,7 +92,7 @@ class PuzzleClientConfig(Config):
 class Retries:
     """Waits between the attempts of one request, and limits their number and total duration.
 
-    Each retry is logged as a warning by the Python logger `phalanx.puzzles.server`.
+    Each retry is logged as a warning by the Python logger `phalanx.puzzles.server_client`.
     """
 
     def __init__(self, config: PuzzleClientConfig, rng: random.Random) -> None:

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.formatting import escape_untrusted
-from phalanx.puzzles.server.protocol import (
+from phalanx.puzzles.server_client.protocol import (
     CommandError,
     InvalidReplyError,
     PuzzleServerConnectionError,
@@ -19,7 +19,7 @@ from phalanx.puzzles.server.protocol import (
 )
 
 if TYPE_CHECKING:
-    from phalanx.puzzles.server.client import PuzzleClientConfig
+    from phalanx.puzzles.server_client.client import PuzzleClientConfig
 
 
 IAC = 255

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server.episodes import Prompt, StepRewards, apply_move, move_prompt, step_reward
-from phalanx.puzzles.server.protocol import (
+from phalanx.puzzles.server_client.client import PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server_client.episodes import Prompt, StepRewards, apply_move, move_prompt, step_reward
+from phalanx.puzzles.server_client.protocol import (
     PuzzleDifficulty,
     PuzzleGame,
     PuzzleObservation,

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from phalanx.puzzles.server import PuzzleClientConfig, PuzzleServerEnvironment, PuzzleServerVectorEnvironment
-from phalanx.puzzles.server.env import PuzzleServerEnvConfig
-from phalanx.puzzles.server.protocol import PuzzleGame, allowed_moves, move_format
+from phalanx.puzzles.server_client import (
+    PuzzleClientConfig,
+    PuzzleServerEnvironment,
+    PuzzleServerVectorEnvironment,
+)
+from phalanx.puzzles.server_client.env import PuzzleServerEnvConfig
+from phalanx.puzzles.server_client.protocol import PuzzleGame, allowed_moves, move_format
 from phalanx.text import EpisodeId, make_text_env, make_text_vector_env
 from tests.helpers.puzzle_server import running_server
 from tests.helpers.scripted_puzzle_server import ScriptedServer, scripted_server

@@ -8,16 +8,16 @@ import pytest
 from arcade_server import RealServer
 from cutting_proxy import CuttingProxy
 
-from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server.episodes import PuzzleEpisode, rollout_episode
-from phalanx.puzzles.server.pool import (
+from phalanx.puzzles.server_client.client import PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server_client.episodes import PuzzleEpisode, rollout_episode
+from phalanx.puzzles.server_client.pool import (
     ConnectionPoolConfig,
     EpisodeSpec,
     PuzzlePool,
     episode_seed,
     episode_specs,
 )
-from phalanx.puzzles.server.protocol import (
+from phalanx.puzzles.server_client.protocol import (
     PuzzleDifficulty,
     PuzzleServerUnavailableError,
     UnknownGameNameError,

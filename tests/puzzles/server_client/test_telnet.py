@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.puzzles.server.telnet import (
+from phalanx.puzzles.server_client.telnet import (
     IAC,
     KEEPALIVE,
     SB,

@@ -13,9 +13,9 @@ from pydantic import AfterValidator, Field
 
 from phalanx.config import Config
 from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
-from phalanx.puzzles.server.client import ClosedOnExit, PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
-from phalanx.puzzles.server.protocol import (
+from phalanx.puzzles.server_client.client import ClosedOnExit, PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server_client.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
+from phalanx.puzzles.server_client.protocol import (
     CommandError,
     PuzzleDifficulty,
     PuzzleGame,
@@ -26,7 +26,7 @@ from phalanx.puzzles.server.protocol import (
     game_id,
     nearest_game,
 )
-from phalanx.puzzles.server.telnet import one_line
+from phalanx.puzzles.server_client.telnet import one_line
 from phalanx.text.env import quote
 
 Policy: TypeAlias = Callable[[PuzzleObservation, PuzzleHint | None], str | Awaitable[str | None] | None]

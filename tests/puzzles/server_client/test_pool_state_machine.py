@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from phalanx.puzzles.server import (
+from phalanx.puzzles.server_client import (
     ConnectionPoolConfig,
     PuzzlePool,
     PuzzleServerUnavailableError,

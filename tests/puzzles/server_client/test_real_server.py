@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from arcade_server import HANDLERS, RealServer
 
-from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
-from phalanx.puzzles.server.protocol import PuzzleServerUnavailableError, UnknownGameNameError
+from phalanx.puzzles.server_client import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
+from phalanx.puzzles.server_client.protocol import PuzzleServerUnavailableError, UnknownGameNameError
 from tests.helpers.puzzle_server import running_server
 
 pytestmark = pytest.mark.slow

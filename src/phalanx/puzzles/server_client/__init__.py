@@ -1,15 +1,15 @@
 """Client for an external puzzle server, and text environments and token samples based on its games."""
 
-from phalanx.puzzles.server.client import (
+from phalanx.puzzles.server_client.client import (
     PuzzleClient as PuzzleClient,
     PuzzleClientConfig as PuzzleClientConfig,
 )
-from phalanx.puzzles.server.env import (
+from phalanx.puzzles.server_client.env import (
     PuzzleServerEnvConfig as PuzzleServerEnvConfig,
     PuzzleServerEnvironment as PuzzleServerEnvironment,
     PuzzleServerVectorEnvironment as PuzzleServerVectorEnvironment,
 )
-from phalanx.puzzles.server.episodes import (
+from phalanx.puzzles.server_client.episodes import (
     CollectConfig as CollectConfig,
     EpisodeStep as EpisodeStep,
     PuzzleEpisode as PuzzleEpisode,
@@ -19,14 +19,14 @@ from phalanx.puzzles.server.episodes import (
     move_prompt as move_prompt,
     rollout_episode as rollout_episode,
 )
-from phalanx.puzzles.server.pool import (
+from phalanx.puzzles.server_client.pool import (
     ConnectionPoolConfig as ConnectionPoolConfig,
     EpisodeSpec as EpisodeSpec,
     PuzzlePool as PuzzlePool,
     episode_seed as episode_seed,
     episode_specs as episode_specs,
 )
-from phalanx.puzzles.server.protocol import (
+from phalanx.puzzles.server_client.protocol import (
     CommandError as CommandError,
     NoPuzzleError as NoPuzzleError,
     ProtocolError as ProtocolError,

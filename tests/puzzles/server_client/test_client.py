@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
-from phalanx.puzzles.server.client import HINT_LIMIT, backoff_delay
-from phalanx.puzzles.server.protocol import (
+from phalanx.puzzles.server_client import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
+from phalanx.puzzles.server_client.client import HINT_LIMIT, backoff_delay
+from phalanx.puzzles.server_client.protocol import (
     CommandError,
     NoPuzzleError,
     ProtocolError,

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, TypeAlias
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.puzzles.server.client import ClosedOnExit, PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame, game_id
+from phalanx.puzzles.server_client.client import ClosedOnExit, PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server_client.protocol import PuzzleDifficulty, PuzzleGame, game_id
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from phalanx.puzzles.server.protocol import (
+from phalanx.puzzles.server_client.protocol import (
     PuzzleDifficulty,
     PuzzleGame,
     UnknownGameNameError,
