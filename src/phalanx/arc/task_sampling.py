@@ -46,7 +46,7 @@ def uniform_weights(tasks: TaskArrays) -> Float32[Array, " tasks"]:
 def cumulative_weights(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32[Array, " tasks"]:
     """Compute cumulative sums of the weights, so that a task can be sampled by binary search.
 
-    Tasks with weight 0 and padding are never sampled, even if the sums are rounded.
+    Padding and tasks with weight 0 are never sampled, despite rounding errors in the sums.
     """
     has_weight = (weights > 0) & (jnp.arange(weights.shape[0]) < tasks.num_tasks)
     sums = jnp.cumsum(jnp.where(has_weight, weights, 0.0))

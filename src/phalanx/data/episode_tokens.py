@@ -1,4 +1,4 @@
-"""Conversion of episodes to tokens and back, and creation of samples from them."""
+"""Conversion of episodes to tokens and back, and creation of token samples from episodes."""
 
 import math
 from collections.abc import Sequence

@@ -118,7 +118,8 @@ class KnowledgeBase:
     def facts(self) -> tuple[Atom, ...]:
         """The atoms that proofs can use as facts.
 
-        These are the training atoms, without validation and test queries if `on_leak` is `drop`.
+        These are the training atoms. If `on_leak` is `drop`, those that are also validation or test queries
+        are left out.
         """
         if self.on_leak != "drop":
             return self.train

@@ -171,12 +171,12 @@ def corrupt(
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """Sample a corruption of a triple that is not a known triple.
 
-    One argument is replaced by a constant of its domain such that the result is not a known triple. All such
-    constants are equally likely. For atoms with two terms, the index of the constant among them is sampled
-    directly. Only atoms with three terms need rejection sampling. `either` selects a random side, or the only
-    possible side if the other one has no such constant. `both` first replaces the first argument by any other
-    constant of its domain, and then the second argument as described above. If an atom has only one argument,
-    this argument is replaced.
+    One argument is replaced by a constant of its domain, chosen uniformly among those that do not give a known
+    triple. With two arguments, the constant is chosen directly; three arguments need rejection sampling.
+
+    If `corruption` is `either`, the argument is chosen at random among those that have such a constant. If it
+    is `both`, the first argument is replaced by any other constant of its domain, and then the second one as
+    above. If there is only one argument, it is always the one that is replaced.
 
     Args:
         known: Index of the known triples.

@@ -106,9 +106,10 @@ class GRPOConfig(TextRunConfig):
     """Generate only legal actions, in environments that can list them, such as multi-turn puzzles."""
 
     num_prompts: int = Field(default=16, ge=1)
-    """Number of episodes per update. Each episode is attempted `num_generations` times."""
+    """Number of different tasks, such as puzzles, per update. Each task is attempted `num_generations` times
+    from the same initial prompt."""
     num_generations: int = Field(default=8, ge=2)
-    """Number of attempts per episode. The attempts at one episode form a group."""
+    """Number of attempts (episodes) per task. The attempts at one task form a group."""
     num_iterations: int = Field(default=1, ge=1)
     """Number of optimizer steps per update. Each step uses all completions of the update."""
     epsilon: float = Field(default=0.2, gt=0)

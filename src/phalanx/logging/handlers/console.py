@@ -38,24 +38,24 @@ class RichHandler(Handler):
         self._live: Live | None = None
 
     def log_task_start(self, task_data: Record) -> None:
-        """Print one line for the start of an episode at level INFO or DEBUG."""
+        """Print one line when an episode starts, if the log level is INFO or DEBUG."""
         if self._shows_events:
             self._print(f"[bold]task[/bold] {_format_fields(task_data, ('task_id', 'episode_num'))}")
 
     def log_step(self, step_data: Record) -> None:
-        """Print one line for a step at level DEBUG."""
+        """Print one line for a step, if the log level is DEBUG."""
         if self._shows_steps:
             self._print(f"[dim]step {_format_fields(step_data, ('step_num', 'reward', 'similarity'))}[/dim]")
 
     def log_episode_summary(self, summary_data: Record) -> None:
-        """Print one line for a finished episode at level INFO or DEBUG."""
+        """Print one line for a finished episode, if the log level is INFO or DEBUG."""
         if self._shows_events:
             solved = "[green]solved[/green]" if summary_data.get("success") else "[yellow]not solved[/yellow]"
             names = ("task_id", "environment_id", "total_reward", "total_steps", "final_similarity")
             self._print(f"[bold]episode[/bold] {solved} {_format_fields(summary_data, names)}")
 
     def log_aggregated_metrics(self, metrics: Metrics, step: int) -> None:
-        """Print or update the table of metrics at level INFO or DEBUG."""
+        """Print or update the table of metrics, if the log level is INFO or DEBUG."""
         if not self._shows_events:
             return
         table = metrics_table(metrics, step)
@@ -68,7 +68,7 @@ class RichHandler(Handler):
         self._live.update(table, refresh=True)
 
     def log_evaluation(self, record: Record) -> None:
-        """Print one line for an evaluation at level INFO or DEBUG."""
+        """Print one line for an evaluation, if the log level is INFO or DEBUG."""
         if self._shows_events:
             success_rate = record.get("success_rate")
             solved = "" if success_rate is None else f"solved {format_percent(float(success_rate))}  "
