@@ -141,7 +141,7 @@ def _draw_tree(tree: _LaidOutProof, x: float, y: float, drawing: draw.Drawing, i
 
 
 def _edge_path(x: float, y: float, to_x: float, to_y: float) -> str:
-    """Return the SVG path from a rule to a goal: vertical, horizontal and vertical lines with rounded corners."""
+    """Return the SVG path from a rule to a goal: a vertical, a horizontal and another vertical line."""
     if abs(to_x - x) < 1:
         return f"M{short(x)} {short(y)}V{short(to_y)}"
     radius = min(12.0, abs(to_x - x))

@@ -171,8 +171,8 @@ def corrupt(
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """Sample a corruption of a triple that is not a known triple.
 
-    One argument is replaced by a constant of its domain, chosen uniformly among those that do not give a known
-    triple. With two arguments, the constant is chosen directly; three arguments need rejection sampling.
+    One argument is replaced by a constant of its domain, chosen uniformly among those that do not give a
+    known triple. With two arguments, the constant is chosen directly; three need rejection sampling.
 
     If `corruption` is `either`, the argument is chosen at random among those that have such a constant. If it
     is `both`, the first argument is replaced by any other constant of its domain, and then the second one as

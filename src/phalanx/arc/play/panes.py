@@ -164,7 +164,7 @@ class WorkPane(Vertical):
 
 
 class OperationPanel(OptionList, can_focus=False):
-    """List of tools and operations with their keys, which can be clicked."""
+    """Clickable list of tools and operations, with their keys."""
 
     def __init__(self) -> None:
         self.entries = panel_entries()
