@@ -22,7 +22,7 @@ from phalanx.logging.report.charts import MAX_POINTS
 from phalanx.logging.report.metric_tables import downsample_rows
 from tests.helpers.run_folders import make_run, metrics_at, write_facts, write_lines
 
-MODULES = ("report.charts", "report.page", "report.tables", "records")
+MODULES = ("report.charts", "report.page", "report.metric_tables", "records")
 
 
 @pytest.fixture(scope="module")
