@@ -24,13 +24,6 @@ def table(lengths: list[int]) -> LengthTable:
     return LengthTable.from_arrays(None, np.array(lengths))
 
 
-@pytest.fixture(scope="module")
-def million_lengths() -> LengthTable:
-    """A million log-normally distributed lengths."""
-    draws = np.random.default_rng(0).lognormal(np.log(300) - 0.5, 1.0, 1_000_000)
-    return LengthTable.from_arrays(None, np.clip(np.round(draws), 1, 2048).astype(np.int32))
-
-
 def test_samples_are_padded_to_the_maximum_length_of_their_bucket() -> None:
     analysis = analyze_bucket_efficiency(SMALL, BucketSpec(edges=(2, 4), max_sample_length=10))
     rows = [(b.sample_count, b.total_tokens, b.padded_tokens, b.efficiency) for b in analysis.buckets]

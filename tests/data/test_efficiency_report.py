@@ -1,16 +1,8 @@
 """The report that compares buckets with packing."""
 
-import numpy as np
 import pytest
 
 from phalanx.data import BucketSpec, LengthTable, OptimizationGoal, create_efficiency_report
-
-
-@pytest.fixture(scope="module")
-def million_lengths() -> LengthTable:
-    """A million log-normally distributed lengths."""
-    draws = np.random.default_rng(0).lognormal(np.log(300) - 0.5, 1.0, 1_000_000)
-    return LengthTable.from_arrays(None, np.clip(np.round(draws), 1, 2048).astype(np.int32))
 
 
 def test_report_compares_buckets_with_packing(million_lengths: LengthTable) -> None:

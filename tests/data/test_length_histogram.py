@@ -15,13 +15,6 @@ def table(lengths: list[int]) -> LengthTable:
     return LengthTable.from_arrays(None, np.array(lengths))
 
 
-@pytest.fixture(scope="module")
-def million_lengths() -> LengthTable:
-    """A million log-normally distributed lengths."""
-    draws = np.random.default_rng(0).lognormal(np.log(300) - 0.5, 1.0, 1_000_000)
-    return LengthTable.from_arrays(None, np.clip(np.round(draws), 1, 2048).astype(np.int32))
-
-
 def test_histogram_counts_samples_per_bin() -> None:
     histogram = compute_length_histogram(SMALL, num_bins=3)
     assert [(b.min_length, b.max_length, b.count) for b in histogram.bins] == [

@@ -1,6 +1,7 @@
 """Actions of the ARC environment. An action is an operation and the selected cells, given as a point, a
 bounding box or a mask."""
 
+import abc
 import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -62,9 +63,9 @@ class _BoxAction(eqx.Module):
     """Id of the operation, 0 to 41."""
 
     @property
+    @abc.abstractmethod
     def corners(self) -> tuple[Array, Array, Array, Array]:
         """Row and column of one corner, and row and column of the opposite corner."""
-        raise NotImplementedError
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
         """Convert the selected cells to a mask of the canvas. Cells outside the canvas are dropped."""
