@@ -1,6 +1,7 @@
 """Configuration of all tests: platform, XLA flags, temporary folder and checks of shape annotations."""
 
 import gc
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -22,11 +23,15 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
-)
+XLA_FLAGS = [
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_parallel_codegen_split_count=1",
+]
+# XLA aborts the process if it does not know a flag, and later versions do not know this one.
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    XLA_FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(XLA_FLAGS))
 
 # Many tests sync files, which is slow on a disk and fast in memory.
 memory = Path("/dev/shm")

@@ -4,13 +4,12 @@ The public names are imported on first use, so that importing the package is fas
 are registered by the addresses of their classes, which are imported when an environment is created.
 """
 
-import lazy_loader
-
 from phalanx import registry as _registry
+from phalanx.lazy_imports import import_lazily
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = import_lazily(__name__, __file__)
 
 _registry.register(
     "arc-v2",

@@ -38,13 +38,13 @@ def register_configs_with_jax() -> None:
 
 
 class FrozenModel(BaseModel):
-    """Base class of immutable Pydantic models that reject unknown fields."""
+    """Base class for immutable Pydantic models that reject unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Config(FrozenModel):
-    """Base class of configs, which are immutable, hashable and static under `jax.jit`.
+    """Base class for configs, which are immutable, hashable and static under `jax.jit`.
 
     A section of a config is a field that is itself a config. The docstrings of fields are their descriptions.
     """
@@ -250,7 +250,7 @@ def load_model(
     Args:
         cls: Class of the model.
         path: Path of the file.
-        what: Description of the file, such as `a batch plan`. Error messages say that the file is not `what`.
+        what: Expected content, such as `"a batch plan"`, for the error message "PATH is not a batch plan".
         hint: Advice in the error message if the file is corrupt.
 
     Raises:

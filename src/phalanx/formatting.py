@@ -26,7 +26,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_compact(value: float) -> str:
-    """Format a number. Numbers of at least 10,000 get three significant digits and a prefix: k, M or G.
+    """Format a number. From 10,000 on, it is shown with three significant digits and the suffix k, M or G.
 
     >>> format_compact(950), format_compact(12_345), format_compact(3_200_000), format_compact(2e9)
     ('950', '12.3 k', '3.2 M', '2 G')

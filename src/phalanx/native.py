@@ -1,4 +1,4 @@
-"""Loads the compiled extension. If it is unavailable, functions return or raise the reason."""
+"""Access to the compiled C++ extension, or to the reason why it is unavailable."""
 
 import functools
 import os

@@ -39,9 +39,9 @@ ALGORITHMS = {
     "sft": "phalanx.training.sft:SFT",
     "grpo": "phalanx.training.grpo:GRPO",
     "kge": "phalanx.training.kge:KGETrainer",
-    "heuristic": "phalanx.training.search_heuristic:HeuristicTrainer",
+    "heuristic": "phalanx.training.search_heuristic:SearchHeuristicTrainer",
 }
-"""Names of the built-in training algorithms and addresses of their classes."""
+"""Maps the names of the built-in training algorithms to the addresses of their classes."""
 
 _ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*?)-v(?P<version>[1-9]\d*)")
 
@@ -55,7 +55,7 @@ class EnvSpec:
     entry_point: EntryPoint
     description: str = ""
     settings: tuple[str, ...] = ()
-    """Names of the settings whose values can follow the name of a text environment in a spec, separated by
+    """Names of the settings whose values can be appended to the name of a text environment, separated by
     colons. For example, `sudoku:easy:single` sets `difficulty` to `easy` and `turns` to `single`."""
     report_panel: tuple[str, str] | None = None
     """Panel of the report page: the name of a file in the run folder, and the address of the function that
@@ -65,7 +65,7 @@ class EnvSpec:
     `make_text_env`."""
     vector_entry_point: str = ""
     """Address of the vector version of a text environment, which steps a batch of episodes together. Its
-    constructor takes a list of specs. Empty if there is no vector version."""
+    constructor takes a list of names such as `sudoku:easy`. Empty if there is no vector version."""
 
     @property
     def name(self) -> str:
@@ -118,7 +118,8 @@ def register(
         entry_point: An `Environment` class, a function that returns an environment, or the address
             `package.module:name` of such a class or function, which is imported on first use.
         description: One-line description, which `phalanx info` shows.
-        settings: Names of the settings whose values can follow the name of a text environment in a spec.
+        settings: Names of the settings whose values can be appended to the name of a text environment, as in
+            `sudoku:easy:single`.
         report_panel: Name of a file in the run folder, and address of the function that reads this file for
             the report page. None if the environment adds no panel to the report page.
         interface: `jax` or `text`.
@@ -147,12 +148,13 @@ def register_group(
     """Register a group of text environments with a common entry point, which is imported on first use.
 
     Args:
-        name: Name of the group. In the spec of a text environment, it stands for all members.
+        name: Name of the group. Where a text environment is expected, it stands for all members.
         members: Address (`package.module:name`) of a mapping from the names of the members to objects with a
             `version` and a `description`. A member `sudoku` with version 1 has the id `sudoku-v1`.
-        entry_point: Address of a function that takes the name of a member and settings.
-        settings: Names of the settings whose values can follow the name of a member in a spec.
-        vector_entry_point: Address of the vector version.
+        entry_point: Address of a function that creates an environment from the name of a member and settings.
+        settings: Names of the settings whose values can be appended to the name of a member, as in
+            `sudoku:easy:single`.
+        vector_entry_point: Address of the vector version, which steps a batch of episodes together.
     """
     spec = EnvSpec(
         f"{name}-v1",

@@ -40,7 +40,7 @@ def bootstrap_interval(scores: Scores, level: float = 0.95, seed: int = 0) -> tu
     Args:
         scores: Scores with seeds as the first axis.
         level: Confidence level.
-        seed: Random seed of the resamples.
+        seed: Seed for drawing resamples. It is not used if all possible resamples are enumerated.
 
     Returns:
         The lower and the upper ends of the interval.
@@ -77,7 +77,7 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     Args:
         num_samples: Number of attempts that were made. Must be at least `k`.
         num_correct: Number of those attempts that were correct.
-        k: Number of attempts, of which at least one must be correct.
+        k: Number of attempts in which the problem must be solved at least once.
 
     >>> pass_at_k(num_samples=4, num_correct=1, k=2)
     0.5
@@ -96,8 +96,8 @@ def mean_pass_at_k(num_samples: int, num_correct: Iterable[int], k: int) -> floa
 
     Args:
         num_samples: Number of attempts per problem.
-        num_correct: Number of correct attempts of each problem.
-        k: Number of attempts, of which at least one must be correct.
+        num_correct: Number of correct attempts for each problem.
+        k: Number of attempts in which a problem must be solved at least once.
 
     >>> mean_pass_at_k(num_samples=4, num_correct=[0, 1, 4], k=2)
     0.5

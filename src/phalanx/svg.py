@@ -1,4 +1,4 @@
-"""Building blocks of SVG drawings: colors and fonts, text with a known width, layout and charts."""
+"""Building blocks for SVG drawings: colors, fonts, text of bounded width, layout and charts."""
 
 import dataclasses
 import functools
@@ -66,7 +66,7 @@ def _advance(char: str) -> float:
 
 
 def text_width(content: str, size: Number, bold: bool = False, mono: bool = False) -> float:
-    """Return an upper bound of the width of a line of text, in pixels.
+    """Return an upper bound on the width of a line of text, in pixels.
 
     Args:
         content: The text.
@@ -120,7 +120,8 @@ class SvgBlock:
     parts: tuple[Any, ...] = ()
     """Elements of the block."""
     card: tuple[tuple[str, str], ...] = ()
-    """SVG attributes of the card that `card` and `flow_cards` draw behind the block, such as its color."""
+    """SVG attributes, as pairs of name and value, for the card that `card` and `flow_cards` draw behind the
+    block. They override the default fill and stroke of the card."""
 
     def at(self, x: Number, y: Number, **attributes: Any) -> draw.Group:
         """Return the block as an SVG group with its top left corner at (x, y)."""
@@ -267,7 +268,7 @@ def line_chart(
     ends: tuple[float, float] | None = None,
     ink: str = "#2f6fde",
 ) -> SvgBlock:
-    """Draw a line chart of values at equal distances.
+    """Draw a line chart of equally spaced values.
 
     Args:
         values: Values from left to right. Values that are not finite are omitted.
@@ -311,9 +312,10 @@ def histogram(
 
     Args:
         edges: Lower edge of each bin in ascending order, followed by the upper edge of the last bin.
-        counts: Height of the bar of each bin.
-        tooltips: Tooltip of each bar.
-        marks: Values that are marked with a triangle below the axis, by name and in ascending order.
+        counts: Count for each bin, shown as the height of its bar.
+        tooltips: Tooltip for each bar.
+        marks: Dictionary from labels to values, in ascending order of the values. Each value is marked with a
+            triangle and its label below the horizontal axis.
         width: Width of the chart in pixels, including the labels of the vertical axis.
         height: Height of the bars in pixels.
     """
@@ -365,9 +367,9 @@ class Bar(NamedTuple):
     label: str
     """Text on the left of the bar."""
     value: int
-    """Length of the dark part of the bar."""
+    """Count that the dark part of the bar shows, out of `total`."""
     total: int
-    """Length of the complete bar. The part after `value` is light."""
+    """Count that the complete bar shows. The part of the bar after `value` is light."""
     note: str
     """Text on the right of the bar."""
     highlighted: bool = False
@@ -375,7 +377,7 @@ class Bar(NamedTuple):
 
 
 def bar_chart(bars: Sequence[Bar], legend: tuple[str, str], width: Number = 820) -> SvgBlock:
-    """Draw horizontal bars below each other.
+    """Draw a chart with one horizontal bar per row.
 
     Args:
         bars: Bars from top to bottom.

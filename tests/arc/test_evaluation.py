@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from phalanx.arc import ArcEnvironment, DatasetConfig, EpisodeConfig
-from phalanx.arc.evaluation import ArcEvalConfig, ArcEvaluation, ArcEvaluationConfig, ArcResult
+from phalanx.arc.evaluation import ArcEvalCommandConfig, ArcEvaluation, ArcEvaluationConfig, ArcResult
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.operations import Operation
 from phalanx.logging.records import format_json
@@ -266,7 +266,7 @@ def test_training_split_evaluates_on_training_tasks() -> None:
 
 def test_eval_config_with_dataset_gives_submission() -> None:
     network = knows(TASKS, (SIDE, SIDE), submits=True)
-    settings = ArcEvalConfig(dataset="generated/evaluation", attempts=3)
+    settings = ArcEvalCommandConfig(dataset="generated/evaluation", attempts=3)
     (submission,) = small_environment().evaluate(network, settings, True)
     record = submission.as_record()
     assert (record["split"], record["attempts"], record["num_tasks"]) == ("generated/evaluation", 3, 200)
@@ -277,7 +277,7 @@ def test_renamed_settings_are_rejected_with_new_names() -> None:
     with pytest.raises(ValueError, match="attempts was renamed to num_samples"):
         ArcEvaluationConfig.model_validate({"attempts": 3})
     with pytest.raises(ValueError, match="pass_at was renamed to pass_at_k"):
-        ArcEvalConfig.model_validate({"pass_at": (1,)})
+        ArcEvalCommandConfig.model_validate({"pass_at": (1,)})
 
 
 def test_expert_requires_training_mode_and_require_submit() -> None:

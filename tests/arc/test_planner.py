@@ -1,18 +1,13 @@
-"""Plans give exactly the expected outputs in every action format, and are short.
-
-The measurements come from `benchmarks/planner.py`, which plans entire datasets.
-"""
+"""Plans give exactly the expected outputs in every action format, and are short."""
 
 import functools
-import json
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.speed.arc_planner import is_exact, measure_plans, num_cell_fills, with_all_pairs_as_demos
 from hypothesis import given, settings, strategies as st
-from planner import carried_out, cell_by_cell, every_pair, main, measure
 
 from phalanx.arc import (
     FAMILIES,
@@ -105,7 +100,7 @@ def published_tasks() -> list[ArcTask]:
 def solutions_solve(tasks: list[ArcTask], config: ArcConfig) -> np.ndarray:
     """Return for each pair whether its solution solves it in the environment."""
     plans = [solution_plan(task, pair, config) for task in tasks for pair in range(len(task.pairs))]
-    return carried_out(ArcEnvironment.create(config, every_pair(tasks)), plans)
+    return is_exact(ArcEnvironment.create(config, with_all_pairs_as_demos(tasks)), plans)
 
 
 @each_format
@@ -198,7 +193,7 @@ def test_plan_transforms_any_grid_with_allowed_operations(before, target, select
         np.array(before), actions, selection_format, config_for(selection_format, side, allowed=allowed)
     )
     assert np.array_equal(result, target)
-    assert len(actions) <= cell_by_cell(np.array(before), np.array(target))
+    assert len(actions) <= num_cell_fills(np.array(before), np.array(target))
 
 
 @each_format
@@ -247,19 +242,19 @@ def test_impossible_plans_are_reported(call, message):
         call()
 
 
-def test_cell_by_cell_counts_wrong_cells():
-    assert cell_by_cell(grid("12/34"), grid("12/35")) == 1
-    assert cell_by_cell(grid("12/34"), grid("120/440/000")) == 2
-    assert cell_by_cell(grid("12/34"), grid("12/34")) == 0
+def test_cell_fills_are_counted():
+    assert num_cell_fills(grid("12/34"), grid("12/35")) == 1
+    assert num_cell_fills(grid("12/34"), grid("120/440/000")) == 2
+    assert num_cell_fills(grid("12/34"), grid("12/34")) == 0
 
 
 @each_format
 def test_generated_pairs_are_planned_without_solutions(selection_format):
-    measured = measure(generated_tasks(150, 8), selection_format)
+    measured = measure_plans(generated_tasks(150, 8), selection_format)
     assert measured.exact.all()
-    assert (measured.steps <= measured.cells).all()
+    assert (measured.steps <= measured.cell_steps).all()
     max_ratio = {"point": 0.85, "bbox": 0.4, "mask": 0.4}
-    assert np.median(measured.steps / measured.cells) <= max_ratio[selection_format]
+    assert np.median(measured.steps / measured.cell_steps) <= max_ratio[selection_format]
 
 
 def test_plans_do_not_depend_on_earlier_plans():
@@ -269,25 +264,10 @@ def test_plans_do_not_depend_on_earlier_plans():
     assert first == again[::-1]
 
 
-def test_benchmark_reports_each_dataset_and_total(tmp_path, monkeypatch, capsys):
-    for number, arc_task in enumerate((task("a", [("10", "22")]), task("b", [("1", "2")], [("12", "21")]))):
-        file = tmp_path / "mini-arc" / "MiniARC" / f"{number}.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(arc_task.to_dict()))
-    arguments = ["--data-dir", str(tmp_path), "--datasets", "mini-arc", "--formats", "mask", "--every", "1"]
-    monkeypatch.setattr(sys, "argv", ["planner.py", *arguments])
-    assert main() == 0
-    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["dataset"] for line in records] == ["mini-arc", "all"]
-    for line in records:
-        assert (line["pairs"], line["exact"], line["selection_format"]) == (3, 1.0, "mask")
-        assert (line["steps_mean"], line["cell_by_cell_mean"]) == (1.0, 1.67)
-
-
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared datasets are not available")
 @each_format
 def test_published_pairs_have_exact_and_short_plans(selection_format):
-    measured = measure(published_tasks(), selection_format)
+    measured = measure_plans(published_tasks(), selection_format)
     assert len(measured.exact) > 200 and measured.exact.all()
     max_ratio = {"point": 0.8, "bbox": 0.35, "mask": 0.2}
-    assert measured.record()["ratio_median"] <= max_ratio[selection_format]
+    assert measured.median_ratio() <= max_ratio[selection_format]

@@ -22,7 +22,13 @@ from phalanx.arc.operations import OPERATIONS, Operation
 from phalanx.arc.play.app import PlayApp
 from phalanx.arc.play.grids import Board, GridView, PaletteBar, _cell_style, terminal_palette
 from phalanx.arc.play.keys import FILL, FLOOD, MOVE, PASTE, TOOLS, key_text
-from phalanx.arc.play.panes import HelpScreen, LeaveScreen, OperationPanel, OperationsScreen, PairView
+from phalanx.arc.play.panes import (
+    HelpScreen,
+    OperationPanel,
+    OperationsScreen,
+    PairView,
+    UnsavedEpisodeDialog,
+)
 from phalanx.arc.play.recording import EpisodeFile
 from phalanx.arc.play.session import PlayTask, play_config
 from phalanx.arc.rendering.palette import palette_named
@@ -292,7 +298,7 @@ def test_similarity_is_shown_if_enabled(create_app: Any) -> None:
 def test_leaving_unsaved_solution_asks_for_confirmation(create_app: Any, tmp_path: Path) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("5", "down", "right", "right", "space", "s", "n")
-        assert isinstance(app.screen, LeaveScreen)
+        assert isinstance(app.screen, UnsavedEpisodeDialog)
         await pilot.press("escape")
         assert app.index == 0 and app.session.solved
         await pilot.press("n", "l")
@@ -300,7 +306,7 @@ def test_leaving_unsaved_solution_asks_for_confirmation(create_app: Any, tmp_pat
         assert app.index == 1 and not app.session.actions and "two" in shown_text(app, "title")
         assert not (tmp_path / "demos.jsonl").exists()
         await pilot.press("down", "right", "right", "space", "s", "q")
-        assert isinstance(app.screen, LeaveScreen)
+        assert isinstance(app.screen, UnsavedEpisodeDialog)
         await pilot.press("w")
         await pilot.pause()
         assert app._exit
@@ -374,7 +380,7 @@ def test_command_reports_missing_extra(phalanx: Any, monkeypatch: pytest.MonkeyP
     result = phalanx("play", "arc")
     assert (result.code, result.err) == (
         2,
-        'phalanx: phalanx play needs textual: pip install "phalanx[play]"\n',
+        "phalanx: phalanx play needs textual: pip install 'phalanx[play]'\n",
     )
 
 

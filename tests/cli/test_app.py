@@ -1,17 +1,15 @@
 """The main `phalanx` command: startup time, help and exit codes."""
 
-import pathlib
 import subprocess
 import sys
 
-import pydantic
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import phalanx
 from phalanx.cli import app as cli
-from phalanx.cli.errors import LazyCommand, UserError, lazy_group, user_errors
+from phalanx.cli.errors import user_errors
 
 HEAVY = ("jax", "jaxlib", "equinox", "numpy", "omegaconf", "optax", "drawsvg")
 
@@ -121,31 +119,3 @@ def test_internal_error_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "argv", ["phalanx"])
     with pytest.raises(ValueError, match="not the user's doing"):
         cli.main()
-
-
-def test_invalid_setting_is_reported_with_field_and_reason() -> None:
-    class Settings(pydantic.BaseModel):
-        steps: int = pydantic.Field(ge=1)
-
-    with (
-        pytest.raises(UserError, match=r"^steps: Input should be greater than or equal to 1$"),
-        user_errors(),
-    ):
-        Settings(steps=0)
-
-
-def test_missing_file_is_reported_by_name() -> None:
-    with pytest.raises(UserError) as refusal, user_errors():
-        pathlib.Path("/no/such/file").read_text()
-    assert str(refusal.value) == "/no/such/file: No such file or directory"
-
-
-def test_command_module_is_imported_only_when_the_command_runs() -> None:
-    app = typer.Typer(cls=lazy_group({"absent": LazyCommand("phalanx.cli.no_such_module", "Not there.")}))
-
-    @app.callback()
-    def root() -> None:
-        pass
-
-    assert "Not there." in runner.invoke(app, ["--help"]).output
-    assert isinstance(runner.invoke(app, ["absent"]).exception, ModuleNotFoundError)

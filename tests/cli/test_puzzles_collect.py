@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from arcade_server import MISSING, RealServer, installed_server
+
+from tests.helpers.puzzle_server import MISSING, RealServer, installed_server
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from arcade_server import RealServer
 
 from phalanx.compat.chuk_lazarus.data.batching.streaming import ReplayBuffer, SampleSource, StreamSample
 from phalanx.data import BatchingConfig
-from tests.helpers.puzzle_server import running_server
+from tests.helpers.puzzle_server import RealServer, running_server
 
 
 @pytest.fixture

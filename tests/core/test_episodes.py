@@ -165,3 +165,60 @@ def test_invalid_agent_output_is_reported():
         run_episode_batch(by_hand(), go_right, 0, Corridor())
     with pytest.raises(TypeError, match="got a tuple of 3"):
         run_episode_batch((by_hand(), 1, 2), go_right, STEPS, Corridor())
+
+
+@dataclasses.dataclass(frozen=True)
+class DrawnCorridor(Corridor):
+    """A corridor that renders its states in the given mode."""
+
+    mode: str = "svg"
+
+    @property
+    def render_modes(self):
+        return (self.mode,)
+
+    def render(self, state, mode="svg"):
+        text = f"cell  {int(state.position)}"
+        return f"<svg>{text}</svg>" if mode == "svg" else f"\x1b[31m{text}\x1b[0m"
+
+
+def recorded():
+    states = [walker(position) for position in (5, 6, 7)]
+    return {"success": True, "initial_state": states[0], "step_states": states[1:], "final_state": states[2]}
+
+
+def test_states_are_drawn_with_the_render_method():
+    (record,) = DrawnCorridor().render_episodes([recorded()])
+    assert record["success"]
+    assert record["initial_state"]._repr_svg_() == "<svg>cell  5</svg>"
+    assert [state._repr_svg_() for state in record["step_states"]] == [
+        "<svg>cell  6</svg>",
+        "<svg>cell  7</svg>",
+    ]
+    assert record["final_state"]._repr_svg_() == "<svg>cell  7</svg>"
+
+
+def test_states_that_render_as_text_are_drawn_as_text():
+    (record,) = DrawnCorridor(mode="ansi").render_episodes([recorded()])
+    image = record["initial_state"]._repr_svg_()
+    assert image.lstrip().startswith(("<?xml", "<svg"))
+    assert "cell\u00a0\u00a05" in image
+    assert "\x1b" not in image
+
+
+def test_states_that_cannot_be_drawn_are_left_out_of_the_records():
+    class Plain(Corridor):
+        @property
+        def render_modes(self):
+            return ()
+
+    assert Plain().render_episodes([recorded()]) == [{"success": True}]
+
+
+def test_states_that_draw_themselves_are_kept():
+    class Drawn:
+        def _repr_svg_(self):
+            return "<svg/>"
+
+    record = {"initial_state": Drawn(), "step_states": [Drawn()], "final_state": Drawn()}
+    assert Corridor().render_episodes([record]) == [record]

@@ -173,5 +173,5 @@ def test_missing_gymnasium_is_reported_with_the_install_command(monkeypatch: pyt
         monkeypatch.delitem(sys.modules, loaded)
     for loaded in [name for name in sys.modules if name.partition(".")[0] == "gymnasium"]:
         monkeypatch.setitem(sys.modules, loaded, None)
-    with pytest.raises(ModuleNotFoundError, match=r'needs gymnasium: pip install "phalanx\[gym\]"'):
+    with pytest.raises(ModuleNotFoundError, match=r"needs gymnasium: pip install 'phalanx\[gym\]'"):
         importlib.import_module("phalanx.integrations.gymnasium")

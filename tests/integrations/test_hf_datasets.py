@@ -184,5 +184,5 @@ def test_missing_library_is_reported_with_the_install_command(
     for loaded in [module for module in sys.modules if module.partition(".")[0] == name]:
         monkeypatch.setitem(sys.modules, loaded, None)
     monkeypatch.delitem(sys.modules, "phalanx.integrations.hf_datasets")
-    with pytest.raises(ModuleNotFoundError, match=rf'needs {name}.*: pip install "phalanx\[data\]"'):
+    with pytest.raises(ModuleNotFoundError, match=rf"needs {name}.*: pip install 'phalanx\[data\]'"):
         importlib.import_module("phalanx.integrations.hf_datasets")

@@ -23,5 +23,5 @@ def test_missing_library_is_reported_with_the_install_command(
     for loaded in [found for found in sys.modules if found.partition(".")[0] == name]:
         monkeypatch.setitem(sys.modules, loaded, None)
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ModuleNotFoundError, match=rf'needs {name}.*: pip install "phalanx\[{extra}\]"'):
+    with pytest.raises(ModuleNotFoundError, match=rf"needs {name}.*: pip install 'phalanx\[{extra}\]'"):
         importlib.import_module(f"phalanx.integrations.{module}")

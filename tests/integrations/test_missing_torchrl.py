@@ -16,5 +16,5 @@ def test_missing_library_is_reported_with_the_install_command(
         monkeypatch.setitem(sys.modules, loaded, None)
     monkeypatch.setitem(sys.modules, name, None)
     importlib.import_module("phalanx.integrations")
-    with pytest.raises(ModuleNotFoundError, match=rf'needs {name}.*: pip install "phalanx\[torch\]"'):
+    with pytest.raises(ModuleNotFoundError, match=rf"needs {name}.*: pip install 'phalanx\[torch\]'"):
         importlib.import_module("phalanx.integrations.torchrl")

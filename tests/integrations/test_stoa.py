@@ -307,5 +307,5 @@ def test_missing_library_is_reported_with_the_install_command(monkeypatch: pytes
     for loaded in [name for name in sys.modules if name.partition(".")[0] == "stoa"]:
         monkeypatch.setitem(sys.modules, loaded, None)
     monkeypatch.delitem(sys.modules, "phalanx.integrations.stoa")
-    with pytest.raises(ModuleNotFoundError, match=r'needs stoa.*: pip install "phalanx\[stoa\]"'):
+    with pytest.raises(ModuleNotFoundError, match=r"needs stoa.*: pip install 'phalanx\[stoa\]'"):
         importlib.import_module("phalanx.integrations.stoa")

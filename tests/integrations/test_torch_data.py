@@ -236,7 +236,7 @@ def test_missing_library_is_reported_with_the_install_command(monkeypatch: pytes
     for loaded in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
         monkeypatch.setitem(sys.modules, loaded, None)
     monkeypatch.delitem(sys.modules, "phalanx.integrations.torch_data")
-    with pytest.raises(ModuleNotFoundError, match=r'needs torch.*: pip install "phalanx\[torch\]"'):
+    with pytest.raises(ModuleNotFoundError, match=r"needs torch.*: pip install 'phalanx\[torch\]'"):
         importlib.import_module("phalanx.integrations.torch_data")
 
 

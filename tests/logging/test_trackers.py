@@ -303,7 +303,9 @@ def test_trackers_do_not_write_through_symbolic_links(kind: str, name: str, tmp_
 
 
 def test_errors_for_missing_libraries_and_unknown_trackers(tmp_path: Path) -> None:
-    with pytest.raises(ModuleNotFoundError, match=r"run `pip install 'phalanx\[wandb\]'`"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"the tracker needs no_such_tracker: pip install 'phalanx\[wandb\]'"
+    ):
         import_library("no_such_tracker", "wandb")
     with pytest.raises(ValueError, match="unknown tracker 'aim'; choose one of wandb, tensorboard, mlflow"):
         make_tracker("aim", tmp_path)

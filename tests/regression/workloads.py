@@ -911,12 +911,12 @@ def search_heuristic() -> Digests:
     import dataclasses
 
     from phalanx.kg.family_generator import generate_genealogy
-    from phalanx.training.search_heuristic import HeuristicConfig, HeuristicTrainer
+    from phalanx.training.search_heuristic import SearchHeuristicConfig, SearchHeuristicTrainer
 
     base, queries = generate_genealogy(300, distances=(2,), num_queries=60)
     with tempfile.TemporaryDirectory() as folder:
         dataclasses.replace(base, train=(*base.train, *queries[:40]), valid=queries[40:]).save(folder)
-        config = HeuristicConfig(
+        config = SearchHeuristicConfig(
             env=_proof_config(dataset=folder),
             predicates=("ancestor",),
             num_updates=2,
@@ -926,7 +926,7 @@ def search_heuristic() -> Digests:
             max_depth=8,
             num_parallel_queries=32,
         )
-        return _train(HeuristicTrainer(config), 2, ("proved_rate", "proofs_per_expansion"))
+        return _train(SearchHeuristicTrainer(config), 2, ("proved_rate", "proofs_per_expansion"))
 
 
 @workload("floats")

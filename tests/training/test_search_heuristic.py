@@ -13,9 +13,9 @@ from phalanx.kg.family_generator import generate_genealogy
 from phalanx.proofs import ProofConfig
 from phalanx.training.run import train
 from phalanx.training.search_heuristic import (
-    HeuristicConfig,
     HeuristicEvaluationConfig,
-    HeuristicTrainer,
+    SearchHeuristicConfig,
+    SearchHeuristicTrainer,
     load_heuristic,
 )
 
@@ -30,8 +30,8 @@ def folder(tmp_path_factory):
     return path
 
 
-def config_of(folder) -> HeuristicConfig:
-    return HeuristicConfig(
+def config_of(folder) -> SearchHeuristicConfig:
+    return SearchHeuristicConfig(
         env=ProofConfig(dataset=str(folder), max_actions=64),
         predicates=("ancestor",),
         num_updates=2,
@@ -46,7 +46,7 @@ def config_of(folder) -> HeuristicConfig:
 
 @pytest.fixture(scope="module")
 def run(folder, tmp_path_factory):
-    return train(HeuristicTrainer(config_of(folder)), tmp_path_factory.mktemp("heuristic") / "run")
+    return train(SearchHeuristicTrainer(config_of(folder)), tmp_path_factory.mktemp("heuristic") / "run")
 
 
 def test_trained_heuristic_needs_fewer_expansions_than_the_baselines(run):
@@ -55,15 +55,15 @@ def test_trained_heuristic_needs_fewer_expansions_than_the_baselines(run):
     baselines = run.evaluations[0]["baselines"]
     assert set(baselines) == {"uniform", "confidence"}
     assert trained > 2 * max(untrained, baselines["uniform"])
-    (summary,) = HeuristicTrainer.summarize(None, run)
+    (summary,) = SearchHeuristicTrainer.summarize(None, run)
     assert summary.startswith("Validation: ") and f"untrained {untrained:.3f}, uniform" in summary
 
 
 def test_resumed_run_has_the_same_weights(folder, run, tmp_path):
     config = config_of(folder)
     short = config.model_copy(update={"num_updates": 1})
-    train(HeuristicTrainer(short), tmp_path / "stopped")
-    resumed = train(HeuristicTrainer(config), tmp_path / "stopped", resume=True, extend=True)
+    train(SearchHeuristicTrainer(short), tmp_path / "stopped")
+    resumed = train(SearchHeuristicTrainer(config), tmp_path / "stopped", resume=True, extend=True)
     for one, other in zip(*(jax.tree.leaves(each.state.params) for each in (run, resumed)), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -72,7 +72,7 @@ def test_weights_are_determined_by_the_seed(folder):
     config = config_of(folder).model_copy(update={"queries_per_update": 20, "update_epochs": 1})
 
     def weights(seed):
-        trainer = HeuristicTrainer(config.model_copy(update={"seed": seed}))
+        trainer = SearchHeuristicTrainer(config.model_copy(update={"seed": seed}))
         state, _ = trainer.update(trainer.init(jax.random.key(0)))
         return np.asarray(state.params.last.weight)
 
@@ -92,7 +92,7 @@ def test_weights_are_determined_by_the_seed(folder):
 )
 def test_old_setting_is_rejected_with_the_new_name(override, message):
     with pytest.raises(ValueError, match=message):
-        HeuristicConfig.load(None, [override])
+        SearchHeuristicConfig.load(None, [override])
 
 
 def test_command_proves_with_a_run_and_prints_the_number_of_nodes(run, folder):
@@ -135,4 +135,4 @@ def test_command_evaluates_a_run_with_other_settings(run):
 def test_knowledge_base_without_rules_is_rejected_with_a_hint(tmp_path):
     (tmp_path / "train.txt").write_text("a\tr\tb\n")
     with pytest.raises(ValueError, match="has no rules to prove with: mine some with `phalanx kg mine"):
-        HeuristicTrainer(HeuristicConfig(env=ProofConfig(dataset=str(tmp_path))))
+        SearchHeuristicTrainer(SearchHeuristicConfig(env=ProofConfig(dataset=str(tmp_path))))

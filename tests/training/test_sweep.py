@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("optuna")
 
+from phalanx.extras import MissingExtraError
 from phalanx.training.sweep import Sweep, SweepTrial, grid, last_metrics, parse_space, split_values
 
 COMMAND = ["train", "ppo", "--env", "arc"]
@@ -222,5 +223,5 @@ def test_failed_trial_is_started_again(tmp_path: Path) -> None:
 
 def test_error_without_optuna_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ValueError, match=r'pip install "phalanx\[sweep\]"'):
+    with pytest.raises(MissingExtraError, match=r"pip install 'phalanx\[sweep\]'"):
         Sweep(tmp_path / "sweep", COMMAND, ["a=1"])

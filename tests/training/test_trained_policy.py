@@ -155,12 +155,12 @@ def test_missing_render_libraries_are_reported(
 ) -> None:
     import sys
 
-    from phalanx.cli.errors import UserError
     from phalanx.cli.render import _save_gif, _save_mp4
+    from phalanx.extras import MissingExtraError
 
     for library, save in (("PIL", _save_gif), ("imageio_ffmpeg", _save_mp4)):
         monkeypatch.setitem(sys.modules, library, None)
-        with pytest.raises(UserError, match=r'pip install "phalanx\[render\]"'):
+        with pytest.raises(MissingExtraError, match=r"pip install 'phalanx\[render\]'"):
             save(tmp_path / "x", [np.zeros((2, 2, 3), np.uint8)], [1], 100)
 
 

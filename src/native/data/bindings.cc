@@ -5,15 +5,14 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "common/arrays.h"
+#include "data/collation.h"
 #include "data/packing.h"
 #include "data/shuffle.h"
 #include "module.h"
@@ -123,69 +122,30 @@ std::optional<nb::bytes> concat_strings(nb::typed<nb::list, nb::str> strings, Ou
   return joined;
 }
 
-void fill_packs(InputVector<int32_t> tokens, std::optional<InputVector<int8_t>> loss,
-                InputVector<int64_t> starts, InputVector<int32_t> lengths, InputVector<int64_t> offsets,
-                std::optional<int32_t> separator, int32_t pad, OutputMatrix<int32_t> input_ids,
-                OutputMatrix<int8_t> loss_mask, OutputMatrix<int32_t> segment_ids,
-                OutputMatrix<int32_t> position_ids) {
+void fill(InputVector<int32_t> tokens, std::optional<InputVector<int8_t>> loss, InputVector<int64_t> starts,
+          InputVector<int32_t> lengths, InputVector<int64_t> offsets, std::optional<int32_t> separator,
+          int32_t pad, OutputMatrix<int32_t> input_ids, OutputMatrix<int8_t> loss_mask,
+          OutputMatrix<int32_t> segment_ids, OutputMatrix<int32_t> position_ids) {
   const int64_t rows = static_cast<int64_t>(input_ids.shape(0));
   const int64_t width = static_cast<int64_t>(input_ids.shape(1));
-  const int64_t segments = static_cast<int64_t>(lengths.shape(0));
-  const int64_t total = static_cast<int64_t>(tokens.shape(0));
+  const int64_t num_segments = static_cast<int64_t>(lengths.shape(0));
+  const int64_t num_tokens = static_cast<int64_t>(tokens.shape(0));
   for (const auto* shape : {loss_mask.shape_ptr(), segment_ids.shape_ptr(), position_ids.shape_ptr()})
     if (static_cast<int64_t>(shape[0]) != rows || static_cast<int64_t>(shape[1]) != width)
       throw std::invalid_argument("the packed arrays must have the same shape");
-  if (static_cast<int64_t>(offsets.shape(0)) != rows + 1 || static_cast<int64_t>(starts.shape(0)) != segments)
+  if (static_cast<int64_t>(offsets.shape(0)) != rows + 1 ||
+      static_cast<int64_t>(starts.shape(0)) != num_segments)
     throw std::invalid_argument(
         "offsets must have one more entry than there are rows, starts as many as lengths");
-  if (loss && static_cast<int64_t>(loss->shape(0)) != total)
+  if (loss && static_cast<int64_t>(loss->shape(0)) != num_tokens)
     throw std::invalid_argument("loss and tokens must have the same length");
-  const int32_t* from = tokens.data();
-  const int8_t* loss_from = loss ? loss->data() : nullptr;
-  const int64_t *start = starts.data(), *offset = offsets.data();
-  const int32_t* length = lengths.data();
-  int32_t *ids = input_ids.data(), *segment = segment_ids.data(), *position = position_ids.data();
-  int8_t* mask = loss_mask.data();
+  const Segments segments{
+      tokens.data(), loss ? loss->data() : nullptr, num_tokens, starts.data(), lengths.data(), num_segments,
+      offsets.data()};
+  const PackedRows packs{
+      rows, width, input_ids.data(), loss_mask.data(), segment_ids.data(), position_ids.data()};
   nb::gil_scoped_release unlocked;
-
-  for (int64_t row = 0; row < rows; ++row) {
-    if (offset[row] < 0 || offset[row] > offset[row + 1] || offset[row + 1] > segments)
-      throw std::invalid_argument("offsets must ascend from 0 to the number of segments");
-    int64_t used = 0;
-    for (int64_t s = offset[row]; s < offset[row + 1]; ++s) {
-      if (length[s] < 0 || start[s] < 0 || start[s] > total - length[s])
-        throw std::invalid_argument("a segment is outside of the tokens");
-      used += length[s] + (separator && s > offset[row] ? 1 : 0);
-    }
-    if (used > width) throw std::invalid_argument("the segments of a row are longer than the row");
-  }
-
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t row_end = (row + 1) * width;
-    int64_t at = row * width;
-    for (int64_t s = offset[row]; s < offset[row + 1]; ++s) {
-      const int32_t num_tokens = length[s];
-      // A separator belongs to the segment that it ends: it has the same id and the next position.
-      const int32_t num_ids = num_tokens + (separator && s + 1 < offset[row + 1] ? 1 : 0);
-      std::memcpy(ids + at, from + start[s], num_tokens * sizeof(int32_t));
-      if (loss_from != nullptr) {
-        std::memcpy(mask + at, loss_from + start[s], num_tokens);
-      } else {
-        std::memset(mask + at, 1, num_tokens);
-      }
-      if (num_ids > num_tokens) {
-        ids[at + num_tokens] = *separator;
-        mask[at + num_tokens] = 0;
-      }
-      std::fill_n(segment + at, num_ids, static_cast<int32_t>(s - offset[row] + 1));
-      std::iota(position + at, position + at + num_ids, 0);
-      at += num_ids;
-    }
-    std::fill_n(ids + at, row_end - at, pad);
-    std::memset(mask + at, 0, row_end - at);
-    std::memset(segment + at, 0, (row_end - at) * sizeof(int32_t));
-    std::memset(position + at, 0, (row_end - at) * sizeof(int32_t));
-  }
+  fill_packs(segments, separator, pad, packs);
 }
 
 }  // namespace
@@ -206,11 +166,11 @@ void bind_data(nb::module_& module) {
   module.def("concat_strings", &data::concat_strings, nb::arg("strings"), nb::arg("lengths").noconvert(),
              "Concatenate ASCII strings and write the length of each to `lengths`. Return None if one is not "
              "ASCII.");
-  module.def("fill_packs", &data::fill_packs, nb::arg("tokens").noconvert(),
-             nb::arg("loss").noconvert().none(), nb::arg("starts").noconvert(),
-             nb::arg("lengths").noconvert(), nb::arg("offsets").noconvert(), nb::arg("separator").none(),
-             nb::arg("pad"), nb::arg("input_ids").noconvert(), nb::arg("loss_mask").noconvert(),
-             nb::arg("segment_ids").noconvert(), nb::arg("position_ids").noconvert(),
+  module.def("fill_packs", &data::fill, nb::arg("tokens").noconvert(), nb::arg("loss").noconvert().none(),
+             nb::arg("starts").noconvert(), nb::arg("lengths").noconvert(), nb::arg("offsets").noconvert(),
+             nb::arg("separator").none(), nb::arg("pad"), nb::arg("input_ids").noconvert(),
+             nb::arg("loss_mask").noconvert(), nb::arg("segment_ids").noconvert(),
+             nb::arg("position_ids").noconvert(),
              "Fill packed rows with segments of tokens. Row i has the segments from offsets[i] to offsets[i "
              "+ 1], with "
              "a separator between them if one is given.");

@@ -29,7 +29,7 @@ from .config import (
 from .datasets import download_dataset as download_dataset, load_tasks as load_tasks
 from .env import ArcEnvironment as ArcEnvironment
 from .evaluation import (
-    ArcEvalConfig as ArcEvalConfig,
+    ArcEvalCommandConfig as ArcEvalCommandConfig,
     ArcEvaluation as ArcEvaluation,
     ArcEvaluationConfig as ArcEvaluationConfig,
     ArcResult as ArcResult,

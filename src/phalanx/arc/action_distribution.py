@@ -1,6 +1,6 @@
 """Distributions over ARC actions.
 
-An action consists of an operation and of a point or box whose distribution depends on the operation. Given
+An action consists of an operation, and a point or box whose distribution depends on the operation. Given
 the operation, the two corners of a box are independent, so their log-probabilities and entropies add up.
 """
 
@@ -26,22 +26,24 @@ _CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_
 
 
 class CellLogits(eqx.Module):
-    """Logits of selecting a cell, with one logit per cell of the canvas. The operations of a group share
-    their logits; see `ArcLogits.groups`."""
+    """Logits of the selected cell, with one logit per cell of the canvas. The leading axis is the group of
+    operations, because the operations in a group share their logits; see `ArcLogits.groups`."""
 
     cells: Float[Array, "groups rows columns"]
 
 
 class AxisLogits(eqx.Module):
-    """Logits of selecting a cell, as separate logits of its row and its column. On large canvases, computing
-    them is much faster than computing `CellLogits`, but the row and the column are sampled independently. The
-    operations of a group share their logits; see `ArcLogits.groups`."""
+    """Logits of the selected cell, with separate logits for its row and its column. On large canvases, they
+    are much faster to compute than `CellLogits`, but the row and the column are sampled independently. The
+    leading axis is the group of operations, because the operations in a group share their logits; see
+    `ArcLogits.groups`."""
 
     rows: Float[Array, "groups rows"]
     columns: Float[Array, "groups columns"]
 
 
 SelectionLogits = CellLogits | AxisLogits
+"""Logits of one selected cell, in either of the two representations."""
 
 
 class ArcLogits(eqx.Module):
@@ -51,7 +53,8 @@ class ArcLogits(eqx.Module):
     operations: Float[Array, " operations"]
     """One logit per allowed operation."""
     selections: tuple[SelectionLogits, ...]
-    """Logits of the selected cells. There is one entry for a point, and two for the corners of a box."""
+    """Logits of the selected cells: one entry if actions select a point, two entries (one per corner) if they
+    select a box."""
     groups: tuple[int, ...] | None = eqx.field(static=True, default=None)
     """For each operation, the index of its logits along the `groups` axis of `selections`. Operations with
     the same index share their logits. If None, the i-th operation uses index i."""
@@ -62,7 +65,8 @@ class _SelectionDistribution(eqx.Module):
     their selection logits."""
 
     axes: tuple[Float[Array, "groups _"], ...]
-    """Log-probabilities, either as one array over all cells or as two arrays over rows and columns."""
+    """Log-probabilities of the selected cell: either one array over all cells, or one array over rows and one
+    over columns."""
     columns: int = eqx.field(static=True)
     """Width of the canvas."""
 
@@ -99,8 +103,8 @@ class ArcDistribution(eqx.Module):
     operations: Float[Array, " operations"]
     """Log-probabilities of the operations in `ids`, in the same order."""
     selections: tuple[_SelectionDistribution, ...]
-    """Distributions of the selected cells. There is one entry for a point, and two for the corners of a
-    box."""
+    """Distributions of the selected cells: one entry if actions select a point, two entries (one per corner)
+    if they select a box."""
     ids: tuple[int, ...] = eqx.field(static=True)
     """Ids of the operations that the config allows."""
     groups: tuple[int, ...] = eqx.field(static=True)
@@ -194,8 +198,8 @@ def _selection_distribution(
     """Normalize logits over the cells that may be selected.
 
     Args:
-        ids: For each group, the id of one of its operations.
-        logits: Logits of each group.
+        ids: For each group of operations, the id of one operation in the group.
+        logits: Selection logits of each group.
         inside: Mask of the working grid.
     """
     if isinstance(logits, CellLogits):

@@ -176,8 +176,8 @@ def check_bounds(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*b
 def random_action(
     key: Key, config: ArcConfig, operations: Sequence[int], height: Int32[Array, ""], width: Int32[Array, ""]
 ) -> Action:
-    """Sample an operation and cells uniformly, in the config's selection format. Both corners of a box are
-    sampled independently, and a mask consists of the cells of such a box.
+    """Sample an operation and cells uniformly, in the config's selection format. The two corners of a box are
+    sampled independently. A mask contains the cells of a box that is sampled in the same way.
 
     Args:
         key: Random key.
@@ -217,8 +217,9 @@ def action_space(config: ArcConfig) -> Space:
 
 
 class KernelAction(NamedTuple):
-    """An action in the common format of the backends. For points and boxes, the corners are set, and `mask`
-    is empty (0x0). For mask actions, `mask` is set, and the corners are ignored."""
+    """An action in the format that both backends take. For points and boxes, `r1`, `c1`, `r2` and `c2` are
+    two opposite corners, and `mask` is empty (0x0). For mask actions, `mask` contains the selected cells, and
+    the corners are ignored."""
 
     operation: Int32[Array, "*batch"]
     r1: Int32[Array, "*batch"]
@@ -229,7 +230,7 @@ class KernelAction(NamedTuple):
 
 
 def encode_action(action: Action, batch: tuple[int, ...], grid_shape: tuple[int, int]) -> KernelAction:
-    """Convert actions of any selection format to the format of the backends. A point becomes a 1x1 box.
+    """Convert actions of any selection format to a `KernelAction`. A point becomes a 1x1 box.
 
     Args:
         action: One action, or a batch.
@@ -254,7 +255,8 @@ def encode_action(action: Action, batch: tuple[int, ...], grid_shape: tuple[int,
 
 
 def legal_operations(state: ArcState, config: ArcConfig) -> Bool[Array, "*batch 42"]:
-    """Return the mask of the operations that the config allows, repeated for every state of the batch."""
+    """Return a boolean mask of the operations that the config allows, broadcast to the batch shape of the
+    state."""
     return jnp.broadcast_to(jnp.asarray(config.action.operation_mask), (*state.batch_shape, NUM_OPERATIONS))
 
 

@@ -20,13 +20,14 @@ GENERATED = "generated"
 SelectionFormat = Literal["point", "bbox", "mask"]
 """How an action selects cells: one cell (`point`), a rectangle (`bbox`), or any set of cells (`mask`)."""
 Mode = Literal["training", "evaluation"]
+"""Values of `EpisodeConfig.mode`."""
 InitialGrid = Literal["input", "blank", "random", "demonstration"]
 INITIAL_GRIDS: tuple[InitialGrid, ...] = get_args(InitialGrid)
 """Values of `EpisodeConfig.initial_grid`, in the order of the C++ enum `InitialGrid`."""
 
 
 class EpisodeConfig(Config):
-    """Settings of the start, the end and the mode of an episode."""
+    """Settings for how episodes start and end, and for their mode (training or evaluation)."""
 
     max_episode_steps: int = Field(default=100, ge=1)
     """Number of steps after which an episode is truncated."""
@@ -68,10 +69,10 @@ class DatasetConfig(Config):
     num_tasks: int = Field(default=64, ge=1)
     """Number of tasks to generate. Used only for the source `generated`."""
     seed: int = 0
-    """Random seed of generated tasks."""
+    """Random seed for generating tasks."""
     tasks_per_update: int = Field(default=128, ge=1)
-    """Number of tasks in each update of behavior cloning. They are newly generated, or sampled from the
-    dataset."""
+    """Number of tasks in each update of behavior cloning. The tasks are newly generated for the source
+    `generated`, and sampled from the dataset otherwise."""
     augment: bool = False
     """Randomly rotate, mirror and recolor the tasks of the dataset in each update of behavior cloning. This
     requires a square canvas. It must be false for generated tasks, which are new in each update anyway."""
@@ -136,17 +137,17 @@ class RewardConfig(Config):
     similarity_weight: float = 1.0
     """Weight of the change in similarity to the target in a step. Used in training mode only."""
     step_penalty: float = -0.01
-    """Reward of every valid step, in addition to the other terms."""
+    """Reward for every valid step, added to the other terms."""
     success_bonus: float = 10.0
     """Reward for ending an episode with a correct solution."""
     efficiency_bonus: float = 0.0
     """Additional reward for solving an episode in at most `efficiency_bonus_threshold` steps."""
     efficiency_bonus_threshold: int = Field(default=50, ge=0)
-    """Maximum number of steps of an episode that earns the efficiency bonus."""
+    """Maximum number of steps in which an episode must be solved to earn the efficiency bonus."""
     unsolved_submission_penalty: float = 0.0
     """Reward for ending an episode by submitting a wrong grid."""
     invalid_action_penalty: float = -1.0
-    """Reward of an invalid action, instead of the similarity term and the step penalty."""
+    """Reward for an invalid action. It replaces the similarity term and the step penalty."""
     reward_on_submit_only: bool = False
     """Drop the similarity term and the step penalty, so that valid steps are rewarded only at the end of an
     episode."""

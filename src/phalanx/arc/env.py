@@ -16,7 +16,12 @@ from phalanx.arc.actions import Action, action_space, encode_action, legal_opera
 from phalanx.arc.bitplanes import pack_grid, trim
 from phalanx.arc.config import GENERATED, ArcConfig
 from phalanx.arc.datasets import config_tasks
-from phalanx.arc.evaluation import ArcEvalConfig, ArcEvaluation, ArcEvaluationConfig, held_out_environment
+from phalanx.arc.evaluation import (
+    ArcEvalCommandConfig,
+    ArcEvaluation,
+    ArcEvaluationConfig,
+    held_out_environment,
+)
 from phalanx.arc.evaluation_mode import HiddenTestOutputs
 from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.arc.observation import ArcObservation, Observation, create_observation, observation_space
@@ -24,7 +29,7 @@ from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.reward import RewardFunction, RewardWeights, StepInfo
 from phalanx.arc.state import NUM_BOARDS, ArcState, Register, blank_states, replace_fields
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
-from phalanx.arc.task_sampling import StartBits
+from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.arc.tasks import ArcTask, as_grid
 from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key, Keys, TracedEnvironment
@@ -96,7 +101,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     config_type: ClassVar = ArcConfig
     network_config: ClassVar = ArcNetworkConfig
     evaluation_config: ClassVar = ArcEvaluationConfig
-    eval_config: ClassVar = ArcEvalConfig
+    eval_config: ClassVar = ArcEvalCommandConfig
     array_fields: ClassVar = ("task_arrays", "task_weights", "reward_weights", "reward_function", "answers")
     name_fields: ClassVar = ("tasks",)
 
@@ -377,7 +382,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
         Args:
             network: Policy network.
-            settings: An `ArcEvaluationConfig` during training, or an `ArcEvalConfig` for `phalanx eval`.
+            settings: `ArcEvaluationConfig` during training, `ArcEvalCommandConfig` for `phalanx eval`.
             final: In addition to the greedy policy, evaluate `settings.num_samples` sampled attempts per task
                 for pass@k.
 
@@ -387,7 +392,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             evaluated.
         """
         assert isinstance(settings, ArcEvaluationConfig)
-        command = settings if isinstance(settings, ArcEvalConfig) else None
+        command = settings if isinstance(settings, ArcEvalCommandConfig) else None
         if command and command.dataset:
             from phalanx.arc.submission import evaluate_on_dataset
 
@@ -503,12 +508,12 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             return None
         return task_sampling.cumulative_weights(self.task_weights, self.task_arrays)
 
-    def _sample_start(self, key: Key, cumulative: Float32[Array, " tasks"] | None) -> StartBits:
+    def _sample_start(self, key: Key, cumulative: Float32[Array, " tasks"] | None) -> EpisodeStart:
         bits = task_sampling.sample_start(key, self.task_arrays, cumulative)
         # In evaluation mode, an episode starts with the first test pair.
         return bits if self.answers is None else bits.at[1].set(0)
 
-    def _start(self, start_bits: StartBits) -> ResetResult:
+    def _start(self, start_bits: EpisodeStart) -> ResetResult:
         grid: Array | None
         bits = start_bits
         if self.answers is not None:

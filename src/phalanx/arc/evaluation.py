@@ -27,7 +27,7 @@ from phalanx.statistics import mean_pass_at_k
 if TYPE_CHECKING:
     from phalanx.arc.env import ArcEnvironment
 
-SelectionMode = Literal["greedy", "sampled"]
+DecodingMode = Literal["greedy", "sampled"]
 
 _BATCH_SIZE = 1024
 NO_FAMILY = "no family"
@@ -35,16 +35,16 @@ NO_FAMILY = "no family"
 
 
 class ArcEvaluationConfig(EvaluationConfig):
-    """Settings of the evaluations during training."""
+    """Settings for evaluations on ARC tasks during training."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {"attempts": "num_samples", "pass_at": "pass_at_k"}
 
     split: str = "evaluation"
-    """Split of `env.dataset.source` to evaluate on. The splits of generated tasks contain different tasks. If
-    this is the training split, the policy is evaluated on the training tasks."""
+    """Split of `env.dataset.source` to evaluate on. Generated tasks differ between splits. If this equals
+    `env.dataset.split`, the policy is evaluated on the training tasks."""
     num_tasks: int = Field(default=200, ge=1)
-    """Number of tasks to generate for the evaluation, if the tasks are generated and `split` is not the
-    training split."""
+    """Number of tasks to generate for the evaluation. Used only if the tasks are generated and `split`
+    differs from `env.dataset.split`."""
     num_samples: int = Field(default=8, ge=0)
     """Number of sampled attempts per task in the last evaluation, for pass@k, in addition to the greedy
     attempt. 0 disables pass@k."""
@@ -52,8 +52,8 @@ class ArcEvaluationConfig(EvaluationConfig):
     """Values of k for which pass@k is computed. Values above `num_samples` are skipped."""
 
 
-class ArcEvalConfig(ArcEvaluationConfig):
-    """Settings of `phalanx eval` for ARC policies."""
+class ArcEvalCommandConfig(ArcEvaluationConfig):
+    """Settings for `phalanx eval` with ARC policies."""
 
     dataset: str = ""
     """Dataset, file or folder whose tasks the policy attempts, with an optional split, such as
@@ -62,7 +62,7 @@ class ArcEvalConfig(ArcEvaluationConfig):
     """Number of attempts per task of `dataset`. The first attempt is greedy, and all further attempts are
     sampled. ARC Prize allows two attempts."""
     seed: int = 0
-    """Random seed of sampled attempts."""
+    """Random seed for sampled attempts."""
 
 
 class ArcScore(TypedDict):
@@ -84,7 +84,7 @@ class ArcResult:
 
     split: str
     """Split of the dataset that was evaluated."""
-    mode: SelectionMode
+    mode: DecodingMode
     """How actions were selected: `greedy` takes the most probable actions, `sampled` samples them."""
     num_episodes: int
     """Number of episodes: the number of starting positions times `num_samples`. A starting position is a task
@@ -182,7 +182,7 @@ class ArcEvaluation:
         self,
         network: PolicyNetwork,
         *,
-        mode: SelectionMode = "greedy",
+        mode: DecodingMode = "greedy",
         num_samples: int = 1,
         pass_at_k: tuple[int, ...] = (),
         seed: int = 0,
@@ -198,7 +198,7 @@ class ArcEvaluation:
             mode: `greedy` takes the most probable actions, `sampled` samples them.
             num_samples: Number of attempts per task or pair. It must be 1 in `greedy` mode.
             pass_at_k: Values of k for which pass@k is computed.
-            seed: Random seed of sampled attempts.
+            seed: Random seed for sampled attempts.
         """
         if mode not in ("greedy", "sampled"):
             raise ValueError(f"mode must be 'greedy' or 'sampled', got {mode!r}")
@@ -299,11 +299,11 @@ def _fitting_tasks(data: DatasetConfig, grid_shape: tuple[int, int]) -> str:
 def episode_keys(
     seed: int | str, fingerprints: Sequence[str], pairs: Int[np.ndarray, " starts"], num_samples: int
 ) -> UInt32[np.ndarray, "episodes 2"]:
-    """Compute the data of one PRNG key for each attempt at each starting position (a task and one of its
-    pairs). The attempts at the same starting position are consecutive.
+    """Compute one PRNG key, as raw key data, for each attempt at each starting position (a task and one of
+    its pairs). The keys for the same starting position are consecutive.
 
-    The key data is a hash of the arguments. `jax.random.fold_in` is not used, because it would have to be
-    compiled.
+    The key data is a hash of the seed, the task, the pair and the index of the attempt. `jax.random.fold_in`
+    is not used, because it would have to be compiled.
 
     Args:
         seed: Random seed.
@@ -319,13 +319,13 @@ def episode_keys(
     return np.frombuffer(b"".join(digests), "<u4").astype(np.uint32).reshape(-1, 2)
 
 
-RolloutSummary = Callable[["ArcEnvironment", ArcState, EpisodeResults], tuple[Array, ...]]
+SummarizeFunction = Callable[["ArcEnvironment", ArcState, EpisodeResults], tuple[Array, ...]]
 """Function `(environment, initial_states, results)` that computes arrays from a batch of episodes. The
 leading axis of each array is the batch."""
 
 
 def run_episodes(
-    summarize: RolloutSummary,
+    summarize: SummarizeFunction,
     environment: "ArcEnvironment",
     act: Act,
     episodes: Int[np.ndarray, "episodes 2"],
@@ -339,8 +339,8 @@ def run_episodes(
         summarize: Function that computes arrays from the results of a batch of episodes.
         environment: The environment.
         act: Policy.
-        episodes: Task and pair index of each episode.
-        key_data: Data of the PRNG key of each episode. If None, actions are greedy.
+        episodes: Task index and pair index of each episode.
+        key_data: Raw data of one PRNG key per episode; see `episode_keys`. If None, actions are greedy.
         batch_size: Maximum number of episodes in a batch.
         record: Keep the states of all steps in the results.
     """
@@ -355,7 +355,7 @@ def run_episodes(
 
 @eqx.filter_jit
 def _run_batch(
-    summarize: RolloutSummary,
+    summarize: SummarizeFunction,
     environment: "ArcEnvironment",
     act: Act,
     episodes: Int32[Array, "batch 2"],

@@ -33,11 +33,11 @@ from phalanx.arc.state import (
     vmap_batch,
 )
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
-from phalanx.arc.task_sampling import StartBits
+from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.core.vector import select_rows
 
 PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
-"""Ids of the operations that switch to another pair."""
+"""Ids of the operations that switch to a different pair of the task."""
 
 
 class HiddenTestOutputs(NamedTuple):
@@ -89,25 +89,27 @@ def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArr
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
-def start_bits_per_test(start_bits: StartBits, num_tests: int) -> UInt32[Array, "*batch tests 3"]:
-    """Compute start bits for all test pairs of each episode's task, from the start bits of the episode."""
+def start_bits_per_test(start_bits: EpisodeStart, num_tests: int) -> UInt32[Array, "*batch tests 3"]:
+    """Return one `EpisodeStart` per test pair of each episode's task, given the `EpisodeStart` of each
+    episode."""
     number = jnp.arange(num_tests, dtype=jnp.uint32)
     task, noise = start_bits[..., 0, None], start_bits[..., 2, None] * jnp.uint32(0x85EBCA6B) ^ number
     return jnp.stack(jnp.broadcast_arrays(task, number, noise), axis=-1)
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
-def start(config: ArcConfig, tasks: TaskArrays, start_bits: StartBits, starts: ArcState) -> ArcState:
+def start(config: ArcConfig, tasks: TaskArrays, start_bits: EpisodeStart, starts: ArcState) -> ArcState:
     """Create the first states of episodes.
 
     Args:
         config: Settings of the environment.
         tasks: The tasks without their test outputs.
-        start_bits: Start bits of the episodes, which select the first test pair.
+        start_bits: `EpisodeStart` of the episodes. They determine the test pair with which each episode
+            starts.
         starts: First states of all test pairs of each episode's task, with batch shape [*batch, tests].
     """
 
-    def start_one(bits: StartBits, starts: ArcState) -> ArcState:
+    def start_one(bits: EpisodeStart, starts: ArcState) -> ArcState:
         tests = starts.similarity.shape[0]
         count = jnp.clip(tasks.table[starts.task_index[0], 2], 1, tests).astype(jnp.uint32)
         grids, sizes = starts.boards[:, WORKING], starts.registers[:, SIZE]
@@ -225,8 +227,8 @@ def _score(
 
 
 def submitted_grids(state: ArcState) -> list[list[np.ndarray]]:
-    """Return the grids submitted so far in a single state: for each submission, one grid per test pair of the
-    task."""
+    """Return the grids that have been submitted so far in an episode, given its current state. The result
+    contains, for each submission, a list with one grid per test pair of the task."""
     if state.submission is None:
         raise ValueError("training mode has no submissions by task; set episode.mode=evaluation")
     if state.batch_shape:

@@ -16,7 +16,7 @@ from phalanx.arc.tasks import ArcTask
 from phalanx.core.expert import ExpertLabels
 
 NUM_CHOICES = 4
-"""Maximum number of equally good actions in an expert label."""
+"""Maximum number of equally good actions with which the expert labels a state."""
 Progress = Int[np.ndarray, " batch"]
 """For each episode, the number of steps of the solution that have been taken; -1 if the episode has deviated
 from the solution."""
@@ -132,8 +132,9 @@ class ArcExpert:
     def advance(
         self, memory: Progress, labels: ExpertLabels, actions: Action, reset: Bool[np.ndarray, " batch"]
     ) -> Progress:
-        """Update the progress of each episode. It increases by one if the action equals the expert's first
-        choice, becomes 0 for new episodes, and is -1 otherwise."""
+        """Return the updated progress of each episode; see `Progress`. If an episode has followed the
+        solution so far and the action equals the expert's first choice, its progress increases by one;
+        otherwise, it becomes -1. The progress of a new episode is 0."""
         expected = jax.tree.map(lambda field: np.asarray(field)[:, 0], labels.actions)
         equal = jax.tree.map(lambda own, other: np.asarray(own) == other, actions, expected)
         same = np.logical_and.reduce(jax.tree.leaves(equal))

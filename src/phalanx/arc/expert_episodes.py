@@ -47,7 +47,7 @@ class ExpertEpisodes:
     pairs: Int32[np.ndarray, " episodes"]
     """Index of each episode's pair, as in `ArcEnvironment.batch_reset_to`."""
     plans: tuple[ActionPlan, ...]
-    """Actions of each episode."""
+    """Plan of each episode, which contains its actions."""
     dropped: int
     """Number of pairs that were omitted because their plans exceed the step limit."""
 
@@ -152,12 +152,13 @@ _ENCODED_GRIDS: tuple[tuple[GridName, ...], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class LabeledSteps:
-    """Labeled steps of the successful episodes in a file. Each episode ends with Submit."""
+    """The steps of all successful episodes in a file, labeled with the recorded actions. Each episode ends
+    with Submit."""
 
     observations: PyTree
     """Observation before each step, with leading axis [steps]."""
     labels: ExpertLabels
-    """Labels of each step. The only label of a step is its recorded action."""
+    """Labels of the steps. Each step has exactly one label, the recorded action."""
     fingerprint: str
     """SHA-256 of the observations and actions."""
 

@@ -23,8 +23,8 @@ class GridPairDataset:
     sizes: Int[np.ndarray, "pairs 4"]
     """Input height, input width, output height and output width of each pair."""
     cells: Integer[np.ndarray, " cells"]
-    """Colors of all grids, row by row. The pairs are concatenated, and the input of each pair is followed by
-    its output."""
+    """Colors of all grids as one flat array: for each pair, the cells of the input, row by row, followed by
+    the cells of the output."""
 
     def __len__(self) -> int:
         return len(self.task)

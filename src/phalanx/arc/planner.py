@@ -17,6 +17,7 @@ from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid
 from phalanx.native import native_module
 
 CANVAS = (MAX_GRID_SIDE, MAX_GRID_SIDE)
+"""Default height and width of the canvas."""
 
 Cells = Bool[np.ndarray, "rows columns"]
 

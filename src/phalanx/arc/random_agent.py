@@ -16,7 +16,7 @@ from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.state import ArcState
 from phalanx.core.environment import Key
 
-ArcRules = ArcConfig | ArcEnvironment | None
+ConfigOrEnvironment = ArcConfig | ArcEnvironment | None
 """Config or environment that determines the allowed operations. None allows all operations."""
 
 
@@ -54,7 +54,7 @@ class _RandomSettings:
         return _RandomSettings(self.grid_shape or config.grid_shape, selection_format, both)
 
     @functools.partial(jax.jit, static_argnums=0, inline=True)
-    def _select(self, states: ArcState, key: Key, config: ArcRules) -> Action:
+    def _select(self, states: ArcState, key: Key, config: ConfigOrEnvironment) -> Action:
         """Sample one action per state."""
         arc_config = config.config if isinstance(config, ArcEnvironment) else config
         is_default = (self.grid_shape, self.selection_format, self.allowed_operations) == (None, None, None)
@@ -76,7 +76,9 @@ class RandomAgent(_RandomSettings):
         return key
 
     @functools.partial(jax.jit, static_argnums=0, inline=True)
-    def select_action(self, agent_state: Key, state: ArcState, config: ArcRules = None) -> tuple[Action, Key]:
+    def select_action(
+        self, agent_state: Key, state: ArcState, config: ConfigOrEnvironment = None
+    ) -> tuple[Action, Key]:
         """Sample an action.
 
         Args:
@@ -96,7 +98,7 @@ class VectorizedRandomAgent(_RandomSettings):
     """Agent that samples random actions for a batch of environments. It can be passed to
     `run_episode_batch`."""
 
-    config: ArcRules = None
+    config: ConfigOrEnvironment = None
     """Config or environment that determines the allowed operations."""
 
     def select_batch_actions(self, states: ArcState, agent_states: Any, key: Key) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from phalanx.arc.bitplanes import area_bits, unpack_cells
 from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ActionConfig, ArcConfig, EpisodeConfig
 from phalanx.arc.datasets import load_tasks
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.evaluation import ArcEvalConfig, copy_solves, episode_keys, run_episodes
+from phalanx.arc.evaluation import ArcEvalCommandConfig, copy_solves, episode_keys, run_episodes
 from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import TaskBuffer
@@ -80,7 +80,7 @@ class Submission:
     answers: tuple[TaskSubmission, ...]
     """Submitted answers, one entry per task."""
     operations: dict[str, int]
-    """Number of times that each operation was used, by display name."""
+    """Number of times that each operation was used. The keys are the operations' display names."""
     name: str = ""
     """Name of the dataset with its split, or the path of the tasks. `phalanx eval` uses it as the name of the
     folder in which the files are saved."""
@@ -230,7 +230,9 @@ def _submitted_grid(answer: TaskSubmission, attempt: int, test: int) -> Grid:
     return grids[-1] if grids else _NO_ANSWER
 
 
-def evaluate_on_dataset(config: ArcConfig, network: PolicyNetwork, settings: ArcEvalConfig) -> Submission:
+def evaluate_on_dataset(
+    config: ArcConfig, network: PolicyNetwork, settings: ArcEvalCommandConfig
+) -> Submission:
     """Submit a policy's answers to the tasks of the dataset `settings.dataset`. For comparison, the result
     also contains the submission of a random policy.
 
@@ -297,7 +299,7 @@ def submit(
         environment: Environment in evaluation mode.
         network: Policy network. If None, all attempts take random actions.
         attempts: Number of attempts per task.
-        seed: Random seed of sampled attempts.
+        seed: Random seed for sampled attempts.
         too_large: Tasks that do not fit on the canvas. They are included in the result without attempts.
     """
     if environment.answers is None:
@@ -364,8 +366,8 @@ SUBMIT_GRIDS_CONFIG = ArcConfig(
     episode=EpisodeConfig(max_episode_steps=NUM_COLORS + 2, require_submit=True),
     action=ActionConfig(selection_format="mask"),
 )
-"""Settings of the environment of `submit_grids`: the largest canvas, and mask actions. An answer takes one
-Resize, at most one fill per color, and Submit."""
+"""Settings for the environment of `submit_grids`: a 30x30 canvas and mask actions. The step limit is
+sufficient for any answer: one Resize, at most one fill per color, and Submit."""
 _GRIDS_BATCH_SIZE = 512
 
 

@@ -10,9 +10,9 @@ from jaxtyping import Array, Float32, Int32, UInt32
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.environment import Key
 
-StartBits = UInt32[Array, "*batch 3"]
-"""Three integers that determine the start of an episode: the task index, the pair index (which is taken
-modulo the number of pairs), and random bits for the initial grid."""
+EpisodeStart = UInt32[Array, "*batch 3"]
+"""Three integers that determine the start of an episode: the task index, the pair index (taken modulo the
+number of pairs with which an episode of the task can start), and random bits for the initial grid."""
 
 
 def validate_task_weights(weights: object, num_tasks: int, padded_tasks: int) -> Float32[Array, " tasks"]:
@@ -54,8 +54,8 @@ def cumulative_weights(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> 
 
 
 @partial(jax.jit, inline=True)
-def sample_start(key: Key, tasks: TaskArrays, cumulative: Float32[Array, " tasks"] | None) -> StartBits:
-    """Sample the task and the pair with which an episode starts, as start bits; see `StartBits`.
+def sample_start(key: Key, tasks: TaskArrays, cumulative: Float32[Array, " tasks"] | None) -> EpisodeStart:
+    """Sample the task and the pair with which an episode starts, and return them as `EpisodeStart`.
 
     Args:
         key: Random key.
@@ -75,9 +75,9 @@ def sample_start(key: Key, tasks: TaskArrays, cumulative: Float32[Array, " tasks
 
 
 @partial(jax.jit, inline=True)
-def start_at(task: Int32[Array, "*batch"], pair: Int32[Array, "*batch"], tasks: TaskArrays) -> StartBits:
-    """Return the start bits of an episode that starts with a given task and pair. Indices that are too large
-    are taken modulo the number of tasks or pairs."""
+def start_at(task: Int32[Array, "*batch"], pair: Int32[Array, "*batch"], tasks: TaskArrays) -> EpisodeStart:
+    """Return the `EpisodeStart` of an episode that starts with a given task and pair. Indices that are too
+    large are taken modulo the number of tasks or pairs."""
     bits = task.astype(jnp.uint32) % tasks.num_tasks.astype(jnp.uint32), pair.astype(jnp.uint32)
     return jnp.stack([*bits, mix_noise(*bits)], axis=-1)
 

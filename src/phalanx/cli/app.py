@@ -1,12 +1,12 @@
-"""The `phalanx` command: its list of subcommands, the option `--version`, and error messages."""
+"""The `phalanx` command: its list of subcommands and the option `--version`."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 from phalanx import __version__
-from phalanx.cli.errors import LazyCommand, UserError, lazy_group
+from phalanx.cli.errors import exit_on_user_error
+from phalanx.cli.lazy_commands import LazyCommand, lazy_group
 
 COMMANDS = {
     "train": LazyCommand("phalanx.cli.train", "Train a policy, embedding or language model.", compiles=True),
@@ -58,9 +58,9 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 for success, 2 for invalid input, 1 for other errors."""
-    try:
+    """Run the command line.
+
+    Exit codes: 0 for success, 2 for invalid input or a library that is not installed, 1 for other errors.
+    """
+    with exit_on_user_error():
         app(prog_name="phalanx")
-    except UserError as error:
-        typer.echo(f"phalanx: {error}", err=True)
-        sys.exit(2)

@@ -37,7 +37,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Settings of the evaluation, such as num_samples=8 or mode=hybrid.",
+            help="Settings for the evaluation, such as num_samples=8 or mode=hybrid.",
             show_default=False,
         ),
     ] = None,
@@ -148,7 +148,7 @@ def _print(
     as_json: bool,
     out: Path | None,
 ) -> None:
-    from phalanx.core.evaluation import SavableResult, TaskResults
+    from phalanx.core.evaluation import PerTaskEvaluationResult, SavableResult
     from phalanx.logging.report.page import write_report
 
     fields: dict[str, Any] = {"run": str(ref.run)}
@@ -172,7 +172,7 @@ def _print(
             record["folder"] = str(folder)
         typer.echo(json.dumps(record) if as_json else "\n".join(result.describe()))
         if per_task:
-            if not isinstance(result, TaskResults):
+            if not isinstance(result, PerTaskEvaluationResult):
                 raise UserError("--per-task: this evaluation has no results of single tasks")
             for task in result.task_records():
                 typer.echo(json.dumps(task) if as_json else f"  {_format_task(**task)}")

@@ -8,14 +8,13 @@ import typer
 
 from phalanx import __version__
 from phalanx.cli.output import format_table
+from phalanx.extras import MissingExtraError, require_jax
 
 app = typer.Typer(add_completion=False)
 
 
 def collect_info() -> dict[str, Any]:
     """Return the values that `phalanx info --json` prints: versions, devices, extension and cache."""
-    import jax
-
     from phalanx.cli.compilation_cache import cache_info
     from phalanx.native import instruction_set, is_native_available, native_unavailable_reason
 
@@ -23,9 +22,7 @@ def collect_info() -> dict[str, Any]:
         "version": __version__,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "jax": jax.__version__,
-        "backend": jax.default_backend(),
-        "devices": [str(device) for device in jax.devices()],
+        **_jax_info(),
         "native": {
             "available": is_native_available(),
             "instruction_set": instruction_set() if is_native_available() else None,
@@ -35,14 +32,31 @@ def collect_info() -> dict[str, Any]:
     }
 
 
+def _jax_info() -> dict[str, Any]:
+    try:
+        require_jax("this command")
+    except MissingExtraError:
+        return {"jax": None, "backend": None, "devices": []}
+    import jax
+
+    return {
+        "jax": jax.__version__,
+        "backend": jax.default_backend(),
+        "devices": [str(device) for device in jax.devices()],
+    }
+
+
 def format_info(info: dict[str, Any]) -> str:
     """Format the result of `collect_info` as text."""
     native, cache = info["native"], info["compilation_cache"]
+    jax = f"{info['jax']}, backend {info['backend']}, devices {', '.join(info['devices'])}"
+    if info["jax"] is None:
+        jax = "not installed: pip install 'phalanx[jax]'"
     size = f"{cache['bytes'] / 1e6:,.1f} of {cache['max_bytes'] / 1e6:,.0f} MB in {cache['folder']}"
     rows = {
         "phalanx": info["version"],
         "python": f"{info['python']} on {info['platform']}",
-        "jax": f"{info['jax']}, backend {info['backend']}, devices {', '.join(info['devices'])}",
+        "jax": jax,
         "cache": size if cache["enabled"] else f"disabled: {cache['reason']}",
         "native": native["instruction_set"] if native["available"] else f"unavailable: {native['reason']}",
     }

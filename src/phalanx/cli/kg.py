@@ -385,7 +385,7 @@ def query(
     exclude_facts: ExcludeFacts = False,
     rules: Annotated[
         Path | None,
-        typer.Option("--rules", help="Rules to use [default: those of DATA, or mined ones]."),
+        typer.Option("--rules", help="File of rules to use.", show_default="those of DATA, or mined ones"),
     ] = None,
     max_seconds: Annotated[
         float, typer.Option(min=0.1, help="Time limit for mining in seconds, if rules are mined.")

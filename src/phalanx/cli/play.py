@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from phalanx.cli.arc import DataDir, Families, Palette
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.puzzles import Deadline, Host, Port, exit_on_interrupt, print_retries, server_errors
+from phalanx.extras import require_extra
 from phalanx.formatting import escape_untrusted, format_count
 
 if TYPE_CHECKING:
@@ -172,12 +173,8 @@ def _is_terminal() -> bool:
 
 
 def _application_class() -> "type[PlayApp]":
-    try:
+    with require_extra("phalanx play", "play", "textual"):
         from phalanx.arc.play.app import PlayApp
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "textual":
-            raise
-        raise UserError('phalanx play needs textual: pip install "phalanx[play]"') from error
     return PlayApp
 
 

@@ -44,7 +44,7 @@ def prove(
     ],
     data: Annotated[
         Path | None,
-        typer.Option("--data", "-d", help="Folder of a knowledge base [default: the generated one]."),
+        typer.Option("--data", "-d", help="Folder of a knowledge base.", show_default="the generated one"),
     ] = None,
     max_depth: Annotated[int, typer.Option(min=1, help="Maximum number of steps of a proof.")] = 6,
     out: Annotated[
@@ -53,7 +53,7 @@ def prove(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of proofs or answers [default: 1 proof, 10 answers]."),
+        typer.Option(min=1, help="Number of proofs or answers.", show_default="1 proof, 10 answers"),
     ] = None,
     exclude_facts: ExcludeFacts = False,
     without_fact: Annotated[

@@ -7,6 +7,7 @@ import typer
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import show_activity
+from phalanx.extras import require_extra, require_jax
 from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def render(
 
 def _record(run: str, num_episodes: int, seed: int) -> tuple[Path, list[list["np.ndarray"]]]:
     """Run greedy episodes. Returns the run folder and the images of each episode."""
+    require_jax("phalanx render")
     import jax
 
     from phalanx.training.trained_policy import Policy, load_policy
@@ -92,10 +94,8 @@ def _enlarge(frames: list["np.ndarray"], scale: int) -> list["np.ndarray"]:
 
 def _save_gif(path: Path, frames: list["np.ndarray"], repeats: list[int], milliseconds: int) -> None:
     """Save an endlessly repeating GIF. Frame `i` is shown for `repeats[i] * milliseconds`."""
-    try:
+    with require_extra("writing a GIF", "render", "PIL"):
         from PIL import Image  # type: ignore[import-not-found, unused-ignore]
-    except ModuleNotFoundError:
-        raise UserError('a GIF needs Pillow: pip install "phalanx[render]"') from None
     from phalanx.io.atomic import atomic_write
 
     first, *rest = (Image.fromarray(frame) for frame in frames)
@@ -110,10 +110,8 @@ def _save_mp4(path: Path, frames: list["np.ndarray"], repeats: list[int], millis
     import tempfile
     import warnings
 
-    try:
+    with require_extra("writing an MP4", "render", "imageio_ffmpeg"):
         import imageio_ffmpeg  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    except ModuleNotFoundError:
-        raise UserError('an MP4 needs imageio-ffmpeg: pip install "phalanx[render]"') from None
     from phalanx.io.atomic import atomic_write
 
     height, width, _ = frames[0].shape

@@ -59,7 +59,7 @@ def sweep(
     trials: Annotated[
         int | None, typer.Option(min=1, help="Number of trials of the samplers random and tpe.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the sampler.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for the sampler.")] = 0,
     jobs: Annotated[
         int | None,
         typer.Option(

@@ -1,4 +1,8 @@
-"""Base classes of environments, spaces, batches of environments, auto-reset, rollouts and backends."""
+"""Environment base class, spaces, batched reset and step, auto-reset, rollouts, evaluation and experts."""
+
+from phalanx.extras import require_jax
+
+require_jax(__name__)
 
 from phalanx.core.autoreset import (
     AutoReset as AutoReset,

@@ -1,4 +1,4 @@
-"""Auto-reset, a layer that starts a new episode in each environment of a batch whose episode has ended."""
+"""Auto-reset layer, which starts a new episode in an environment of a batch when its episode has ended."""
 
 import dataclasses
 from typing import Literal
@@ -15,7 +15,7 @@ Mode = Literal["same_step", "next_step"]
 
 
 class AutoResetState(eqx.Module):
-    """States of a batch of environments, and one key per environment, which determines its next episodes."""
+    """States of a batch of environments, and the PRNG keys from which they draw their next episodes."""
 
     states: PyTree
     keys: Keys
@@ -39,7 +39,9 @@ class AutoResetInfo(eqx.Module):
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class AutoReset:
-    """Steps a batch of environments and resets finished episodes, in Gymnasium's same-step or next-step mode.
+    """Steps a batch of environments and resets those that are done.
+
+    The modes `same_step` and `next_step` correspond to those of Gymnasium's vector environments.
 
     In `same_step` mode, a step that ends an episode returns the first observation of the next episode, and
     the terminal observation is in `info.final_observation`. In `next_step` mode, a step that ends an episode
@@ -120,6 +122,9 @@ class AutoReset:
 
 
 def _split(key: Key) -> tuple[Key, Key]:
-    """Return the key from which later episodes are drawn, and the key of the next episode."""
+    """Split the key of an environment into two keys: `next_key`, to be split again, and `episode_key`.
+
+    `episode_key` starts the next episode. `next_key` replaces the key of the environment.
+    """
     next_key, episode_key = jax.random.split(key)
     return next_key, episode_key

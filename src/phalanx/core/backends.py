@@ -118,7 +118,7 @@ def vmappable_kernel(
             the sizes of the leading batch axes, which may be `()`.
 
     Returns:
-        A function with the arguments of `kernel`, which may have any batch shape.
+        A function that takes the same arguments as `kernel`, but with any batch shape.
     """
     from phalanx.core.vector import broadcast_unbatched
 
@@ -140,12 +140,12 @@ def vmappable_kernel(
 
 
 class BackendFunction:
-    """A kernel with a native and an XLA implementation, which accepts any number of batch axes.
+    """A kernel that has a native and an XLA implementation and accepts any number of batch axes.
 
-    Under `vmap`, an implementation is still called once, with all batch axes flattened into one. Both
+    Under `vmap`, the implementation is still called once, with all batch axes flattened into one. Both
     implementations are functions `(static, shared, *rows) -> results` with one batch axis: the leaves of
     `rows` and `results` have a leading batch axis, and `shared` is used by the entire batch. The first leaf
-    of `rows` must have no axes besides the batch.
+    of `rows` must have only batch axes, because its shape determines the batch shape.
 
     Args:
         native: The implementation in C++.
@@ -154,8 +154,8 @@ class BackendFunction:
             over `shared`. Its argument `shared` has a leading group axis, and the batch consists of
             consecutive parts of equal size, one per group. The function must return a single `shared` for the
             entire batch, rows that are adapted to it (for example, with shifted indices), and a function that
-            converts the results for the merged `shared` to results for the original one. None means that such
-            calls raise a `ValueError`.
+            converts results computed with the merged `shared` to results for the original `shared`. If
+            `merge_groups` is None, such calls raise a `ValueError`.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class BackendFunction:
 
         Args:
             backend: The implementation to use.
-            static: Hashable settings.
+            static: Hashable settings, which are the first argument of the implementation.
             shared: Arrays that the entire batch uses.
             rows: Arrays that all have the same leading batch axes. There may be any number of batch axes.
         """
@@ -184,7 +184,10 @@ class BackendFunction:
         return self._build(backend, static, is_constant, 0)(shared, *rows)
 
     def _build_uncached(self, backend: Backend, static: Any, is_constant: bool, depth: int) -> Any:
-        """Build the function for a `shared` with `depth` leading group axes, one per `vmap` over `shared`."""
+        """Build the function that runs the kernel.
+
+        Its argument `shared` has `depth` leading group axes, one for each `vmap` over it.
+        """
         from phalanx.core.vector import broadcast_unbatched
 
         native, xla = functools.partial(self._native, static), functools.partial(self._xla, static)

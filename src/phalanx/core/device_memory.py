@@ -1,4 +1,4 @@
-"""Choice of batch sizes that fit into device memory."""
+"""Functions that choose a batch size that fits into device memory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ _MEMORY_FILE = Path("/proc/meminfo")
 _FRACTION = 0.25
 """Fraction of the free memory that a batch may use. The rest is reserved for XLA's copies of arrays."""
 _DEFAULT_BYTES = 1 << 30
-"""Number of free bytes that is assumed if the device does not report its free memory."""
+"""Number of free bytes to assume if the device does not report its free memory."""
 
 
 def available_memory() -> int:
@@ -31,14 +31,14 @@ def available_memory() -> int:
 def batch_size_for_memory(
     bytes_per_example: int, available: int | None = None, *, max_batch_size: int = 1024
 ) -> int:
-    """Return the largest power of two up to `max_batch_size` that fits into a quarter of the free memory.
+    """Return the largest power-of-two batch size for which a batch fits into a quarter of the free memory.
 
-    The result is 1 if not even one example fits.
+    The result is at most `max_batch_size`. It is 1 if not even one example fits.
 
     Args:
         bytes_per_example: Number of bytes that one example needs.
-        available: Number of free bytes. None measures the default device.
-        max_batch_size: Upper limit of the result.
+        available: Number of free bytes. If None, the free memory of the default device is used.
+        max_batch_size: Upper limit for the result.
 
     >>> batch_size_for_memory(1000, available=300_000)
     64
@@ -56,7 +56,7 @@ def batch_size_for_memory(
 def retry_with_smaller_batches(run: Callable[[int], _T], batch_size: int) -> tuple[_T, int]:
     """Call `run(batch_size)`, halving the batch size whenever the device runs out of memory.
 
-    The error is raised if there is not enough memory for a batch size of 1.
+    If even a batch size of 1 does not fit, the out-of-memory error is raised.
 
     Returns:
         The result, and the batch size that worked.

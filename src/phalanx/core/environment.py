@@ -1,4 +1,4 @@
-"""`Environment`, the base class of JAX environments, and `TracedEnvironment`, which has array fields."""
+"""Base classes for JAX environments: `Environment`, and `TracedEnvironment` for those that contain arrays."""
 
 import abc
 import dataclasses
@@ -34,11 +34,11 @@ AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
 
 @runtime_checkable
 class TransitionInfo(Protocol):
-    """Protocol for the info that `step` returns. It has at least two flags, for the end of an episode."""
+    """Protocol for the info that `step` returns. It must have the flags `terminated` and `truncated`."""
 
     @property
     def terminated(self) -> Any:
-        """True if the episode ended in a final state."""
+        """True if the episode has reached a terminal state."""
 
     @property
     def truncated(self) -> Any:
@@ -46,7 +46,7 @@ class TransitionInfo(Protocol):
 
 
 class Environment(abc.ABC, Generic[State, Observation, Action]):
-    """Base class of environments, which are Markov decision processes written as pure functions.
+    """Base class for environments. An environment is a Markov decision process written as pure functions.
 
     An instance contains only settings and is hashable. Instances are static pytrees: they can be passed to
     jitted functions, and equal instances share one compiled program. `step` does not raise an error for
@@ -54,23 +54,22 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     gives reward 0.
 
     Optional capabilities, such as legal actions, rendering, text, a default network or an evaluation, are
-    methods and class attributes with defaults, which subclasses override.
+    methods and class attributes with defaults that subclasses can override.
     """
 
     version: ClassVar[int] = 1
-    """Version of the environment. It must be incremented when the same keys and actions no longer give the
-    same episodes."""
+    """Version of the environment. Increment it when the same keys and actions no longer give the same
+    episodes."""
     config_type: ClassVar[type[Config] | None] = None
-    """Config class of the environment, for the section `env` of a training config. None if the settings are
-    arguments of the constructor."""
+    """Config class of the environment, for the section `env` of a training config. If None, `from_config`
+    passes the settings to the constructor as keyword arguments."""
     network_config: ClassVar[type[Config] | None] = None
     """Config class of `default_network`, for the section `network` of a training config. None if the network
     has no settings."""
     evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
     """Config class of evaluations during training, for the section `evaluation` of a training config."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Config class for the settings of the command `phalanx eval`. None means that the command uses
-    `evaluation_config`."""
+    """Config class for the command `phalanx eval`. None means that the command uses `evaluation_config`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -78,14 +77,14 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
     @classmethod
     def _register(cls) -> None:
-        """Register the class as a pytree."""
+        """Register the class as a static pytree node."""
         jax.tree_util.register_static(cls)
 
     if TYPE_CHECKING:
 
         @property
         def max_episode_steps(self) -> int:
-            """Maximum number of steps of an episode."""
+            """Maximum number of steps per episode."""
     else:
         # Not a property at run time: a dataclass would take it as the default of a field with this name.
         max_episode_steps = 1000
@@ -135,7 +134,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
         Args:
             config: Instance of `config_type`. If `config_type` is None, a mapping of keyword arguments.
-            objects: Objects, such as tasks, that would otherwise be created from the settings.
+            objects: Existing objects, such as tasks, to use instead of creating them from the settings.
         """
         if cls.config_type is not None:
             raise ValueError(f"{cls.__name__} has a config_type and must define from_config")
@@ -146,8 +145,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Create a policy network for the observations and actions of this environment.
 
         Args:
-            settings: Settings of the environment. Tasks and other data are not loaded, unless shapes of the
-                network depend on them.
+            settings: Settings of the environment. Tasks and other data are not loaded, unless the shapes of
+                the network's parameters depend on them.
             config: Instance of `network_config`.
             key: PRNG key for the initial parameters.
 
@@ -193,7 +192,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def held_out(
         self: AnyEnvironment, settings: EvaluationConfig
     ) -> "AnyEnvironment | Environment[Any, Any, Any]":
-        """Return the environment in which `evaluate` runs episodes, for example with held-out tasks.
+        """Return the environment in which `evaluate` runs episodes, for example one with held-out tasks.
 
         Episodes for rendering and recording also come from this environment. The default is the environment
         itself.
@@ -211,7 +210,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         Args:
             network: The `PolicyNetwork`.
             folder: Run folder.
-            settings: Settings of the run's evaluations, for environments that export held-out episodes.
+            settings: Settings for the run's evaluations, for environments that export held-out episodes.
         """
 
     def invalid_action(self, key: Key, state: State) -> Action | None:
@@ -222,9 +221,9 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return None
 
     def comparable_state(self, state: State) -> PyTree:
-        """Return the part of a state that invalid actions must not change, without step counters and flags.
+        """Return the part of a state that invalid actions must not change.
 
-        The conformance checks call this method.
+        Step counters and flags are left out. The conformance checks call this method.
         """
         return state
 
@@ -260,10 +259,13 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Convert the records of `record_episodes` to records that the episode viewer can show.
 
-        If states cannot render themselves, they must be replaced with objects that have `_repr_svg_` or
-        `_repr_html_`.
+        By default, states are drawn with `render`, in the mode `svg` or else `ansi`. If the environment
+        supports neither mode, the states are removed from the records. States that have a method
+        `_repr_svg_` or `_repr_html_` are not changed.
         """
-        return list(episodes)
+        from phalanx.core.episodes import draw_episodes
+
+        return draw_episodes(self, episodes)
 
     def task_name(self, state: State) -> str:
         """Return the name of the task that one state belongs to, or "" if tasks have no names."""
@@ -334,8 +336,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
         Names make states easier to read and are used in rendering.
 
-        If a compiled program takes the environment as an argument, the states that it creates have no names,
-        because names are not arrays.
+        If a compiled program takes the environment as an argument, the states that the program returns have
+        no names, because names are not arrays.
         """
         return states
 
@@ -343,7 +345,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Remove names from states, so that all states with the same shapes share one compiled program.
 
         Raises:
-            ValueError: If the states belong to another environment.
+            ValueError: If the states belong to a different environment.
         """
         return states
 
@@ -356,7 +358,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     ) -> AnyEnvironment:
         """Return a copy of the environment with new tasks, for one update of training.
 
-        The shapes of its arrays must not change. The default is the environment itself, with the same tasks.
+        The arrays of the copy must have the same shapes as before. By default, the tasks do not change and
+        the environment itself is returned.
 
         Args:
             rng: Random number generator for this update.
@@ -408,7 +411,7 @@ def mask_size(environment: Environment) -> int | None:
 
 
 def info_fields(info: TransitionInfo) -> dict[str, Any]:
-    """Return the fields of an info that are arrays or numbers, as a dictionary of arrays."""
+    """Return those fields of an info that are arrays or numbers, as a dictionary from names to arrays."""
     if not dataclasses.is_dataclass(info):
         raise TypeError(f"an environment's info must be a dataclass or module, got {type(info).__name__}")
     fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
@@ -421,7 +424,7 @@ def info_fields(info: TransitionInfo) -> dict[str, Any]:
 
 
 class TracedEnvironment(Environment[State, Observation, Action]):
-    """Base class of environments that contain arrays, such as tasks or reward weights.
+    """Base class for environments that contain arrays, such as tasks or reward weights.
 
     Subclasses are frozen dataclasses with `eq=False`. If an instance is an argument of a jitted function, its
     arrays are traced, so one compiled program serves all environments whose arrays have the same shapes. If

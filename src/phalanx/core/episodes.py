@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -23,7 +24,7 @@ MAX_SHOWN_ENVS = 6
 AgentFunction = Callable[[Any, Any, Any], tuple[Any, Any]]
 """Function `agent_fn(states, agent_states, key) -> (actions, new_agent_states)`.
 
-It chooses the actions of an entire batch of environments, given their states."""
+It chooses the actions for an entire batch of environments, given their states."""
 
 Act = Callable[[PyTree, Key | None], PyTree]
 """Function `act(observation, key) -> action` for one environment. The key is None for greedy actions.
@@ -32,7 +33,7 @@ The function may be a pytree, such as an `equinox.Partial` with a network. Its a
 new weights do not cause recompilation."""
 
 _CHUNK_SIZE = 64
-"""Number of unfinished episodes for which `rollout_episodes` calls the policy at a time on the CPU."""
+"""On the CPU, `rollout_episodes` calls the policy for this many unfinished episodes at a time."""
 
 
 class Trajectory(eqx.Module):
@@ -181,8 +182,8 @@ def _check_agent(agent_fn: AgentFunction, states: PyTree, agent_state: PyTree, k
     got: Any = jax.tree.structure(returned[1])
     if given != got:
         raise TypeError(
-            f"agent_fn returned an agent state with another structure than its argument; pass the first one "
-            f"as agent_state. Argument: {given}, returned: {got}"
+            f"agent_fn returned an agent state with another structure than its argument; pass an initial "
+            f"agent_state with the structure that agent_fn returns. Argument: {given}, returned: {got}"
         )
 
 
@@ -195,7 +196,7 @@ class EpisodeResults(eqx.Module):
     done: Bool[Array, " batch"]
     """True for episodes that ended within `max_steps` steps."""
     episode_metrics: dict[str, Array]
-    """Metrics of the environment at the last step of each episode."""
+    """Result of the environment's `episode_metrics` for the last step of each episode."""
     final_states: PyTree
     step_states: PyTree | None = None
     """States after each step, with shape `[max_steps, batch, ...]`, or None if they were not recorded. After
@@ -222,8 +223,8 @@ def rollout_episodes(
         states: Batch of states.
         observations: Observations of `states`.
         keys: One key per episode, or None for greedy actions.
-        max_steps: Maximum number of steps of an episode.
-        record: Record the state after each step in `step_states` of the result.
+        max_steps: Maximum number of steps per episode.
+        record: Whether to record the state after each step, in the field `step_states` of the result.
     """
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
@@ -309,9 +310,9 @@ def record_episodes(
     Args:
         environment: The environment.
         network: Policy network.
-        key: PRNG key of the episodes and actions.
+        key: PRNG key for the episodes and actions.
         count: Number of episodes.
-        max_steps: Maximum number of steps. Longer episodes are cut off.
+        max_steps: Maximum number of steps per episode. Longer episodes are cut off.
         greedy: Take the mode of the policy's distribution instead of sampling an action.
         episode_num: Number to store as `episode_num` in all records, such as the number of updates so far.
 
@@ -349,6 +350,67 @@ def record_episodes(
             }
         )
     return records
+
+
+@dataclasses.dataclass(frozen=True)
+class RenderedState:
+    """Image of a state, for the episode viewer and `SVGHandler`."""
+
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+def draw_episodes(environment: Environment, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Replace the states in the records of `record_episodes` with images.
+
+    Args:
+        environment: Environment that renders the states as `svg` or `ansi`. If it supports neither mode,
+            the states are removed.
+        episodes: The records. States that have a method `_repr_svg_` or `_repr_html_` are not changed.
+    """
+    modes = [mode for mode in ("svg", "ansi") if mode in environment.render_modes]
+
+    def draw(state: PyTree) -> RenderedState:
+        image = environment.render(state, modes[0])
+        return RenderedState(image if modes[0] == "svg" else _text_svg(image))
+
+    records = []
+    for episode in episodes:
+        states = {name: episode[name] for name in ("initial_state", "final_state", "step_states")}
+        if hasattr(states["initial_state"], "_repr_svg_") or hasattr(states["initial_state"], "_repr_html_"):
+            records.append(dict(episode))
+        elif modes:
+            records.append(
+                episode
+                | {
+                    "initial_state": draw(states["initial_state"]),
+                    "final_state": draw(states["final_state"]),
+                    "step_states": [draw(state) for state in states["step_states"]],
+                }
+            )
+        else:
+            records.append({name: value for name, value in episode.items() if name not in states})
+    return records
+
+
+_ANSI_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def _text_svg(text: str) -> str:
+    """Draw lines of text in a monospaced font, without colors."""
+    from phalanx import svg
+
+    size = 14
+    # SVG viewers combine consecutive spaces.
+    lines = _ANSI_ESCAPE.sub("", text).replace(" ", "\u00a0").split("\n")
+    parts = [
+        svg.text_line(line, size, 0, size * (1 + 1.3 * row), mono=True) for row, line in enumerate(lines)
+    ]
+    width = max(svg.text_width(line, size, mono=True) for line in lines)
+    block = svg.SvgBlock(width, size * 1.3 * len(lines), tuple(parts))
+    return str(svg.to_drawing(block, "State").as_svg())
 
 
 @eqx.filter_jit

@@ -53,7 +53,7 @@ class EvaluationResult(Protocol):
 
 
 @runtime_checkable
-class TaskResults(EvaluationResult, Protocol):
+class PerTaskEvaluationResult(EvaluationResult, Protocol):
     """Evaluation result that also contains one result per task, for `phalanx eval --per-task`."""
 
     def task_records(self) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ class SavableResult(EvaluationResult, Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationRecord:
-    """Evaluation result that consists of a record and, optionally, lines of text."""
+    """Evaluation result that is given as a JSON record and, optionally, a description as lines of text."""
 
     record: dict[str, Any]
     lines: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Protocol of experts, whose actions are the labels for imitation learning."""
+"""Protocol for experts, whose actions are the labels for imitation learning."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -22,10 +22,10 @@ class ExpertLabels(NamedTuple):
 
 @runtime_checkable
 class Expert(Protocol):
-    """Labels states with actions. An expert runs on the host.
+    """Protocol for experts, which label states with actions. An expert runs on the host, not under `jit`.
 
-    The memory is passed to the methods, and `advance` returns the new memory. One expert can therefore follow
-    any number of batches. If an expert needs no memory, its memory is `()`.
+    The caller stores the memory and passes it to the methods, and `advance` returns the new memory. One
+    expert can therefore be used for any number of batches. If an expert needs no memory, its memory is `()`.
     """
 
     def init(self, states: PyTree) -> Memory:
@@ -35,7 +35,7 @@ class Expert(Protocol):
         """Label each state with the actions that the expert would take."""
 
     def must_act(self, actions: PyTree, labels: ExpertLabels) -> Bool[np.ndarray, " batch"]:
-        """Return True for the environments in which the expert must act instead of the policy.
+        """Return a boolean mask of the environments in which the expert must act instead of the policy.
 
         For example, the expert can prevent an action that would end the episode too early.
 

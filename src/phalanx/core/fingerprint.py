@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Fingerprinted:
-    """Base class of objects that are equal if they have the same type and fingerprint.
+    """Base class for objects that are equal if they have the same type and fingerprint.
 
     Instances can be static arguments of `jit`: equal instances share one compiled program. Subclasses are
     frozen dataclasses with `eq=False`. Arrays in their fields become read-only, because the fingerprint is

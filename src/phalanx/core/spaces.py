@@ -63,7 +63,7 @@ class Box(Space):
 
 @dataclasses.dataclass(frozen=True)
 class Composite(Space):
-    """Instances of a class, such as a dataclass, each of whose fields has its own space.
+    """Space of instances of a class, such as a dataclass, in which each field has its own space.
 
     Args:
         constructor: The class, which is called with the fields as keyword arguments.
@@ -117,22 +117,25 @@ def convert_value(function: Callable[[Any, Any], Any], space: Space, value: PyTr
 
 
 def masked_size(space: Space) -> int | None:
-    """Return the number of choices that a mask of legal actions covers, or None if actions cannot be masked.
+    """Return the length of a mask of legal actions, or None if actions in this space cannot be masked.
 
-    The mask applies to the action itself or, in a `Composite` space, to its first field. Actions can be
-    masked only if the space of this part is `Discrete`.
+    The mask applies to the action itself or, in a `Composite` space, to the first field of the action.
+    Actions can be masked only if the space of the action or of this field is `Discrete`.
     """
     first = space.fields[0][1] if isinstance(space, Composite) and space.fields else space
     return first.n if isinstance(first, Discrete) else None
 
 
 def masked_choice(space: Space, action: PyTree) -> Any:
-    """Return the part of an action that the mask applies to: the action itself, or its first field."""
+    """Return the part of an action that the mask of legal actions applies to.
+
+    This is the action itself or, in a `Composite` space, its first field.
+    """
     return getattr(action, space.fields[0][0]) if isinstance(space, Composite) else action
 
 
 def replace_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
-    """Return a copy of an action in which `choice` replaces the part that the mask applies to."""
+    """Return a copy of an action in which `choice` replaces the part that `masked_choice` returns."""
     if not isinstance(space, Composite):
         return choice
     (first, _), *others = space.fields

@@ -1,4 +1,4 @@
-"""Attention masks and sequence boundaries of packed rows."""
+"""Attention masks and sequence boundaries for packed rows."""
 
 import sys
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ def create_segment_attention_mask(
     NumPy arrays and lists give a NumPy array. JAX arrays give a JAX array, and may be traced by `jit`.
 
     Args:
-        segment_ids: For each token, the number of its segment within the row, from 1. 0 is padding, which
-            must be at the end of the row. Invalid rows raise an error, except under `jit`, where values are
-            unknown.
+        segment_ids: For each token, the number of its segment within the row, counted from 1, or 0 for
+            padding. Padding must be at the end of the row. Invalid rows raise `ValueError`, except under
+            `jit`, where values are unknown.
         causal: Let a token attend only to itself and to earlier tokens.
         padding_sees_itself: Let a padding token attend to itself. By default it attends to nothing, which
             gives NaN in a softmax over additive masks.
@@ -53,7 +53,8 @@ def cu_seqlens(
 ) -> Int32[np.ndarray, " boundaries"]:
     """Return the position at which each segment of a row starts, followed by the end of the last segment.
 
-    Variable-length attention kernels take these boundaries instead of a mask.
+    Variable-length attention kernels take these boundaries instead of a mask. Padding (segment id 0) is
+    excluded.
 
     >>> cu_seqlens([1, 1, 2, 0]).tolist()
     [0, 2, 3]

@@ -1,4 +1,7 @@
-"""Folders of collated batches, with one NPZ file per batch, one folder per epoch, a manifest and the plan."""
+"""Folders of collated batches.
+
+A batch folder contains the plan, a manifest, and one subfolder per epoch with one NPZ file per batch.
+"""
 
 import contextlib
 import dataclasses
@@ -22,7 +25,7 @@ _FORMAT = "phalanx.batches"
 _VERSION = 1
 _MANIFEST = "manifest.json"
 _REMEDY = "delete it and run BatchWriter again"
-# Members of a file other than the arrays of the batch.
+# Names of the arrays in a batch file that contain metadata.
 _METADATA = ("sample_ids", "sample_rows", "lengths", "bucket_id", "max_len", "index", "epoch", "plan")
 
 
@@ -30,14 +33,14 @@ class EpochFiles(FrozenModel):
     """Status of one epoch in a batch folder."""
 
     epoch: int
-    """Number of the epoch."""
+    """Epoch number, counted from 0."""
     batches: int
-    """Number of batch files in the complete epoch."""
+    """Number of batch files that the epoch has when it is complete."""
     complete: bool = False
     """True if all batch files of the epoch have been written."""
     largest_token: int | None = None
-    """Largest token id in the epoch, which must be less than the vocabulary size of a model. None if the
-    epoch is incomplete."""
+    """Largest token id in the epoch. It must be less than the vocabulary size of the model that is trained.
+    None if the epoch is incomplete."""
 
 
 class BatchManifest(FrozenModel):
@@ -46,7 +49,7 @@ class BatchManifest(FrozenModel):
     format: str = _FORMAT
     version: int = _VERSION
     fingerprint: str
-    """Fingerprint of the plan."""
+    """Fingerprint of the plan that the batches belong to."""
     dataset_hash: str = ""
     """String that identifies the dataset. Empty if it is unknown."""
     tokenizer_hash: str = ""
@@ -63,9 +66,9 @@ class BatchManifest(FrozenModel):
 class BatchWriter:
     """Writes the batches of a plan and the plan itself to a folder.
 
-    To continue an interrupted run, repeat it: intact files are kept, and damaged or missing files are
-    written. If an intact file differs from the batch of the plan, `ValueError` is raised. Files are written
-    atomically.
+    If writing was interrupted, write to the same folder again: intact files are kept, and missing or damaged
+    files are written. If an intact file does not contain the expected batch, `ValueError` is raised. Files
+    are written atomically.
     """
 
     plan: BatchPlan
@@ -85,14 +88,14 @@ class BatchWriter:
     def write_all(self, on_batch: Callable[[Path], None] | None = None) -> list[Path]:
         """Write all epochs and return the paths of the files.
 
-        `on_batch` is called with the path of each file.
+        `on_batch` is called with the path of each file after the file is written or found to be intact.
         """
         return [path for epoch in self.plan.epochs for path in self.write_epoch(epoch.epoch, on_batch)]
 
     def write_epoch(self, epoch: int, on_batch: Callable[[Path], None] | None = None) -> list[Path]:
         """Write one epoch and return the paths of its files.
 
-        `on_batch` is called with the path of each file.
+        `on_batch` is called with the path of each file after the file is written or found to be intact.
         """
         batches = self.plan.get_epoch(epoch)
         manifest = self._open_manifest()
@@ -184,14 +187,17 @@ class BatchWriter:
 
 
 class BatchReader:
-    """Reads batches from a folder, and checks that each file exists, is intact and belongs to the plan."""
+    """Reads batches from a folder that `BatchWriter` wrote.
+
+    Raises an error if a file is missing, is damaged or does not belong to the plan.
+    """
 
     def __init__(self, batch_dir: str | os.PathLike[str]) -> None:
         self._folder = Path(batch_dir)
         if not (self._folder / _MANIFEST).is_file():
             raise FileNotFoundError(f"{self._folder} has no {_MANIFEST}: it is not a batch folder")
         self.manifest = _load_manifest(self._folder)
-        """Manifest of the folder."""
+        """Contents of `manifest.json`."""
 
     @property
     def plan(self) -> BatchPlan:

@@ -1,4 +1,4 @@
-"""Efficiency of length buckets, and search for optimal bucket edges."""
+"""Padding efficiency of length buckets, and search for optimal bucket edges."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -148,7 +148,8 @@ def analyze_bucket_efficiency(lengths: Lengths, bucket_spec: BucketSpec) -> Buck
 
 
 def analyze_counts(counts: LengthCounts, bucket_spec: BucketSpec) -> BucketAnalysis:
-    """Do the same as `analyze_bucket_efficiency`, given the number of samples with each length."""
+    """Compute the same result as `analyze_bucket_efficiency`, given the number of samples with each
+    length."""
     buckets = []
     for bucket_id in range(bucket_spec.num_buckets):
         low, high = bucket_spec.get_bucket_range(bucket_id)
@@ -178,9 +179,9 @@ class OptimizationGoal(StrEnum):
     MINIMIZE_WASTE = "waste"
     """Minimize the number of padding tokens."""
     BALANCE_BUCKETS = "balance"
-    """Make the numbers of samples in the buckets equal, by minimizing the sum of their squares."""
+    """Put about the same number of samples in each bucket, by minimizing the sum of the squared numbers."""
     MINIMIZE_MEMORY = "memory"
-    """Minimize the memory of attention scores, by minimizing the sum of squared padded lengths."""
+    """Minimize the memory for attention scores, by minimizing the sum of squared padded lengths."""
 
     @classmethod
     def _missing_(cls, value: object) -> "OptimizationGoal | None":
@@ -221,8 +222,8 @@ class BucketSuggestion(FrozenModel):
 
     @property
     def edges_text(self) -> str:
-        """Edges as text, such as `128,256 (overflow 512)`."""
-        return f"{','.join(map(str, self.edges))} (overflow {self.max_sample_length})"
+        """Edges as text, such as `128,256 (maximum 512)`."""
+        return f"{','.join(map(str, self.edges))} (maximum {self.max_sample_length})"
 
 
 def suggest_bucket_edges(
@@ -236,8 +237,8 @@ def suggest_bucket_edges(
 
     Args:
         lengths: Mapping from sample ids to lengths, or a `LengthTable`.
-        num_buckets: Number of buckets, including the last one, which ends at `max_length`. There are fewer
-            buckets only if there are fewer different lengths.
+        num_buckets: Number of buckets, including the last one, which ends at `max_length`. The result has
+            fewer buckets only if there are not enough distinct lengths.
         goal: Objective of the optimization.
         max_length: Maximum length of the last bucket. Longer samples are ignored. None uses the length of the
             longest sample.
@@ -278,7 +279,7 @@ def suggest_bucket_edges(
 
 
 def _possible_ends(counts: LengthCounts, top: int, multiple_of: int) -> LengthCounts:
-    """Return the possible bucket edges, and for each edge the number of samples with a length rounded to it.
+    """Return the possible bucket edges, and for each edge the number of samples whose length rounds up to it.
 
     Lengths are rounded up to a multiple of `multiple_of`, but not above `top`.
     """

@@ -16,6 +16,7 @@ from phalanx.data.tokenizers import (
     read_tokenizer_config,
     short_hash,
 )
+from phalanx.extras import require_extra
 
 Message: TypeAlias = Mapping[str, Any]
 """A message of a conversation, with `role`, `content` and any other keys that a template uses."""
@@ -65,10 +66,12 @@ class ChatTemplate:
     def render_with_spans(
         self, messages: Sequence[Message], turns: Sequence[int], **variables: Any
     ) -> tuple[str, list[Span]]:
-        """Return a conversation as text, and the character ranges of some of the assistant's turns in it.
+        """Return a conversation as text, and the character ranges of the selected assistant turns in this
+        text.
 
-        If the template has `{% generation %}` tags, they determine the ranges. Otherwise, a range is found by
-        rendering the messages before and up to the turn, and comparing these texts with the complete text.
+        If the template has `{% generation %}` tags, they determine the ranges. Otherwise, the conversation is
+        also rendered up to each turn, without and with the turn. The lengths of these two texts are the start
+        and the end of the range.
 
         Args:
             messages: Messages of the conversation.
@@ -93,7 +96,7 @@ class ChatTemplate:
                     f"position is unknown; compute the loss on the last turn only (loss='last_turn')"
                 )
             if not until.startswith(before):
-                # A template whose turns do not begin with its generation prompt: use the message's own text.
+                # The turns do not begin with the generation prompt, so they are located without it.
                 before = self.render(messages[:turn], **variables)
             if not until.startswith(before):
                 raise ValueError(f"the position of message {turn} in the chat template's text is unknown")
@@ -107,13 +110,9 @@ class ChatTemplate:
         return_spans: bool,
         variables: Mapping[str, Any],
     ) -> tuple[str, list[Span]]:
-        try:
+        with require_extra("a chat template", "hf", "jinja2", "transformers"):
             import jinja2.exceptions
             from transformers.utils.chat_template_utils import render_jinja_template
-        except ImportError as error:
-            raise ImportError(
-                "to use chat templates, install transformers: pip install 'phalanx[hf]'"
-            ) from error
         # Templates of multimodal models accept contents that are lists of parts.
         accepts_parts = _TEXT_PARTS.search(self.source) is not None
         conversation = [dict(message) if accepts_parts else _join_parts(message) for message in messages]

@@ -20,9 +20,9 @@ SampleLike: TypeAlias = Sample | Mapping[str, Any]
 """A `Sample`, or a mapping with `input_ids` and optionally `loss_mask` and further columns."""
 
 CollateFn: TypeAlias = Callable[[list[Sample], int, int], Mapping[str, np.ndarray]]
-"""Function that takes `(samples, width, pad_id)` and returns arrays with one row per sample, for batches that
-are not packed. The arrays are added to the columns of the batch. Arrays named `input_ids` and `loss_mask`
-replace the default ones."""
+"""Function that creates arrays for a batch that is not packed. Its arguments are the samples, the row length
+and the padding token. It returns arrays by name, with one row per sample. They are added to the columns of
+the batch, except that `input_ids` and `loss_mask` replace the default arrays."""
 
 TOKEN_ARRAYS = ("input_ids", "loss_mask", "segment_ids", "position_ids")
 
@@ -39,16 +39,16 @@ class TokenBatch:
     loss_mask: Int8[np.ndarray, "rows width"]
     """1 for tokens that count in the loss, and 0 for all other tokens."""
     segment_ids: Int32[np.ndarray, "rows width"]
-    """Number of the segment that each token belongs to within its row, from 1. 0 for padding. A segment is a
-    sample or a part of a split sample."""
+    """For each token, the number of its segment within the row, counted from 1, or 0 for padding. A segment
+    is a sample or a part of a split sample."""
     position_ids: Int32[np.ndarray, "rows width"]
-    """Position of each token within its segment, from 0. 0 for padding."""
+    """Position of each token within its segment, counted from 0. Padding also has position 0."""
     layout: PackLayout
     """Assignment of samples to rows."""
     columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Additional arrays [rows, ...] by name."""
     spec: BatchSpec | None = None
-    """Batch of a plan that these arrays were created from. None if there is no plan."""
+    """The batch of a plan from which these arrays were created. None if they were created without a plan."""
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -82,7 +82,7 @@ class TokenBatch:
 
     @property
     def sample_rows(self) -> tuple[int, ...]:
-        """Index of the row that contains each segment. A segment is a sample or a part of a split sample."""
+        """For each segment (a sample or a part of a split sample), the index of the row that contains it."""
         return tuple(self.layout.segment_rows.tolist())
 
     def pad_rows(self, num_rows: int) -> "TokenBatch":
@@ -112,17 +112,18 @@ class TokenBatch:
         return cu_seqlens(self.segment_ids[row])
 
     def varlen(self, *, align: int = 1, pad_id: int = 0) -> dict[str, Any]:
-        """Return all samples concatenated without padding, for variable-length attention kernels.
+        """Concatenate all samples without the padding of the rows, for variable-length attention kernels.
 
         Args:
-            align: Pad every sample to a multiple of this value. Context parallelism over c devices needs 2 c.
-                If it is not 1, the result also has `cu_seqlens_padded`, the positions at which the padded
-                samples start, and `cu_seqlens` counts only real tokens.
-            pad_id: Token used for this padding.
+            align: Pad every sample to a multiple of this length. Context parallelism over n devices requires
+                2 * n. If `align` is not 1, the result also contains `cu_seqlens_padded`, the boundaries of
+                the padded samples, whereas `cu_seqlens` contains the cumulative lengths without padding.
+            pad_id: Padding token for the alignment.
 
         Returns:
             Dictionary with `input_ids`, `labels` and `position_ids` [tokens], `cu_seqlens` (if `align` is 1,
-            sample n is at `cu_seqlens[n]:cu_seqlens[n + 1]`), and `max_seqlen`.
+            sample n is at `cu_seqlens[n]:cu_seqlens[n + 1]`), and `max_seqlen` (the length of the longest
+            sample after alignment).
         """
         real = self.segment_ids > 0
         positions = self.position_ids[real]
@@ -198,14 +199,15 @@ def _add_rows(array: np.ndarray, count: int) -> np.ndarray:
 
 
 class ConcatenatedTokens(NamedTuple):
-    """Concatenated tokens of samples."""
+    """Tokens of several samples in one array, with the position of each segment."""
 
     tokens: Int32[np.ndarray, " tokens"]
     loss_mask: Int8[np.ndarray, " tokens"] | None
     """Loss mask of the tokens. None if every token counts in the loss."""
     starts: Int64[np.ndarray, " segments"]
-    """Position in `tokens` at which each segment starts, in the order of the segments in a `PackLayout`."""
+    """Position in `tokens` at which each segment starts. Segments are in the order of a `PackLayout`."""
     columns: Mapping[str, np.ndarray]
+    """Additional arrays [tokens, ...] by name, with one entry per token."""
 
 
 def fill_rows(
@@ -222,7 +224,7 @@ def fill_rows(
         layout: Assignment of segments to rows.
         pad_id: Padding token.
         num_rows: Number of rows in the result, including rows of padding. None uses the rows of the layout.
-        spec: Batch of the plan, which is stored in the result.
+        spec: Batch of a plan, to be stored in the result. None if there is no plan.
     """
     used = len(layout)
     rows = used if num_rows is None else num_rows
@@ -279,8 +281,8 @@ def pack_tokens(
         config: Packing settings.
         loss_mask: 1 for tokens that count in the loss. None counts every token.
         pad_id: Padding token.
-        layout: Assignment of these samples to rows. It may be a part of a complete layout, in which case only
-            its rows are created. None computes the complete layout.
+        layout: Assignment of samples to rows. If it covers only some of the samples, only its rows are
+            created. None computes a layout for all samples.
 
     >>> batch = pack_tokens(np.arange(1, 9), [0, 3, 7, 8], PackingConfig(max_length=4))
     >>> batch.input_ids.tolist(), batch.segment_ids.tolist()

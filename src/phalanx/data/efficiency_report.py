@@ -1,4 +1,4 @@
-"""Report on the padding of a dataset, which compares length buckets with packing."""
+"""Report on how much padding a dataset needs with length buckets and with packing."""
 
 import textwrap
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class PackingEstimate(PaddingMetrics):
     capacity: int
     """Row length in tokens, which is the maximum length of the last bucket."""
     total_samples: int
-    """Number of packed samples. These are the samples that are in the buckets."""
+    """Number of packed samples. Samples that are not in any bucket are not packed."""
     num_packs: int
     """Number of rows."""
 
@@ -54,9 +54,10 @@ class BatchingEfficiencyReport(FrozenModel):
     bucket_analysis: BucketAnalysis
     """Efficiency of the given buckets."""
     suggestions: tuple[BucketSuggestion, ...]
-    """Optimal bucket edges for each goal, with the same number of buckets."""
+    """Optimal bucket edges for each `OptimizationGoal`, with the same number of buckets as the given
+    buckets."""
     packing: PackingEstimate
-    """Result of packing the same samples."""
+    """Estimated result of packing the samples that are in the buckets."""
     recommendations: tuple[str, ...]
     """Recommendations as sentences, starting with the most important one."""
 
@@ -81,7 +82,7 @@ class BatchingEfficiencyReport(FrozenModel):
         return self.bucket_analysis.overall_efficiency
 
     def compared(self) -> tuple[tuple[str, float], ...]:
-        """Return the name and the efficiency of each compared method."""
+        """Return the name of each compared method, and the fraction of its tokens that are not padding."""
         return (
             ("these buckets", self.overall_efficiency),
             *((f"best for {s.optimization_goal}", s.estimated_efficiency) for s in self.suggestions),

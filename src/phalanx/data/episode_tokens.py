@@ -11,7 +11,7 @@ from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
 
 
 class StepTokens(NamedTuple):
-    """Concatenated tokens of steps.
+    """Tokens of several steps, concatenated in one array.
 
     Each step consists of the tokens of its observation, followed by those of its action.
     """
@@ -26,7 +26,7 @@ class StepTokens(NamedTuple):
 
 @runtime_checkable
 class EpisodeTokenizer(Protocol):
-    """Interface of classes that convert the steps of an environment to tokens and back.
+    """Interface for classes that convert the steps of an environment to tokens and back.
 
     A tokenizer must be hashable, for example a frozen dataclass. `view` is traced by JAX; the other methods
     take and return NumPy arrays.
@@ -60,7 +60,7 @@ class EpisodeTokenizer(Protocol):
         ...
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Return whether each episode succeeded, given the info of its last step."""
+        """Return a boolean array that is True for successful episodes, given the info of their last steps."""
         ...
 
     def difficulty(self, seen: Any) -> Float64[np.ndarray, " episodes"]:
@@ -72,9 +72,9 @@ class EpisodeTokenizer(Protocol):
 
 
 class TokenPart(NamedTuple):
-    """A part of the tokens of each step, such as one field of the observation.
+    """Tokens of one part of each step, such as one field of the observation.
 
-    Tokens for which `counts` is False are padding, which `join_parts` removes.
+    Rows are padded to the same width. `join_parts` removes this padding.
     """
 
     tokens: Int32[np.ndarray, "steps width"]
@@ -94,7 +94,7 @@ def repeated_token(token: int, steps: int) -> TokenPart:
 
 
 def join_parts(observation_parts: list[TokenPart], action_parts: list[TokenPart]) -> StepTokens:
-    """Concatenate the parts of observations and actions step by step, without padding."""
+    """Concatenate the tokens of all parts, step by step, and remove the padding."""
     every = [*observation_parts, *action_parts]
     tokens = np.concatenate([part.tokens for part in every], axis=1)
     counts = np.concatenate([part.counts for part in every], axis=1)

@@ -1,4 +1,4 @@
-"""Length caches, which store sample ids and the sample lengths for one tokenizer in a file.
+"""Length caches: files with the ids and lengths of samples, for one tokenizer.
 
 A `.jsonl` file grows as entries are added, and an interrupted run can be continued. A `.npz` file is written
 when the cache is closed, and loads in milliseconds.
@@ -38,7 +38,7 @@ class TornLineError(ValueError):
             f"with LengthCache.create to repair and continue it, or load it with drop_torn_line=True"
         )
         self.line = line
-        """Number of the incomplete line, from 1."""
+        """Line number of the incomplete line, counted from 1."""
         self.offset = offset
         """Byte offset at which the incomplete line starts."""
 
@@ -409,7 +409,8 @@ def format_lines(ids: Sequence[str], lengths: Sequence[int], tokenizer_hash: str
 def _parse_file(path: Path) -> Iterator[tuple[Sequence[int], list[dict[str, Any]]]]:
     """Iterate over the entries of a `.jsonl` file in blocks.
 
-    Yields line numbers, from 1, and validated entries. Raises `TornLineError` if the last line is incomplete.
+    Yields the line numbers (counted from 1) and the validated entries of each block. Raises `TornLineError`
+    if the last line is incomplete.
     """
     with path.open("rb") as file:
         rest, line, offset = b"", 1, 0

@@ -77,8 +77,10 @@ class HistogramBin(FrozenModel):
 
 
 class LengthHistogram(FrozenModel):
-    """Histogram and statistics of sample lengths. Each percentile is the length of an actual sample, without
-    interpolation."""
+    """Histogram and statistics of sample lengths.
+
+    Each percentile is the length of an actual sample, without interpolation.
+    """
 
     bins: tuple[HistogramBin, ...]
     """Adjacent bins of ascending length."""

@@ -108,8 +108,10 @@ class LengthTable:
         self.trust()
 
     def trust(self) -> "LengthTable":
-        """Mark the table as validated and return it. Use this for data that was validated before it was
-        saved."""
+        """Mark the table as validated and return it.
+
+        Use this for data that was validated before it was saved.
+        """
         object.__setattr__(self, "_checked", True)
         return self
 

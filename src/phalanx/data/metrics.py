@@ -32,7 +32,7 @@ class PaddingMetrics(FrozenModel):
 
 
 class BucketMetrics(PaddingMetrics):
-    """Metrics of the batches of one bucket."""
+    """Metrics for the batches of one bucket."""
 
     bucket_id: int
     """Index of the bucket. Bucket 0 holds the shortest samples."""
@@ -45,7 +45,7 @@ class BucketMetrics(PaddingMetrics):
 
 
 class BatchMetrics(PaddingMetrics):
-    """Token counts and padding of a set of batches or packed rows."""
+    """Token counts and padding in a set of batches or packed rows."""
 
     num_batches: int = 0
     """Number of batches."""

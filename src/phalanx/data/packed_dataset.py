@@ -17,7 +17,7 @@ from phalanx.data.tokenization import TokenizeConfig, TokenizeStats, tokenize_ro
 from phalanx.data.tokenizers import load_tokenizer
 
 
-class PackedDataset(NamedTuple):
+class PackDatasetResult(NamedTuple):
     """Result of `pack_dataset`."""
 
     plan: BatchPlan
@@ -45,19 +45,19 @@ def pack_dataset(
     workers: int | None = 1,
     on_rows: Callable[[int], None] | None = None,
     on_batch: Callable[[Path, int], None] | None = None,
-) -> PackedDataset:
+) -> PackDatasetResult:
     """Tokenize files, plan packed batches, and write the batches and the plan to a folder.
 
     Args:
         source: Files or folders to read.
         output: Folder that the batches are written to.
         config: Tokenization settings. `max_length` is required and is the row length of the packed batches.
-        tokenizer: Name or path of the tokenizer.
+        tokenizer: Name or path of the tokenizer, as in `load_tokenizer`.
         split: Split to read if the source is a saved Hugging Face dataset.
         mode: Packing algorithm.
         packs_per_batch: Number of rows in a batch.
         num_epochs: Number of epochs. Each epoch is packed differently.
-        seed: Seed of the shuffles.
+        seed: Random seed for shuffling.
         pad_id: Padding token. None uses the tokenizer's padding token, or 0 if it has none.
         workers: Number of processes that tokenize. None uses the number of cores.
         on_rows: Progress callback, which is called after each group of rows with the number of rows in it.
@@ -96,7 +96,7 @@ def pack_dataset(
     writer = BatchWriter(plan, dataset, output, pad_id=padding)
     total = plan.num_batches
     files = writer.write_all(None if on_batch is None else lambda path: on_batch(path, total))
-    return PackedDataset(plan, dataset, stats, files)
+    return PackDatasetResult(plan, dataset, stats, files)
 
 
 def find_chat_template(tokenizer: str, config: TokenizeConfig) -> ChatTemplate | None:

@@ -14,7 +14,8 @@ from phalanx.data.lengths import check_lengths
 from phalanx.native import require_native
 
 MAX_CAPACITY = 1 << 24
-"""Maximum row length. Open rows are indexed by their free space, so this limits the size of the index."""
+"""Maximum row length in tokens. Rows are indexed by their free space, so this limits the size of the
+index."""
 
 
 class PackingMode(enum.StrEnum):
@@ -56,7 +57,7 @@ class OverlongPolicy(enum.StrEnum):
 
 
 class PackingConfig(Config):
-    """Settings of sequence packing."""
+    """Settings for sequence packing."""
 
     removed_settings: ClassVar[dict[str, str]] = {
         "add_separator": "was removed; set separator_token_id, or None for no separator"
@@ -122,7 +123,8 @@ class PackLayout:
     """
 
     samples: Int32[np.ndarray, " segments"]
-    """Sample index of each segment. Within a row, samples keep their order."""
+    """For each segment, the index of its sample. Within a row, samples are in the order in which they were
+    given."""
     lengths: Int32[np.ndarray, " segments"]
     """Number of tokens of each segment, without its separator."""
     offsets: Int64[np.ndarray, " rows_and_one"]
@@ -130,8 +132,8 @@ class PackLayout:
     width: int
     """Row length after padding, in tokens."""
     starts: Int32[np.ndarray, " segments"] | None = None
-    """Position in its sample at which each segment starts. None if no sample was split, so all positions are
-    0."""
+    """For each segment, the position in its sample at which it starts. None if no sample was split, so that
+    every segment starts at position 0."""
     skipped: Int32[np.ndarray, " skipped"] = dataclasses.field(default_factory=_no_samples)
     """Indices of the samples that are not in any row, in ascending order."""
     separator_token_id: int | None = None
@@ -153,7 +155,7 @@ class PackLayout:
 
     @property
     def segment_rows(self) -> Int64[np.ndarray, " segments"]:
-        """Index of the row of each segment."""
+        """For each segment, the index of its row."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     @property
@@ -165,7 +167,7 @@ class PackLayout:
         return before - before[self.offsets[:-1][rows]]
 
     def row_sums(self, values: Integer[np.ndarray, " segments"]) -> Int64[np.ndarray, " rows"]:
-        """Return the sum of `values`, which has one element per segment, over each row."""
+        """Return the sum of `values` over the segments of each row."""
         running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
         return np.diff(running[self.offsets])
 
@@ -232,8 +234,8 @@ def _cut_overlong(
     """Skip, truncate or split overlong samples.
 
     Returns:
-        Sample index, start within the sample (None if no sample was split) and length of each segment, and
-        the indices of the skipped samples.
+        Arrays with the sample index, the start within the sample (None if no sample was split) and the length
+        of each segment, and the indices of the skipped samples.
     """
     limit = config.max_length
     overlong = np.flatnonzero(lengths > limit).astype(np.int32)

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+from phalanx.extras import require_extra
+
 ID_FIELDS = ("id", "sample_id")
 """Names of the columns that may contain the id of a row, in order of preference."""
 _ROWS_AT_ONCE = 1024
@@ -213,11 +215,9 @@ def _parse_json_line(line: bytes, where: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _open_parquet(path: str) -> Iterator[Any]:
-    try:
+    with require_extra(f"reading {path}", "data", "pyarrow"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(f"to read {path}, install pyarrow: pip install 'phalanx[data]'") from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             yield file
@@ -268,10 +268,8 @@ def _read_saved_dataset(part: FilePart, columns: Sequence[str] | None) -> Iterat
 
 
 def _load_saved_dataset(path: Path, split: str | None) -> Any:
-    try:
+    with require_extra(f"reading {path}", "data", "datasets"):
         import datasets
-    except ImportError as error:
-        raise ImportError(f"to read {path}, install datasets: pip install 'phalanx[data]'") from error
     dataset = datasets.load_from_disk(os.fspath(path))
     if isinstance(dataset, datasets.DatasetDict):
         if split not in dataset:
@@ -295,7 +293,7 @@ def row_id(row: Mapping[str, Any], where: str) -> str:
 
 
 def check_id(value: object, where: str) -> str:
-    """Convert a sample id to a string. Raises `ValueError` unless it is a non-empty string or an integer.
+    """Convert a sample id to a string. Raises `ValueError` unless the id is a non-empty string or an integer.
 
     >>> check_id(0, "train.jsonl:1")
     '0'
@@ -315,16 +313,16 @@ class IdAssigner:
     """
 
     def __init__(self) -> None:
-        # For each id that the rows themselves have, the number of the row.
+        # Maps each id that is given in the data to the index of its row.
         self._first_row: dict[str, int] = {}
         self._count = 0
         self._parts: list[FilePart | None] = []
-        # Number of the first row of each part.
+        # Index of the first row of each part.
         self._starts: list[int] = []
         # Current file, and whether its rows have ids.
         self._file: str | None = None
         self._has_ids = False
-        # Ranges of row numbers that serve as ids.
+        # Ranges of row indices that are used as ids.
         self._numbered: list[range] = []
 
     def begin_part(self, part: FilePart | None) -> None:
@@ -369,7 +367,7 @@ class IdAssigner:
         return str(int(name)) == name and any(int(name) in numbers for numbers in self._numbered)
 
     def _location(self, number: int) -> str:
-        """Return the location of a row for error messages. The part is read again to find it."""
+        """Return the location of the row with index `number`, for error messages. Its part is read again."""
         index = bisect.bisect_right(self._starts, number) - 1
         part = self._parts[index]
         if part is None:

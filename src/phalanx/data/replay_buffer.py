@@ -20,7 +20,7 @@ from phalanx.config import Config
 from phalanx.data.samples import (
     NUMBERS,
     ORIGIN_CODES,
-    PackedSample,
+    CompactSample,
     Sample,
     SampleOrigin,
     pack_sample,
@@ -47,7 +47,7 @@ class EvictionPolicy(StrEnum):
 
 
 class ReplayBufferConfig(Config):
-    """Settings of a replay buffer."""
+    """Settings for a replay buffer."""
 
     max_size: int = Field(default=100_000, ge=1, lt=2**31)
     """Maximum number of samples in the buffer."""
@@ -60,7 +60,7 @@ class ReplayBufferConfig(Config):
     """Exponent of the importance weights, from 0 to 1. A value of 1 fully corrects the bias of prioritized
     sampling, and 0 does not correct it."""
     seed: int = Field(default=42, ge=0, lt=2**64)
-    """Seed of sampling and random eviction."""
+    """Seed for sampling and random eviction."""
     min_samples_before_sampling: int = Field(default=1, ge=1)
     """Minimum number of samples in the buffer for sampling. With fewer samples, nothing is drawn."""
 
@@ -150,7 +150,7 @@ class BufferSnapshot(Sequence[Sample]):
     Later changes to the buffer do not affect the snapshot.
     """
 
-    packed: list[PackedSample]
+    packed: list[CompactSample]
     """Samples in compact form."""
     serials: Int64[np.ndarray, " size"]
     """Serial number of each sample. Samples are numbered from 0 in the order in which they were added."""
@@ -575,7 +575,7 @@ class ReplayBuffer:
         np.add.at(self._numbers["replay_count"], slots, 1)
         return list(map(unpack_sample, self._packed(slots, origin=ORIGIN_CODES[SampleOrigin.REPLAY])))
 
-    def _packed(self, slots: Int64[np.ndarray, " count"], **changes: int) -> list[PackedSample]:
+    def _packed(self, slots: Int64[np.ndarray, " count"], **changes: int) -> list[CompactSample]:
         numbers = self._numbers[slots]
         for name, value in changes.items():
             numbers[name] = value

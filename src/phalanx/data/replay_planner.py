@@ -31,7 +31,7 @@ class WindowEnd(StrEnum):
 
 
 class ReplayPlannerConfig(Config):
-    """Settings of a `ReplayPlanner`."""
+    """Settings for a `ReplayPlanner`."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"when_covered": "at_end"}
 

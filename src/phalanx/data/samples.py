@@ -449,13 +449,13 @@ ORIGIN_CODES = {origin: code for code, origin in enumerate(_ORIGINS)}
 _STATUS_CODES: dict[str | None, int] = {None: -1} | {status: code for code, status in enumerate(_STATUSES)}
 _EMPTY_INFO = SampleInfo(timestamp=datetime.fromtimestamp(0, UTC))
 
-PackedSample = tuple[bytes, bytes, tuple[Any, ...]]
+CompactSample = tuple[bytes, bytes, tuple[Any, ...]]
 """A sample in compact form: its tokens with the loss mask in the top bit, its sample, dataset and episode
 ids, and its values for the fields of `NUMBERS`. The garbage collector does not track `bytes` objects, so
 millions of samples do not slow it down."""
 
 
-def pack_sample(sample: Sample) -> PackedSample:
+def pack_sample(sample: Sample) -> CompactSample:
     """Convert a sample to compact form. Raises `ValueError` if it has columns other than `segment_ids`."""
     if sample.columns.keys() - {"segment_ids"}:
         names = ", ".join(sorted(sample.columns.keys() - {"segment_ids"}))
@@ -499,7 +499,7 @@ def unpack_tokens(stored: bytes, count: int) -> tuple[Int32[np.ndarray, " n"], I
     return tokens, (packed >> top).astype(np.int8)
 
 
-def unpack_sample(packed: PackedSample) -> Sample:
+def unpack_sample(packed: CompactSample) -> Sample:
     """Convert a sample from compact form to a `Sample`."""
     stored, text, numbers = packed
     timestamp, reward, difficulty, priority, length, step, total, replays = numbers[:8]
@@ -527,7 +527,7 @@ def unpack_sample(packed: PackedSample) -> Sample:
 
 def write_packed_samples(
     path: str | os.PathLike[str],
-    samples: Sequence[PackedSample],
+    samples: Sequence[CompactSample],
     header: Mapping[str, Any],
     serials: Int64[np.ndarray, " samples"] | None = None,
 ) -> None:
@@ -553,7 +553,7 @@ def write_packed_samples(
 
 def read_packed_samples(
     path: str | os.PathLike[str],
-) -> tuple[list[PackedSample], dict[str, Any], Int64[np.ndarray, " samples"]]:
+) -> tuple[list[CompactSample], dict[str, Any], Int64[np.ndarray, " samples"]]:
     """Read a file that `write_packed_samples` wrote.
 
     Returns:

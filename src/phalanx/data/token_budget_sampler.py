@@ -42,7 +42,7 @@ class TokenBudgetBatchSampler:
             lengths: Mapping from sample ids to lengths, or a `LengthTable`.
             bucket_spec: Bucket boundaries.
             token_budget: Maximum number of tokens in a batch, including padding.
-            seed: Seed of the shuffle.
+            seed: Seed for the shuffle.
             drop_last: Drop incomplete batches.
             mode: Form batches from samples in the same bucket, or from pools of samples sorted by length.
             pad_policy: Row length of a batch. By default, it is the maximum length of the bucket in
@@ -125,7 +125,7 @@ class TokenBudgetBatchSampler:
         """Return the batches of an epoch. The result of the last call is cached.
 
         Args:
-            epoch: Number of the epoch.
+            epoch: Epoch number.
             interleave_buckets: Overrides `BatchingConfig.interleave_buckets`. None uses the config.
         """
         interleave = self.config.interleave_buckets if interleave_buckets is None else interleave_buckets
@@ -179,7 +179,7 @@ class TokenBudgetBatchSampler:
         Args:
             loss_tokens_per_sample: Mapping from sample ids to the number of tokens that count in the loss. If
                 it is None, every token counts.
-            epoch: Number of the epoch.
+            epoch: Epoch number.
         """
         plan = self.plan_epoch(epoch)
         loss_tokens = None

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.data.chat_template import ChatTemplate, Message, Span
+from phalanx.data.loss_masks import compute_loss_mask, select_loss_turns
 from phalanx.data.readers import (
     ID_FIELDS,
     FilePart,
@@ -155,7 +156,7 @@ def tokenize_rows(
         source: Files, folders or an iterable of rows.
         tokenizer: Tokenizer.
         config: Tokenization settings. None uses the defaults.
-        chat: Chat template, which conversations require.
+        chat: Chat template. Required if the data contains conversations.
         split: Name of the split to read from a saved Hugging Face dataset.
         stats: Statistics that are updated during the iteration.
         on_rows: Progress callback, which is called after each group of rows with the number of rows in it.
@@ -200,7 +201,7 @@ def tokenize_dataset(
         source: Files, folders or an iterable of rows.
         tokenizer: Tokenizer.
         config: Tokenization settings. None uses the defaults.
-        chat: Chat template, which conversations require.
+        chat: Chat template. Required if the data contains conversations.
         split: Name of the split to read from a saved Hugging Face dataset.
         workers: Number of processes that read and tokenize files. None uses the number of cores.
         **settings: Fields of `TokenizeConfig`, which override those of `config`.
@@ -234,7 +235,7 @@ def iter_lengths(
         source: Files or folders.
         tokenizer: Tokenizer.
         config: Tokenization settings. None uses the defaults, but without adding end-of-text tokens.
-        chat: Chat template, which conversations require.
+        chat: Chat template. Required if the data contains conversations.
         split: Name of the split to read from a saved Hugging Face dataset.
         workers: Number of processes, or of concurrent Ray tasks. None uses the number of cores.
         ray_address: Address of a running Ray cluster, which must be able to read the files under the same
@@ -421,7 +422,7 @@ class _RowTokenizer(NamedTuple):
             )
             for index, where, item in items:
                 try:
-                    ids, mask = item.tokens or self._add_loss_mask(item, *next(encoded))
+                    ids, mask = item.tokens or self._add_special_tokens(item, *next(encoded))
                     if not ids:
                         raise ValueError("the sample has no tokens; remove the row")
                     too_long = limit is not None and len(ids) > limit
@@ -483,16 +484,16 @@ class _RowTokenizer(NamedTuple):
     ) -> _FormattedSample:
         chat, config = self.chat, self.config
         if chat is None:
-            raise ValueError("conversations need a chat template")
+            raise ValueError(
+                "conversations need a chat template, but the tokenizer has none; set chat_template to "
+                "'chatml' or a Jinja file"
+            )
         variables = dict(config.chat_template_kwargs) | ({"tools": tools} if tools else {})
         if config.loss == "all":
             text = chat.render(messages, **variables)
             spans, count_overlap = [(0, len(text))], False
         else:
-            turns = [n for n, turn in enumerate(messages) if turn["role"] == "assistant" and n >= first_turn]
-            if not turns:
-                raise ValueError("the conversation has no assistant turn that counts in the loss")
-            turns = turns[-1:] if config.loss == "last_turn" else turns
+            turns = select_loss_turns(messages, first_turn, last_only=config.loss == "last_turn")
             text, spans = chat.render_with_spans(messages, turns, **variables)
             count_overlap = chat.marks_generation
         return _FormattedSample(suffix, text, spans, count_overlap, False, tuple(messages), first_turn, tools)
@@ -519,17 +520,9 @@ class _RowTokenizer(NamedTuple):
         first_turn = len(asked) if asked else len(messages) - 1
         return self._format_chat(suffix, messages, first_turn, tools)
 
-    def _add_loss_mask(self, item: _FormattedSample, ids: list[int], offsets: Sequence[Span]) -> _Tokens:
-        """Add special tokens to the tokens of a text, and compute the loss mask."""
-        mask = [0] * len(ids)
-        spans = iter(item.loss_spans)
-        begin, end = next(spans, (0, 0))
-        # Tokens and spans are both in order.
-        for index, (start, stop) in enumerate(offsets):
-            while start >= end and (following := next(spans, None)) is not None:
-                begin, end = following
-            first = stop > begin if item.count_overlap else start >= begin
-            mask[index] = int(first and start < end and stop > start)
+    def _add_special_tokens(self, item: _FormattedSample, ids: list[int], offsets: Sequence[Span]) -> _Tokens:
+        """Compute the loss mask of an encoded text, and add special tokens to its ids and to the mask."""
+        mask = compute_loss_mask(offsets, item.loss_spans, count_overlap=item.count_overlap)
         ids, config = list(ids), self.config
         bos, eos = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
         add_eos = item.add_eos and eos is not None if config.add_eos is None else config.add_eos
@@ -572,7 +565,7 @@ class _RowTokenizer(NamedTuple):
                         continue
                     shorter = self._format_chat("", messages, first_turn, item.tools)
                     ((ids, offsets),) = self.tokenizer.encode_with_offsets([shorter.text])
-                    ids, mask = self._add_loss_mask(shorter, ids, offsets)
+                    ids, mask = self._add_special_tokens(shorter, ids, offsets)
                     if len(ids) <= limit:
                         return ids, mask
         return [], []

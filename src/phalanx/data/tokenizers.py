@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Integer
 
+from phalanx.extras import require_extra
 from phalanx.io.untrusted import read_json
 
 BYTES, CHARACTERS = "bytes", "characters"
@@ -26,11 +27,11 @@ class Tokenizer(abc.ABC):
     tokenizer_hash: str
     """Hash of 16 characters. Tokenizers with the same hash give the same tokens for any text."""
     pad_token_id: int | None = None
-    """Padding token. None if there is none."""
+    """Padding token, or None if the tokenizer has none."""
     eos_token_id: int | None = None
-    """End-of-text token. None if there is none."""
+    """End-of-text token, or None if the tokenizer has none."""
     bos_token_id: int | None = None
-    """Beginning-of-text token. None if there is none."""
+    """Beginning-of-text token, or None if the tokenizer has none."""
 
     @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -161,7 +162,7 @@ class HFTokenizer(Tokenizer):
             special_tokens: Mapping from `bos_token`, `eos_token` and `pad_token` to their texts. By default,
                 it is read from the `tokenizer_config.json` in the same folder.
         """
-        library = _require_tokenizers(f"read {os.fspath(path)}")
+        library = _require_tokenizers(f"reading {os.fspath(path)}")
         try:
             text = Path(path).read_text(encoding="utf-8")
             description = dict(json.loads(text))
@@ -265,7 +266,7 @@ def fetch_from_hub(name: str, file: str) -> Path:
 
     The file is downloaded unless it is in the local cache.
     """
-    _require_tokenizers(f"download tokenizer {name!r}")
+    _require_tokenizers(f"downloading tokenizer {name!r}")
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -280,10 +281,8 @@ def fetch_from_hub(name: str, file: str) -> Path:
 
 
 def _require_tokenizers(purpose: str) -> Any:
-    try:
+    with require_extra(purpose, "hf", "tokenizers"):
         import tokenizers
-    except ImportError as error:
-        raise ImportError(f"to {purpose}, install tokenizers: pip install 'phalanx[hf]'") from error
     return tokenizers
 
 

@@ -8,9 +8,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
+from phalanx.extras import require_extra
+
+with require_extra(__name__, "jax", "jax", "equinox"):
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 

@@ -11,7 +11,7 @@ from phalanx.data.lengths import LengthTable, RangeIds
 from phalanx.data.plans.batch_plan import BatchPlan, BatchSpec
 from phalanx.data.plans.epoch import counts_to_offsets
 from phalanx.data.tokenizers import Tokenizer
-from phalanx.integrations.extras import require_extra
+from phalanx.extras import require_extra
 
 with require_extra(__name__, "data", "datasets", "pyarrow"):
     import datasets
@@ -26,7 +26,7 @@ _COLUMNS = ("input_ids", "labels", "position_ids", "segment_ids")
 
 
 class HFDatasetSamples(Mapping):
-    """Mapping from ids to the samples of a `datasets.Dataset`, which are read on access."""
+    """Mapping from ids to the samples of a `datasets.Dataset`. Each sample is read when it is accessed."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class HFDatasetSamples(Mapping):
             column: Name of the column with token ids, or with texts if a tokenizer is given.
             tokenizer: Tokenizer for texts. None if the column has token ids.
             id_column: Name of the column with sample ids. By default, the ids are the row indices as strings.
-            loss_column: Name of the column with loss masks. By default, every token counts in the loss.
+            loss_column: Name of the column with loss masks. By default, every token contributes to the loss.
         """
         if not isinstance(dataset, datasets.Dataset):
             hint = "; choose a split" if isinstance(dataset, Mapping) else ""
@@ -124,7 +124,7 @@ class HFDatasetSamples(Mapping):
 
 
 def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int = 0) -> "datasets.Dataset":
-    """Return the rows of an epoch as a dataset in memory.
+    """Return the rows of all batches of an epoch as a dataset in memory.
 
     The columns are `input_ids`, `labels`, `position_ids` and `segment_ids`, without padding. Use
     `PackedCollator` to form batches, for example as the data collator of the Hugging Face `Trainer`.
@@ -132,7 +132,7 @@ def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int
     Args:
         plan: Batch plan.
         samples: Mapping from ids to samples.
-        epoch: Number of the epoch.
+        epoch: Epoch to convert, counted from 0.
     """
     plan.check_samples(samples)
     empty = pa.schema([(name, pa.list_(pa.int64())) for name in _COLUMNS]).empty_table()
@@ -144,7 +144,7 @@ def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int
 def to_iterable_dataset(
     plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int = 0
 ) -> "datasets.IterableDataset":
-    """Return the rows of an epoch as an iterable dataset.
+    """Return the rows of all batches of an epoch as an iterable dataset.
 
     The arguments and columns are those of `to_dataset`. If a data loader has several workers, the batches are
     divided among them.

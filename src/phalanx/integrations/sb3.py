@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.integrations.extras import require_extra
+from phalanx.extras import require_extra
 
-with require_extra(__name__, "sb3", "stable_baselines3"):
+with require_extra(__name__, "sb3", "stable_baselines3", "gymnasium", "jax"):
+    import jax as _jax  # noqa: F401
+    from gymnasium.vector import AutoresetMode
     from stable_baselines3.common.vec_env import VecEnv
-
-from gymnasium.vector import AutoresetMode
 
 from phalanx.core.environment import Environment, mask_size
 from phalanx.integrations.gymnasium.env import GymnasiumVectorEnv
@@ -27,13 +27,13 @@ class SB3VecEnv(VecEnv):
     - Finished episodes are reset in the same step. Their info has `terminal_observation`,
       `TimeLimit.truncated` and the fields of the environment's info. The infos of all other episodes are
       empty.
-    - `env_method("action_masks")` returns the mask of legal actions of each environment.
+    - `env_method("action_masks")` returns the mask of each environment in the format of `MaskablePPO`.
 
     Args:
         environment: Environment to vectorize.
         num_envs: Number of environments.
-        flatten: Return observations as one float32 vector.
-        seed: Seed of the first reset. None chooses random seeds.
+        flatten: Return each observation as one float32 vector.
+        seed: Seed for the first reset. None chooses random seeds.
         render_mode: One of the environment's `render_modes`. None disables rendering.
     """
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from phalanx.integrations.extras import require_extra
+from phalanx.extras import require_extra
 from phalanx.text.env import TextInfo, validate_seed
 from phalanx.text.env_spec import TextFactory, text_env_factory
 
@@ -111,7 +111,7 @@ def register(env_class: str = "phalanx", **kwargs: Any) -> None:
     """Register `SkyRLEnvironment` for `skyrl_gym.make(env_class, ...)`.
 
     Call this in every process that creates such environments. Registering a name again replaces its settings.
-    If the name belongs to another environment, `skyrl_gym` raises an error.
+    If the name is already used for a different environment, `skyrl_gym` raises an error.
 
     Args:
         env_class: Name of the environment.

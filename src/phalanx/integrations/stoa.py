@@ -4,9 +4,11 @@ import functools
 import math
 from typing import Any
 
-from phalanx.integrations.extras import require_extra
+from phalanx.extras import require_extra
 
-with require_extra(__name__, "stoa", "stoa"):
+with require_extra(__name__, "stoa", "stoa", "jax"):
+    import jax
+    import jax.numpy as jnp
     from stoa import (
         ArraySpace,
         BoundedArraySpace,
@@ -21,8 +23,6 @@ with require_extra(__name__, "stoa", "stoa"):
     )
     from stoa.env_adapters.base import AdapterState, AdapterStateWithKey
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
@@ -54,9 +54,9 @@ class PhalanxToStoa(StoaEnvironment):
     - Discount: 0 if the episode has terminated, and 1 otherwise, even after truncation.
     - `timestep.extras["info"]`: fields of the environment's info, which are zeros after a reset.
 
-    There is no auto-reset: a step does not change a finished episode. The state contains the random key
-    `rng_key` for `AutoResetWrapper`. `step` does not use this key, because randomness comes from the
-    environment's state.
+    There is no auto-reset: a step does not change a finished episode. The state contains the PRNG key
+    `rng_key`, which `AutoResetWrapper` uses. `step` does not use it, because the environment's state contains
+    any keys that the environment needs.
 
     Args:
         environment: Environment to adapt.

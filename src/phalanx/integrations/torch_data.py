@@ -13,7 +13,7 @@ from phalanx.data.collation import IGNORE_INDEX, CollateFn, SampleLike, TokenBat
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanState, BatchSpec, EpochPlan, resolve_state
 from phalanx.data.plans.sharding import ShardSpec
 from phalanx.data.plans.streaming_plan import StreamingPlan
-from phalanx.integrations.extras import require_extra
+from phalanx.extras import require_extra
 
 with require_extra(__name__, "torch", "torch"):
     import torch
@@ -40,7 +40,7 @@ class TorchBatch(dict):
     sample_ids: tuple[str, ...] = ()
     """Ids of the samples, row by row."""
     sample_rows: tuple[int, ...] = ()
-    """Index of the row that contains each sample, in the order of `sample_ids`."""
+    """For each sample in `sample_ids`, the index of the row that contains it."""
     index: int = -1
     """Index of the batch within its epoch on this rank. In a streaming plan, the index of the step."""
 
@@ -77,7 +77,7 @@ class PlanDataset(IterableDataset):
             plan: Batch plan or streaming plan.
             samples: Mapping from ids to samples. Required for a batch plan, and not used for a streaming
                 plan.
-            rank: Rank of this process, from 0.
+            rank: Rank of this process, counted from 0.
             world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
             all_epochs: Iterate over all epochs of a batch plan at once, for trainers that count steps.
             pad_id: Padding token.
@@ -85,7 +85,8 @@ class PlanDataset(IterableDataset):
             dtype: Data type of an additive attention mask.
             collate_fn: Function that creates additional arrays for batches that are not packed, see
                 `CollateFn`.
-            align: Pad every sample to a multiple of this value. Only for `attention="varlen"`.
+            align: Pad the length of every sample to a multiple of this number of tokens. Only for
+                `attention="varlen"`.
         """
         super().__init__()
         if attention not in get_args(Attention):
@@ -122,7 +123,7 @@ class PlanDataset(IterableDataset):
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch in which the next iteration starts."""
+        """Epoch in which the next iteration starts."""
         return int(self._position[0])
 
     @property
@@ -186,8 +187,8 @@ class PlanDataset(IterableDataset):
         The state may have been saved on a different number of ranks.
 
         Raises:
-            ValueError: If the state is from another plan, or if a sharding setting other than `world_size`
-                differs.
+            ValueError: If the state is from a different plan, or if a sharding setting other than
+                `world_size` differs.
         """
         if self._stream is not None:
             self._stream.load_state_dict(state)
@@ -308,7 +309,7 @@ class PackedCollator:
     """Collator that pads rows of a packed dataset, for a `DataLoader` or the Hugging Face `Trainer`.
 
     A row has `input_ids`, `labels` and `position_ids` without padding, as `hf_datasets.to_dataset` creates
-    them. A new segment starts where the position is 0.
+    them. A new sample starts wherever `position_ids` is 0.
     """
 
     pad_id: int = 0
@@ -352,7 +353,8 @@ def to_torch(
         batch: Batch of a plan or of a batch file.
         attention: Tensors that tell a model which tokens belong together, see `Attention`.
         dtype: Data type of an additive attention mask.
-        align: Pad every sample to a multiple of this value. Only for `attention="varlen"`.
+        align: Pad the length of every sample to a multiple of this number of tokens. Only for
+            `attention="varlen"`.
         pad_id: Token used for this padding.
     """
     if attention == "varlen":
@@ -385,8 +387,8 @@ def attention_bias(
 ) -> torch.Tensor:
     """Return an additive attention mask [rows, 1, width, width].
 
-    It is 0 where a token may attend to another token, and a large negative number elsewhere. Attention is
-    causal within segments. Each padding token attends to itself, because a softmax over nothing is undefined.
+    The mask is 0 where attention is allowed, and a large negative number elsewhere. Attention is causal
+    within segments. Each padding token attends to itself, because a softmax over no tokens is undefined.
     """
     # Not boolean, because the eager attention of Hugging Face adds any mask to the scores.
     allowed = create_segment_attention_mask(segment_ids, padding_sees_itself=True)

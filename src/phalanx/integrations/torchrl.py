@@ -6,16 +6,16 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from phalanx.integrations.extras import require_extra
+from phalanx.extras import require_extra
 
-with require_extra(__name__, "torch", "torch", "tensordict", "torchrl"):
+with require_extra(__name__, "torch", "torch", "tensordict", "torchrl", "jax"):
+    import jax
+    import jax.numpy as jnp
     import torch
     from tensordict import TensorDict, TensorDictBase
     from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
     from torchrl.envs import EnvBase
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, PyTree, UInt32, UInt64
 
@@ -42,11 +42,12 @@ _TORCH_DTYPES |= {"uint16": torch.int32, "uint32": torch.int64}
 class BatchedVecEnv(EnvBase):
     """A batch of environments that TorchRL steps as one environment.
 
-    - Observation: the fields of the environment's observation under their names, or `observation` if it is an
-      array. If the environment restricts the legal actions, there is also `action_mask`. If an action has
-      several fields, the mask applies to the first one.
-    - Action: `action`, int64 [B], or `("action", field)` for each field of an action with several fields.
-    - `reward`, `done`, `terminated` and `truncated` have shape [B, 1].
+    - Observation: one entry per field of the environment's observation, or the entry `observation` if that is
+      a single array. If the environment restricts the legal actions, there is also `action_mask`. If an
+      action has several fields, the mask applies to the first one.
+    - Action: `action`, int64 with shape `[batch]`, or `("action", field)` for each field of an action with
+      several fields.
+    - `reward`, `done`, `terminated` and `truncated` have shape `[batch, 1]`.
 
     There is no auto-reset: a step that ends an episode returns its terminal observation, and further steps
     change nothing until the next reset. `reset` resets all environments, or only those that the entry
@@ -56,8 +57,8 @@ class BatchedVecEnv(EnvBase):
     Args:
         environment: Environment to batch.
         batch_size: Number of environments.
-        seed: Seed of the episodes.
-        device: Device of the tensors.
+        seed: Seed for the episodes.
+        device: Device of the tensors that the environment returns.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class BatchedVecEnv(EnvBase):
         return TensorDict(entries, batch_size=self.batch_size, device=device)
 
     def _set_seed(self, seed: int | None) -> None:
-        """Set the seed of all episodes that start from now on. None chooses a random seed."""
+        """Set the seed for all episodes that start from now on. None chooses a random seed."""
         self._seed = secrets.randbits(32) if seed is None else operator.index(seed)
         self._num_episodes = np.zeros(self.batch_size, np.uint64)
 
@@ -192,7 +193,7 @@ def _parse_batch_size(batch_size: Any) -> int:
 
 
 def episode_keys(seed: int, num_episodes: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, "batch 2"]:
-    """Compute the random key of each environment's next episode.
+    """Compute the PRNG key for the next episode of each environment.
 
     The key depends on the seed, the index of the environment in the batch, and the number of episodes that
     this environment has had so far (its entry in `num_episodes`). SplitMix64 ensures that no two episodes of

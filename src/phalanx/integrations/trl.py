@@ -6,6 +6,7 @@ This module does not import TRL.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from phalanx.extras import require_extra
 from phalanx.puzzles.env import PuzzleEnvironment
 from phalanx.text.env import TextEnvironment
 from phalanx.text.env_spec import TextFactory, text_env_factory
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ToolEnvironment:
-    """A text environment as a tool environment of TRL, for one rollout.
+    """Tool environment for TRL, which runs one episode of a text environment per rollout.
 
     `reset` returns the first prompt, and the model calls the tool `move` with its answers. TRL offers public
     methods to the model as tools, so this class has no further public methods. The reward is the sum of the
@@ -99,10 +100,8 @@ def prompt_dataset(
     kinds: Sequence[str], seeds: Sequence[int], difficulty: str = "easy", *, turns: str = "single"
 ) -> "datasets.Dataset":
     """Return the rows of `prompt_rows` as a Hugging Face dataset, for `GRPOTrainer(train_dataset=...)`."""
-    try:
+    with require_extra("prompt_dataset", "trl", "datasets"):
         import datasets
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError('prompt_dataset needs datasets: pip install "phalanx[trl]"') from error
     return datasets.Dataset.from_list(prompt_rows(kinds, seeds, difficulty, turns=turns))
 
 
@@ -113,10 +112,10 @@ def solved_reward(
     seed: Sequence[int],
     **columns: Any,
 ) -> list[float]:
-    """Compute the rewards of completions, for `GRPOTrainer(reward_funcs=...)`.
+    """Compute the rewards for completions, for `GRPOTrainer(reward_funcs=...)`.
 
-    The reward is 1 if the completion solves its puzzle, and 0 otherwise. The other arguments are columns of
-    `prompt_rows`.
+    The reward is 1 if the completion solves its puzzle, and 0 otherwise. All arguments except `completions`
+    are columns of `prompt_rows`.
     """
     rewards = []
     for completion, name, level, row_seed in zip(completions, kind, difficulty, seed, strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from phalanx.integrations.extras import require_extra
+from phalanx.extras import require_extra
 from phalanx.text.env import MAX_SEED
 from phalanx.text.env_spec import TextFactory, text_env_factory
 
@@ -21,7 +21,7 @@ with require_extra(__name__, "verifiers", "verifiers", "openai"):
 
 
 class PhalanxTasksetConfig(vf.TasksetConfig):
-    """Settings of a taskset, which determine its episodes."""
+    """Settings for a taskset, which determine its episodes."""
 
     environment: str = "sudoku"
     """Spec of a text environment, such as `sudoku` or `arc-v2`."""
@@ -45,7 +45,7 @@ class PhalanxTask(vf.Task[PhalanxTaskData, vf.State, vf.TaskConfig]):
 
 
 class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxTasksetConfig]):
-    """Taskset of a text environment, with one episode per seed."""
+    """Taskset for a text environment. Each task is the episode of one seed."""
 
     @functools.cached_property
     def environments(self) -> TextFactory:
@@ -62,8 +62,8 @@ class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxTasksetConfig]):
 
 
 class VerifiersEnvConfig(vf.EnvConfig):
-    """Settings of `VerifiersEnv`. The agent can run in a plain subprocess, because answers are text and
-    nothing that the model writes is executed."""
+    """Settings for `VerifiersEnv`. By default, the agent runs in a plain subprocess, because answers are text
+    and nothing that the model writes is executed."""
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
     """Agent whose model answers the prompts."""
@@ -99,11 +99,11 @@ class VerifiersEnv(vf.Env[VerifiersEnvConfig]):
 
 
 class ChatHarnessConfig(vf.HarnessConfig):
-    """Settings of `ChatHarness`. There are none besides those of the base class."""
+    """Settings for `ChatHarness`. There are none besides those of the base class."""
 
 
 class ChatHarness(vf.Harness[ChatHarnessConfig]):
-    """Harness that requests one answer from the model within this process.
+    """Harness that requests an answer from the model directly in this process.
 
     The harnesses of verifiers start a program for every answer, which a chat without tools does not need.
     """
@@ -123,7 +123,7 @@ class ChatHarness(vf.Harness[ChatHarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> vf.ProgramResult:
-        """Send the prompt to the model through the endpoint, which records the answer."""
+        """Send the prompt to the model through `endpoint`. The endpoint records the answer."""
         system, prompt = self.resolve_prompt(data)
         messages: list[Any] = [] if system is None else [{"role": "system", "content": system}]
         if isinstance(prompt, str):

@@ -1,4 +1,4 @@
-"""Extraction of untrusted ZIP and tar archives, with limits on size, number of files and names."""
+"""Extraction of untrusted ZIP and tar archives, with checks of the names, number and total size of files."""
 
 import contextlib
 import errno

@@ -109,7 +109,8 @@ def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = 
 
     Args:
         folder: Folder to clean up.
-        name: Remove only temporaries of the file or folder with this name. None removes all.
+        name: Name of a file or folder. Only its temporaries are removed. If None, all stale temporaries are
+            removed.
     """
     found = [path for path in Path(folder).iterdir() if is_stale_temporary(path.name, name)]
     for path in found:
@@ -118,10 +119,10 @@ def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = 
 
 
 def is_stale_temporary(name: str, target: str | None = None) -> bool:
-    """Return whether a file name belongs to a temporary that a process left behind.
+    """Return whether `name` is the name of a temporary file or folder that a killed process left behind.
 
-    This is the case if the temporary was created on this machine by a process that has ended. If `target` is
-    given, the temporary must also be for the file or folder called `target`.
+    This is the case if it was created on this machine by a process that has ended. If `target` is given, it
+    must also be a temporary file or folder for `target`.
     """
     match = _TEMPORARY_NAME.fullmatch(name)
     if match is None or match["machine"] != _machine_id() or target not in (None, match["target"]):

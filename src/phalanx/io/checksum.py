@@ -20,7 +20,7 @@ _TAIL_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 20
 CHECKSUM_PLACEHOLDER = _MARKER.decode() + "0" * _DIGITS
 """Text that a writer may put near the end of a file to reserve space for the checksum. `add_checksum`
-replaces its zeros with the digits."""
+replaces the zeros in this text with the digits of the checksum."""
 CHECKSUM_FIELD = "sha256"
 """Name of the field that holds the checksum in a JSON file. It is the last field of the object."""
 

@@ -1,4 +1,4 @@
-"""Download of a URL to a file, with a size limit and an optional SHA-256 check.
+"""Downloads a URL to a file, with a size limit and an optional SHA-256 check.
 
 This is based on `urllib` because `pooch` has no size limit, does not support `file://` and needs `requests`.
 """

@@ -24,9 +24,9 @@ class JsonlFile:
 
     Args:
         path: Path of the file.
-        rotate_bytes: Maximum size of the file in bytes. If the next line would exceed it, the file is renamed
-            to `name.0001.jsonl`, `name.0002.jsonl`, ..., and the line starts a new file. None does not rotate
-            files.
+        rotate_bytes: Maximum size of the file in bytes. If the next line would make the file larger, the file
+            is renamed to `name.0001.jsonl`, `name.0002.jsonl`, ..., and the line starts a new file. If None,
+            files are not rotated.
         compress: Compress rotated files with gzip (`name.0001.jsonl.gz`).
     """
 
@@ -145,9 +145,9 @@ def _end_of_last_line(descriptor: int) -> int:
 
 
 def _rotated_files(path: Path) -> dict[int, Path]:
-    """Return the rotated files by number.
+    """Return a dictionary from the number of each rotated file to its path.
 
-    If a file exists both with and without compression, the uncompressed one is returned.
+    If a file exists both with and without compression, the path is that of the uncompressed file.
     """
     name = re.compile(rf"{re.escape(path.stem)}\.(\d+){re.escape(path.suffix)}(\.gz)?")
     found: dict[int, Path] = {}

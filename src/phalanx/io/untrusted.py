@@ -18,7 +18,7 @@ def is_regular_file(path: Path) -> bool:
 
 
 def reject_symlink(path: Path) -> None:
-    """Raise `OSError` if a path is a symbolic link, because a write would change its target."""
+    """Raise `OSError` if a path is a symbolic link, because writing to it would change the link's target."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "symbolic links are not followed; remove the link", os.fspath(path))
 

@@ -18,6 +18,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
+from phalanx.extras import require_extra
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -159,7 +161,7 @@ def _call(item: Any) -> Any:
 def _map_on_ray(
     function: Callable[[Item], Result], items: list[Item], workers: int | None, address: str | None
 ) -> Generator[Result, None, None]:
-    ray = require_ray("use Ray workers")
+    ray = require_ray("a Ray worker pool")
     with ray_cluster(address, workers):
         count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         # Ray does not resolve a reference in a list, so each worker fetches the function only once.
@@ -197,14 +199,16 @@ def _ray_error(reason: str) -> WorkerError:
 
 
 def require_ray(purpose: str) -> Any:
-    """Return the `ray` module. Raises `ImportError` with the install command if it is missing.
+    """Return the `ray` module.
 
-    `purpose` completes the error message "to ..., install Ray".
+    Args:
+        purpose: What needs Ray, as the subject of the error message "... needs ray".
+
+    Raises:
+        MissingExtraError: If Ray is not installed. The message contains the install command.
     """
-    try:
+    with require_extra(purpose, "ray", "ray"):
         import ray
-    except ImportError as error:
-        raise ImportError(f"to {purpose}, install Ray: pip install 'phalanx[ray]'") from error
     return ray
 
 
@@ -218,7 +222,7 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
         address: Address of the cluster. None starts a local cluster.
         workers: Number of CPUs of a local cluster. None uses all cores.
     """
-    ray = require_ray("connect to a Ray cluster")
+    ray = require_ray("connecting to a Ray cluster")
     if ray.is_initialized():
         yield
         return

@@ -137,12 +137,12 @@ class Rule:
         return f"{', '.join(map(self.format_atom, self.body))} {arrow} {self.format_atom(self.head)}"
 
     def __str__(self) -> str:
-        """Return the rule as a line of `rules.txt`, which `parse_rule` converts back to this rule."""
+        """Return the rule as a line of `rules.txt`. `parse_rule` converts this line back to an equal rule."""
         return f"{self.name}:{self.weight!r}:{self.format_clause()}"
 
 
 def quote_name(name: str) -> str:
-    """Return the name, in quotes if it cannot be parsed without them.
+    """Return a name as it is written in an atom, with quotes only if they are needed.
 
     >>> quote_name("New York"), quote_name("o'brien"), quote_name("'tis")
     ("'New York'", "o'brien", "'\\\\'tis'")
@@ -151,7 +151,9 @@ def quote_name(name: str) -> str:
 
 
 def unquote_name(text: str) -> str:
-    """Remove the quotes and escape sequences of a name; return an unquoted name unchanged.
+    """Remove the quotes around a name and decode its escape sequences.
+
+    An unquoted name is returned unchanged.
 
     >>> unquote_name("'New York'"), unquote_name("york")
     ('New York', 'york')
@@ -242,7 +244,12 @@ def _parse_number(text: str) -> float | None:
 
 
 def _scan_atoms(text: str) -> tuple[list[tuple[str, ...]], int]:
-    """Return the comma-separated atoms at the start of a text, and the position at which they end."""
+    """Parse the comma-separated atoms at the start of a text.
+
+    Returns:
+        The predicate and the arguments of each atom as they are written, and the position in the text at
+        which the atoms end.
+    """
     atoms: list[tuple[str, ...]] = []
     position = 0
     while found := _ATOM.match(text, position):
@@ -273,7 +280,7 @@ def _split_body(text: str) -> list[tuple[str, ...]]:
 
 
 def _build_rule(name: str, weight: float, atoms: list[tuple[str, ...]]) -> Rule:
-    """Build a rule from atoms as returned by `split_atom`: the body atoms, followed by the head."""
+    """Build a rule from its body atoms, followed by its head. The atoms have the format of `split_atom`."""
     texts = {term for atom in atoms for term in atom[1:]}
     lowercase = all(map(_LOWERCASE_VARIABLE, texts))
     fresh = (f"_{number}" for number in itertools.count(1) if f"_{number}" not in texts)

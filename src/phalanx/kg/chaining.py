@@ -26,14 +26,16 @@ def entail(
 ) -> tuple[Int32[np.ndarray, "atoms atom"], Int32[np.ndarray, " atoms"]]:
     """Compute all atoms that follow from facts and rules.
 
+    Each round applies every rule once to all atoms found so far.
+
     Args:
-        facts: Encoded ground atoms.
-        rules: Encoded rules.
+        facts: Facts, encoded by `Vocabulary.encode`.
+        rules: Rules, encoded by `Vocabulary.encode_rules`.
         max_rounds: Maximum number of rounds. If it is None, chaining continues until nothing new follows.
 
     Returns:
         The facts and all atoms that follow from them, as one sorted array of encoded atoms, and the round in
-        which each atom first follows. Facts have round 0.
+        which each atom was first derived. Facts have round 0.
     """
     check_rules(rules)
     rounds = _Rounds(facts, rules, encoding_base(rules, facts))
@@ -48,21 +50,21 @@ def chaining_rounds(
     max_rounds: int | None = None,
     time_limit: TimeLimit | None = None,
 ) -> Int32[np.ndarray, " queries"]:
-    """Return the round of forward chaining in which each query first follows.
+    """Return the round of forward chaining in which each query is first derived.
 
-    This is faster than `entail` if `max_rounds` is set, because the last round only checks the queries
-    instead of computing all atoms that follow.
+    Each round applies every rule once to all atoms found so far. If `max_rounds` is set, this function is
+    faster than `entail`, because the last round only checks the queries instead of deriving all atoms.
 
     Args:
-        queries: Encoded ground atoms.
-        facts: Encoded ground atoms.
-        rules: Encoded rules.
+        queries: Ground atoms, encoded by `Vocabulary.encode`.
+        facts: Facts, encoded by `Vocabulary.encode`.
+        rules: Rules, encoded by `Vocabulary.encode_rules`.
         max_rounds: Maximum number of rounds. If it is None, chaining continues until nothing new follows.
         time_limit: Time limit for chaining. When it is reached, a message is logged, and the result is based
             on the completed rounds. None means no limit.
 
     Returns:
-        The round of each query: 0 for facts, and -1 for queries that do not follow within the limits.
+        The round of each query: 0 for facts, and -1 for queries that were not derived within the limits.
     """
     check_rules(rules)
     base = encoding_base(rules, queries, facts)
@@ -81,7 +83,7 @@ def chaining_rounds(
 
 
 def check_rules(rules: Sequence[EncodedRule]) -> None:
-    """Raise `ValueError` unless every variable in the head of a rule occurs in its body."""
+    """Raise `ValueError` if a rule has a variable in its head that does not occur in its body."""
     for number, rule in enumerate(rules):
         if not can_chain([rule]):
             raise ValueError(
@@ -91,7 +93,7 @@ def check_rules(rules: Sequence[EncodedRule]) -> None:
 
 
 def can_chain(rules: Sequence[EncodedRule]) -> bool:
-    """Return whether every variable in the head of a rule occurs in its body."""
+    """Return whether forward chaining can use the rules: all head variables must occur in the rule's body."""
     return all(
         {term for term in head[1:] if term < 0} <= {term for atom in body for term in atom[1:]}
         for head, body in rules
@@ -99,11 +101,11 @@ def can_chain(rules: Sequence[EncodedRule]) -> bool:
 
 
 def constant_columns(terms: Iterable[tuple[int, ...]], num_rows: int) -> Bindings:
-    """Create bindings that contain only the constants of some atoms.
+    """Create bindings with one column for each constant that occurs in some atoms.
 
     Args:
-        terms: Terms of each atom, without predicates. Variables are ignored.
-        num_rows: Number of rows. The column of a constant repeats the constant in every row.
+        terms: Terms of each atom, without the predicate. Variables are ignored.
+        num_rows: Number of rows of the bindings. All rows of a column contain the same constant.
     """
     return {term: np.full(num_rows, term, np.int64) for atom in terms for term in atom if term >= 0}
 
@@ -115,12 +117,12 @@ def bind_head(
 
     Args:
         head: Terms of the head, without the predicate.
-        body: Terms of each body atom. Their constants are added to the bindings.
-        columns: Arguments of the goals, one array per argument position.
+        body: Terms of each body atom, without the predicate. Only their constants are used.
+        columns: Arguments of the goals, as one array per argument position.
 
     Returns:
-        The indices of the goals that unify, and bindings with one row for each of these goals. The bindings
-        contain the head's terms and the constants of the body.
+        The indices of the goals that unify with the head, and bindings with one row for each of these goals.
+        The bindings have one column for each term of the head and each constant of the body.
     """
     unifies = np.full(len(columns[0]), True)
     for position, (term, column) in enumerate(zip(head, columns, strict=True)):
@@ -134,9 +136,10 @@ def bind_head(
 
 
 def encoding_base(rules: Sequence[EncodedRule], *atoms: np.ndarray) -> int:
-    """Return the base with which the arguments of an atom are encoded as one number; see `encode_tuples`.
+    """Return the base for encoding the arguments of an atom as one number; see `encode_tuples`.
 
-    It is the largest constant in the rules and atoms plus one.
+    The base is one more than the largest constant id in the rules and atoms. Raises `ValueError` if the
+    encoded numbers would not fit into 64 bits.
     """
     terms = (max(atom[1:]) for head, body in rules for atom in (head, *body))
     base = 1 + max(0, *(int(rows[:, 1:].max(initial=0)) for rows in atoms), *terms)
@@ -149,8 +152,8 @@ def encoding_base(rules: Sequence[EncodedRule], *atoms: np.ndarray) -> int:
 class _Rounds:
     """State of semi-naive forward chaining.
 
-    For each predicate, it stores the atoms from before the last round (`before`), those that were new in the
-    last round (`last`), and their union (`all`).
+    For each predicate, `last` contains the atoms that were new in the last round, `before` contains the atoms
+    that were found earlier, and `all` contains both. `by_round` lists the encoded new atoms of every round.
     """
 
     def __init__(self, facts: np.ndarray, rules: Sequence[EncodedRule], base: int) -> None:
@@ -168,7 +171,7 @@ class _Rounds:
         return SortedTuples(codes, self.base, self.arity)
 
     def run(self, max_rounds: int | None, time_limit: TimeLimit | None = None) -> bool:
-        """Compute rounds until nothing new follows or a limit is reached.
+        """Run rounds of forward chaining until nothing new follows or a limit is reached.
 
         Returns False if the time limit was reached, and True otherwise.
         """
@@ -187,9 +190,13 @@ class _Rounds:
         return True
 
     def _next_round(self, number: int) -> None:
-        """Compute the atoms that follow by one rule from known atoms.
+        """Run one round: apply each rule once to the atoms found so far.
 
-        At least one of the atoms that a rule uses must have been new in the last round.
+        Only rule applications that use at least one new atom of the last round are considered, because all
+        other applications were already considered in earlier rounds.
+
+        Args:
+            number: Round number, counted from 1. It is only used in progress messages.
         """
         found: dict[int, list[np.ndarray]] = {}
         for rule_number, (head, body) in enumerate(self.rules, 1):
@@ -226,8 +233,8 @@ class _Rounds:
         """Match the remaining body atoms of a rule, and return the sorted codes of the resulting heads.
 
         Args:
-            head: Terms of the head.
-            body: Terms of each remaining body atom.
+            head: Terms of the head, without the predicate.
+            body: Terms of each remaining body atom, without the predicate.
             sources: For each remaining body atom, the set of atoms that it is matched with.
             bindings: Values of the terms that are already bound.
             num_rows: Number of rows of the bindings.
@@ -241,7 +248,12 @@ class _Rounds:
         return merge_codes([self._heads(head, other_terms, others, *chunk) for chunk in chunks])
 
     def follows(self, predicate: int, codes: np.ndarray) -> np.ndarray:
-        """Return which encoded atoms of a predicate follow by one rule from the atoms found so far."""
+        """Return a mask of the atoms that a single rule application derives from the atoms found so far.
+
+        Args:
+            predicate: Predicate of the atoms.
+            codes: Encoded arguments of each atom; see `encode_tuples`.
+        """
         found = np.zeros(len(codes), bool)
         for head, body in self.rules:
             if head[0] == predicate and len(codes):
@@ -253,14 +265,19 @@ class _Rounds:
         return found
 
     def first_round(self, predicate: int, codes: np.ndarray) -> np.ndarray:
-        """Return the round in which each encoded atom of a predicate was found; -1 if it was not found."""
+        """Return the round in which each atom was first derived; -1 for atoms that were not derived.
+
+        Args:
+            predicate: Predicate of the atoms.
+            codes: Encoded arguments of each atom; see `encode_tuples`.
+        """
         found = np.full(len(codes), -1)
         for number, known in enumerate(self.by_round.get(predicate, [])):
             found[find_sorted(known, codes) >= 0] = number
         return found
 
     def atoms(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return all atoms found so far as sorted rows, and the round of each atom."""
+        """Return all atoms found so far as sorted rows, and the round in which each was first derived."""
         rows, rounds = [np.zeros((0, 1 + self.arity), np.int32)], [np.zeros(0, np.int32)]
         for predicate, atoms in self.all.items():
             columns = (np.full(len(atoms), predicate), *atoms.columns)

@@ -1,9 +1,10 @@
 """Link-prediction evaluation: filtered ranks, tie rules, MRR and Hits@k.
 
-A ranking list consists of the true answer of a query and the candidates that it is ranked among. An
+A ranking list consists of the true answer to a query and the candidates that it is ranked among. An
 evaluation has three steps. First, it counts for each list how many candidates have a higher score than the
-true answer, and how many have the same score (`RankCounts`). Then `list_metrics` applies the tie rule.
-Finally, `summarize` computes MRR, Hits@k and their standard errors.
+true answer, and how many have the same score (`RankCounts`). Then `list_metrics` applies the tie rule to
+these counts and computes the metrics of each list. Finally, `summarize` averages the metrics over all lists
+and computes their standard errors.
 
 There are three ways to obtain the counts: from the scores of all entities (`LinkPredictor`), from the scores
 of the triples in sampled candidate lists (`TripleScorer`), or from a predictor's own method `count_ranks`.
@@ -44,11 +45,11 @@ SIDES: tuple[Literal["head"], Literal["tail"]] = ("head", "tail")
 """The two sides of a triple that can be ranked. `CandidateLists.side` contains indices into this tuple."""
 
 _MAX_TABLE_CELLS = 1 << 24
-"""Maximum number of scores that are computed at a time."""
+"""Maximum number of scores that are computed at a time. It limits memory use."""
 
 
 class RankCounts(NamedTuple):
-    """For each ranking list, how many candidates score higher than, or the same as, the true answer."""
+    """Number of candidates in each ranking list that score higher than, or the same as, the true answer."""
 
     higher: Int64[np.ndarray, " lists"]
     """Number of candidates with a higher score than the true answer."""
@@ -60,34 +61,50 @@ class RankCounts(NamedTuple):
 
 @runtime_checkable
 class LinkPredictor(Protocol):
-    """Protocol of a model that scores all entities as the missing tail or head of triples.
+    """Protocol for models that score all entities as the missing tail or head of triples.
 
     A higher score means that the triple is more likely to be true.
     """
 
     def score_tails(self, relations: Any, heads: Any) -> Any:
-        """Return the scores [n, entities] of all entities as tails of n queries (relation, head, ?)."""
+        """Score every entity as the tail of each query (relation, head, ?).
+
+        Args:
+            relations: Relation ids of n queries.
+            heads: Entity ids of the heads of the n queries.
+
+        Returns:
+            An array of shape [n, entities].
+        """
 
     def score_heads(self, relations: Any, tails: Any) -> Any:
-        """Return the scores [n, entities] of all entities as heads of n queries (relation, ?, tail)."""
+        """Score every entity as the head of each query (relation, ?, tail).
+
+        Args:
+            relations: Relation ids of n queries.
+            tails: Entity ids of the tails of the n queries.
+
+        Returns:
+            An array of shape [n, entities].
+        """
 
 
 class DirectedPredictor(abc.ABC):
-    """Base class of link predictors that implement tail and head queries with one method, `score_pairs`."""
+    """Base class for link predictors that implement tail and head queries with one method, `score_pairs`."""
 
     @abc.abstractmethod
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Score all entities as answers of (entity, directed relation) pairs.
+        """Score every entity as the answer to each query, given as an (entity, directed relation) pair.
 
         The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads.
         """
 
     def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return the scores of all entities as tails of (relation, head, ?)."""
+        """Score every entity as the tail of each query (relation, head, ?)."""
         return self.score_pairs(np.stack([heads, 2 * np.asarray(relations)], axis=1).astype(np.int32))
 
     def score_heads(self, relations: Any, tails: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return the scores of all entities as heads of (relation, ?, tail)."""
+        """Score every entity as the head of each query (relation, ?, tail)."""
         return self.score_pairs(np.stack([tails, 2 * np.asarray(relations) + 1], axis=1).astype(np.int32))
 
 
@@ -101,7 +118,7 @@ class TripleScores:
     score: Float64[np.ndarray, " triples"]
     """Score of each triple; higher means more likely. It can be minus infinity, but not NaN."""
     proved: Bool[np.ndarray, " triples"] | None = None
-    """True for each triple for which a proof was found."""
+    """True for triples for which a proof was found."""
     log_prob: Float64[np.ndarray, " triples"] | None = None
     """Log-probability of the best proof under a policy; minus infinity if no proof was found."""
     length: Int64[np.ndarray, " triples"] | None = None
@@ -110,16 +127,16 @@ class TripleScores:
     """Log-probability that the triple is true, according to an embedding."""
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> "TripleScores":
-        """Return the scores of the triples with these indices."""
+        """Return the scores of the triples at the given indices, in the given order."""
         columns: dict[str, Any] = {name: column for name, column in vars(self).items() if column is not None}
         return TripleScores(**{name: column[rows] for name, column in columns.items()})
 
 
 @runtime_checkable
 class TripleScorer(Protocol):
-    """Protocol of a function that scores triples (relation, head, tail).
+    """Protocol for functions that score triples (relation, head, tail).
 
-    `evaluate_candidates` calls it once, with distinct triples.
+    `evaluate_candidates` calls the function once, with all distinct triples of the candidate lists.
     """
 
     def __call__(self, triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores: ...
@@ -132,8 +149,8 @@ class TripleScorer(Protocol):
 class RankMetrics:
     """MRR and Hits@k of some queries, with standard errors.
 
-    If a query is ranked on both sides, its metrics are first averaged over the two sides. The standard errors
-    are those of the mean over queries, or None if there are fewer than two queries.
+    If a query is ranked on both sides, its metrics are first averaged over the two sides. Standard errors are
+    computed over queries. They are None if there are fewer than two queries.
     """
 
     num_queries: int
@@ -142,7 +159,8 @@ class RankMetrics:
     mrr: float
     mrr_se: float | None
     hits: dict[int, float]
-    """Hits@k for each k: the fraction of lists in which the true answer is among the first k."""
+    """Hits@k for each k in `HITS`: the fraction of lists in which the rank of the true answer is at most
+    k."""
     hits_se: dict[int, float | None]
     proved_rate: float | None = None
     """Fraction of true triples that were proved; None if the scorer does not search for proofs."""
@@ -171,7 +189,7 @@ class RankMetrics:
 
 @dataclasses.dataclass(frozen=True)
 class LinkPredictionResult:
-    """Metrics of an evaluation, in total and by side, relation and proof depth."""
+    """Metrics of a link-prediction evaluation, in total and by side, relation and proof depth."""
 
     total: RankMetrics
     """Metrics over all queries."""
@@ -184,8 +202,8 @@ class LinkPredictionResult:
     relations: Mapping[str, RankMetrics]
     """Metrics of each relation. The keys are relation names or, without a vocabulary, relation ids."""
     depths: Mapping[int, RankMetrics] = dataclasses.field(default_factory=dict)
-    """Metrics of the queries of each proof depth. The keys can also be `NO_PROOF` and `UNDECIDED`. Empty if
-    the depths are not known."""
+    """Metrics by the proof depth of the query. The keys `NO_PROOF` and `UNDECIDED` stand for queries without
+    a proof and queries whose depth could not be determined. Empty if proof depths were not provided."""
     num_candidates: int = 0
     """Total number of candidates in all lists, including the true answers."""
     split: str = ""
@@ -197,7 +215,8 @@ class LinkPredictionResult:
     def as_record(self) -> dict[str, Any]:
         """Return the result as a dictionary of JSON values.
 
-        `mode` is the description of the predictor, and `groups` contains the metrics by proof depth.
+        The entry `mode` is the description of the predictor, and `groups` contains the metrics by proof
+        depth.
         """
         return {
             "split": self.split,
@@ -215,8 +234,8 @@ class LinkPredictionResult:
     def describe(self, *, by_relation: bool = True) -> list[str]:
         """Return lines of text: the total, followed by one line per side, proof depth and relation.
 
-        Sides, depths and relations are left out if they consist of a single group. The relations are also
-        left out if `by_relation` is false.
+        If there is only one side, the line for it is left out, because it would repeat the total. The same
+        applies to depths and relations. If `by_relation` is false, relations are always left out.
         """
         source = f"{self.split}, " if self.split else ""
         by = f" by {self.predictor}" if self.predictor else ""
@@ -252,13 +271,14 @@ def list_metrics(
     """Compute the reciprocal rank and the hits of each list.
 
     Args:
-        counts: Numbers of candidates with higher and equal scores.
+        counts: For each list, the numbers of candidates with higher and equal scores.
         ties: The tie rule.
-        draw: One number in [0, 1) per list, which selects the position among ties. It is only needed for the
-            tie rule `random`.
+        draw: For each list, a random number in [0, 1) that determines the rank of the true answer among tied
+            candidates. It is only needed for the tie rule `random`.
 
     Returns:
-        An array whose first column is the reciprocal rank, followed by one column for each k in `HITS`.
+        An array with one row per list. The first column is the reciprocal rank, followed by one column with
+        Hits@k for each k in `HITS`.
     """
     higher, tied = counts.higher, counts.tied
     if ties == "expected":
@@ -297,12 +317,14 @@ def expected_sampled_mrr(counts: RankCounts, num_sampled: int) -> float:
 def expected_reciprocal_rank(
     higher: Float64[np.ndarray, " lists"], num_candidates: Int64[np.ndarray, " lists"], num_sampled: int
 ) -> Float64[np.ndarray, " lists"]:
-    """Return the expected reciprocal rank of each list if its candidates are sampled without replacement.
+    """Return the expected reciprocal rank in each list if the list is reduced to a sample of its candidates.
+
+    The expectation is over all samples without replacement.
 
     Args:
         higher: Number of candidates that rank above the true answer. A tied candidate can count as one half.
-        num_candidates: Number of candidates, not counting the true answer.
-        num_sampled: Number of candidates in a sample.
+        num_candidates: Number of candidates before sampling, not counting the true answer.
+        num_sampled: Number of candidates in a sample. Lists with fewer candidates are not reduced.
 
     >>> expected_reciprocal_rank(np.array([1.0]), np.array([2]), 1)  # rank 1 or 2, equally likely
     array([0.75])
@@ -327,7 +349,7 @@ def summarize(
     Args:
         metrics: Result of `list_metrics` for at least one list.
         query: For each list, the index of its query.
-        proof_rates: `proved_rate` and `false_proof_rate` of the result, which are stored unchanged.
+        proof_rates: Values for the fields `proved_rate` and `false_proof_rate` of the result.
     """
     queries, inverse = np.unique(query, return_inverse=True)
     count = np.bincount(inverse)
@@ -356,7 +378,7 @@ def _format_with_error(value: float, error: float | None) -> str:
 
 
 class GroupedQueries(NamedTuple):
-    """Tail and head queries of some triples, grouped by their (entity, directed relation) pair.
+    """Tail and head queries for some triples, grouped by their (entity, directed relation) pair.
 
     The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads. There is one
     ranking list for the tail of each triple, followed by one for the head of each triple. For example, the
@@ -393,25 +415,25 @@ class GroupedQueries(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """A range of the pairs of `GroupedQueries`. Either all pairs ask for tails, or all ask for heads.
+    """A consecutive range of the pairs in `GroupedQueries`. Either all ask for tails, or all ask for heads.
 
-    Chunks are small enough that the scores of all entities for all pairs of a chunk fit into memory.
+    Chunks are small enough that a score for every combination of a pair and an entity fits into memory.
     """
 
     pairs: slice
     lists: slice
-    """Range of `GroupedQueries.targets` that belongs to the pairs."""
+    """Range of `GroupedQueries.targets` with the true answers to the pairs in this chunk."""
     max_pairs: int
     """Number of pairs in the largest chunk for the same side (tails or heads)."""
     rows: np.ndarray
-    """For each list, the index of its pair, relative to the first pair of the chunk."""
+    """For each ranking list, the index of its pair, relative to the first pair of the chunk."""
     targets: np.ndarray
-    """True answer of each list."""
+    """True answer of each ranking list."""
     is_known: np.ndarray
-    """Mask [pairs, entities] of the known answers."""
+    """[pairs, entities]: whether each entity is a known answer to each pair."""
 
     def count_candidates(self) -> np.ndarray:
-        """Return the number of candidates of each list.
+        """Return the number of candidates in each ranking list.
 
         All entities are candidates, except for known answers and the true answer itself.
         """
@@ -433,7 +455,11 @@ def _chunks(queries: GroupedQueries, known: TripleIndex) -> Iterator[_Chunk]:
 
 
 def count_candidates(queries: GroupedQueries, known: TripleIndex) -> Int64[np.ndarray, " lists"]:
-    """Return the number of candidates of each ranking list, in list order."""
+    """Return the number of candidates in each ranking list.
+
+    All entities are candidates, except for known answers and the true answer itself. The result is in the
+    order of the ranking lists, not in the order of `queries.targets`.
+    """
     counts = np.zeros(len(queries.targets), np.int64)
     for chunk in _chunks(queries, known):
         counts[chunk.lists] = chunk.count_candidates()
@@ -443,9 +469,9 @@ def count_candidates(queries: GroupedQueries, known: TripleIndex) -> Int64[np.nd
 ScoreTables = Callable[[Int32[np.ndarray, "pairs 2"], int], Iterable[Float32[np.ndarray, "pairs entities"]]]
 """Function `(pairs, max_pairs)` that returns one or more score tables.
 
-A score table has one row per pair, which contains the scores of all entities as answers. The pairs of a call
-either all ask for tails or all ask for heads. `max_pairs` is the largest number of pairs in any call for the
-same side. The function can pad the pairs to this number to avoid recompilation.
+A score table has one row per pair, which contains the scores of all entities as answers. The pairs in a call
+either all ask for tails or all ask for heads. `max_pairs` is an upper bound on the number of pairs in all
+calls that ask for the same side. The function can pad the pairs to this number to avoid recompilation.
 """
 
 
@@ -461,12 +487,12 @@ def count_ranks_in_tables(
     Args:
         queries: The queries and their true answers.
         known: Known answers, which are removed from the rankings.
-        tables: Function that computes the score tables of some pairs.
+        tables: Function that computes the score tables for some pairs.
         num_tables: Number of score tables that one call to `tables` returns.
-        time_limit: Receives progress messages. The limit itself is ignored.
+        time_limit: Only used to report progress. The limit itself is ignored.
 
     Returns:
-        For each score table, the rank counts of all lists.
+        One `RankCounts` for each score table.
     """
     higher, tied, num_candidates = np.zeros((3, num_tables, len(queries.targets)), np.int64)
     for chunk in _chunks(queries, known):
@@ -490,11 +516,12 @@ def count_ranks_in_tables(
 def score_pairs(
     predictor: LinkPredictor, pairs: Int32[np.ndarray, "pairs 2"], pad_to: int | None = None
 ) -> Float32[np.ndarray, "pairs entities"]:
-    """Score all entities as answers of (entity, directed relation) pairs.
+    """Score every entity as the answer to each query, given as an (entity, directed relation) pair.
 
     Args:
         predictor: The predictor.
-        pairs: (entity, directed relation) pairs. Either all pairs must ask for tails, or all for heads.
+        pairs: The queries. The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its
+            heads. Either all pairs must ask for tails, or all for heads.
         pad_to: Number of pairs to which `pairs` is padded, so that a compiled predictor is not recompiled for
             each number of pairs. None disables padding.
     """
@@ -514,8 +541,14 @@ def count_ranks(
     If the predictor has a method `count_ranks(queries, known, time_limit)`, this method is called. Otherwise,
     the entities are ranked by their scores.
 
+    Args:
+        predictor: The predictor.
+        triples: Triples (relation, head, tail) to rank.
+        known: Known answers, which are removed from the rankings.
+        time_limit: Only used to report progress. The limit itself is ignored.
+
     Returns:
-        The counts for the tails of all triples, followed by those for the heads.
+        The counts for the tails of all triples, followed by the counts for the heads of all triples.
     """
     queries = GroupedQueries.create(triples)
     if hasattr(predictor, "count_ranks"):
@@ -547,10 +580,10 @@ def evaluate_link_prediction(
         knowledge_base: Contains the queries and the known triples.
         split: `valid`, `test` or `train`.
         ties: How to rank answers with equal scores.
-        max_queries: Maximum number of queries, which are selected at even intervals. None evaluates all
-            queries of the split.
-        seed: Seed of the tie rule `random`.
-        time_limit: Receives progress messages. The limit itself is ignored.
+        max_queries: Maximum number of queries to evaluate. If the split has more, queries are selected at
+            even intervals. None evaluates all queries of the split.
+        seed: Seed for the tie rule `random`.
+        time_limit: Only used to report progress. The limit itself is ignored.
     """
     knowledge_base = knowledge_base.binary()
     triples = select_evenly(knowledge_base.triples(split), max_queries)
@@ -571,7 +604,7 @@ def evaluate_link_prediction(
 
 
 def select_evenly(triples: np.ndarray, max_queries: int | None) -> np.ndarray:
-    """Return at most `max_queries` rows, selected at even intervals; None returns all rows."""
+    """Return at most `max_queries` rows, selected at even intervals. If it is None, return all rows."""
     if max_queries is None or len(triples) <= max_queries:
         return triples
     return triples[np.linspace(0, len(triples) - 1, max_queries).astype(int)]
@@ -635,7 +668,7 @@ class CandidateLists:
 
     @property
     def is_positive(self) -> Bool[np.ndarray, " candidates"]:
-        """Mask of the candidates that are the true triples of their lists."""
+        """For each candidate, whether it is the true triple of its list."""
         mask = np.zeros(len(self.triples), bool)
         mask[self.starts[:-1]] = True
         return mask
@@ -647,9 +680,10 @@ class CandidateLists:
 
 
 def default_sides(knowledge_base: KnowledgeBase) -> Sides:
-    """Return the default sides to rank: `tail` if there are several domains, otherwise `both`.
+    """Return the sides that are ranked by default.
 
-    The Countries datasets are examples of knowledge bases with several domains.
+    The default is `tail` if the knowledge base has more than one domain (entity type), as in the Countries
+    datasets, and `both` otherwise.
     """
     return "tail" if len(knowledge_base.domains) > 1 else "both"
 
@@ -666,7 +700,8 @@ def make_candidates(
 ) -> CandidateLists:
     """Create one ranking list of sampled corruptions for each query and side.
 
-    A corruption replaces one argument by another entity of the same domain and is not a known triple.
+    A corruption is a triple with one argument replaced by another entity of the same domain. Known triples
+    are not corruptions.
     Corruptions are sampled without replacement. The corruptions of a query depend only on the seed, the query
     and the side, not on the other queries.
 
@@ -675,10 +710,10 @@ def make_candidates(
         known: Known triples, which are never sampled as corruptions.
         num_entities: Number of entities.
         sides: Arguments to replace. `both` creates two lists per query.
-        num_candidates: Number of corruptions per list. A list is shorter if its query has fewer corruptions.
-            None uses all corruptions of every query.
+        num_candidates: Number of corruptions per list. A list is shorter if fewer corruptions exist. None
+            uses all corruptions.
         domains: Domain number of each entity. None means that all entities are in one domain.
-        seed: Seed of the corruptions and of the tie rule `random`.
+        seed: Seed for sampling corruptions and for the tie rule `random`.
     """
     if sides not in ("head", "tail", "both"):
         raise ValueError(f"sides must be head, tail or both, got {sides!r}")
@@ -758,7 +793,7 @@ def evaluate_candidates(
         ties: How to rank triples with equal scores.
         depths: Proof depth of each query, `NO_PROOF` or `UNDECIDED`. None if depths are not known.
         vocabulary: Provides the names of the relations. If it is None, results are grouped by relation id.
-        details: Fields `split`, `predictor` and `selected` of the result.
+        details: Values for the fields `split`, `predictor` and `selected` of the result.
     """
     if not len(candidates):
         raise ValueError("the split has no queries to rank")
@@ -788,7 +823,7 @@ def evaluate_candidates(
 
 
 def score_candidates(scorer: TripleScorer, candidates: CandidateLists) -> TripleScores:
-    """Score the triples of all lists, and return the scores in the order of the triples.
+    """Score the triples of all lists, and return the scores in the order of `candidates.triples`.
 
     If a triple occurs in several lists, it is scored only once.
     """

@@ -1,4 +1,4 @@
-"""Generator of knowledge bases about families, with rules for their relations."""
+"""Generates synthetic knowledge bases about families, with rules such as "a parent's sister is an aunt"."""
 
 import dataclasses
 import itertools
@@ -61,6 +61,7 @@ _SYLLABLES = tuple(a + b for a in "bdfgklmnrstv" for b in "aeiou")
 class _People:
     """Sex, parents and marriages of all people, who are identified by number.
 
+    `parents` contains a (father, mother) pair for each person, and `couples` contains (husband, wife) pairs.
     Founders and people who married into a family have the parents (-1, -1).
     """
 
@@ -79,17 +80,19 @@ def generate_family(
 ) -> KnowledgeBase:
     """Generate a knowledge base about families that descend from founding couples and intermarry.
 
-    The facts are all father, mother, husband, wife, brother and sister atoms, and about a tenth of the atoms
-    that follow from them by `RULES`. The validation and test queries are sampled from the other atoms that
-    follow, with the same number of queries for each proof depth from 1 to 5 if there are enough. The
-    remaining atoms that follow are in `extra_known`. All proof depths are exact. Depths of training queries
-    are computed up to 10 steps, without using the query as a fact. The same arguments give the same result on
-    any machine.
+    The base facts are all father, mother, husband, wife, brother and sister atoms. All other atoms that
+    follow from them by `RULES` are called derived atoms. The training atoms are the base facts and about a
+    tenth of the derived atoms. Validation and test queries are sampled from the other derived atoms, with
+    the same number of queries for each proof depth from 1 to 5 if there are enough. Derived atoms that are
+    not in any split are stored in `extra_known`.
+
+    All proof depths are exact. Depths of training queries are computed up to 10 steps, without using the
+    query as a fact. The same arguments give the same result on any machine.
 
     Args:
         num_families: Number of founding couples.
         generations: Number of generations, including the founders.
-        seed: Seed of the random number generator.
+        seed: Seed for the random number generator.
         queries_per_depth: Number of validation queries, and of test queries, for each proof depth.
     """
     sizes = {"num_families": num_families, "generations": generations, "queries_per_depth": queries_per_depth}
@@ -135,11 +138,11 @@ def generate_genealogy(
 
     The facts are all father, mother, husband, wife, brother and sister atoms; no derived atom is a fact. A
     proof that someone is an ancestor k generations away takes 3k - 1 steps, for example 8 steps for three
-    generations. Generation does not run forward chaining, so 100,000 facts take a few seconds.
+    generations. No forward chaining is needed, so generating 100,000 facts takes a few seconds.
 
     Args:
         num_facts: Approximate number of facts.
-        seed: Seed of the random number generator.
+        seed: Seed for the random number generator.
         distances: Possible numbers of generations between the two people of a query. Each number is sampled
             equally often.
         num_queries: Maximum number of queries.
@@ -242,9 +245,9 @@ def _generate_names(people: _People, random: np.random.Generator) -> list[str]:
 
 
 def _assign_splits(depths: np.ndarray, queries_per_depth: int) -> np.ndarray:
-    """Assign queries to splits: 1 is validation, 2 is test, and 0 is neither.
+    """Return the split of each query: 1 for validation, 2 for test, and 0 for neither.
 
-    If there are too few queries of a depth, they are divided evenly between validation and test.
+    If there are too few queries with a given depth, they are divided evenly between validation and test.
     """
     split = np.zeros(len(depths), np.int64)
     for depth in range(1, MAX_QUERY_DEPTH + 1):

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from phalanx.extras import require_extra
 from phalanx.io.atomic import atomic_write
 from phalanx.kg.atoms import ATOM, ATOM_FORM, NAME, Atom, Rule, parse_rule, quote_name, unquote_name
 
@@ -43,7 +44,10 @@ def find_atoms(folder: Path, name: str) -> Path | None:
 
 
 def list_knowledge_bases(path: str | Path) -> list[Path]:
-    """Return the subfolders of `path` that are knowledge bases, or only `path` if it is one itself."""
+    """Return the subfolders of `path` that are knowledge bases.
+
+    If `path` itself is a knowledge base, only `path` is returned.
+    """
     folder = Path(path)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder")
@@ -82,7 +86,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
 
 
 def write_folder(folder: Path, knowledge_base: "KnowledgeBase") -> None:
-    """Write a knowledge base in the format of `read_folder`. Unrelated files in the folder are kept."""
+    """Write a knowledge base in the format that `read_folder` reads. Unrelated files are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*SPLITS, "facts", "known"):
         other = find_atoms(folder, name)
@@ -201,7 +205,14 @@ def read_domains(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _match_lines(path: Path, text: str, form: re.Pattern[str], expected: str) -> list[tuple[str, ...]]:
-    """Return the regex groups of each line that is not blank; raise `ValueError` if a line does not match."""
+    """Match each line that is not blank with a regular expression, and return the groups of each match.
+
+    Args:
+        path: The file, for the error message.
+        text: Text of the file.
+        form: The regular expression. A line that does not match raises `ValueError`.
+        expected: Description of a valid line, for the error message.
+    """
     found: list[tuple[str, ...]] = form.findall(text)
     if len(found) != sum(map(bool, map(str.strip, text.split("\n")))):
         for number, line in _numbered_lines(text):
@@ -211,7 +222,7 @@ def _match_lines(path: Path, text: str, form: re.Pattern[str], expected: str) ->
 
 
 def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank, with their numbers."""
+    """Yield the number, counted from 1, and the text of each line that is not blank."""
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
@@ -283,11 +294,9 @@ def _read_csv(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def _read_parquet(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    try:
+    with require_extra(f"reading {path}", "data", "pyarrow"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as error:
-        raise ValueError(f"{path}: Parquet files need pyarrow: pip install 'phalanx[data]'") from error
     try:
         table = pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:

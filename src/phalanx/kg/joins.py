@@ -1,4 +1,4 @@
-"""Relational joins: sets of integer tuples as sorted arrays, joined with bindings of variables."""
+"""Relational joins of variable bindings with sets of integer tuples, which are stored as sorted arrays."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +17,8 @@ values of its column are the constant itself.
 """
 
 Matches = Iterator[tuple[np.ndarray, np.ndarray]]
-"""Chunks of matches. Each chunk is a pair of arrays: row indices of the bindings, and the index of the tuple
-that matches each of these rows."""
+"""Iterator over chunks of matches between rows of the bindings and tuples. Each chunk is a pair of arrays
+with one entry per match: the index of the row, and the index of the tuple."""
 
 
 class SortedTuples:
@@ -66,7 +66,10 @@ class SortedTuples:
         return find_sorted(self.codes, codes)
 
     def match(self, bindings: Mapping[int, np.ndarray], num_rows: int, terms: tuple[int, ...]) -> Matches:
-        """Yield, in chunks, all pairs of a row of the bindings and a tuple that agrees with it.
+        """Find all matches between rows of the bindings and tuples, and yield them in chunks.
+
+        A tuple matches a row if it contains the row's value at every position whose term is bound, and equal
+        values at all positions with the same free variable.
 
         Args:
             bindings: Values of the terms that are already bound.
@@ -98,9 +101,13 @@ class SortedTuples:
             yield np.repeat(some, len(free)), np.tile(free, len(some))
 
     def _repeated_variables_agree(self, terms: tuple[int, ...], bound: tuple[int, ...]) -> np.ndarray | None:
-        """Return a mask of the tuples that have equal values at all positions of a repeated free variable.
+        """Return a mask of the tuples that have equal values at all positions of each repeated free variable.
 
         Returns None if no free variable is repeated.
+
+        Args:
+            terms: Term at each position of a tuple.
+            bound: Positions whose terms are bound. All other variables are free.
         """
         agree = None
         for position, term in enumerate(terms):
@@ -129,11 +136,11 @@ class SortedTuples:
 
 
 def encode_tuples(columns: Sequence[np.ndarray] | np.ndarray, size: int) -> Int64[np.ndarray, " codes"]:
-    """Encode each tuple of numbers below `size` as one number in base `size`.
+    """Encode each tuple of integers as one number, whose digits in base `size` are the elements of the tuple.
 
     Args:
         columns: Elements of the tuples, as one array per position of a tuple.
-        size: Base of the encoding.
+        size: Base of the encoding. All elements must be less than this number.
     """
     code = columns[0].astype(np.int64)
     for column in columns[1:]:
@@ -168,9 +175,11 @@ def merge_codes(parts: list[np.ndarray]) -> Int64[np.ndarray, " codes"]:
 
 
 def _match_prefixes(sorted_codes: np.ndarray, prefixes: np.ndarray, step: int) -> Matches:
-    """Yield, in chunks, all pairs of a prefix and a code in [prefix * step, (prefix + 1) * step).
+    """Find all codes in the interval [prefix * step, (prefix + 1) * step) of each prefix.
 
-    Each chunk consists of the indices of the prefixes and the indices of the codes.
+    Yields:
+        Chunks of matches. Each chunk consists of the index of the prefix and the index of the code for each
+        match.
     """
     low = np.searchsorted(sorted_codes, prefixes * step)
     counts = np.searchsorted(sorted_codes, prefixes * step + step) - low

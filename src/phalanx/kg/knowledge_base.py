@@ -106,7 +106,7 @@ class KnowledgeBase:
         return generated.replace(on_leak=on_leak)
 
     def save(self, folder: str | Path) -> None:
-        """Write the knowledge base to a folder in the format of `load`. Other existing files are kept."""
+        """Write the knowledge base to a folder, from which `load` can read it. Unrelated files are kept."""
         write_folder(Path(folder), self)
 
     def replace(self, **changes: Any) -> "KnowledgeBase":
@@ -118,8 +118,8 @@ class KnowledgeBase:
     def facts(self) -> tuple[Atom, ...]:
         """The atoms that proofs can use as facts.
 
-        These are the training atoms. If `on_leak` is `drop`, those that are also validation or test queries
-        are left out.
+        These are the training atoms. If `on_leak` is `drop`, training atoms that are also validation or test
+        queries are left out.
         """
         if self.on_leak != "drop":
             return self.train
@@ -154,7 +154,10 @@ class KnowledgeBase:
 
     @functools.cached_property
     def arities(self) -> Mapping[str, int]:
-        """Number of arguments of each predicate. Raises `ValueError` if it differs between atoms."""
+        """Number of arguments of each predicate.
+
+        Raises `ValueError` if two atoms have the same predicate but different numbers of arguments.
+        """
         found: dict[str, int] = {}
         for atom in itertools.chain(self.known, *(rule.atoms for rule in self.rules)):
             if found.setdefault(atom[0], len(atom) - 1) != len(atom) - 1:
@@ -166,7 +169,10 @@ class KnowledgeBase:
 
     @functools.cached_property
     def known(self) -> frozenset[Atom]:
-        """All atoms that are known to be true: all splits and `extra_known`. Never sampled as negatives."""
+        """All atoms that are known to be true: those of all splits and `extra_known`.
+
+        They are never sampled as negatives.
+        """
         return frozenset((*self.train, *self.valid, *self.test, *self.extra_known))
 
     @functools.cached_property
@@ -192,7 +198,10 @@ class KnowledgeBase:
 
     @functools.cached_property
     def known_answers(self) -> TripleIndex:
-        """Index of the known triples. All predicates must have two arguments; see `binary`."""
+        """Index for looking up the known answers to a query. It contains all triples of `known_triples`.
+
+        All predicates must have two arguments; see `binary`.
+        """
         return TripleIndex(self.known_triples, self.vocabulary.num_entities)
 
     @functools.cached_property
@@ -251,7 +260,7 @@ class KnowledgeBase:
 
         Args:
             fraction: Fraction of the facts to hold out.
-            seed: Seed of the random selection.
+            seed: Seed for the random selection.
         """
         if self.valid:
             return self
@@ -332,7 +341,7 @@ class KnowledgeBase:
         warnings.warn(text, UserWarning, stacklevel=5)
 
     def sizes(self) -> dict[str, Any]:
-        """Return the name and the numbers of entities, predicates, rules, facts, valid and test queries."""
+        """Return the name of the knowledge base and its numbers of entities, predicates, rules and so on."""
         return {
             "name": self.name,
             "entities": len(self.entities),
@@ -344,7 +353,10 @@ class KnowledgeBase:
         }
 
     def format_sizes(self) -> str:
-        """Format the sizes as text, such as `5 facts, 2 rules, 1 valid and 1 test queries`."""
+        """Format the numbers of facts, rules and queries as text.
+
+        An example is `5 facts, 2 rules, 1 valid and 1 test queries`.
+        """
         return (
             f"{len(self.facts):,} facts, {len(self.rules)} rules, {len(self.valid):,} valid and "
             f"{len(self.test):,} test queries"

@@ -4,8 +4,8 @@ Each layer passes messages along the edges of the graph, starting from the query
 the hidden state of each entity summarizes all paths from the query entity to it, and its score is computed
 from this state (NBFNet, Zhu et al., 2021; RED-GNN, Zhang and Yao, 2022). The network has no parameters per
 entity, so it can be applied to other graphs with the same relations. The forward and backward passes are
-implemented in C++. The Adam optimizer is implemented in NumPy, because this package does not use JAX and
-because the result must be bitwise independent of the number of threads.
+implemented in C++. The Adam optimizer is implemented in NumPy, so that this module does not need JAX and the
+result is bitwise independent of the number of threads.
 """
 
 import io
@@ -37,7 +37,7 @@ _FEW_RELATIONS = 32
 
 
 class PathNetworkConfig(Config):
-    """Settings of `fit_path_network`. The result does not depend on the number of threads."""
+    """Settings for `fit_path_network`."""
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "layers": "num_layers",
@@ -59,7 +59,7 @@ class PathNetworkConfig(Config):
     learning_rate: float = Field(default=5e-3, gt=0)
     """Peak learning rate of Adam, with a warmup of up to 200 steps and a cosine decay to 0."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the initial parameters and of the order of the queries."""
+    """Seed for the initial parameters and for the order of the queries."""
 
 
 class PathNetwork(DirectedPredictor):
@@ -106,7 +106,7 @@ class PathNetwork(DirectedPredictor):
         return np.concatenate([*parts, np.zeros(directed)]).astype(np.float32)
 
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Return the scores of all entities as answers of (entity, directed relation) pairs."""
+        """Score every entity as the answer to each query, given as an (entity, directed relation) pair."""
         table = np.zeros((len(pairs), self.vocabulary.num_entities), np.float32)
         self.native.score(self.parameters, np.ascontiguousarray(pairs, np.int32), table)
         return table
@@ -128,7 +128,14 @@ class PathNetwork(DirectedPredictor):
     def load(
         cls, path: str | os.PathLike[str], knowledge_base: KnowledgeBase, num_threads: int = 2
     ) -> "PathNetwork":
-        """Load a network and apply it to a knowledge base with the same relations. Entities may differ."""
+        """Load a network from a file.
+
+        Args:
+            path: The file.
+            knowledge_base: Knowledge base whose facts are the edges of the graph. It must have the relations
+                of the knowledge base that the network was trained on, but its entities may differ.
+            num_threads: Number of threads.
+        """
         try:
             # From memory, because NumPy does not close the handle of a damaged file.
             with np.load(io.BytesIO(read_verified(path, "fit it again")), allow_pickle=False) as arrays:
@@ -172,7 +179,7 @@ def fit_path_network(
         knowledge_base: Knowledge base with the facts.
         config: The settings. None uses the defaults.
         num_threads: Number of threads. It does not change the result.
-        time_limit: Receives progress messages. The limit itself is ignored.
+        time_limit: Only used to report progress. The limit itself is ignored.
         settings: Fields of `PathNetworkConfig` that override `config`.
     """
     config = PathNetworkConfig(**{**(config or PathNetworkConfig()).model_dump(), **settings})

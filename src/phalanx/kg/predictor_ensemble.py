@@ -1,4 +1,4 @@
-"""Ensembles of link predictors, with one weight per relation that is selected on validation data."""
+"""Ensembles of a link predictor and an embedding, with weights that are selected on validation data."""
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,20 +23,20 @@ from phalanx.kg.triple_index import directed_queries
 KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 """Embedding weights that `Ensemble.fit` tries. It selects the best one for each directed relation."""
 _PRIOR_QUERIES = 20.0
-"""Strength of the prior in `best_per_relation`. The overall mean counts as much as this number of lists."""
+"""Weight of a predictor's mean over all lists in `best_per_relation`, as a number of ranking lists."""
 
 
 class Ensemble(DirectedPredictor):
-    """Link predictor that adds the weighted scores of an embedding to those of another predictor.
+    """Link predictor whose scores are a predictor's scores plus the weighted scores of an embedding.
 
-    The embedding's scores are standardized over all entities for each query. There is one weight per directed
-    relation: the weight of 2r is used for tails of relation r, and the weight of 2r + 1 for its heads.
+    The embedding's scores are standardized over all entities for each query. There are two weights per
+    relation: entry 2r of `weights` is used to predict tails of relation r, and entry 2r + 1 to predict heads.
 
     Args:
-        predictor: The predictor, for example a `RulePredictor`.
+        predictor: The predictor that is combined with the embedding, for example a `RulePredictor`.
         kge: The embedding.
         weights: Weight of the embedding for each directed relation.
-        selected: Settings that were selected on validation data, for the report of an evaluation.
+        selected: Settings that were selected on validation data. They are included in evaluation results.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Ensemble(DirectedPredictor):
         knowledge_base: KnowledgeBase,
         time_limit: TimeLimit | None = None,
     ) -> "Ensemble":
-        """Select a predictor and the embedding's weights by the MRR on the validation queries.
+        """Select a predictor and the weights of the embedding by the MRR on the validation queries.
 
         Args:
-            predictors: Candidate predictors, for example with different learning settings.
+            predictors: Candidates, of which one is selected.
             kge: The embedding.
             knowledge_base: Knowledge base with the validation queries.
-            time_limit: Receives progress messages. The limit itself is ignored.
+            time_limit: Only used to report progress. The limit itself is ignored.
         """
         knowledge_base = knowledge_base.binary()
         triples, best = validation_triples(knowledge_base), None
@@ -83,12 +83,15 @@ class Ensemble(DirectedPredictor):
 
     @property
     def description(self) -> str:
-        """Short description of the predictor, for the report of an evaluation."""
+        """Short description of the predictor, for evaluation results."""
         name = getattr(self.predictor, "description", type(self.predictor).__name__)
         return f"{name}, with an embedding"
 
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Return the combined scores of all entities. All pairs must ask for tails, or all for heads."""
+        """Score every entity as the answer to each query, given as an (entity, directed relation) pair.
+
+        Either all pairs must ask for tails, or all for heads.
+        """
         weights = self.weights[pairs[:, 1]].astype(np.float32)[:, None]
         return score_pairs(self.predictor, pairs) + weights * _standardize(score_pairs(self.kge, pairs))
 
@@ -144,8 +147,8 @@ def best_per_relation(
 ) -> Int64[np.ndarray, " relations"]:
     """Return the index of the best predictor for each relation.
 
-    Predictors are compared by their mean reciprocal rank on the lists of the relation. To avoid overfitting
-    to relations with few lists, this mean is shrunk towards the predictor's mean over all lists.
+    Predictors are compared by their mean reciprocal rank on the ranking lists of the relation. To avoid
+    overfitting to relations with few lists, this mean is shrunk toward the predictor's mean over all lists.
 
     Args:
         reciprocal: Reciprocal rank of each predictor on each ranking list.

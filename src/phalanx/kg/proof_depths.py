@@ -1,8 +1,7 @@
-"""Exact proof depths (lengths of shortest proofs) of many queries at once.
+"""Computes exact proof depths (lengths of shortest proofs) for many queries at once.
 
-`prove` returns proof trees, but for only one query at a time. This module only computes lengths, but for many
-queries together. It uses joins over sorted arrays to compute the costs of all goals that can occur in proofs.
-The cost of a goal is the number of steps of its shortest proof.
+Unlike `prove`, this module does not return proof trees. It uses joins over sorted arrays to compute the costs
+of all goals that can occur in proofs. The cost of a goal is the number of steps of its shortest proof.
 """
 
 import collections
@@ -34,8 +33,7 @@ UNDECIDED = -2
 """Depth of a query whose search did not finish within the time limit."""
 
 _QUERIES_PER_BATCH = 1024
-"""Number of queries that are searched together if they are facts and must not be used in their own proof.
-Larger batches need more memory."""
+"""Number of queries that `_costs_without_query` processes at a time. Larger batches need more memory."""
 _INFINITE_COST = np.iinfo(np.int32).max // 64
 
 Mode = str
@@ -65,11 +63,12 @@ def compute_proof_depths(
     successors do not apply.
 
     Args:
-        queries: Encoded ground atoms.
-        facts: Encoded ground atoms.
-        rules: Encoded rules. All variables of a head must occur in the body.
+        queries: Ground atoms, encoded by `Vocabulary.encode`.
+        facts: Facts, encoded by `Vocabulary.encode`.
+        rules: Rules, encoded by `Vocabulary.encode_rules`. All variables of a head must occur in the body.
         max_depth: Maximum number of steps of a proof.
-        time_limit: Time limit for the search. Short proofs are searched first. None means no limit.
+        time_limit: Time limit for the search. With a limit, short proofs are searched first. None means no
+            limit.
 
     Returns:
         The depth of each query. It is `NO_PROOF` if there is no proof with at most `max_depth` steps, and
@@ -117,18 +116,26 @@ def _depths_up_to(
 
 
 class _AdornedRule(NamedTuple):
-    """A rule with the binding patterns of its head and of its body atoms, which are processed in order."""
+    """A rule, specialized for goals with a given binding pattern.
+
+    The binding pattern of each body atom follows from that of the head, because body atoms are proved from
+    left to right.
+    """
 
     head: Call
+    """Predicate and binding pattern of the goals that the rule proves."""
     head_terms: tuple[int, ...]
+    """Terms of the head, without the predicate."""
     body: tuple[Call, ...]
+    """Predicate and binding pattern of each body atom."""
     body_terms: tuple[tuple[int, ...], ...]
+    """Terms of each body atom, without the predicate."""
 
 
 def _adorn_rule(rule: EncodedRule, call: Call) -> _AdornedRule | None:
-    """Return the rule with the binding patterns that result from a call.
+    """Specialize a rule for goals with the predicate and binding pattern of a call.
 
-    Returns None if the head of the rule cannot match the call.
+    Returns None if the head of the rule cannot match such a goal.
     """
     head, body = rule
     mode, terms = call[1], head[1:]
@@ -152,23 +159,28 @@ def _adorn_rule(rule: EncodedRule, call: Call) -> _AdornedRule | None:
 
 
 class _CostTable:
-    """Provable ground instances of a call. The table stores the least cost of each instance.
+    """The provable ground atoms that match a call, each with its least cost.
+
+    Atoms are represented by their encoded arguments; see `encode_tuples`.
 
     Args:
         facts: Encoded facts that match the call, in ascending order.
-        fact_cost: Cost of proving the goal of the call by a fact: 0 if the goal is ground, otherwise 1.
+        fact_cost: Cost of proving a goal of the call by a fact: 0 if the goal is ground, otherwise 1.
         base: Base of the encoding.
-        arity: Number of arguments of each instance.
+        arity: Number of arguments of each atom.
     """
 
     def __init__(self, facts: np.ndarray, fact_cost: int, base: int, arity: int) -> None:
         self.codes = self._facts = facts
         self._base, self._arity = base, arity
         self.by_cost = {fact_cost: SortedTuples(facts, base, arity)} if len(facts) else {}
-        """The instances, grouped by their cost."""
+        """The atoms of each cost."""
 
     def add(self, cost: int, codes: np.ndarray) -> bool:
-        """Add instances of a given cost unless they are already in the table; return whether any is new."""
+        """Add atoms with the given cost unless they are already in the table.
+
+        Returns whether any of the atoms is new.
+        """
         codes = codes[find_sorted(self.codes, codes) < 0]
         if len(codes):
             self.codes = merge_codes([self.codes, codes])
@@ -206,22 +218,22 @@ class _CostTable:
 
 
 class _BodyProofs(NamedTuple):
-    """Instances of one rule's body that prove some goals."""
+    """Ground instances of a rule's body. Each instance proves one of several goals."""
 
     goal: np.ndarray
     """[instances]: index of the goal that each instance proves."""
     atoms: np.ndarray
-    """[instances, body atoms]: index of each body atom in its cost table."""
+    """[instances, body atoms]: index of each ground body atom in the cost table for its call."""
     costs: np.ndarray
-    """[instances, body atoms]: least cost of each body atom."""
+    """[instances, body atoms]: least cost of each ground body atom."""
 
 
 class _CostTables:
-    """Costs, up to `max_cost`, of all goals that can occur in proofs of ground goals with some predicates.
+    """Cost tables for all calls that can occur in proofs of ground goals with the given predicates.
 
-    Each rule adds one step, so the atoms of a given cost follow from atoms of lower costs. Therefore, costs
-    are computed in ascending order. For each cost and rule, there is one join for each way to distribute the
-    cost over the body atoms.
+    The tables contain all atoms with a cost of at most `max_cost`. Applying a rule adds one step, so the
+    atoms with a given cost follow from atoms with lower costs. Therefore, costs are computed in ascending
+    order. For each cost and rule, there is one join for each way to distribute the cost over the body atoms.
     """
 
     def __init__(
@@ -260,10 +272,10 @@ class _CostTables:
     def _adorn(
         self, rules: Sequence[EncodedRule], predicates: Sequence[int]
     ) -> dict[Call, list[_AdornedRule]]:
-        """Find all calls that can occur in proofs of ground goals with some predicates.
+        """Find all calls that can occur in proofs of ground goals with the given predicates.
 
         Returns:
-            The rules for each call.
+            For each call, the rules whose head matches it, specialized for the call.
         """
         by_head = collections.defaultdict(list)
         for rule in rules:
@@ -281,9 +293,10 @@ class _CostTables:
     def _body_bindings(
         self, rule: _AdornedRule, last: int, cost: int, activity: str
     ) -> Iterator[tuple[Bindings, int]]:
-        """Yield bindings with which the body atoms up to index `last` have a total cost of exactly `cost`.
+        """Find all bindings for which the body atoms up to index `last` have a total cost of exactly `cost`.
 
-        Each item consists of the bindings and their number of rows.
+        Yields:
+            Chunks of bindings, each with its number of rows.
         """
         if last < 0:
             if cost == 0:
@@ -301,13 +314,16 @@ class _CostTables:
     def prove_bodies(
         self, rule: _AdornedRule, codes: np.ndarray, budgets: np.ndarray, activity: str
     ) -> Iterator[_BodyProofs]:
-        """Yield, in chunks, all instances of a rule's body that prove a goal within the goal's budget.
+        """Find all ground instances of a rule's body that prove a goal within the goal's budget.
 
         Args:
             rule: The rule.
-            codes: Encoded ground goals.
-            budgets: Maximum cost of the proof of each goal.
+            codes: Encoded arguments of each ground goal.
+            budgets: For each goal, the maximum cost of its proof.
             activity: Progress message.
+
+        Yields:
+            Chunks of instances.
         """
         body = [self.tables[call] for call in rule.body]
         if not all(len(table.codes) for table in body):
@@ -344,7 +360,7 @@ class _CostTables:
     def cheapest_rules(
         self, call: Call, codes: Int64[np.ndarray, " goals"], max_cost: int, activity: str
     ) -> Int64[np.ndarray, " goals"]:
-        """Return the least cost of proving each goal by a rule; -1 if it is more than `max_cost`."""
+        """Return the least cost of proving each goal by a rule; -1 if the cost is more than `max_cost`."""
         best = np.full(len(codes), _INFINITE_COST)
         for rule in self.rules[call]:
             for proofs in self.prove_bodies(rule, codes, np.full(len(codes), max_cost), activity):
@@ -369,13 +385,15 @@ def _costs_without_query(
     codes: Int64[np.ndarray, " queries"],
     max_cost: int,
 ) -> Int64[np.ndarray, " queries"]:
-    """Return the cost of each ground query without using it as a fact; -1 if it is more than `max_cost`.
+    """Return the cost of proving each ground query without using the query itself as a fact.
+
+    The result is -1 if the cost is more than `max_cost`.
 
     In the cost tables, all queries are facts, so the costs in the tables are only lower bounds. Each query
-    has a budget, which starts at the lower bound of its best rule and grows by one step at a time. For each
-    budget, all rule instances are collected that can be part of a proof within the budget and that do not use
-    the query. Then the cheapest proof from these rule instances is computed. If its cost is within the
-    budget, it is optimal.
+    has a budget, which starts at the lower bound for its cheapest rule and grows by one step at a time. For
+    each budget, the search collects all rule instances that do not use the query and can be part of a proof
+    within the budget. Then it computes the cheapest proof that consists of these rule instances. If the cost
+    of this proof is within the budget, no cheaper proof exists.
     """
     answers = np.full(len(codes), -1)
     for start in range(0, len(codes), _QUERIES_PER_BATCH):
@@ -388,8 +406,8 @@ def _costs_without_query(
 class _LeaveOneOutSearch:
     """Searches for proofs of several queries, each in its own "world" in which the query is not a fact.
 
-    The search graph has one node for each goal in each world, encoded as one number. An edge is a rule
-    instance that proves the goal of a node.
+    The search graph has one node for each combination of a goal and a world, encoded as one number. An edge
+    is a rule instance that proves the goal of a node. It leads from this node to the nodes of its body atoms.
     """
 
     def __init__(self, tables: _CostTables, predicates: np.ndarray, codes: np.ndarray, activity: str) -> None:
@@ -438,10 +456,12 @@ class _LeaveOneOutSearch:
     def _edges(
         self, nodes: np.ndarray, budgets: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield all edges that are reachable from some nodes within their budgets.
+        """Find all edges that are reachable from the given nodes within their budgets.
 
-        Each item is a batch of edges of one rule. It consists of the node of each edge's head, the nodes of
-        its body atoms (-1 for facts), and its fixed cost: the cost of the rule and of the facts in its body.
+        Yields:
+            Batches of edges of one rule. A batch consists of three arrays: the node of each edge's head, the
+            nodes of its body atoms (-1 for facts), and its fixed cost, which is the cost of applying the rule
+            and of the facts in its body.
         """
         seen = seen_budgets = np.zeros(0, np.int64)
         while len(nodes):
@@ -471,9 +491,11 @@ class _LeaveOneOutSearch:
     def _body_nodes(
         self, rule: _AdornedRule, proofs: _BodyProofs, worlds: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return whether each rule instance can be used in its world, its body nodes, and its fixed cost.
+        """Convert rule instances to edges.
 
-        See `_edges` for the meaning of body nodes and fixed costs.
+        Returns:
+            For each rule instance, whether it can be used in its world, the nodes of its body atoms (-1 for
+            facts), and its fixed cost; see `_edges`.
         """
         bodies = np.full(proofs.atoms.shape, -1)
         usable, fixed_cost = np.ones(len(worlds), bool), np.ones(len(worlds), np.int64)

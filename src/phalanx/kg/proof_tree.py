@@ -16,8 +16,9 @@ class Proof:
     goal: Atom
     """The proved atom, without variables."""
     free: tuple[str, ...] = ()
-    """For each argument, the name of the variable that it was when the goal was selected, or an empty string
-    if the argument was already bound. An empty tuple means that all arguments were bound."""
+    """For each argument, the name of the variable that stood in its place when the proof search selected the
+    goal, or an empty string if the argument was already bound. In the constructor, an empty tuple means that
+    all arguments were bound."""
     rule: Rule | None = None
     """The rule that was applied; None for a fact."""
     substitution: Substitution = ()
@@ -31,7 +32,7 @@ class Proof:
 
     @property
     def selected_goal(self) -> Atom:
-        """The goal at the time when it was selected, with variables for arguments that were not yet bound."""
+        """The goal as the proof search selected it, with variables for arguments that were not yet bound."""
         terms = (name or term for name, term in zip(self.free, self.goal[1:], strict=True))
         return Atom(self.goal.predicate, *terms)
 
@@ -93,9 +94,10 @@ class Proof:
 
 
 def free_arguments(rule: Rule, head_free: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Return, for each body atom, its free variables when it is selected, in the format of `Proof.free`.
+    """Return which arguments of each body atom are free when the proof search selects the atom.
 
-    Body atoms are selected from left to right. Proving an atom binds all of its variables.
+    Body atoms are selected from left to right. Proving an atom binds all of its variables. The result has one
+    tuple per body atom, in the format of `Proof.free`.
 
     Args:
         rule: The rule.
@@ -117,10 +119,11 @@ def free_arguments(rule: Rule, head_free: tuple[str, ...]) -> list[tuple[str, ..
 
 
 def merge_variables(rule: Rule, head_free: tuple[str, ...]) -> Mapping[str, str]:
-    """Return which head variables become equal because a variable of the goal occurs at several positions.
+    """Unify the terms of a rule's head that must be equal because a variable of the goal is repeated.
 
-    The result maps each replaced variable to the term that replaces it. This is the constant that the head
-    has at one of these positions or, if there is none, the first of the head variables.
+    If a free variable occurs at several positions of the goal, the head's terms at these positions must be
+    equal. The result maps each head variable that has to be replaced to its replacement. The replacement is
+    the constant that the head has at one of these positions or, if there is none, the first of the variables.
 
     Args:
         rule: The rule.
@@ -147,15 +150,15 @@ def merge_variables(rule: Rule, head_free: tuple[str, ...]) -> Mapping[str, str]
 
 
 def match_head(rule: Rule, terms: tuple[str | None, ...]) -> dict[str, str] | None:
-    """Match the head of a rule with the arguments of a goal; return None if it does not match.
+    """Match the head of a rule with the arguments of a goal.
 
     Args:
         rule: The rule.
         terms: Arguments of the goal; None for arguments that are not known.
 
     Returns:
-        A dictionary from head variables to the known arguments of the goal. It also maps each constant of the
-        rule to itself.
+        A dictionary from head variables to the known arguments of the goal, which also maps each constant of
+        the rule to itself. None if the head does not match.
     """
     values = {name: name for name in rule.constants}
     for name, term in zip(rule.head[1:], terms, strict=True):

@@ -101,8 +101,12 @@ class Prover:
     def explain_failure(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
         """Explain why a query has no proof.
 
-        The result has one sentence for each rule whose head has the query's predicate. If there is no such
-        rule, it says so.
+        The result has one sentence for each rule whose head has the query's predicate, or one sentence that
+        says that there is no such rule.
+
+        Args:
+            query: A query without a proof.
+            max_depth: Maximum number of steps of a proof.
         """
         atom = query.atom
         rules = self._index.rules.get(atom.predicate, ())
@@ -137,8 +141,13 @@ def explain_failure(
 ) -> list[str]:
     """Explain why a query has no proof.
 
-    The result has one sentence for each rule whose head has the query's predicate. If there is no such
-    rule, it says so.
+    The result has one sentence for each rule whose head has the query's predicate, or one sentence that says
+    that there is no such rule.
+
+    Args:
+        knowledge_base: The facts and rules.
+        query: A query without a proof; see `parse_query`.
+        max_depth: Maximum number of steps of a proof.
     """
     prover = Prover(knowledge_base.facts, knowledge_base.rules)
     return prover.explain_failure(parse_query(knowledge_base, query), max_depth)
@@ -152,14 +161,14 @@ def _build_proofs(
     cost: int,
     ancestors: frozenset[Atom] = frozenset(),
 ) -> Iterator[Proof]:
-    """Yield all proofs of one answer to a goal.
+    """Yield all proofs of one answer to a goal that have exactly `cost` steps.
 
     Args:
-        tables: Answers of goals with their costs.
+        tables: Cached answers to goals, with their costs.
         goal: The goal.
-        free: Variables of the goal's arguments, in the format of `Proof.free`.
+        free: Free variables of the goal, in the format of `Proof.free`.
         terms: Arguments of the answer.
-        cost: Exact number of steps of the proofs.
+        cost: Number of steps of the proofs.
         ancestors: Goals on the path from the query to this goal, which must not occur in its proof.
     """
     atom = Atom(goal.predicate, *terms)
@@ -183,15 +192,18 @@ def _build_bodies(
     cost: int,
     ancestors: frozenset[Atom],
 ) -> Iterator[tuple[tuple[Proof, ...], dict[str, str]]]:
-    """Yield all combinations of proofs of some body atoms, each with the values of all variables.
+    """Find all ways to prove the remaining body atoms of a rule in a total of exactly `cost` steps.
 
     Args:
-        tables: Answers of goals with their costs.
-        body: Each body atom, and its variables that are free when it is selected, in the format of
-            `Proof.free`.
-        values: Known values of variables. They include all head variables, because the answer is known.
-        cost: Exact total number of steps of the proofs.
+        tables: Cached answers to goals, with their costs.
+        body: The remaining body atoms, each with its free variables in the format of `Proof.free`.
+        values: Values of the rule's variables that are already bound. All head variables are bound.
+        cost: Total number of steps of the proofs.
         ancestors: Goals that must not occur in the proofs.
+
+    Yields:
+        A tuple with one proof for each remaining body atom, and a dictionary with the values of all variables
+        of the rule.
     """
     if not body:
         if cost == 0:

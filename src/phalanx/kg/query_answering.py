@@ -1,4 +1,4 @@
-"""Query answering: ranked answers with calibrated probabilities and proofs."""
+"""Query answering with rules. Answers are ranked and have calibrated probabilities and proofs."""
 
 import dataclasses
 import functools
@@ -25,17 +25,20 @@ _CALIBRATION_QUERIES = 300
 
 @dataclasses.dataclass(frozen=True)
 class QueryAnswer:
-    """One of the answers to a query, with its probability and the rules that predict it."""
+    """An answer to a query, with its probability and the rules that predict it."""
 
     atom: Atom
     """The query with its variable replaced by the answer."""
     probability: float
-    """Estimated probability that the atom is true: 1 for a fact, otherwise the calibrated confidence."""
+    """Estimated probability that the atom is true: 1 for a fact, otherwise the calibrated confidence. For
+    answers found by exact proving, the confidence is not calibrated; see `QueryAnswerer`."""
     confidence: float
-    """Confidence of the most confident rule that predicts the atom; 0 if no rule predicts it."""
+    """Confidence of the most confident rule that predicts the atom; 0 if no rule predicts it. For answers
+    found by exact proving, it is the product of the weights of all rules in the proof."""
     is_fact: bool
     rules: tuple[Rule, ...]
-    """Rules that predict the atom, most confident first. At most three unless explanations were requested."""
+    """Rules that predict the atom, most confident first, and at most three unless explanations were
+    requested. For answers found by exact proving, all rules of the proof."""
     proofs: tuple[Proof, ...] = ()
     """Proofs of the atom by the most confident rules. Empty unless explanations were requested."""
 
@@ -43,10 +46,10 @@ class QueryAnswer:
 class QueryAnswerer:
     """Answers queries about a knowledge base with rules.
 
-    Usually, rules are applied to the facts once, not recursively. This supports only predicates with two
-    arguments. If the knowledge base has predicates with one or three arguments and its own rules are used,
-    the rules are applied by exact proving with up to six steps instead. The confidence of an answer is then
-    the product of the weights of the rules in its shortest proof.
+    Rules are applied to the facts once, not recursively, and predicates that do not have two arguments are
+    ignored. There is one exception: if the knowledge base has predicates with one or three arguments and its
+    own rules are used, answers are found by exact proving with up to six steps. The confidence of an answer
+    is then the product of the weights of the rules in its shortest proof.
 
     Args:
         knowledge_base: The facts, and the rules if `rules` is None.
@@ -139,7 +142,10 @@ class QueryAnswerer:
         return answers[:top]
 
     def _predictions(self, query: ProofQuery) -> dict[Atom, list[int]]:
-        """Return the atoms that rules predict, each with the indices of its rules, most confident first."""
+        """Return the atoms that rules predict as answers to a query.
+
+        The result maps each atom to the indices of the rules that predict it, most confident first.
+        """
         vocabulary = self.rules.vocabulary
         relation, first, second = vocabulary.predicate_ids[query.atom.predicate], *query.atom[1:]
         asks_head = bool(query.free[0])
@@ -162,9 +168,9 @@ class QueryAnswerer:
         return QueryAnswer(atom, probability, confidence, is_fact, decoded, found)
 
     def _prove(self, query: ProofQuery, atom: Atom, rule: Rule) -> Proof | None:
-        """Return a proof of an atom that uses one rule and facts, or None if there is no such proof.
+        """Return a proof that applies the given rule once and proves its body by facts.
 
-        All variables of the rule must have different values.
+        All variables of the rule must have different values. Returns None if there is no such proof.
         """
         values = dict(zip(rule.head[1:], atom[1:], strict=True)) | {name: name for name in rule.constants}
         bound = next(self._match_body(rule, values), None)
@@ -190,9 +196,9 @@ class QueryAnswerer:
 
     @functools.cached_property
     def _calibration_curve(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Calibration curve: confidences in ascending order, and the fraction of true answers at each one.
+        """Calibration curve: confidences in ascending order, and the probability for each confidence.
 
-        It is fitted to the rules' answers to validation queries. None if there are no answers.
+        The curve is fitted to the answers that rules predict for validation queries. None if there are none.
         """
         valid = self.knowledge_base.valid
         true = frozenset((*self.knowledge_base.facts, *valid))
@@ -207,9 +213,10 @@ class QueryAnswerer:
     def calibrate(self, confidence: Float64[np.ndarray, " answers"]) -> Float64[np.ndarray, " answers"]:
         """Convert confidences of rules to probabilities.
 
-        The calibration is fitted to answers of validation queries: the probability is the fraction of answers
-        of similar confidence that are correct, which means that they are facts or validation queries. Without
-        validation queries, the confidence itself is returned.
+        The calibration is fitted to the answers that rules predict for validation queries. An answer counts
+        as correct if it is a fact or a validation query, and the probability is the fraction of correct
+        answers among answers with a similar confidence. Without validation queries, the confidence itself is
+        returned.
         """
         curve = self._calibration_curve
         return confidence if curve is None else np.interp(confidence, *curve)

@@ -37,7 +37,7 @@ RUNNING = BoxStyle(svg.TRACK, svg.TRACK, svg.MUTED)
 
 
 class _LaidOutProof(NamedTuple):
-    """Layout of a proof: the width of its drawing, and the x coordinate of the center of its goal."""
+    """Layout of a proof: the width of its drawing, and the distance of its goal's center from the left."""
 
     proof: Proof
     width: float
@@ -46,7 +46,7 @@ class _LaidOutProof(NamedTuple):
 
 
 def draw_proof(proof: Proof) -> draw.Drawing:
-    """Draw a proof as a tree with the query at the top and the facts as leaves, and a list of its rules."""
+    """Draw a proof as a tree with the query at the top and facts as leaves. A list of its rules follows."""
     tree = _lay_out(proof)
     rules = list({node.rule.name: node.rule for node in proof.nodes() if node.rule}.values())
     result = draw_badge(f"proved in {format_count(proof.depth, 'step')}", PROVED)
@@ -141,7 +141,7 @@ def _draw_tree(tree: _LaidOutProof, x: float, y: float, drawing: draw.Drawing, i
 
 
 def _edge_path(x: float, y: float, to_x: float, to_y: float) -> str:
-    """Return the SVG path from a rule to a goal: a vertical, a horizontal and another vertical line."""
+    """Return the SVG path from a rule to a goal: a vertical, a horizontal and a second vertical line."""
     if abs(to_x - x) < 1:
         return f"M{short(x)} {short(y)}V{short(to_y)}"
     radius = min(12.0, abs(to_x - x))
@@ -155,7 +155,7 @@ def _edge_path(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def mono_width(text: str, size: float) -> float:
-    """Return the width of some text in the monospaced font."""
+    """Return the width of text in the monospaced font with the given font size."""
     return svg.text_width(text, size, mono=True)
 
 

@@ -27,7 +27,7 @@ far."""
 class GoalPattern(NamedTuple):
     """A goal whose answers are requested.
 
-    Answers must have the values in `values` and satisfy the equalities in `equal_to`.
+    The arguments of an answer must have the values in `values` and satisfy the equalities in `equal_to`.
     """
 
     predicate: str
@@ -84,7 +84,7 @@ class FactIndex:
             self.rules[rule.head.predicate].append(rule)
 
     def matches(self, goal: GoalPattern) -> Sequence[Terms]:
-        """Return the arguments of the facts that match a goal."""
+        """Return the arguments of each fact that matches a goal."""
         predicate = goal.predicate
         known = [(position, value) for position, value in enumerate(goal.values) if value is not None]
         found: Sequence[Terms] = self._by_predicate.get(predicate, ())
@@ -127,8 +127,7 @@ class JoinPlan(NamedTuple):
     """
 
     start: tuple[str, ...]
-    """Names of the columns of the initial row: the head variables that the goal binds, and the rule's
-    constants."""
+    """Column names of the initial row: the head variables that the goal binds, and the rule's constants."""
     steps: tuple[JoinStep, ...]
     """The joins, in the order in which they are executed."""
     head: tuple[int, ...]
@@ -188,7 +187,7 @@ class GoalTables:
     Args:
         index: Facts and rules.
         excluded: A fact that proofs must not use, usually the query. None excludes no fact.
-        time_limit: Time limit of the search. None means no limit.
+        time_limit: Time limit for computing answers. None means no limit.
     """
 
     def __init__(self, index: FactIndex, excluded: Atom | None, time_limit: TimeLimit | None = None) -> None:
@@ -226,7 +225,10 @@ class GoalTables:
         return self._plans[form]
 
     def start(self, rule: Rule, plan: JoinPlan, goal: GoalPattern) -> Rows:
-        """Return the initial row, with cost 0. There is none if the rule's head does not match the goal."""
+        """Return the initial row of a join, with cost 0.
+
+        The result is empty if the rule's head does not match the goal.
+        """
         values = match_head(rule, goal.values)
         if values is None:
             return {}
@@ -249,7 +251,7 @@ class GoalTables:
         Args:
             step: The step of the join plan, which determines the body atom.
             rows: The rows before the join.
-            budget: Maximum cost of the complete body.
+            budget: Maximum total cost of all body atoms of the rule.
 
         Returns:
             The rows after the join, each with its least cost.
@@ -284,10 +286,17 @@ class GoalTables:
 
 
 def _lookup_columns(columns: tuple[int, ...], rows: Rows) -> tuple[int, ...]:
-    """Return, for each argument, the column by which answers are looked up; -1 if it is not used.
+    """Return the columns whose values select the table of answers for a row.
 
     If all arguments are bound, only the column with the fewest distinct values is used, so that many rows
-    share a table of answers.
+    share a table.
+
+    Args:
+        columns: For each argument of the body atom, the column that holds its value; -1 if it is not bound.
+        rows: The rows before the join.
+
+    Returns:
+        The entries of `columns`, with -1 for columns that are not used.
     """
     if min(columns) < 0:
         return columns

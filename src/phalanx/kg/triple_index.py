@@ -1,4 +1,4 @@
-"""Queries about triples as (entity, directed relation) pairs, and an index of their known answers.
+"""Queries in the form of (entity, directed relation) pairs, and an index of their known answers.
 
 The index is used for filtered rankings, candidate lists and training labels.
 """
@@ -18,8 +18,8 @@ def directed_queries(
     relation r, and 2r + 1 asks for its heads.
 
     Returns:
-        The queries, and the answer of each query. The answers are the tails of all triples, followed by the
-        heads.
+        The queries, and the answer to each query. The answers are the tails of all triples, followed by the
+        heads of all triples.
 
     >>> pairs, answers = directed_queries(np.array([[3, 10, 20]], np.int32))
     >>> pairs.tolist(), answers.tolist()
@@ -31,7 +31,9 @@ def directed_queries(
 
 
 class TripleIndex:
-    """Index of the known answers of (entity, directed relation) pairs; see `directed_queries`.
+    """Index of the known answers to queries, which are (entity, directed relation) pairs.
+
+    See `directed_queries` for directed relations.
 
     Args:
         triples: Known triples (relation, head, tail).
@@ -46,18 +48,17 @@ class TripleIndex:
         self._sorted_keys, self.answers = keys[order], answers[order]
 
     def ranges(self, pairs: Int32[np.ndarray, "pairs 2"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the known answers of each pair are stored.
+        """Return the range of `answers` that contains the known answers to each pair.
 
         Returns:
-            For each pair, the index in `answers` of its first known answer, and the number of its known
-            answers, which are stored consecutively.
+            The start of each range, and its length.
         """
         keys = self._keys(pairs)
         starts = np.searchsorted(self._sorted_keys, keys)
         return starts, np.searchsorted(self._sorted_keys, keys, side="right") - starts
 
     def mask(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Bool[np.ndarray, "pairs entities"]:
-        """Return a mask of the entities that are known answers of each pair."""
+        """Return a mask that is True where an entity is a known answer to a pair."""
         rows, indices = expand_ranges(*self.ranges(pairs))
         mask = np.zeros((len(pairs), self.num_entities), bool)
         mask[rows, self.answers[indices]] = True

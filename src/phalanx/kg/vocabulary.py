@@ -1,4 +1,4 @@
-"""Integer ids of entities and predicates, and checks for unknown names, which suggest similar names."""
+"""Integer ids of entities and predicates, and error messages for unknown names that suggest similar names."""
 
 import contextlib
 import difflib
@@ -67,7 +67,7 @@ class Vocabulary:
         return numbers
 
     def encode_atom(self, atom: Atom) -> EncodedAtom:
-        """Encode a ground atom. An unknown name raises `ValueError` with suggestions of similar names."""
+        """Encode a ground atom. For an unknown name, `ValueError` suggests similar names."""
         return self._encode(atom, [_look_up(name, self.entity_ids, "constant", atom) for name in atom[1:]])
 
     def _encode(self, atom: Atom, terms: Sequence[int]) -> EncodedAtom:
@@ -131,7 +131,8 @@ def check_binary(vocabulary: Vocabulary, purpose: str) -> None:
 
     Args:
         vocabulary: The predicates.
-        purpose: What needs predicates with two arguments, for the message; for example `link prediction`.
+        purpose: What needs predicates with two arguments, for the error message; for example
+            `link prediction`.
     """
     others = [name for name in vocabulary.predicates if vocabulary.arities[name] != 2]
     if others:
@@ -140,14 +141,14 @@ def check_binary(vocabulary: Vocabulary, purpose: str) -> None:
 
 
 def check_name(name: str, names: Collection[str], kind: str, atom: Atom, hint: str = "") -> None:
-    """Raise `ValueError` with suggestions of similar names unless the name is known.
+    """Raise `ValueError` if a name is unknown. The message suggests similar names.
 
     Args:
         name: The name to check.
         names: The known names.
-        kind: `constant` or `predicate`, for the message.
-        atom: The atom that contains the name, for the message.
-        hint: A sentence to append to the message.
+        kind: `constant` or `predicate`, for the error message.
+        atom: The atom that contains the name, for the error message.
+        hint: A sentence to append to the error message.
     """
     if name not in names:
         similar = [other for other in names if other.casefold() == name.casefold()][:3]

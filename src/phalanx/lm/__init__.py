@@ -1,5 +1,9 @@
 """Transformer language models, text generation, and rollouts in text environments."""
 
+from phalanx.extras import require_jax
+
+require_jax(__name__)
+
 from phalanx.lm.episode_stream import EnvironmentStream as EnvironmentStream
 from phalanx.lm.evaluation import TaskScore as TaskScore, evaluate_policy as evaluate_policy
 from phalanx.lm.expert_samples import generate_expert_samples as generate_expert_samples

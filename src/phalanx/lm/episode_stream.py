@@ -43,9 +43,9 @@ class EnvironmentStream(Iterator[Sample]):
         tokenizer: Tokenizer that encodes states and actions. None uses `env.tokenizer()`.
         episodes: Number of episodes. None streams without end.
         batch_size: Number of episodes that run at the same time.
-        max_steps: Maximum number of steps of an episode. None uses the limit of the environment's own
-            tokenizer or, if the environment has none, of `tokenizer`.
-        seed: Seed of the episodes and of the agent.
+        max_steps: Maximum number of steps of an episode. None uses `max_steps` of the environment's own
+            tokenizer or, if the environment has no tokenizer, `max_steps` of `tokenizer`.
+        seed: Seed for the episodes and the agent.
         per: What a sample contains: one `step` or a complete `episode`. The reward of a complete episode is
             the sum of the rewards of its steps.
         agent_state: Initial state of the agent.
@@ -164,8 +164,8 @@ def _rollout(
         tokenizer: Tokenizer, whose method `view` extracts the parts of the states to record.
         agent: Function that chooses the actions. None chooses random legal actions.
         initial: Pair of the initial states of the environments and the initial state of the agent.
-        keys: Keys of the random actions, one per environment.
-        agent_key: Key of the agent.
+        keys: Keys for random actions, one per environment. Only used if `agent` is None.
+        agent_key: Key for the agent.
         max_steps: Number of steps.
     """
 

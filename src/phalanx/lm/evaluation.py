@@ -26,7 +26,7 @@ _BATCH_SIZE = 64
 
 
 class TextEvalConfig(Config):
-    """Settings of `phalanx eval` for language models."""
+    """Settings for evaluating language models with `phalanx eval`."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "tasks": "env.id",
@@ -45,9 +45,10 @@ class TextEvalConfig(Config):
     """Number of sampled attempts per episode, from which pass@k is estimated. They are made in addition to
     the greedy attempt. 0 disables pass@k."""
     seed: int = 0
-    """Random seed of the sampled attempts and of the two baselines: an untrained model and random actions."""
+    """Random seed for the sampled attempts and the two baselines: an untrained model and random actions."""
     sampling: SamplingConfig = SamplingConfig()
-    """Sampling parameters of the attempts for pass@k. The success rate always uses greedy decoding."""
+    """Sampling parameters for the pass@k attempts. The success rate is always measured with greedy
+    decoding."""
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of tokens of an answer."""
     legal_actions_only: bool = False
@@ -103,13 +104,13 @@ class TaskScore:
 
 
 @dataclasses.dataclass(frozen=True)
-class TextResult:
+class TextEvalResult:
     """Results of the model and the baselines, either on one task or averaged over all tasks."""
 
     split: str
     scores: tuple[TaskScore, ...]
-    """Greedy score of the model, its sampled score if `num_samples` is positive, and scores of the
-    baselines."""
+    """Scores in this order: the model with greedy decoding, the model with sampling (only if `num_samples` is
+    positive), and the baselines."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the greedy score of the model as a record of `evaluations.jsonl`.
@@ -143,13 +144,13 @@ def _describe_score(score: TaskScore) -> str:
 
 def evaluate_language_model(
     policy: LMPolicy, settings: TextEvalConfig, prompt_format: PromptFormat = "compact"
-) -> list[TextResult]:
+) -> list[TextEvalResult]:
     """Evaluate a language model and two baselines: an untrained model of the same size, and random actions.
 
     Args:
         policy: The language model. Its settings for sampling, the length of answers and legal actions are
             replaced by those in `settings`.
-        settings: Environment, episodes and sampling.
+        settings: Settings for the environment, the episodes and sampling.
         prompt_format: Format of the prompts that the model was trained on.
 
     Returns:
@@ -181,7 +182,7 @@ def evaluate_language_model(
         )
     rows = [tuple(row) for _, row in itertools.groupby(scores, key=lambda score: score.task)]
     rows.append(tuple(mean_score(column) for column in zip(*rows, strict=True)))
-    return [TextResult(settings.split, row) for row in rows]
+    return [TextEvalResult(settings.split, row) for row in rows]
 
 
 def mean_score(scores: Sequence[TaskScore]) -> TaskScore:
@@ -221,9 +222,9 @@ def evaluate_policy(
         env: The environment.
         split: Split of the episodes.
         num_episodes: Number of episodes per task.
-        num_samples: Number of sampled attempts per episode by the first policy, if it is a language model. If
-            it is not 0, the result contains an additional score with pass@k for each task.
-        seed: Seed of the sampled attempts.
+        num_samples: Number of sampled attempts per episode by the first policy, if that policy is a language
+            model. The result then contains an additional score with pass@k for each task. 0 disables pass@k.
+        seed: Seed for the sampled attempts.
 
     Returns:
         The scores of all policies on the first task, then on the next task, and so on.
@@ -257,7 +258,7 @@ def evaluate_policy(
 def evaluation_records(
     policy: LMPolicy, env: TextVectorEnvironment | None, num_episodes: int, split: Split = "validation"
 ) -> list[EvaluationRecord]:
-    """Evaluate a language model with greedy decoding on all tasks, during training.
+    """Evaluate a language model with greedy decoding on all tasks. Algorithms call this during training.
 
     Returns:
         The mean over tasks, followed by one result per task. The list is empty if `num_episodes` is 0 or
@@ -272,7 +273,7 @@ def evaluation_records(
 def sample_conversations(
     policy: LMPolicy, env: TextVectorEnvironment | None, update: int
 ) -> list[dict[str, Any]]:
-    """Run one validation episode of each task with greedy decoding.
+    """Run one validation episode for each task with greedy decoding.
 
     Args:
         policy: The language model.

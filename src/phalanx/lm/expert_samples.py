@@ -41,9 +41,9 @@ def generate_expert_samples(
         random_move_prob: Probability of taking a random legal action instead of the expert's action. Such
             turns give no sample.
         behavior_policy: Policy whose answers are used: `expert` or `random`.
-        mixture: For each kind of task, the number of consecutive samples before it is the next task's turn.
-            The kind is the part of the task's name before the first colon. The default for kinds that are not
-            listed is 1.
+        mixture: For each kind of task, the number of consecutive samples to take from a task before switching
+            to the next task. The kind is the part of the task's name before the first colon. The default for
+            kinds that are not listed is 1.
     """
     with contextlib.closing(make_env()) as env:
         tasks = env.tasks

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from phalanx.extras import require_extra
 from phalanx.io.atomic import atomic_write
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
 
@@ -194,8 +195,6 @@ def _from_llama(shapes: LanguageModel, arrays: dict[str, np.ndarray]) -> Languag
 
 
 def _import_safetensors() -> Any:
-    try:
+    with require_extra("a Hugging Face model", "hf", "safetensors"):
         import safetensors.numpy
-    except ImportError as error:
-        raise ValueError('Hugging Face files need safetensors: pip install "phalanx[hf]"') from error
     return safetensors.numpy

@@ -91,8 +91,8 @@ class RMSNorm(eqx.Module):
 class TransformerBlock(eqx.Module):
     """Pre-norm transformer block: attention, then a gated MLP, each with a residual connection.
 
-    The caller computes attention between the calls of `project_qkv` and `finish`, because training attends to
-    packed rows, whereas generation attends to a key-value cache.
+    The caller computes attention between its calls to `project_qkv` and `finish`, because training attends
+    within packed rows, whereas generation attends to a key-value cache.
     """
 
     attention_norm: RMSNorm

@@ -17,7 +17,7 @@ class PromptTokenizer:
     completion, followed by a stop token.
 
     Args:
-        tokenizer: Tokenizer of the text, or its name, such as `characters` or `bytes`.
+        tokenizer: Tokenizer for the text, or its name, such as `characters` or `bytes`.
         prompt_suffix: Text that separates a prompt from its completion.
         completion_end: Text whose token is the stop token. It must be encoded as a single token. None uses
             the tokenizer's end-of-text token.

@@ -98,7 +98,7 @@ class LMPolicy:
             key: PRNG key, required if the sampling temperature is above 0.
             legal_actions: For each prompt, the answers that may be generated. If the argument is None, all
                 answers are allowed.
-            min_batch_size: Smaller batches are first padded to this size.
+            min_batch_size: Minimum batch size. It is rounded up to a power of two.
         """
         prompt_ids = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]
         batch_size = 1 << (max(min_batch_size, len(prompts)) - 1).bit_length()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
+from phalanx.extras import require_jax
 from phalanx.logging.records import is_scalar
 
 _STATISTICS = {
@@ -50,7 +51,7 @@ def sample_rows(
     """Sample environments that have finished an episode, with the update step as the random seed.
 
     Args:
-        update_step: Number of the update.
+        update_step: Update number, which is also the random seed.
         num_envs: Number of environments in the batch.
         num_samples: Maximum number of sampled environments.
         finished: Mask of the environments that have finished an episode. None means all environments.
@@ -105,8 +106,8 @@ def get_update_step(batch_data: Mapping[str, Any]) -> int:
 def find_invalid_keys(batch_data: Mapping[str, Any]) -> dict[str, str]:
     """Return the keys that cannot be logged, each with the reason.
 
-    These are unknown keys whose value is not a scalar, and task ids and states whose number of environments
-    differs from that of the other arrays.
+    These are unknown keys whose value is not a scalar, and task ids and states that do not have one entry per
+    environment.
     """
     sizes = {np.shape(batch_data[name])[:1] for name in _PER_ENVIRONMENT if name in batch_data}
     found = {}
@@ -124,6 +125,7 @@ def find_invalid_keys(batch_data: Mapping[str, Any]) -> dict[str, str]:
 def _leaves(name: str, value: Any) -> list[Any]:
     if name == "task_ids" or _is_list(value):
         return [value]
+    require_jax("a pytree of states")
     import jax
 
     return jax.tree.leaves(value)
@@ -208,6 +210,7 @@ def _select_states(states: Any, rows: Int[np.ndarray, " samples"]) -> list[Any]:
     """
     if _is_list(states):
         return [states[row] for row in rows.tolist()]
+    require_jax("a pytree of states")
     import jax
     import jax.numpy as jnp
 

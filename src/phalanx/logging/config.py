@@ -11,7 +11,7 @@ _METRICS = "was removed; all metrics are logged"
 
 
 class LoggingConfig(Config):
-    """Settings of an `ExperimentLogger` and its handlers."""
+    """Settings for an `ExperimentLogger` and its handlers."""
 
     removed_settings: ClassVar[Mapping[str, str]] = {
         "batched_logging_enabled": "was removed; set log_frequency=0 to turn metrics off",
@@ -31,9 +31,9 @@ class LoggingConfig(Config):
     }
 
     log_frequency: int = Field(default=10, ge=0)
-    """Number of updates between two records of metrics. 0 turns metrics off."""
+    """Metrics are logged once every `log_frequency` updates. 0 turns metrics off."""
     sample_frequency: int = Field(default=50, ge=0)
-    """Number of updates between two logs of sampled episodes. 0 turns sampled episodes off."""
+    """Sampled episodes are logged once every `sample_frequency` updates. 0 turns sampled episodes off."""
     num_samples: int = Field(default=3, ge=1)
     """Number of sampled episodes to log each time. Every episode is rendered, so large values slow down
     training."""
@@ -50,9 +50,10 @@ class LoggingConfig(Config):
     include_full_states: bool = False
     """Include the arrays of the initial and final states in the records of episodes."""
     step_fields: tuple[Literal["action", "reward", "grid_changes"], ...] = ()
-    """Fields to write for every step. If empty, only the steps selected by `log_key_moments` are written."""
+    """Fields to write to the `steps` file for every step. If empty, only the steps selected by
+    `log_key_moments` are written."""
     log_key_moments: bool = True
-    """Write steps that solve or end an episode even if `step_fields` is empty."""
+    """Write the steps that solve or end an episode to the `steps` file, even if `step_fields` is empty."""
 
 
 @runtime_checkable

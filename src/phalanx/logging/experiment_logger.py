@@ -38,7 +38,8 @@ class ExperimentLogger:
         self.handlers = dict(handlers)
         self.render = render
         self.failures: dict[str, int] = {}
-        """Number of exceptions by name of the handler. Handlers that have not failed are not included."""
+        """Number of exceptions that each handler has raised, by the name of the handler. Handlers that have
+        not failed are not included."""
         self._warned: set[str] = set()
         self._episode_counter = EpisodeCounter()
         _LOG.setLevel(self.settings.log_level)
@@ -52,7 +53,7 @@ class ExperimentLogger:
         self.close()
 
     def log_config(self, config: Any, metadata: Record | None = None) -> None:
-        """Log the settings of the run and metadata such as the machine.
+        """Log the settings of the run, and metadata such as information about the machine.
 
         Args:
             config: A `Config` or a mapping.
@@ -92,7 +93,7 @@ class ExperimentLogger:
         """Log an evaluation.
 
         Args:
-            record: `step` (number of the update, required), `split`, `mode` and the metrics.
+            record: `step` (the update number, which is required), `split`, `mode` and the metrics.
 
         Raises:
             ValueError: If `step` is missing or not an integer.
@@ -106,8 +107,8 @@ class ExperimentLogger:
 
         Args:
             name: Name of the image.
-            picture: SVG text, a uint8 array `[rows, columns, 3]`, a `Picture`, or a state to be rendered.
-            step: Number of the update.
+            picture: SVG text, a uint8 array `[height, width, 3]`, a `Picture`, or a state to be rendered.
+            step: Update number.
         """
         image = picture if isinstance(picture, Picture) else Picture(picture, self.render)
         self._notify("log_picture", lambda handler: handler.log_picture(name, image, step))
@@ -121,7 +122,7 @@ class ExperimentLogger:
 
         Metrics are logged every `log_frequency` updates and sampled episodes every `sample_frequency`
         updates. For all other updates, nothing is computed or transferred to the host. Task ids and states
-        are omitted with a warning if their number of environments differs from that of the other arrays.
+        are omitted with a warning if they do not have one entry per environment.
 
         Args:
             batch_data: Values by name. All keys are optional. `update_step` should be a Python integer,

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from phalanx.extras import require_jax
+
 Record = Mapping[str, Any]
-"""Values of one logged event by name. Events are steps, episodes, evaluations and the starts of tasks."""
+"""Mapping from names to values that describes one logged event: a step, an episode, an evaluation or the
+start of a task."""
 Metrics = Mapping[str, float]
 
 _NUMBER_DTYPES = ("bool", "int", "uint", "float", "bfloat")
@@ -18,7 +21,7 @@ _NOT_METRICS = ("step", "timestamp", "seed", "tasks")
 
 
 def is_scalar(value: Any) -> bool:
-    """Return whether a value is a single number or boolean of Python, NumPy or JAX."""
+    """Return whether a value is a single Python, NumPy or JAX number or boolean."""
     if isinstance(value, int | float):
         return True
     # By name, because NumPy has no kind for bfloat16 and similar types.
@@ -104,6 +107,7 @@ def state_arrays(state: Any) -> dict[str, Any]:
     these properties and the scalar leaves of the state are returned. Otherwise, all leaves of the pytree are
     returned.
     """
+    require_jax("a pytree of states")
     import jax
 
     unpacked = {name: getattr(state, name) for name in _property_names(type(state))}

@@ -1,5 +1,9 @@
 """Building blocks of policy networks: layers, action distributions and the `PolicyNetwork` protocol."""
 
+from phalanx.extras import require_jax
+
+require_jax(__name__)
+
 from phalanx.nn.distributions import (
     Distribution as Distribution,
     Key as Key,

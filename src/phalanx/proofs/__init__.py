@@ -1,5 +1,9 @@
 """Proof search over a knowledge graph as a reinforcement-learning environment."""
 
+from phalanx.extras import require_jax
+
+require_jax(__name__)
+
 from phalanx.proofs.config import (
     CurriculumStage as CurriculumStage,
     FamilyConfig as FamilyConfig,

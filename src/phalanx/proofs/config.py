@@ -1,4 +1,4 @@
-"""Settings of the proof environment."""
+"""Settings for the proof environment."""
 
 from typing import ClassVar, Literal
 
@@ -18,7 +18,7 @@ MAX_SKIPPED_STATES = 20
 
 
 class ProofRewardConfig(Config):
-    """Settings of the reward, which is given at the end of an episode.
+    """Settings for the reward, which is given at the end of an episode.
 
     In addition, each invalid action is penalized immediately.
     """
@@ -32,11 +32,12 @@ class ProofRewardConfig(Config):
     give_up_bonus: float = 0.3
     """Additional reward for giving up on a false query with the end action. Only used by type 5."""
     invalid_action_penalty: float = -1.0
-    """Reward for an action that the action mask excludes. Usually negative or 0."""
+    """Reward for an action that the action mask excludes. It is added to the reward, so it should be negative
+    or 0."""
 
     @property
     def payoffs(self) -> tuple[float, float, float, float]:
-        """Rewards of true positives, false negatives, false positives and true negatives, in this order.
+        """Rewards for true positives, false negatives, false positives and true negatives, in this order.
 
         A query counts as predicted true if it is proved. So a true positive is a true query that is proved,
         and a true negative is a false query that is not proved. The reward types are:
@@ -64,9 +65,10 @@ class ProofRewardConfig(Config):
 
 
 class QueryConfig(Config):
-    """Settings of the queries that episodes start from.
+    """Settings for sampling the queries that episodes start from.
 
-    Positives are true queries. Negatives are corruptions of positives and are not known to be true.
+    Positives are true queries. Negatives are corruptions of positives: at least one argument is replaced, and
+    the result is not known to be true.
     """
 
     negative_ratio: float = Field(default=1.0, ge=0)
@@ -97,14 +99,14 @@ class QueryConfig(Config):
 
 
 class FamilyConfig(Config):
-    """Settings of the generated knowledge base about families."""
+    """Settings for the generated knowledge base about families."""
 
     num_families: int = Field(default=8, ge=1)
     """Number of founding couples."""
     generations: int = Field(default=4, ge=2)
     """Number of generations, including the founders."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the generator."""
+    """Seed for the generator."""
 
 
 class CurriculumStage(Config):
@@ -134,17 +136,17 @@ class CurriculumStage(Config):
 
 
 class ProofEvaluationConfig(EvaluationConfig):
-    """Settings of evaluations during training."""
+    """Settings for evaluations during training."""
 
     split: Split = "valid"
     """Split whose queries are evaluated. Queries of all depths are included."""
     num_queries: int | None = Field(default=500, ge=1)
-    """Number of positives to evaluate. They are sampled once, together with one negative per positive. None
-    evaluates all queries of the split."""
+    """Maximum number of positives to evaluate. The positives are sampled once, together with one negative for
+    each positive, so all evaluations use the same queries. None evaluates all queries of the split."""
 
 
 class ProofConfig(Config):
-    """Settings of a proof environment and of its knowledge base. Hashable and static under `jit`."""
+    """Settings for a proof environment and its knowledge base. Hashable and static under `jit`."""
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "padding_atoms": "max_goals",
@@ -153,7 +155,9 @@ class ProofConfig(Config):
         "memory_pruning": "prune_visited",
         "kge_closes_query": "allow_kge_on_query",
         "engine": "backend",
-        "depth_seconds": "max_depth_seconds",
+        "depth_limit": "max_computed_depth",
+        "depth_seconds": "depth_computation_seconds",
+        "max_depth_seconds": "depth_computation_seconds",
     }
 
     dataset: str = GENERATED
@@ -165,22 +169,22 @@ class ProofConfig(Config):
     """What to do if validation or test queries are also facts: `drop` removes these facts, `warn` issues a
     warning, `error` raises an error, and `allow` keeps them."""
     generated: FamilyConfig = FamilyConfig()
-    """Settings of the built-in knowledge base. Only used if `dataset` is `generated`."""
-    depth_limit: int | None = Field(default=None, ge=1)
+    """Settings for the built-in knowledge base. Only used if `dataset` is `generated`."""
+    max_computed_depth: int | None = Field(default=None, ge=1)
     """Compute exact proof depths up to this number of steps. Queries without a proof of at most this length
-    have depth -1. None computes no depths and uses those that are stored with the knowledge base. Queries
-    without a stored depth have depth -1."""
-    max_depth_seconds: float | None = Field(default=60.0, ge=0)
-    """Time limit in seconds for computing the proof depths of a split. Queries whose depth is not found in
-    time have depth -1. None means no limit."""
+    have depth -1. None uses the depths that are stored with the knowledge base instead, and queries without a
+    stored depth have depth -1."""
+    depth_computation_seconds: float | None = Field(default=60.0, ge=0)
+    """Time limit in seconds for computing the proof depths of a split. Queries whose depth is not determined
+    within the limit have depth -1. None means no limit."""
     kge: str | None = None
     """Folder of an embedding, or of a run of `phalanx train kge`. The embedding can close a ground goal,
     which means that the goal is removed without a proof. None means no embedding."""
     curriculum: tuple[CurriculumStage, ...] = ()
     """Stages of a curriculum over proof depths. Before the first stage, `queries` applies."""
     max_goals: int = Field(default=6, ge=1, le=64)
-    """Maximum number of goals of a state. Successors with more goals are removed, and
-    `ProofInfo.num_too_long` counts them."""
+    """Maximum number of goals of a state. Successors with more goals are removed; `ProofInfo.num_too_long` is
+    their number."""
     max_actions: int = Field(default=64, ge=2, le=4096)
     """Maximum number of successors of a state, including the end action. Further successors are cut off, and
     `ProofInfo.overflow` is set."""
@@ -194,14 +198,14 @@ class ProofConfig(Config):
     prune_visited: bool = True
     """Remove successors that the episode has already visited."""
     queries: QueryConfig = QueryConfig()
-    """Settings of the queries that episodes start from."""
+    """Settings for sampling the queries that episodes start from."""
     reward: ProofRewardConfig = ProofRewardConfig()
-    """Settings of the reward."""
+    """Settings for the reward."""
     kge_reward: KGEReward = "probability"
-    """Reward of proofs in which an embedding closed goals. With `probability`, the proof is valid with
-    probability p, the product of the probabilities of these goals, and the final reward is the expected
-    reward under p. With `log`, the final reward is that of a complete proof, and the step that closes a goal
-    has the log-probability of this goal as its reward."""
+    """Reward for proofs in which an embedding closed goals. With `probability`, a proof counts as valid with
+    probability p, the product of the probabilities of the closed goals, and the final reward is the expected
+    reward. With `log`, the final reward is that of a complete proof, and each step that closes a goal has the
+    log-probability of this goal as an additional reward."""
     allow_kge_on_query: bool = False
     """Allow the embedding to close the query itself. Then every query has a proof of one step."""
     backend: Backend = "auto"

@@ -1,4 +1,4 @@
-"""Curriculum over proof depths. The queries change in stages, after given numbers of environment steps."""
+"""Curriculum over proof depths: in each stage, queries of different depths are sampled."""
 
 import dataclasses
 from typing import Any
@@ -32,8 +32,8 @@ class DepthCurriculumWrapper(ProofEnvironment):
     """
 
     stages: tuple[ProofEnvironment, ...] = ()
-    """One environment per stage. They differ only in their queries. This environment has the queries of the
-    first stage."""
+    """One environment per stage. The environments differ only in their queries. The queries of this
+    environment itself are those of the first stage."""
     starts: tuple[int, ...] = ()
     """Number of steps after which each stage begins, in ascending order. The first stage begins at 0."""
 
@@ -53,7 +53,7 @@ class DepthCurriculumWrapper(ProofEnvironment):
         return cls(**first, stages=stages, starts=tuple(queries))
 
     def at_step(self, step: int) -> ProofEnvironment:
-        """Return the environment of the stage that is current after a number of steps."""
+        """Return the environment of the stage that applies after `step` steps."""
         return self.stages[int(np.searchsorted(self.starts, step, side="right")) - 1]
 
     def reset(self, key: Key) -> tuple[CurriculumState, ProofObservation]:

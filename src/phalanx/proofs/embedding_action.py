@@ -35,9 +35,10 @@ class KGELeafScorer(Fingerprinted):
 
     @classmethod
     def create(cls, kge: KGE | None, config: ProofConfig, program: Program) -> "KGELeafScorer | None":
-        """Create a scorer, or return None if there is no embedding.
+        """Create a scorer, or return None if `kge` is None.
 
-        Raises `ValueError` if the embedding does not fit the program or the config.
+        Raises `ValueError` if the embedding does not have the predicates and constants of the program, or if
+        the program or the config does not support embeddings.
         """
         if kge is None:
             return None
@@ -77,9 +78,10 @@ class KGELeafScorer(Fingerprinted):
         *,
         restart: bool,
     ) -> SearchNode:
-        """Expand nodes like `backends.expand`, and add the KGE action.
+        """Expand nodes like `backends.expand`, and add the KGE action where it is available.
 
-        One of the `max_actions` successors is reserved for the KGE action.
+        `backends.expand` can return at most `max_actions - 1` successors, because one successor is reserved
+        for the KGE action.
         """
         num_slots = node.successors.shape[-3] - 1
         smaller = node._replace(
@@ -119,10 +121,12 @@ class KGELeafScorer(Fingerprinted):
 
         Args:
             program: Facts and rules.
-            goals: The selected successors. Successors of other actions are returned unchanged.
+            goals: The successors that the actions selected. Successors of other actions than the KGE action
+                are returned unchanged.
 
         Returns:
-            The remaining goals, and the log-probability of the closed goal (0 for other actions).
+            The remaining goals, and the log-probability of the closed goal (0 if the action was not the KGE
+            action).
         """
         is_kge = is_kge_action(program, goals)
         offset = jnp.array([program.kge_offset, 0, 0], jnp.int32)
@@ -140,7 +144,7 @@ class KGELeafScorer(Fingerprinted):
 
 
 def is_kge_action(program: Program, goals: Int32[Array, "*batch goals atom"]) -> Bool[Array, "*batch"]:
-    """Return whether the first goal of a successor has a `_kge` predicate, which marks the KGE action."""
+    """Return whether each successor results from the KGE action: its first goal has a `_kge` predicate."""
     return goals[..., 0, 0] > program.end_index
 
 

@@ -111,9 +111,9 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     config: ProofConfig
     program: Program
     queries: QuerySet
-    """True queries that episodes start from, selected by `config.queries`."""
+    """Positives, selected by `config.queries`. Each episode starts from a positive or a corruption of one."""
     known: NegativeSampler
-    """Samples negatives. It contains the known triples, which are never sampled."""
+    """Sampler for negatives. It contains the known triples, which are never sampled."""
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored by comparisons."""
     kge_scorer: KGELeafScorer | None = None
@@ -128,7 +128,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         """Create an environment, or a `DepthCurriculumWrapper` if the config has a curriculum.
 
         Args:
-            config: Settings of the environment and of its knowledge base.
+            config: Settings for the environment and its knowledge base.
             knowledge_base: Knowledge base to use instead of `config.dataset`.
         """
         from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper
@@ -223,7 +223,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         atoms = knowledge_base.queries(split)
         if not atoms:
             raise ValueError(f"{knowledge_base.name} has no {split} queries")
-        if config.depth_limit is None:
+        if config.max_computed_depth is None:
             given = knowledge_base.depths(split) or {}
             depths = np.array([given.get(atom, NO_PROOF) for atom in atoms], np.int32)
         else:
@@ -231,8 +231,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 knowledge_base.triples(split),
                 knowledge_base.triples("train"),
                 knowledge_base.encoded_rules,
-                config.depth_limit,
-                TimeLimit(config.max_depth_seconds, print_to_stderr),
+                config.max_computed_depth,
+                TimeLimit(config.depth_computation_seconds, print_to_stderr),
             )
             depths = np.maximum(found, NO_PROOF)
         if kge is None and config.kge is not None:
@@ -378,12 +378,12 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return state.episode_done
 
     def sample_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
-        """Sample a legal action of a single state uniformly."""
+        """Sample a legal action in a single state, uniformly at random."""
         bits = jax.random.bits(key, (), jnp.uint32)
         return (bits % jnp.maximum(state.num_actions, 1).astype(jnp.uint32)).astype(jnp.int32)
 
     def invalid_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
-        """Sample an invalid action of a single state, which is masked or out of range."""
+        """Sample an invalid action in a single state. The action is masked or out of range."""
         max_actions = self.config.max_actions
         bits = jax.random.bits(key, (), jnp.uint32)
         excess = (bits % (max_actions + 2 - state.num_actions).astype(jnp.uint32)).astype(jnp.int32)
@@ -443,13 +443,13 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             self._held_out[split] = dataclasses.replace(environment, program=self.program, known=self.known)
         return self._held_out[split]
 
-    # Computing the depths of a split can take up to `max_depth_seconds`.
+    # Computing the depths of a split can take up to `depth_computation_seconds`.
     @functools.cached_property
     def _held_out(self) -> dict[str, "ProofEnvironment"]:
         return {}
 
     def fingerprint(self) -> str:
-        """Return a digest of the embedding and of the knowledge base: names, facts, rules and all queries."""
+        """Return a digest of the embedding and of the knowledge base's names, facts, rules and queries."""
         digest = hashlib.sha256()
         if self.vocabulary is not None:
             names = (*self.vocabulary.predicates, "", *self.vocabulary.constants)

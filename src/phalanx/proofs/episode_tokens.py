@@ -1,4 +1,4 @@
-"""Tokenizer of proof episodes for sequence models.
+"""Tokenizer for proof episodes, to train sequence models.
 
 A step is encoded as shown below. An atom is a predicate token p, followed by term tokens a and b. The atoms
 after GOALS are the goals of the state, and the atoms after each OPTION are the goals that one action leads
@@ -28,8 +28,9 @@ _PREDICATES = len(_ProofMark)
 class ProofTokenizer:
     """Converts steps of proof episodes to tokens. An atom is one token for its predicate and one per term.
 
-    A view is the part of a state that is encoded. It is a dictionary with `goals` [atoms, 3], `successors`
-    [actions, atoms, 3], `count` (the number of legal actions), and `depth` (the proof depth of the query).
+    A view is the part of a state that the tokenizer needs. It is a dictionary with `goals` [atoms, 3],
+    `successors` [actions, atoms, 3], `count` (the number of legal actions), and `depth` (the proof depth of
+    the query). The last dimension is 4 if atoms have three terms.
     """
 
     num_predicates: int
@@ -45,7 +46,7 @@ class ProofTokenizer:
 
     @classmethod
     def for_environment(cls, environment: ProofEnvironment) -> "ProofTokenizer":
-        """Create a tokenizer with the sizes of an environment."""
+        """Create a tokenizer for the episodes of an environment."""
         config, program = environment.config, environment.program
         return cls(
             num_predicates=program.end_index + 1,
@@ -127,13 +128,14 @@ class ProofTokenizer:
         return {"goals": goals, "successors": successors}, action if action < self.num_actions else -1
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Return which episodes succeeded by proving a true query or by not proving a false query."""
+        """Return a mask of the episodes that proved a true query or did not prove a false query."""
         return np.asarray(infos.proved) == np.asarray(infos.label)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
-        """Return the difficulty of each episode, from 0 to 1, or NaN if the depth of the query is not known.
+        """Return the difficulty of each episode, from 0 to 1.
 
-        It is the proof depth of the query divided by `max_steps`.
+        The difficulty is the proof depth of the query divided by `max_steps`, at most 1, or NaN if the depth
+        is not known.
         """
         depth = np.asarray(seen["depth"], np.float64)
         return np.where(depth >= 0, np.minimum(depth / self.max_steps, 1.0), np.nan)

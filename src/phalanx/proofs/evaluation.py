@@ -44,7 +44,7 @@ class ProverEvaluation:
     overflow_rate: float
     """Fraction of queries whose initial state has more successors than `max_actions`."""
     mean_proof_length: float | None
-    """Mean number of steps of proved positives, or None if no positive was proved."""
+    """Mean number of steps of the episodes that proved a positive, or None if no positive was proved."""
     groups: dict[str, dict[str, float]]
     """For each group of queries, its number of `episodes` and its `success_rate`. Positives are grouped by
     proof depth, and all negatives are one group."""
@@ -74,15 +74,16 @@ class ProverEvaluation:
 def sample_held_out_queries(
     environment: ProofEnvironment, max_queries: int | None, seed: int = 0
 ) -> SampledQuery:
-    """Sample positives of an environment, and one corruption of each positive that can be corrupted.
+    """Sample positives from an environment's queries, and one corruption of each positive.
 
     Args:
         environment: The environment with the queries.
         max_queries: Maximum number of positives. None uses all positives of the environment.
-        seed: Seed of the random selection and of the corruptions.
+        seed: Seed for sampling positives and corruptions.
 
     Returns:
-        The positives, followed by their corruptions.
+        The positives, followed by their corruptions. There is no corruption for positives of which every
+        corruption is a known triple.
     """
     queries = environment.queries
     rows = np.arange(len(queries))
@@ -166,8 +167,9 @@ def _attempt(
 ) -> tuple[Bool[Array, " batch"], Int32[Array, " batch"], Bool[Array, " batch"]]:
     """Run one greedy episode per query.
 
-    Returns whether each query was proved, its number of steps, and whether successors of its initial state
-    were cut off.
+    Returns:
+        For each query, whether it was proved, the number of steps of the episode, and whether successors of
+        the initial state were cut off.
     """
     states, observations = environment.reset_to(*queries)
     limit = environment.config.max_episode_steps

@@ -25,9 +25,9 @@ Path = Sequence[np.ndarray]
 class ShortestProofExpert:
     """Expert that follows a shortest proof of true queries and gives up on false queries.
 
-    The expert has no label if a true query has no proof, if a false query has a proof, or if no action of
-    the current state leads back to the proof that it follows. Proofs of recent queries are cached. The expert
-    keeps no memory of the episode.
+    The expert has no label for a state if the query is true but has no proof, if the query is false but has a
+    proof, or if no action leads to a state on the shortest proof. Proofs of recent queries are cached. The
+    expert keeps no memory of the episode.
 
     Args:
         environment: The environment. Its settings determine the successors of a state and the maximum length
@@ -85,11 +85,11 @@ class ShortestProofExpert:
 def next_action(state: ProofState, path: Path | None, program: Program) -> int | None:
     """Return the expert's action in a single state.
 
-    If there is a proof, this is the action that leads to the latest state of the proof that can be reached in
-    one step. Otherwise, it is the end action.
+    If there is a proof, this is the action that leads as far along the proof as possible. Otherwise, it is
+    the end action.
 
     Args:
-        state: A single state.
+        state: A state without a batch axis.
         path: Goals of each state of the proof, or None if there is no proof.
         program: Facts and rules.
 

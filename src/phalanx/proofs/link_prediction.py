@@ -55,16 +55,17 @@ POLICY_WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 
 
 class LinkPredictionConfig(Config):
-    """Settings of link prediction with proofs, as used by `phalanx eval` for provers and embeddings."""
+    """Settings for link prediction with proofs. `phalanx eval` uses them for provers and embeddings."""
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "corruptions": "num_candidates",
         "search": "beam",
         "search.width": "beam.beam_width",
         "screen": "skip_unprovable",
-        "exact_rounds": "max_rounds",
+        "exact_rounds": "max_chaining_rounds",
+        "max_rounds": "max_chaining_rounds",
         "exact_seconds": "max_chaining_seconds",
-        "depth_seconds": "max_depth_seconds",
+        "depth_seconds": "depth_computation_seconds",
         "fit_queries": "max_fit_queries",
     }
 
@@ -95,9 +96,9 @@ class LinkPredictionConfig(Config):
     max_queries: int | None = Field(default=None, ge=1)
     """Maximum number of queries, which are sampled at random. None evaluates all queries."""
     beam: BeamSearchConfig = BeamSearchConfig()
-    """Settings of the beam search with a policy."""
+    """Settings for the beam search with a policy."""
     hybrid: HybridConfig = HybridConfig()
-    """Weights of the mode `hybrid`."""
+    """Weights for the mode `hybrid`."""
     skip_unprovable: bool = True
     """Skip the beam search for triples that have no proof of at most `beam.max_depth` steps. This saves time,
     because most corruptions have no proof, and does not change the scores."""
@@ -105,13 +106,13 @@ class LinkPredictionConfig(Config):
     """Score of triples without a proof in the mode `policy`. Other modes ignore this setting."""
     batch_size: int | None = Field(default=None, ge=1)
     """Number of triples whose proofs are searched at a time. None uses as many as fit into memory."""
-    max_rounds: int | None = Field(default=None, ge=1)
+    max_chaining_rounds: int | None = Field(default=None, ge=1)
     """Maximum number of rounds of forward chaining in the mode `exact`. None continues until no new triple
     follows."""
     max_chaining_seconds: float | None = Field(default=None, ge=0)
-    """Time limit in seconds for forward chaining. Triples that would follow later count as not proved. None
-    means no limit."""
-    max_depth_seconds: float | None = Field(default=30.0, ge=0)
+    """Time limit in seconds for forward chaining. Triples that are not derived within the limit count as not
+    proved. None means no limit."""
+    depth_computation_seconds: float | None = Field(default=30.0, ge=0)
     """Time limit in seconds for computing proof depths, which are used to group results and to skip
     unprovable triples. 0 disables both. None means no limit."""
     max_fit_queries: int | None = Field(default=2000, ge=1)
@@ -133,7 +134,7 @@ class ProofLinkPrediction:
     environment: ProofConfig
     """Settings of the environment that the policy was trained in, which determine a state's successors."""
     config: LinkPredictionConfig
-    """Settings of the evaluation."""
+    """Settings for the evaluation."""
     kge_action: KGE | None = None
     """Embedding that can close ground goals in a search. None if the policy was trained without one."""
 
@@ -163,7 +164,7 @@ class ProofLinkPrediction:
         return queries[np.sort(generator.choice(len(queries), max_queries, replace=False))]
 
     def candidates(self, queries: Int32[np.ndarray, "queries 3"]) -> CandidateLists:
-        """Create the candidate lists of some queries, with corruptions that are not known triples."""
+        """Create a candidate list for each query and side, with corruptions that are not known triples."""
         return make_candidates(
             queries,
             self.knowledge_base.known_triples,
@@ -177,10 +178,10 @@ class ProofLinkPrediction:
     def depths(self, queries: Int32[np.ndarray, "queries 3"]) -> Int32[np.ndarray, " queries"] | None:
         """Return the exact proof depths of queries, up to `config.beam.max_depth`.
 
-        Returns None if `config.max_depth_seconds` is 0, or if the head of a rule has a variable that does not
-        occur in its body.
+        Returns None if `config.depth_computation_seconds` is 0, or if the head of a rule has a variable that
+        does not occur in its body.
         """
-        seconds = self.config.max_depth_seconds
+        seconds = self.config.depth_computation_seconds
         if seconds == 0 or not can_chain(self.rules):
             return None
         return compute_proof_depths(
@@ -192,7 +193,7 @@ class ProofLinkPrediction:
         )
 
     def policy_scorer(self, policy: ProofPolicy) -> TripleScorer:
-        """Return the scorer of the mode `policy`.
+        """Return the scorer for the mode `policy`.
 
         The score of a triple is the log-probability of the best proof that a beam search finds, or
         `config.unproved_score` if it finds none. If `config.skip_unprovable` is true, the search is skipped
@@ -226,7 +227,7 @@ class ProofLinkPrediction:
         return score
 
     def select_hybrid_weights(self, search: TripleScorer, embedding: TripleScorer) -> HybridConfig:
-        """Return the weights of the mode `hybrid`.
+        """Return the weights for the mode `hybrid`.
 
         If `policy_weight` is None, the value with the best MRR on the validation split is selected. Without
         validation queries, it is 0.
@@ -254,7 +255,7 @@ class ProofLinkPrediction:
         return best
 
     def fit_combination(self, search: TripleScorer, embedding: TripleScorer) -> ScoreCombination:
-        """Fit the weights of the mode `learned` on the validation split.
+        """Fit the weights for the mode `learned` on the validation split.
 
         Args:
             search: Scorer that searches for proofs.
@@ -304,7 +305,7 @@ def evaluate_proofs(
     search = exact_scorer(
         link_prediction.knowledge_base.triples("train"),
         link_prediction.rules,
-        max_rounds=config.max_rounds,
+        max_rounds=config.max_chaining_rounds,
         max_seconds=config.max_chaining_seconds,
     )
     if policy is not None and mode != "exact":
@@ -391,17 +392,18 @@ def exact_scorer(
     max_rounds: int | None = None,
     max_seconds: float | None = None,
 ) -> TripleScorer:
-    """Return a scorer that prefers triples that follow after fewer rounds of forward chaining.
+    """Return a scorer that prefers triples that forward chaining derives in fewer rounds.
 
-    The scorer raises `ValueError` if a triple is a fact, because forward chaining cannot exclude a fact from
-    its own proof.
+    The score of a triple is minus the round in which it is first derived, or minus infinity if it is not
+    derived. The scorer raises `ValueError` if a triple is a fact, because forward chaining cannot exclude a
+    fact from its own proof.
 
     Args:
-        facts: Encoded ground atoms.
-        rules: Encoded rules. All variables of a head must occur in the body.
+        facts: Facts, encoded by `Vocabulary.encode`.
+        rules: Rules, encoded by `Vocabulary.encode_rules`. All variables of a head must occur in the body.
         max_rounds: Maximum number of rounds. None continues until no new triple follows.
         max_seconds: Time limit in seconds. When it is reached, a message is printed, and all triples that
-            have not followed yet count as not proved. None means no limit.
+            have not been derived yet count as not proved. None means no limit.
     """
 
     def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:

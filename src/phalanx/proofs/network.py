@@ -27,7 +27,7 @@ _CHUNK_SIZE = 256
 
 
 class ProofNetworkConfig(Config):
-    """Settings of the policy network for proofs."""
+    """Settings for the policy network for proofs."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "atoms": "atom_embedding",
@@ -74,9 +74,9 @@ class AtomRows(NamedTuple):
 
 
 class EmbeddingTables(eqx.Module):
-    """Embedding tables of predicates and of terms (constants and variables). Row 0 is padding and not used.
+    """Embedding tables for predicates and for terms (constants and variables). Row 0 is padding and not used.
 
-    For `rotate`, a predicate is a vector of rotation angles, whose dimension is half of `embedding_dim`.
+    For `rotate`, the embedding of a predicate is a vector of `embedding_dim / 2` rotation angles.
 
     Args:
         config: Settings of the network. `atom_embedding` determines the scale of the initial parameters.
@@ -101,7 +101,7 @@ class EmbeddingTables(eqx.Module):
         self.predicates = angles if kind == "rotate" else scale * normal[:num_predicates]
 
     def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomRows:
-        """Return the rows of the predicates and terms of some atoms. For padding, this is row 0."""
+        """Return the table rows for the predicate and the terms of each atom. For padding, this is row 0."""
         terms = (self.terms[goals[..., column]] for column in range(1, goals.shape[-1]))
         return AtomRows(self.predicates[goals[..., 0]], tuple(terms))
 

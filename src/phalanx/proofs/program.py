@@ -20,7 +20,7 @@ from phalanx.native import require_native
 from phalanx.proofs.vocabulary import ProofVocabulary, StateIndices, check_atoms
 
 _MAX_OFFSETS = 1 << 28
-"""Maximum number of entries of an offset table. A table of this size takes 1 GB."""
+"""Maximum size of the result of `row_offsets`. An array of this size takes 1 GB."""
 
 
 class FactSet(NamedTuple):
@@ -39,7 +39,7 @@ class FactSet(NamedTuple):
         return cls(jnp.asarray(table), jnp.asarray(salt))
 
     def contains(self, atoms: Int32[Array, "*atoms atom"], num_constants: int) -> Bool[Array, "*atoms"]:
-        """Return which atoms are in the set. The result is False for padding and for atoms with variables."""
+        """Return whether each atom is in the set. Padding and atoms with variables are never in the set."""
         # Predicate times constants is below `_MAX_OFFSETS`, so only variables could collide with another key.
         ground = jnp.all((atoms[..., 1:] >= 1) & (atoms[..., 1:] <= num_constants), axis=-1)
         key, others = atoms[..., 0] * num_constants + atoms[..., 1], atoms[..., 2:]

@@ -1,4 +1,4 @@
-"""Samples the positive and negative queries of episodes on the device.
+"""Samples positive and negative queries for episodes on the device.
 
 A positive is a true triple. A negative (corruption) is a true triple with one argument replaced, sampled
 uniformly from all such triples that are not known to be true. Candidate lists and embedding training have
@@ -59,7 +59,7 @@ class KnownArrays(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NegativeSampler(Fingerprinted):
-    """Sampler of negatives, which are never known triples.
+    """Sampler for negatives: corruptions of true triples that are not known triples themselves.
 
     Instances are compared by content and are static under `jit`. Triples are encoded by a `ProofVocabulary`,
     whose indices start at 1.
@@ -171,18 +171,19 @@ def corrupt(
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """Sample a corruption of a triple that is not a known triple.
 
-    One argument is replaced by a constant of its domain, chosen uniformly among those that do not give a
-    known triple. With two arguments, the constant is chosen directly; three need rejection sampling.
+    One argument is replaced by a constant of its domain, chosen uniformly among the constants that do not
+    give a known triple. If atoms have three terms, rejection sampling is used, which can fail to find such a
+    constant.
 
     If `corruption` is `either`, the argument is chosen at random among those that have such a constant. If it
-    is `both`, the first argument is replaced by any other constant of its domain, and then the second one as
-    above. If there is only one argument, it is always the one that is replaced.
+    is `both`, the first argument is replaced by any other constant of its domain, and then the last argument
+    is replaced as above. If there is only one argument, it is always the one that is replaced.
 
     Args:
         known: Index of the known triples.
         corruption: Which argument to replace.
         triple: The triple.
-        bits: Random integers.
+        bits: Random 32-bit integers.
 
     Returns:
         The corruption, and whether a corruption was found. If none was found, the returned triple must not be
@@ -366,8 +367,8 @@ class QuerySet(Fingerprinted):
         by_depth = config.min_depth is not None or config.max_depth is not None or config.depth_weights
         if by_depth and len(self) and self.depths.max() < 0 and config.max_depth != -1:
             raise ValueError(
-                "queries cannot be selected by depth because no depth is known: set depth_limit to compute "
-                "depths, or add depth files"
+                "queries cannot be selected by depth because no depth is known: set max_computed_depth to "
+                "compute depths, or add depth files"
             )
         low = -1 if config.min_depth is None else config.min_depth
         high = np.inf if config.max_depth is None else config.max_depth
@@ -409,10 +410,10 @@ def sample_query(
     a positive.
 
     Args:
-        config: Settings: the ratio of negatives, the kind of corruption and the depth weights.
+        config: Settings for sampling: the ratio of negatives, the kind of corruption and the depth weights.
         queries: Positives, as returned by `QuerySet.select` for the same config.
         known: Known triples, which are never sampled as negatives.
-        bits: Random integers.
+        bits: Random 32-bit integers.
     """
     positives, depths = queries.arrays
     index = _sample_index(config, queries, bits[0])

@@ -1,4 +1,4 @@
-"""Rewards of proof episodes."""
+"""Rewards for proof episodes."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32
@@ -12,7 +12,7 @@ def final_reward(
     proved: Bool[Array, "*batch"],
     gave_up: Bool[Array, "*batch"],
 ) -> Float32[Array, "*batch"]:
-    """Return the final reward of episodes in which no embedding closed goals.
+    """Return the final reward of each episode, assuming that no embedding closed goals.
 
     Args:
         config: The reward settings.
@@ -35,7 +35,7 @@ def episode_reward(
     gave_up: Bool[Array, "*batch"],
     log_score: Float32[Array, "*batch"] | None,
 ) -> Float32[Array, "*batch"]:
-    """Return the final reward of episodes.
+    """Return the final reward of each episode.
 
     If there is an embedding and `config.kge_reward` is `probability`, a proof is valid with probability
     p = exp(log_score). The reward of a proof is then its expected value: p times the reward for proving the

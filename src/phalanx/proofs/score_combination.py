@@ -29,7 +29,7 @@ _FILE_FORMAT = 2
 
 
 class HybridConfig(Config):
-    """Weights of the evaluation mode `hybrid`. The defaults are published values."""
+    """Weights for the evaluation mode `hybrid`. The defaults are published values."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"rl_weight": "policy_weight"}
 
@@ -195,9 +195,9 @@ def fit_combination(
         candidates: Ranking lists, usually of the validation split.
         features: Features of all candidates; see `compute_features`.
         vocabulary: Provides the relations.
-        shared_penalty: L2 penalty of the shared weights.
-        relation_penalty: L2 penalty of the corrections. It keeps the weights of relations with few queries
-            close to the shared weights.
+        shared_penalty: Coefficient of the L2 penalty on the shared weights.
+        relation_penalty: Coefficient of the L2 penalty on the corrections. It keeps the weights of relations
+            with few queries close to the shared weights.
     """
     mean, scale = features.mean(axis=0), features.std(axis=0)
     # Rounding gives a constant column a small deviation, too.

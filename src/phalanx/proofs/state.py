@@ -16,7 +16,7 @@ TERMINATED, TRUNCATED = 1, 2
 
 
 class ExpandSettings(NamedTuple):
-    """Settings of `phalanx.proofs.backends.expand`. They are static under `jit`."""
+    """Settings for `phalanx.proofs.backends.expand`. They are static under `jit`."""
 
     max_skipped_states: int
     """Maximum number of states with a single successor that one step skips."""
@@ -25,14 +25,14 @@ class ExpandSettings(NamedTuple):
     prune_visited: bool
     """Remove successors that the episode has already visited."""
     restart: bool
-    """Clear the visited states first. Set this at the start of an episode."""
+    """Clear the list of visited states first. Set this at the start of an episode."""
 
 
 class ExpandRequest(NamedTuple):
-    """Selects the nodes of a batch to expand, and contains the query of each node."""
+    """Specifies which nodes of a batch to expand, and the query of each node."""
 
     where: Bool[Array, "*batch"]
-    """Mask of the nodes to expand. The other nodes are not changed."""
+    """Mask of the nodes to expand. All other nodes are returned unchanged."""
     query: Int32[Array, "*batch atom"]
     """For each node, the query whose proof is searched for."""
     exclude_query: Bool[Array, "*batch"]
@@ -123,7 +123,7 @@ class ProofState(eqx.Module):
         return self.status != 0
 
     def __getitem__(self, index: Any) -> "ProofState":
-        """Return one state or a slice of a batch."""
+        """Index a batch of states along its first axis."""
         return jax.tree.map(lambda leaf: leaf[index], self)
 
 

@@ -20,7 +20,7 @@ def query_name(state: ProofState, vocabulary: ProofVocabulary) -> str:
 
 
 def list_choices(state: ProofState, vocabulary: ProofVocabulary) -> list[str]:
-    """Return one text for each legal action of a single state: the goals that the action leads to."""
+    """Return a text for each legal action in a single state, which lists the goals that it leads to."""
     return [format_goals(rows, vocabulary) for rows in np.asarray(state.successors)[: int(state.num_actions)]]
 
 

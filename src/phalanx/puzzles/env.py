@@ -43,7 +43,7 @@ class PuzzleEnvironment(TextEnvironment):
         turns: `multi` for one move per answer, `single` for one answer with the complete solution.
         max_steps: Maximum number of answers in multi-turn episodes. None allows twice the number of moves in
             the solver's solution, plus ten.
-        rewards: Reward of each possible outcome of an answer.
+        rewards: Reward for each possible outcome of an answer.
         prompt_format: `full` or `compact`.
     """
 
@@ -89,7 +89,7 @@ class PuzzleEnvironment(TextEnvironment):
 
     @property
     def state_key(self) -> str:
-        """Compact drawing of the puzzle and its current state, which identifies both.
+        """Compact text drawing of the puzzle and its current state, which identifies both.
 
         Equal states have equal keys, even if their puzzles were generated from different seeds.
         """
@@ -97,7 +97,7 @@ class PuzzleEnvironment(TextEnvironment):
 
     @property
     def episode_key(self) -> str:
-        """Compact drawing of the puzzle in its initial state, which identifies the puzzle."""
+        """Compact text drawing of the puzzle in its initial state, which identifies the puzzle."""
         return self.kind.compact_board(self.puzzle, self.kind.initial_state(self.puzzle))
 
     @property

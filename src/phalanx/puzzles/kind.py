@@ -1,4 +1,4 @@
-"""`PuzzleKind`, the base class of kinds of puzzles such as sudoku, and `Puzzle`, the data of one puzzle."""
+"""`PuzzleKind`, the base class for puzzle kinds such as sudoku, and `Puzzle`, the data of one puzzle."""
 
 import abc
 from collections.abc import Mapping, Sequence, Sized
@@ -49,18 +49,19 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     description: ClassVar[str]
     """One-line description for listings."""
     version: ClassVar[int] = 1
-    """Version, which is incremented whenever the same seeds and answers no longer give the same episodes."""
+    """Version of the kind. Increment it when the same seeds and answers no longer give the same episodes."""
     has_unique_solution: ClassVar[bool] = True
     """True if every generated puzzle has exactly one solution."""
     difficulties: ClassVar[Mapping[str, Mapping[str, int]]]
-    """For each difficulty, the parameters of the generator by name, in the order in which it takes them."""
+    """For each difficulty, the parameters of the generator by name, in the order in which the generator takes
+    them."""
 
     def generate(self, seed: int, difficulty: str = "easy") -> Puzzle:
-        """Generate the puzzle that belongs to a seed, an integer from 0 to 2**63 - 1."""
+        """Generate the puzzle for a seed, which is an integer from 0 to 2**63 - 1."""
         return self.generate_batch([seed], difficulty)[0]
 
     def generate_batch(self, seeds: Sequence[int], difficulty: str = "easy") -> list[Puzzle]:
-        """Generate one puzzle per seed with a single call of the generator, which is faster than a loop."""
+        """Generate one puzzle per seed with a single call to the generator, which is faster than a loop."""
         self.check_difficulty(difficulty)
         for seed in seeds:
             if not 0 <= seed <= _MAX_SEED:
@@ -134,7 +135,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def is_solved(self, puzzle: Puzzle, state: State) -> bool:
-        """Return whether a state satisfies the rules. The generator's solution is not used."""
+        """Return whether a state satisfies the rules, even if it differs from the generator's solution."""
 
     def is_lost(self, puzzle: Puzzle, state: State) -> bool:
         """Return True if it is known that the puzzle can no longer be solved from this state."""
@@ -199,7 +200,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
             return False
 
     def count_solutions(self, puzzle: Puzzle, limit: int = 2) -> int:
-        """Return the number of solutions, but at most `limit`, because counting stops there.
+        """Return the number of solutions. Counting stops at `limit`, so the result is at most `limit`.
 
         Raises:
             ValueError: If `has_unique_solution` is False for this kind.

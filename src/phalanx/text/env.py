@@ -1,4 +1,4 @@
-"""Base classes of text environments, in which a model answers prompts until the episode ends."""
+"""Base classes for text environments, in which a model answers prompts until the episode ends."""
 
 import abc
 import dataclasses
@@ -82,18 +82,18 @@ class TextVectorStep(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TextRewards:
-    """Reward of each possible outcome of an answer."""
+    """Rewards for the possible outcomes of an answer."""
 
     solved: float = 1.0
-    """Reward of the answer that solves the episode."""
+    """Reward for the answer that solves the episode."""
     valid: float = 0.0
-    """Reward of a valid action that does not solve the episode."""
+    """Reward for a valid action that does not solve the episode."""
     invalid: float = -0.1
-    """Reward of an answer that is not a valid action."""
+    """Reward for an answer that is not a valid action."""
 
 
 class TextEnvironment(abc.ABC):
-    """Base class of environments that run one text episode at a time.
+    """Base class for environments that run one text episode at a time.
 
     `step` accepts any text as an answer and does not raise an error. An invalid answer leaves the state
     unchanged, and the text of the step explains the error. After the end of an episode, `step` has no effect
@@ -400,7 +400,9 @@ def extract_answer(text: str) -> str:
 
 
 def quote(text: str, max_chars: int = 40) -> str:
-    """Quote a model's text for an error message, in ASCII and with at most `max_chars` characters.
+    """Quote a model's text for an error message.
+
+    The text is shortened to at most `max_chars` characters, and non-ASCII characters are escaped.
 
     >>> quote("x" * 50)
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...'"

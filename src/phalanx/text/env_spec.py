@@ -95,7 +95,7 @@ def env_config_class(spec: str) -> type[TextEnvConfig]:
     return created
 
 
-class EnvSpecPart(NamedTuple):
+class ParsedEnvSpec(NamedTuple):
     """One of the environments that a spec names."""
 
     name: str
@@ -116,7 +116,7 @@ class EnvSpecPart(NamedTuple):
         return environment
 
 
-def parse_env_spec(spec: str) -> tuple[EnvSpecPart, ...]:
+def parse_env_spec(spec: str) -> tuple[ParsedEnvSpec, ...]:
     """Parse a spec: environments separated by commas, each followed by settings separated by colons.
 
     Raises:
@@ -125,7 +125,7 @@ def parse_env_spec(spec: str) -> tuple[EnvSpecPart, ...]:
     >>> [(part.name, dict(part.settings)) for part in parse_env_spec("sudoku,sokoban:easy:multi")]
     [('sudoku', {}), ('sokoban', {'difficulty': 'easy', 'turns': 'multi'})]
     """
-    parts: list[EnvSpecPart] = []
+    parts: list[ParsedEnvSpec] = []
     for text in spec.split(","):
         name, *values = text.strip().split(":")
         for member in group_members(name) or (name,):
@@ -140,9 +140,9 @@ def make_text_env(spec: str, **settings: Any) -> TextEnvironment:
     """Create a text environment.
 
     Args:
-        spec: A puzzle kind (`sudoku`, `sudoku:hard:single`), the id of a JAX environment with text
-            (`arc-v2`), a game of a puzzle server (`puzzle_server:lights`), or the address of your own
-            `TextEnvironment` (`module:Class` or `file.py:Class`).
+        spec: A puzzle kind (`sudoku`, `sudoku:hard:single`), the id of a JAX environment that can describe
+            its states as text (`arc-v2`), a game of a puzzle server (`puzzle_server:lights`), or the address
+            of your own `TextEnvironment` (`module:Class` or `file.py:Class`).
         settings: Arguments of the environment. For puzzles, these are the arguments of `PuzzleEnvironment`.
             For JAX environments, they are those of `phalanx.make`, and `text={...}` contains the arguments of
             `TextWrapper`.
@@ -213,7 +213,7 @@ def make_text_vector_env(spec: str, **settings: Any) -> TextVectorEnvironment:
     return vector
 
 
-def _parse_part(name: str, values: Sequence[str], text: str) -> EnvSpecPart:
+def _parse_part(name: str, values: Sequence[str], text: str) -> ParsedEnvSpec:
     found = find_text_environment(name)
     if found is not None:
         if len(values) > len(found.settings):
@@ -221,12 +221,12 @@ def _parse_part(name: str, values: Sequence[str], text: str) -> EnvSpecPart:
             raise ValueError(f"expected {name}{form}, got {text!r}")
         # An empty field keeps the default: `sudoku::multi`.
         pairs = zip(found.settings, values, strict=False)
-        return EnvSpecPart(name, "text", {field: value for field, value in pairs if value}, found)
+        return ParsedEnvSpec(name, "text", {field: value for field, value in pairs if value}, found)
     registered = registered_environments()
     if not values and (_JAX_ID.fullmatch(name) or name in {spec.name for spec in registered}):
-        return EnvSpecPart(name, "jax", {})
+        return ParsedEnvSpec(name, "jax", {})
     if len(values) == 1:
-        return EnvSpecPart(text, "class", {})
+        return ParsedEnvSpec(text, "class", {})
     names = [*group_members("puzzles"), "puzzle_server", *(spec.id for spec in registered)]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}, or name a module:Class"

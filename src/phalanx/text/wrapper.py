@@ -45,7 +45,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         task: Name of the vector environment's only task. If it is empty, the name of the JAX environment's
             class is used.
         max_invalid_answers: Number of consecutive invalid answers after which an episode is truncated.
-        rewards: Reward of invalid answers. Only the field `invalid` is used.
+        rewards: Reward for invalid answers. Only the field `invalid` is used.
         prompt_format: `full` or `compact`, if the environment supports both.
     """
 
@@ -114,7 +114,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         """Restart the expert and return the prompts of all rows.
 
         The mask `started` is True for rows in which an episode has just started. Only these rows have expert
-        answers afterwards, because the expert must see every step of an episode.
+        answers afterward, because the expert must see every step of an episode.
         """
         self._expert_memory, self._expert_labels = None, None
         self._expert_follows = started

@@ -1,5 +1,8 @@
 """Training algorithms and the run loop."""
 
-import lazy_loader
+from phalanx.extras import require_jax
+from phalanx.lazy_imports import import_lazily
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+require_jax(__name__)
+
+__getattr__, __dir__, __all__ = import_lazily(__name__, __file__)

@@ -46,8 +46,8 @@ from .run_dir import (
     read_metadata as read_metadata,
 )
 from .search_heuristic import (
-    HeuristicConfig as HeuristicConfig,
-    HeuristicTrainer as HeuristicTrainer,
+    SearchHeuristicConfig as SearchHeuristicConfig,
+    SearchHeuristicTrainer as SearchHeuristicTrainer,
     load_heuristic as load_heuristic,
 )
 from .sft import (

@@ -47,11 +47,11 @@ class UpdateResult(NamedTuple):
     """Metrics, episodes and counts of one update."""
 
     metrics: Mapping[str, Any]
-    """Scalars such as losses, norms and rates."""
+    """Scalar metrics by name, such as losses, gradient norms and learning rates."""
     episodes: Mapping[str, Any] = {}
-    """Episode statistics: arrays of equal shape with the names of `ExperimentLogger.log_batch_step`, such as
-    `episode_returns` and `success_mask`. If `episode_mask` is present, only the entries where it is true are
-    used."""
+    """Episode statistics by name: arrays of equal shape, such as `episode_returns` and `success_mask`. The
+    names are those that `ExperimentLogger.log_batch_step` expects. If `episode_mask` is present, only the
+    entries where `episode_mask` is true are used."""
     counts: Mapping[str, Any] = {}
     """Amount of data that the update processed, for example the number of environment steps, tokens or
     triples. The run adds up the counts of all updates."""
@@ -126,13 +126,14 @@ class Algorithm(abc.ABC, Generic[State]):
     """Name of the algorithm on the command line and in `run.json`."""
     config_type: ClassVar[type[RunConfig]]
     unit: ClassVar[str] = "env_steps"
-    """Name of the count in `UpdateResult.counts` that throughput and progress are measured in."""
+    """Name of the entry of `UpdateResult.counts` in which throughput and progress are measured."""
     policy_checkpoint: ClassVar[Literal["newest", "best"]] = "newest"
-    """Checkpoint that `load_policy` and `phalanx eval` use by default. `best` has an effect only in runs with
-    a `checkpoint.best_metric`."""
+    """Checkpoint that `load_policy` and `phalanx eval` use by default. In runs without a
+    `checkpoint.best_metric`, it is always the newest checkpoint."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Class of the settings of `phalanx eval`, for algorithms that do not get these settings from an
-    environment. None if `phalanx eval` does not support the algorithm."""
+    """Class of the settings for `phalanx eval`, which `eval_settings_type` returns by default. Algorithms
+    whose settings depend on the environment override `eval_settings_type` instead. If an algorithm does
+    neither, `phalanx eval` does not support it."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
     """Names of the metrics to show in the terminal during training. `reward_mean` and `success_rate` are
     computed from `UpdateResult.episodes`."""
@@ -147,7 +148,7 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @classmethod
     def for_evaluation(cls: type[AnyAlgorithm], config: Any) -> AnyAlgorithm:
-        """Create the algorithm for loading and evaluating a policy.
+        """Create an instance that only loads and evaluates a trained policy.
 
         Subclasses can override this method to avoid opening the training data.
         """
@@ -232,8 +233,8 @@ class Algorithm(abc.ABC, Generic[State]):
             state: State with the parameters to evaluate.
             settings: Section `evaluation` of the config or, in `phalanx eval`, settings of the class that
                 `eval_settings_type` returns.
-            final: True for the last evaluation of a run and in `phalanx eval`, which may take longer than
-                evaluations during training.
+            final: True for the last evaluation of a run and in `phalanx eval`. Such an evaluation may take
+                longer than the evaluations during training.
 
         Returns:
             The results, for example one for greedy and one for sampled actions.
@@ -263,8 +264,8 @@ class Algorithm(abc.ABC, Generic[State]):
         Args:
             folder: Run folder, to which large state can be written as files.
             update: Number of completed updates.
-            kept: Numbers of completed updates of the existing checkpoints. Files that this method wrote for
-                any other number can be removed.
+            kept: Steps (numbers of completed updates) of the existing checkpoints. Files that this method
+                wrote for checkpoints that no longer exist can be removed.
 
         Returns:
             JSON values, which are passed to `restore_host_state` when the run is resumed.
@@ -272,7 +273,12 @@ class Algorithm(abc.ABC, Generic[State]):
         return {}
 
     def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
-        """Restore the state that `save_host_state` returned."""
+        """Restore the state that `save_host_state` returned or wrote to files.
+
+        Args:
+            folder: Run folder.
+            saved: Value that `save_host_state` returned.
+        """
 
     def export(self, state: State, folder: Path) -> None:
         """Write files for other programs to the run folder. Called at the end of a run."""
@@ -408,7 +414,8 @@ def jit_method(function: Callable[..., Any] | None = None, *, donate: Sequence[s
 
     Args:
         function: Method whose arguments are all positional.
-        donate: Names of arguments whose memory is reused for the results. They must not be used afterward.
+        donate: Names of arguments whose memory is reused for the results. The caller must not use these
+            arguments afterward.
     """
     if function is None:
         return functools.partial(jit_method, donate=donate)

@@ -64,19 +64,19 @@ class BCConfig(PolicyConfig):
     minibatch_size: int = Field(default=256, ge=1)
     """Maximum number of labeled steps per gradient step."""
     expert_prob: float = Field(default=1.0, ge=0, le=1)
-    """Probability at the start of the run that the expert acts in a step instead of the policy. The expert
-    labels every step in either case."""
+    """Probability at the start of the run that the expert, and not the policy, chooses the action of a step.
+    The expert labels every step in either case."""
     expert_prob_end: float = Field(default=0.1, ge=0, le=1)
-    """Probability that the expert acts in a step after the first `expert_anneal_fraction` of the run. If
-    `expert_prob` and `expert_prob_end` are both 1, only the expert acts, as in behavior cloning without
-    DAgger."""
+    """Probability that the expert chooses the action of a step after the first `expert_anneal_fraction` of
+    the run. If `expert_prob` and `expert_prob_end` are both 1, only the expert acts, as in behavior cloning
+    without DAgger."""
     expert_anneal_fraction: float = Field(default=0.2, ge=0, le=1)
-    """Fraction of the run, from its start, in which the probability changes linearly from `expert_prob` to
-    `expert_prob_end`."""
+    """Fraction of the run, from its start, over which the probability that the expert acts changes linearly
+    from `expert_prob` to `expert_prob_end`."""
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=3e-3, end_learning_rate=1e-4, lr_schedule="cosine", max_grad_norm=1.0, eps=1e-5
     )
-    """Settings of Adam, the learning-rate schedule and gradient clipping. The learning rate changes once per
+    """Settings for Adam, the learning-rate schedule and gradient clipping. The learning rate changes once per
     update."""
 
     @property
@@ -85,7 +85,10 @@ class BCConfig(PolicyConfig):
         return self.num_envs * self.num_steps
 
     def expert_prob_at(self, update: int) -> float:
-        """Compute the probability that the expert acts in a step of the given update, counted from 0."""
+        """Return the probability that the expert chooses the action of a step in update `update`.
+
+        Updates are counted from 0.
+        """
         annealed = self.expert_anneal_fraction * self.num_updates
         progress = min(1.0, update / annealed) if annealed else 1.0
         return self.expert_prob + (self.expert_prob_end - self.expert_prob) * progress
@@ -177,10 +180,7 @@ class BC(PolicyAlgorithm[BCState]):
         )
 
     def _next_tasks(self, update: int) -> tuple[Environment, np.random.Generator]:
-        """Return the result of `prepare_tasks` for an update.
-
-        The tasks of the next update are prepared in a thread.
-        """
+        """Return the result of `prepare_tasks` for an update, and prepare the next update in a thread."""
         prepared = self._prepared.pop(update, None)
         if update + 1 < self.num_updates:
             self._worker = self._worker or concurrent.futures.ThreadPoolExecutor(1, "refresh-tasks")
@@ -192,7 +192,7 @@ class BC(PolicyAlgorithm[BCState]):
 
         Returns:
             The environment, and the random generator for the rest of the update. Both depend only on the seed
-            and the number of the update.
+            and the update number.
         """
         rng = np.random.default_rng((self.seed, update))
         return self.environment.refresh_tasks(rng, self.seed, update), rng

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, which are written atomically, have checksums and are restored bit for bit."""
+"""Checkpoints of training runs. They are written atomically, have checksums and are restored bit for bit."""
 
 import contextlib
 import dataclasses
@@ -38,14 +38,14 @@ _LOG = logging.getLogger("phalanx.training")
 CHECKSUMS = "checksums.json"
 """Name of the file in a checkpoint that contains the SHA-256 digests of its other files."""
 _WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
-"""Files that have no checksum, because Orbax changes them after the checksums are written."""
+"""Names of files that have no checksum, because Orbax changes them after the checksums are written."""
 _RESERVED_IN_PATHS = re.compile(r"[*?\[\]\\]|:/")
-"""Parts of a path that Orbax and TensorStore interpret as a pattern, an escape or a URL."""
+"""Matches parts of a path that Orbax or TensorStore interprets as a pattern, an escape sequence or a URL."""
 Which = int | Literal["newest", "best"]
 """Selects a checkpoint of a run: a number of completed updates, `newest`, or `best` for the checkpoint with
 the best value of `checkpoint.best_metric`."""
 _NOT_COMPUTED_WITH = ("checkpoint", "logging")
-"""Sections of a config that do not affect the result of training."""
+"""Names of the config sections that do not affect the result of training."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,9 +164,10 @@ class Checkpointer:
         return self._manager.latest_step()
 
     def best(self) -> int | None:
-        """Return the step of the best intact checkpoint, or None if there is none.
+        """Return the step of the intact checkpoint with the best `checkpoint.best_metric`, or None.
 
-        If several checkpoints are equally good, the first one is returned.
+        The result is None if no checkpoint has a value of the metric. If several checkpoints are equally
+        good, the earliest one is returned.
         """
         return min(self._scores, key=lambda step: (-self._scores[step], step), default=None)
 
@@ -247,7 +248,7 @@ class Checkpointer:
         return self._manager.restore(step, args=items)["metadata"]
 
     def read_arrays(self, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Read some arrays of a checkpoint. Their names have the format of the function `named`."""
+        """Read the arrays with the given names from a checkpoint. The function `named` defines the names."""
         import orbax.checkpoint as ocp
 
         self.verify(step)
@@ -306,7 +307,7 @@ class Checkpointer:
 
 @functools.cache
 def _checksummed_path_class() -> Any:
-    """Return the class of Orbax's temporary folders, extended to write checksums before the final rename."""
+    """Return a subclass of Orbax's temporary path that writes checksums before the final rename."""
     import orbax.checkpoint as ocp
 
     class ChecksummedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
@@ -429,8 +430,8 @@ def config_digest(config: Config) -> str:
 def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Config) -> None:
     """Raise ValueError if a checkpoint was saved with a config that differs from the config of the run.
 
-    If the run was extended, its earlier configs are accepted as well. ValueError is also raised if the
-    metadata lacks entries, because another version of Phalanx saved the checkpoint.
+    If the run was extended, its configs before the extensions are accepted as well. ValueError is also raised
+    if the metadata lacks entries, because another version of Phalanx saved the checkpoint.
 
     Args:
         run: Run folder.

@@ -64,15 +64,15 @@ class RunConfig(Config):
     a run is extended."""
 
     seed: int = Field(default=0, ge=0)
-    """Seed of the initial parameters, the episodes and the order of samples."""
+    """Seed for the initial parameters, the episodes and the order of samples."""
     num_seeds: int = Field(default=1, ge=1)
     """Number of seeds to train with: `seed`, `seed + 1`, ... Each seed is a separate run."""
     num_updates: int = Field(default=100, ge=1)
     """Number of updates to train for."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """Settings of evaluations during training."""
+    """Settings for evaluations during training."""
     checkpoint: CheckpointConfig = CheckpointConfig()
-    """Settings of checkpoints."""
+    """Settings for checkpoints."""
     logging: LoggingConfig = LoggingConfig()
     """Settings for logging metrics and sampled episodes."""
 
@@ -124,11 +124,11 @@ class PolicyConfig(RunConfig):
     env: EnvConfig = EnvConfig()
     """Environment and its settings."""
     network: Config = Config()
-    """Settings of the policy network. The available settings depend on the environment."""
+    """Settings for the policy network. The available settings depend on the environment."""
     optimizer: OptimizerConfig = OptimizerConfig()
-    """Settings of Adam, the learning-rate schedule and gradient clipping."""
+    """Settings for Adam, the learning-rate schedule and gradient clipping."""
     evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig()
-    """Settings of evaluations during training. The available settings depend on the environment."""
+    """Settings for evaluations during training. The available settings depend on the environment."""
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> "PolicyConfig":
@@ -191,8 +191,8 @@ class TextRunConfig(RunConfig):
     class."""
 
     env: TextEnvConfig = TextEnvConfig()
-    """Text environment. If `env.id` is a single JAX environment or `puzzle_server`, the settings of that
-    environment can also be given here, in the section `env`."""
+    """Text environment. If `env.id` names exactly one environment that has its own settings, such as a JAX
+    environment or `puzzle_server`, these settings can also be given in this section."""
     prompt_format: PromptFormat = "compact"
     """Format of the prompts. `compact` prompts are short and do not explain the rules, for small models.
     `full` prompts include the rules. Environments with only one format ignore this setting."""
@@ -302,7 +302,8 @@ def choose_environment(env: str | None, values: Sequence[Mapping[str, Any]]) -> 
 def default_preset(algorithm_config: type[Config], environment: str) -> str | None:
     """Return the name of the algorithm's preset for an environment; None if there is none.
 
-    A preset is named after its environment without the version. For example, `arc` is the preset of `arc-v2`.
+    A preset is named after its environment, without the version. For example, `arc` is the preset for
+    `arc-v2`.
     """
     name = re.sub(r"-v\d+$", "", environment)
     group = algorithm_config.preset_group

@@ -30,8 +30,9 @@ class CurriculumConfig(Config):
     success_rate_ema_decay: float = Field(default=0.9, ge=0, lt=1)
     """Decay per update of the exponential moving average of each task's success rate."""
     min_task_weight: float = Field(default=0.1, gt=0, le=1)
-    """Lower bound of a task's sampling weight `4 * p * (1 - p)`, where `p` is its success rate. The weight
-    is 1 for a task that is solved half of the time."""
+    """Lower bound on a task's sampling weight `4 * p * (1 - p)`, where `p` is the task's success rate. The
+    weight is 1 for a task that is solved half of the time. Because of the bound, tasks that are always or
+    never solved are sampled as well."""
     retry_fraction: float = Field(default=0.0, ge=0, le=1)
     """Fraction of an update's episodes that are retries of earlier episodes. Only episodes of which some but
     not all attempts succeeded are retried."""
@@ -42,13 +43,13 @@ class CurriculumConfig(Config):
 class Curriculum:
     """Samples the episodes of each update.
 
-    The episodes depend only on the seed, the number of the update and the results recorded so far.
+    The episodes depend only on the seed, the update number and the results recorded so far.
     """
 
     def __init__(self, env: TextVectorEnvironment, config: CurriculumConfig, seed: int) -> None:
         self._env, self._config, self._seed = env, config, seed
         self.success_rates = dict.fromkeys(env.tasks, _INITIAL_SUCCESS_RATE)
-        """Moving average of the success rate of each task, by name of the task."""
+        """Moving average of each task's success rate, by task name."""
         self._next_seeds = dict.fromkeys(env.tasks, env.first_seed(seed))
         self._retry_episodes: dict[EpisodeId, None] = {}
         """Episodes to retry, oldest first. The dictionary is used as an ordered set."""

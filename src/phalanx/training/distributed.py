@@ -43,8 +43,9 @@ def initialize(coordinator: str, num_processes: int, process_id: int) -> None:
 class DeviceMesh:
     """The devices of this process, and connections to the other processes of a training run.
 
-    Programs are written for a single device. `map` runs them on every device with its part of the data,
-    without communication. Other methods, such as `all_gather`, exchange data between devices and processes.
+    Programs are written for a single device. `map` runs a program on all devices, each with its own part of
+    the data, without communication. Other methods, such as `all_gather`, exchange data between devices and
+    processes.
 
     Args:
         devices: Devices of this process to use. None means all of them.
@@ -60,7 +61,7 @@ class DeviceMesh:
 
     @functools.cached_property
     def devices(self) -> tuple[jax.Device, ...]:
-        """Devices of this process that are used."""
+        """The devices of this process that the mesh uses."""
         return tuple(jax.local_devices() if self._devices is None else self._devices)
 
     @property
@@ -249,7 +250,7 @@ def _sum_rows(rows: Float[Array, "shards size"]) -> Float[Array, " size"]:
 def without_key_type(leaf: Any) -> Any:
     """Convert an array of PRNG keys to integers. Return other arrays unchanged.
 
-    NumPy and Orbax have no types for keys.
+    NumPy has no type for keys, and checkpoints store them as integers.
     """
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 

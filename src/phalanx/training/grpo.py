@@ -55,8 +55,8 @@ from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
 
 _PENDING_ROLLOUTS = "pending_rollouts"
-"""Name of a subfolder of the run folder, which is used with `async_rollouts`. It has one file per checkpoint,
-with the rollouts that the next update trains on."""
+"""Name of the subfolder of the run folder that is used with `async_rollouts`. For each checkpoint, it has one
+file with the rollouts that the next update trains on."""
 
 
 class GRPOConfig(TextRunConfig):
@@ -92,14 +92,14 @@ class GRPOConfig(TextRunConfig):
     }
 
     seed: int = Field(default=0, ge=0)
-    """Seed of the initial model, the episodes and the sampled tokens."""
+    """Seed for the initial model, the episodes and the sampled tokens."""
     num_updates: int = Field(default=100, ge=1)
     """Number of updates. Each update trains on new rollouts."""
     env: TextEnvConfig = TextEnvConfig(id="lights_out::multi")
-    """Text environment. If `env.id` is a single JAX environment or `puzzle_server`, the settings of that
-    environment can also be given here, in the section `env`."""
+    """Text environment. If `env.id` names exactly one environment that has its own settings, such as a JAX
+    environment or `puzzle_server`, these settings can also be given in this section."""
     tokenizer: str = "characters"
-    """Tokenizer of prompts and completions."""
+    """Tokenizer for prompts and completions."""
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of generated tokens per answer."""
     legal_actions_only: bool = False
@@ -140,7 +140,8 @@ class GRPOConfig(TextRunConfig):
     """Maximum number of distinct completions per prompt to train on. If there are more, those with the
     highest and the lowest advantages are used. 0 means no limit."""
     max_length: int = Field(default=192, ge=16)
-    """Length of packed rows in tokens. Must be at least the length of any prompt with its completion."""
+    """Length of packed rows in tokens. Must be at least the combined length of any prompt and its
+    completion."""
     microbatch_size: int = Field(default=16, ge=1)
     """Number of rows per forward and backward pass. An optimizer step sums the gradients of all
     microbatches."""
@@ -156,11 +157,11 @@ class GRPOConfig(TextRunConfig):
     """Architecture of the language model. With `--init-from`, the architecture is taken over from the run
     that the initial parameters come from."""
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4, lr_schedule="constant", b2=0.98)
-    """Settings of the optimizer and the learning rate."""
+    """Settings for the optimizer and the learning rate."""
     evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig(every=20)
-    """Settings of evaluations on episodes of the validation split."""
+    """Settings for evaluations on episodes of the validation split."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=20)
-    """Settings of checkpoints."""
+    """Settings for checkpoints."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=20)
     """Settings for logging metrics and sampled episodes."""
 
@@ -257,9 +258,9 @@ def merge_duplicates(completions: Sequence[Completion], max_per_prompt: int = 0)
     """Merge equal completions of a prompt into one, with their mean advantage and the sum of their weights.
 
     If a prompt has more than `max_per_prompt` distinct completions, only those with the highest and the
-    lowest advantages are kept. 0 means no limit. The weights of the kept completions are scaled up, so that
-    the total weight of completions with a positive advantage stays the same, and so does the total weight of
-    all other completions.
+    lowest advantages are kept. If `max_per_prompt` is 0, all distinct completions are kept. The weights of
+    the kept completions are scaled up, so that the total weight of completions with a positive advantage
+    stays the same, and so does the total weight of all other completions.
 
     >>> [one] = merge_duplicates([Completion([5], [6], [-1.0], 1.0), Completion([5], [6], [-1.0], 0.0)])
     >>> one.advantage, one.weight
@@ -390,9 +391,9 @@ def grpo_loss(
         ref_logps: Log-probabilities under the reference parameters. Only used if `beta` is not 0.
         advantages: Advantage of the completion that each token belongs to.
         completion_mask: 1 for tokens of completions, 0 for prompts and padding.
-        weight: Number of equal completions that each token's completion represents.
-        segment_ids: Index of the segment of each token in its row. A segment is a prompt with its completion.
-            Padding has segment 0.
+        weight: Weight of the completion that each token belongs to (`Completion.weight`).
+        segment_ids: Index of each token's segment within its row, counted from 1. A segment is a prompt with
+            its completion. Padding has index 0.
         num_items: Total number of completion tokens (level `token`) or completions (level `sequence`) of the
             optimizer step.
         epsilon: Lower clipping threshold of the importance ratio.
@@ -448,7 +449,7 @@ def _completion_means(
 class RolloutBatch(NamedTuple):
     """Rollouts of one update, with `num_generations` conversations for each episode.
 
-    A conversation is one attempt at an episode. `conversations[i]` are the attempts at `episodes[i]`.
+    A conversation is one attempt at an episode. `conversations[i]` contains the attempts at `episodes[i]`.
     """
 
     episodes: list[EpisodeId]
@@ -547,7 +548,10 @@ class GRPO(Algorithm[GRPOState]):
 
     @classmethod
     def inherited_settings(cls, source: RunConfig) -> dict[str, Any]:
-        """Take over the model, the tokenizer, the prompt format and the environment of an SFT or GRPO run."""
+        """Return the settings of the model, the tokenizer, the prompt format and the environment.
+
+        The environment is left out if the source run has no text environment or uses `puzzle_server`.
+        """
         if not isinstance(source, TextRunConfig):
             raise ValueError(
                 f"GRPO starts from a run of sft or grpo, but this one has a {type(source).__name__}"
@@ -752,7 +756,7 @@ class GRPO(Algorithm[GRPOState]):
         return evaluation_records(self.policy(state), self.environment, num_episodes)
 
     def sample_episodes(self, state: GRPOState, key: Key, update: int) -> list[dict[str, Any]]:
-        """Run one validation episode of each task and return the records."""
+        """Run one validation episode for each task and return the records."""
         return sample_conversations(self.policy(state), self.environment, update)
 
     def data_fingerprint(self) -> str:

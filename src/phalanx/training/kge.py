@@ -106,7 +106,7 @@ class KGEConfig(RunConfig):
     """Knowledge base: a folder, a file of triples, the name of a downloaded dataset, or `generated` for the
     built-in knowledge base."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the initial embeddings, the order of triples, the negatives and dropout."""
+    """Seed for the initial embeddings, the order of triples, the negatives and dropout."""
     num_updates: ClassVar[None] = None  # type: ignore[misc]  # removes the field of `RunConfig`
     num_epochs: int = Field(default=100, ge=1)
     """Number of passes over the training triples. Each epoch is an update of the run, with one optimizer step
@@ -132,16 +132,16 @@ class KGEConfig(RunConfig):
     regularization_weight: float = Field(default=0.0, ge=0)
     """Weight of the penalty. 0 disables it."""
     model: KGEModelConfig = KGEModelConfig()
-    """Settings of the embedding model."""
+    """Settings for the embedding model."""
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=0.01, end_learning_rate=0.0, lr_schedule="linear", max_grad_norm=None
     )
-    """Settings of the optimizer, which must be `adamw` or `adagrad`, and of the learning rate, which changes
-    with every optimizer step."""
+    """Settings for the optimizer, which must be `adamw` or `adagrad`, and for the learning rate, which
+    changes with every optimizer step."""
     evaluation: KGEEvaluationConfig = KGEEvaluationConfig()
-    """Settings of evaluations on validation queries."""
+    """Settings for evaluations on validation queries."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=20, keep=1, best_metric="mrr_100")
-    """Settings of checkpoints, with intervals in epochs. The best checkpoint is exported."""
+    """Settings for checkpoints, with intervals in epochs. The best checkpoint is exported."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """Settings for logging metrics."""
 
@@ -179,7 +179,8 @@ class KGEBatch(eqx.Module):
     triples: Int32[Ints, "*steps batch 3"]
     """Rows of (relation, head, tail)."""
     candidates: Int32[Ints, "*steps negatives"]
-    """Ids of distinct entities, the candidates of all queries. Empty if all entities are candidates."""
+    """Ids of the candidate entities, without duplicates, which all queries of a minibatch share. Empty if all
+    entities are candidates."""
     known: Int32[Ints, "*steps capacity 2"]
     """Pairs `(query index, candidate index)`, one for each candidate that is a true answer of a query. The
     candidate index is a position in `candidates` or, if that is empty, an entity id. Padding pairs have a
@@ -213,9 +214,9 @@ class TrainingTriples:
         return len(self.triples)
 
     def sample_epoch(self, config: KGEConfig, epoch: int) -> KGEBatch:
-        """Sample the minibatches of an epoch, stacked along the first axis.
+        """Sample the minibatches of an epoch and stack them along the first axis.
 
-        They depend only on the settings, including the seed, and the number of the epoch.
+        The minibatches depend only on the settings, including the seed, and on the epoch number.
         """
         generator = np.random.default_rng((config.seed, epoch))
         num_steps = -(-len(self) // config.batch_size)
@@ -274,7 +275,7 @@ def kge_loss(
 
     Args:
         model: Embedding model.
-        config: Settings of the run.
+        config: Settings for the run.
         batch: A single minibatch.
         num_relations: Number of relations, not counting inverse relations.
         key: Key for dropout. None disables dropout.
@@ -340,9 +341,9 @@ def negative_sampling_loss(
 ) -> Float[Array, " queries"]:
     """Compute the loss of RotatE for each query (Sun et al., 2019, arXiv:1902.10197).
 
-    The loss is the mean of two binary cross-entropies: that of the true answer, and the weighted mean of
-    those of the sampled negatives. If the temperature is positive, negatives with higher scores have larger
-    weights. Known answers among the candidates are ignored.
+    The loss is the mean of two terms: the binary cross-entropy of the true answer, and a weighted mean of the
+    binary cross-entropies of the sampled negatives. If `adversarial_temperature` is positive, negatives with
+    higher scores have larger weights. Known answers among the candidates are ignored.
     """
     weights = jax.nn.softmax(jnp.where(known, _MASKED, adversarial_temperature * candidates), axis=1)
     log_rejected = jnp.where(known, 0, jax.nn.log_sigmoid(-candidates))
@@ -371,9 +372,9 @@ class KGEValidation:
     """
 
     mrr: float
-    """MRR among all entities."""
+    """MRR if each correct entity is ranked among all entities."""
     mrr_100: float
-    """Expected MRR if each correct entity is ranked against only 100 randomly sampled candidates."""
+    """Expected MRR if each correct entity is ranked among only 100 randomly sampled candidates."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -397,7 +398,7 @@ class KGETrainer(Algorithm[TrainState]):
     so a resumed run has the same result.
 
     Args:
-        config: Settings of the run.
+        config: Settings for the run.
         knowledge_base: Knowledge base to train on. If None, `config.dataset` is loaded. Only predicates with
             two arguments are used. If there are no validation queries, some facts are held out.
     """

@@ -16,7 +16,7 @@ ScheduleName = Literal["constant", "linear", "cosine"]
 
 
 class OptimizerConfig(Config):
-    """Settings of the optimizer, the learning-rate schedule and gradient clipping."""
+    """Settings for the optimizer, the learning-rate schedule and gradient clipping."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "method": "name",
@@ -40,13 +40,13 @@ class OptimizerConfig(Config):
     warmup_steps: int = Field(default=0, ge=0)
     """Number of optimizer steps in which the learning rate rises linearly to `learning_rate`."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """Decoupled weight decay of matrices. Biases and norm scales are not decayed. `adagrad` ignores this
+    """Decoupled weight decay for matrices. Biases and norm scales are not decayed. `adagrad` ignores this
     setting."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     """Maximum global norm of the gradients. Larger gradients are scaled down. None disables clipping."""
     grad_accum_steps: int = Field(default=1, ge=1)
-    """Number of batches per optimizer step. The step is equivalent to a step on one large batch with the rows
-    of all these batches."""
+    """Number of batches whose gradients are accumulated for one optimizer step. The result is the same as
+    that of a step on one large batch with the rows of all these batches."""
     b2: float = Field(default=0.999, gt=0, lt=1)
     """Decay rate of Adam's moving average of squared gradients."""
     eps: float = Field(default=1e-8, gt=0)
@@ -78,7 +78,10 @@ def scheduled_value(
 
 
 def lr_schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
-    """Return a function that maps the number of a step, from 0 to `num_steps`, to the learning rate."""
+    """Return the learning rate as a function of the step number, which is counted from 0.
+
+    The warm-up and the decay together take `num_steps` steps.
+    """
     warmup_steps = min(config.warmup_steps, num_steps - 1)
     start, end = config.learning_rate, config.end_learning_rate
 
@@ -138,5 +141,8 @@ def _is_matrix(params: PyTree) -> PyTree:
 
 
 def _stacked_matrices(params: PyTree) -> PyTree:
-    """Select the matrices of stacked transformer blocks: arrays with the axes layer, input and output."""
+    """Return Muon's dimension numbers for the stacked matrices of transformer blocks, and None otherwise.
+
+    A stacked matrix is an array with the axes layer, input and output.
+    """
     return jax.tree.map(lambda leaf: MuonDimensionNumbers(1, 2) if leaf.ndim == 3 else None, params)

@@ -28,7 +28,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     """Base class for algorithms that train a policy network in an environment.
 
     Args:
-        config: Settings of the run.
+        config: Settings for the run.
         environment: Environment to train in. If None, it is created from the config section `env`.
         network: Function or class that creates the policy network from a key. If None, the environment's own
             network is created from the config section `network`.
@@ -173,7 +173,7 @@ def default_network(
     """Return a function that creates the environment's policy network from a key.
 
     Args:
-        config: Settings of the run.
+        config: Settings for the run.
         environment: Environment that was passed to the algorithm as an object. None if the config describes
             the environment.
     """

@@ -70,8 +70,8 @@ class PPOConfig(PolicyConfig):
         "dataset": "env.dataset",
         "on_leak": "env.on_leak",
         "generated": "env.generated",
-        "depth_limit": "env.depth_limit",
-        "depth_seconds": "env.max_depth_seconds",
+        "depth_limit": "env.max_computed_depth",
+        "depth_seconds": "env.depth_computation_seconds",
         "kge": "env.kge",
         "curriculum": "env.curriculum",
     }
@@ -120,7 +120,7 @@ class PPOConfig(PolicyConfig):
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=1e-3, end_learning_rate=1e-4, lr_schedule="linear", max_grad_norm=0.5, eps=1e-5
     )
-    """Settings of Adam, the learning-rate schedule and gradient clipping. The learning rate changes once per
+    """Settings for Adam, the learning-rate schedule and gradient clipping. The learning rate changes once per
     update."""
 
     @model_validator(mode="before")
@@ -470,7 +470,7 @@ class PPO(PolicyAlgorithm[PPOState]):
             opt_state: Optimizer state.
             metrics: Sums of the metrics of the earlier gradient steps in this update.
             total: Sum of the results of `shard_gradients` over all shards.
-            step: Number of the update, counted from 0.
+            step: Update number, counted from 0.
 
         Returns:
             The new parameters, the new optimizer state, the sums of the metrics including this gradient step,

@@ -53,7 +53,7 @@ class ProcessGroup:
     """Connections by the rank of the process at the other end. The first process is connected to all others.
     Every other process is connected only to the first process."""
     num_exchanges: int = 0
-    """Number of exchanges so far. Every exchange checks that it is equal in all processes."""
+    """Number of exchanges so far. Every exchange checks that this number is equal in all processes."""
 
     @classmethod
     def join(cls, coordinator: str, size: int, rank: int, timeout: float = 300) -> "ProcessGroup":
@@ -83,7 +83,7 @@ class ProcessGroup:
             peer.close()
 
     def gather(self, arrays: Sequence[Shaped[np.ndarray, "..."]]) -> list[Shaped[np.ndarray, "..."]]:
-        """Concatenate each array with the same array of the other processes along axis 0, in order of rank.
+        """Concatenate each array with the arrays of the other processes along axis 0, in order of rank.
 
         All processes must pass arrays of the same shapes and types. All arrays are sent in a single exchange.
         """

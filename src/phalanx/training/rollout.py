@@ -19,8 +19,8 @@ from phalanx.core.vector import map_where
 from phalanx.nn.policy_network import PolicyNetwork
 
 Episodes = dict[str, Array]
-"""Episode statistics with the names of `ExperimentLogger.log_batch_step`: `episode_mask` (true where an
-episode ended), `episode_returns`, `episode_lengths`, and statistics that the environment adds."""
+"""Episode statistics by name, as `ExperimentLogger.log_batch_step` expects them: `episode_mask` (true where
+an episode ended), `episode_returns`, `episode_lengths`, and statistics that the environment adds."""
 
 _VALUE_BATCH = 32
 """Batch size for computing the values of the final observations of truncated episodes. It is small because a
@@ -57,8 +57,8 @@ class Rollout(eqx.Module):
 def init_rollout(environment: Environment, key: Key, env_ids: Int32[Array, " batch"]) -> RolloutState:
     """Reset the environments.
 
-    The key of an environment is derived from `key` and its entry in `env_ids`, so its episodes do not depend
-    on the other environments.
+    The key of each environment is derived from `key` and the environment's entry in `env_ids`, so its
+    episodes do not depend on the other environments.
     """
     states, observations = AutoReset(environment, "same_step").reset(keys_for(key, env_ids))
     return RolloutState(

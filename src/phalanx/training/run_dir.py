@@ -181,13 +181,14 @@ def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
 
 
 def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:
-    """Replace `config.yaml`, and record in `run.json` which config the existing checkpoints have.
+    """Replace `config.yaml` with a new config, and record the previous one in `run.json`, so that checkpoints
+    saved with it can still be loaded.
 
     Args:
         run: Run folder.
         config: New config.
-        before: New entry of the list `extended` in `run.json`. Its field `config` is the digest of the config
-            that the existing checkpoints were saved with.
+        before: Entry to add to the list `extended` in `run.json`. Its field `config` is the digest of the
+            config that the existing checkpoints were saved with.
     """
     extended = read_metadata(run).get("extended", [])
     earlier = [entry for entry in extended if entry["config"] != before["config"]]

@@ -82,7 +82,7 @@ class HeuristicEvaluationConfig(EvaluationConfig):
     """Maximum number of nodes that a search expands per query."""
 
 
-class HeuristicConfig(RunConfig):
+class SearchHeuristicConfig(RunConfig):
     """Settings for training a search heuristic."""
 
     aliases: ClassVar[Mapping[str, str]] = {"num_rounds": "num_updates", **OPTIMIZER_ALIASES}
@@ -111,7 +111,7 @@ class HeuristicConfig(RunConfig):
     """Predicates of the training and validation queries. If empty, these are all predicates that occur in the
     head of a rule."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the initial parameters, the queries and the order of examples."""
+    """Seed for the initial parameters, the queries and the order of examples."""
     num_updates: int = Field(default=2, ge=1)
     """Number of updates. Each update searches for proofs and then fits the network. The first update searches
     with a fixed heuristic, because the network is not trained yet."""
@@ -128,25 +128,25 @@ class HeuristicConfig(RunConfig):
     num_parallel_queries: int = Field(default=128, ge=1)
     """Number of queries that are searched in parallel."""
     network: HeuristicNetworkConfig = HeuristicNetworkConfig()
-    """Settings of the network."""
+    """Settings for the network."""
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=0.005, lr_schedule="constant", max_grad_norm=None
     )
-    """Settings of Adam and the learning rate, which changes once per update. Each update starts with a new
+    """Settings for Adam and the learning rate, which changes once per update. Each update starts with a new
     optimizer state."""
     evaluation: HeuristicEvaluationConfig = HeuristicEvaluationConfig()
-    """Settings of evaluations on validation queries."""
+    """Settings for evaluations on validation queries."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=1, keep=1)
-    """Settings of checkpoints."""
+    """Settings for checkpoints."""
 
     @model_validator(mode="after")
-    def _check_optimizer(self) -> "HeuristicConfig":
+    def _check_optimizer(self) -> "SearchHeuristicConfig":
         self.optimizer.check_supported("adamw")
         return self
 
     @property
     def search(self) -> BestFirstConfig:
-        """Settings of the searches for proofs of training queries."""
+        """Settings for the searches for proofs of training queries."""
         return BestFirstConfig(
             max_expansions=self.max_expansions,
             max_depth=self.max_depth,
@@ -174,7 +174,7 @@ class HeuristicData(NamedTuple):
     """Names of the encoded predicates and constants. None if they are not known."""
 
     @classmethod
-    def from_config(cls, config: HeuristicConfig) -> "HeuristicData":
+    def from_config(cls, config: SearchHeuristicConfig) -> "HeuristicData":
         """Load the knowledge base and select queries.
 
         The predicate of a query is in `config.predicates` or, if that is empty, in the head of a rule.
@@ -210,7 +210,7 @@ class HeuristicData(NamedTuple):
 
 
 def _select_queries(
-    config: HeuristicConfig, base: KnowledgeBase, vocabulary: ProofVocabulary, program: Program
+    config: SearchHeuristicConfig, base: KnowledgeBase, vocabulary: ProofVocabulary, program: Program
 ) -> tuple[np.ndarray, np.ndarray]:
     heads = np.unique(program.heads[:, 0])
     if config.predicates:
@@ -355,7 +355,7 @@ def _describe(record: Mapping[str, Any]) -> str:
 # The algorithm
 
 
-class HeuristicTrainer(Algorithm[TrainState]):
+class SearchHeuristicTrainer(Algorithm[TrainState]):
     """Trains a heuristic for best-first search on proofs that its own searches find.
 
     The parameters in its `TrainState` are a `HeuristicNetwork`. The proofs found so far are saved in a
@@ -363,18 +363,18 @@ class HeuristicTrainer(Algorithm[TrainState]):
     number of the update, so a resumed run has the same result.
 
     Args:
-        config: Settings of the run.
+        config: Settings for the run.
         data: Training data. If None, it is loaded as described by `env`, `rules` and `predicates` in the
             config.
     """
 
     name = "heuristic"
-    config_type = HeuristicConfig
+    config_type = SearchHeuristicConfig
     eval_config = HeuristicEvaluationConfig
     unit = "queries"
     headline = ("proved_rate", "proofs_per_expansion")
 
-    def __init__(self, config: HeuristicConfig, data: HeuristicData | None = None) -> None:
+    def __init__(self, config: SearchHeuristicConfig, data: HeuristicData | None = None) -> None:
         super().__init__(config)
         self.data = HeuristicData.from_config(config) if data is None else data
         self._order = np.random.default_rng(config.seed).permutation(len(self.data.train))
@@ -540,9 +540,9 @@ class HeuristicTrainer(Algorithm[TrainState]):
         for query, path, dead_ends in zip(queries, parts[0::2], parts[1::2], strict=False):
             self._add_proof(FoundProof(query, path, dead_ends))
 
-    def with_seed(self, seed: int) -> "HeuristicTrainer":
+    def with_seed(self, seed: int) -> "SearchHeuristicTrainer":
         """Return a copy of the algorithm with the given seed and without any proofs."""
-        return HeuristicTrainer(self._config_with_seed(seed))
+        return SearchHeuristicTrainer(self._config_with_seed(seed))
 
     def summarize(self, result: TrainResult) -> list[str]:
         if not result.evaluations:
@@ -552,11 +552,11 @@ class HeuristicTrainer(Algorithm[TrainState]):
         return [_describe({**last, "baselines": baselines})]
 
 
-def load_heuristic(run: str | Path) -> tuple[HeuristicTrainer, LearnedHeuristic]:
+def load_heuristic(run: str | Path) -> tuple[SearchHeuristicTrainer, LearnedHeuristic]:
     """Load a run of `phalanx train heuristic`.
 
     Returns:
         The algorithm, with the knowledge base that the run was trained on, and the learned heuristic.
     """
-    trainer = HeuristicTrainer(read_config(Path(run), HeuristicConfig))
+    trainer = SearchHeuristicTrainer(read_config(Path(run), SearchHeuristicConfig))
     return trainer, trainer.heuristic(trainer.policy(restore_state(trainer, CheckpointRef(Path(run)))))

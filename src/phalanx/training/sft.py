@@ -64,7 +64,7 @@ operating system has to clear it each time."""
 
 
 class SFTDataConfig(Config):
-    """Settings of the training data. Set at most one of `plan` and `samples`.
+    """Settings for the training data. Set at most one of `plan` and `samples`.
 
     If neither is set, samples are generated in the environment `env`.
     """
@@ -177,27 +177,27 @@ class SFTConfig(TextRunConfig):
     }
 
     seed: int = Field(default=0, ge=0)
-    """Seed of the initial model, the order of samples and the episodes."""
+    """Seed for the initial model, the order of samples and the episodes."""
     num_updates: int = Field(default=300, ge=1)
     """Number of updates. Training ends earlier if a plan has fewer batches."""
     env: TextEnvConfig = TextEnvConfig()
     """Text environment in which samples are generated, unless `data` has a plan or a file of samples. If
-    `env.id` is a single JAX environment or `puzzle_server`, the settings of that environment can also be
-    given here, in the section `env`."""
+    `env.id` names exactly one environment that has its own settings, such as a JAX environment or
+    `puzzle_server`, these settings can also be given in this section."""
     tokenizer: str = "bytes"
-    """Tokenizer of the samples. With a plan, it must be the tokenizer that the plan was built with."""
+    """Tokenizer for the samples. With a plan, it must be the tokenizer that the plan was built with."""
     model: LanguageModelConfig = LanguageModelConfig()
     """Architecture of the language model."""
     data: SFTDataConfig = SFTDataConfig()
-    """Settings of the training data."""
+    """Settings for the training data."""
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=2e-3, warmup_steps=20, weight_decay=0.01, b2=0.98
     )
-    """Settings of the optimizer and the learning rate."""
+    """Settings for the optimizer and the learning rate."""
     evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig(every=50)
-    """Settings of evaluations on samples and episodes that are not trained on."""
+    """Settings for evaluations on samples and episodes that are not trained on."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=100)
-    """Settings of checkpoints."""
+    """Settings for checkpoints."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """Settings for logging metrics and sampled episodes."""
 
@@ -343,7 +343,7 @@ class SFT(Algorithm[TrainState]):
     """Trains a language model on batches of tokens.
 
     Args:
-        config: Settings of the run.
+        config: Settings for the run.
         data: Batches to train on. If None, the data that the config describes is opened.
     """
 
@@ -494,7 +494,7 @@ class SFT(Algorithm[TrainState]):
         return sft_loss(eqx.combine(params, self._structure), batch)
 
     def sample_episodes(self, state: TrainState, key: Key, update: int) -> list[dict[str, Any]]:
-        """Run one validation episode of each task and return the records."""
+        """Run one validation episode for each task and return the records."""
         return sample_conversations(self.policy(state), self.text_env, update)
 
     def data_fingerprint(self) -> str:
@@ -535,7 +535,10 @@ def _token_arrays(batch: TokenBatch) -> dict[str, Any]:
 
 
 def trained_env(config: SFTConfig) -> TextEnvConfig | None:
-    """Return the text environment that a model is trained on; None for a plan or a file of samples."""
+    """Return the settings of the text environment that generates the training samples.
+
+    The result is None if the model is trained on a plan or a file of samples.
+    """
     return None if config.data.plan or config.data.samples else config.env
 
 

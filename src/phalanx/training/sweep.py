@@ -1,4 +1,4 @@
-"""Hyperparameter sweeps with Optuna, whose trials run as local processes or Ray tasks."""
+"""Hyperparameter sweeps with Optuna. Trials run as local processes or Ray tasks."""
 
 import contextlib
 import dataclasses
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from phalanx.extras import require_extra
 from phalanx.io.lock import lock_folder
 from phalanx.logging import read_records
 from phalanx.training.checkpoints import CheckpointRef
@@ -27,7 +28,7 @@ DEFAULT_METRICS = ("success_rate", "mrr_100", "mean_token_accuracy")
 SamplerName = Literal["grid", "random", "tpe"]
 Goal = Literal["max", "min"]
 Space = Mapping[str, Any]
-"""Search space of a sweep: Optuna distributions by name of the setting."""
+"""Search space of a sweep: Optuna distributions by setting name."""
 StartTrial = Callable[[Sequence[str], Path], Any]
 """Function that starts `phalanx` with the given arguments and appends its output to the given file. It
 returns an object with the methods `poll`, `wait` and `terminate` of `subprocess.Popen`."""
@@ -36,7 +37,7 @@ _RANGE = re.compile(r"(uniform|loguniform|integers)\(([^,()]+),([^,()]+)\)")
 
 
 def parse_space(settings: Sequence[str]) -> dict[str, Any]:
-    """Parse settings such as `lr=1e-3,3e-4` into a search space: Optuna distributions by name of the setting.
+    """Parse settings such as `lr=1e-3,3e-4` into a search space: Optuna distributions by setting name.
 
     The values of a setting are a list such as `1e-3,3e-4`, or a range, which is `uniform(low,high)`,
     `loguniform(low,high)` or `integers(low,high)`.
@@ -144,7 +145,7 @@ class Sweep:
             completed trials.
         num_trials: Number of trials for `random` and `tpe`. It can be increased later. Must be None for
             `grid`.
-        seed: Seed of the sampler.
+        seed: Seed for the sampler.
         metric: Evaluation or training metric to rank trials by. None means the first of `DEFAULT_METRICS`
             that the trials have.
         goal: Maximize (`max`) or minimize (`min`) the metric. None means `min` if the name of the
@@ -176,7 +177,7 @@ class Sweep:
             raise ValueError(f"--sampler {sampler} needs --trials, the number of trials")
         self.num_trials = num_trials
         self.exit_codes: dict[str, int] = {}
-        """Exit codes of the trials that have ended since this object was created, by name of the trial."""
+        """Exit codes of the trials that have ended since this object was created, by trial name."""
         self._identity = json.dumps([self.command, list(settings), sampler, seed])
         self._study: Any = None
 
@@ -367,10 +368,8 @@ def _extreme_values(distribution: Any) -> list[Any]:
 
 
 def _import_optuna() -> Any:
-    try:
+    with require_extra("a sweep", "sweep", "optuna"):
         import optuna
-    except ModuleNotFoundError as error:
-        raise ValueError('sweeps need Optuna: pip install "phalanx[sweep]"') from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -417,7 +416,7 @@ def connect_to_ray(address: str) -> Iterator[tuple[StartTrial, int]]:
     from phalanx.io.worker_pool import WorkerError, ray_cluster, require_ray
 
     try:
-        ray = require_ray("run trials on Ray")
+        ray = require_ray("running trials on a cluster")
         with ray_cluster(address):
             run_task = ray.remote(num_cpus=1, max_retries=0)(_run_task)
 

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.episodes import record_episodes
+from phalanx.extras import MissingExtraError
 from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.training.algorithm import Algorithm, load_algorithm
@@ -68,7 +69,7 @@ class Policy:
 
         Args:
             num_episodes: Number of episodes.
-            seed: Seed of the episodes, and of the actions if they are sampled.
+            seed: Seed for the episodes, and of the actions if they are sampled.
             greedy: Take the most probable actions instead of sampling.
             environment: Environment to run in. Its observations and actions must have the same structure as
                 in the environment of the run. None means the environment of the run.
@@ -116,9 +117,7 @@ class Policy:
         try:
             data = exported.serialize()
         except ImportError as error:
-            raise ModuleNotFoundError(
-                'writing an export needs flatbuffers: pip install "phalanx[export]"', name="flatbuffers"
-            ) from error
+            raise MissingExtraError("save_stablehlo", "flatbuffers", "export") from error
         with atomic_write(path) as file:
             file.write(data)
 
@@ -175,7 +174,8 @@ def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:
 
     Args:
         algorithm: Algorithm with the config of the run.
-        ref: Checkpoint to load. If the run has several seeds, it must be the checkpoint of one seed.
+        ref: Checkpoint to load. If the run has several seeds, it must be the checkpoint of one seed. In runs
+            with a `checkpoint.best_metric`, `newest` means the algorithm's `policy_checkpoint`.
     """
     if ref.which == "newest" and algorithm.config.checkpoint.best_metric is not None:
         ref = dataclasses.replace(ref, which=algorithm.policy_checkpoint)

@@ -24,6 +24,11 @@ from tests.helpers.length_cases import lognormal_lengths, recipes, sample_lists,
 NARROW = BatchingConfig.predictable(token_budget=16, bucket_edges=(4,), max_sample_length=8)
 
 
+def test_repr_is_short():
+    plan = BatchPlanBuilder({"a": 3, "b": 4, "c": 8}, NARROW).build(num_epochs=2)
+    assert repr(plan) == "BatchPlan(num_samples=3, num_epochs=2, num_batches=4)"
+
+
 def test_plan_has_epochs_batches_and_metadata():
     lengths = {f"s{i}": 100 + i * 10 for i in range(50)}
     config = BatchingConfig.predictable(token_budget=4096, bucket_edges=(128, 256, 512), seed=42)

@@ -30,6 +30,12 @@ def base(train: str, valid: str = "", test: str = "") -> KnowledgeBase:
     return KnowledgeBase(train=splits[0], valid=splits[1], test=splits[2])
 
 
+def test_repr_of_a_rule_set_is_short() -> None:
+    knowledge_base = base("p(a,b) p(b,c)")
+    rules, _ = RuleSet.from_rules([parse_rule("r1:0.5:p(X,Y) -> p(Y,X)")], knowledge_base.vocabulary)
+    assert repr(rules) == "RuleSet(num_rules=1, vocabulary=Vocabulary(1 predicates, 3 entities))"
+
+
 def random_base(seed: int, facts: int = 60, entities: int = 9, relations: int = 3) -> KnowledgeBase:
     draw = np.random.default_rng(seed)
     rows = draw.integers(0, (relations, entities, entities), (facts, 3)).tolist()

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from arcade_server import RealServer
 from pydantic import ValidationError
 
 from phalanx.compat.chuk_lazarus.data.batching.streaming import AsyncSampleStream, StreamSample
@@ -17,7 +16,7 @@ from phalanx.puzzles.server_client.episodes import (
     CollectConfig,
     PuzzleSampleStream,
     StepRewards,
-    StreamState,
+    StreamStatus,
     episode_samples,
     move_prompt,
     rollout_episode,
@@ -29,7 +28,7 @@ from phalanx.puzzles.server_client.protocol import (
     PuzzleObservation,
     PuzzleServerUnavailableError,
 )
-from tests.helpers.puzzle_server import running_server
+from tests.helpers.puzzle_server import RealServer, running_server
 from tests.helpers.scripted_puzzle_server import ScriptedServer, Session, scripted_server
 
 ORDERED = ConnectionPoolConfig(connections=2, ordered=True)
@@ -62,7 +61,7 @@ def test_each_move_is_a_sample_of_prompt_and_command() -> None:
             stream = PuzzleSampleStream(
                 toy_config(server, use_hints=False), policy=toy_policy, max_episodes=2
             )
-            assert isinstance(stream, AsyncSampleStream) and stream.state is StreamState.IDLE
+            assert isinstance(stream, AsyncSampleStream) and stream.state is StreamStatus.IDLE
             return await collect_samples(stream), stream
 
     samples, stream = asyncio.run(run())
@@ -87,7 +86,7 @@ def test_each_move_is_a_sample_of_prompt_and_command() -> None:
     assert (metrics.samples_produced, metrics.episodes_successful, stream.state) == (
         6,
         2,
-        StreamState.EXHAUSTED,
+        StreamStatus.EXHAUSTED,
     )
     assert metrics.total_time_seconds > 0
 
@@ -180,7 +179,7 @@ def test_long_and_failed_samples_can_be_filtered() -> None:
 
 
 def test_stream_resumes_after_a_pause_and_restarts_after_reset() -> None:
-    async def run() -> tuple[list[str | None], list[str | None], list[str | None], StreamState]:
+    async def run() -> tuple[list[str | None], list[str | None], list[str | None], StreamStatus]:
         server = ScriptedServer(goal=1)
         async with scripted_server(server):
             stream = PuzzleSampleStream(
@@ -195,13 +194,13 @@ def test_stream_resumes_after_a_pause_and_restarts_after_reset() -> None:
             paused = stream.state
             rest = [sample.info.episode_id for sample in await collect_samples(stream)]
             await stream.reset()
-            assert (stream.metrics.samples_produced, stream.state) == (0, StreamState.IDLE)
+            assert (stream.metrics.samples_produced, stream.state) == (0, StreamStatus.IDLE)
             again = [sample.info.episode_id for sample in await collect_samples(stream)]
             return first, rest, again, paused
 
     first, rest, again, paused = asyncio.run(run())
     assert first + rest == again == [f"toy_easy_{episode_seed(4, n)}_{n}" for n in range(5)]
-    assert paused is StreamState.PAUSED
+    assert paused is StreamStatus.PAUSED
 
 
 @pytest.mark.parametrize("between", ["nothing", "close"])
@@ -253,13 +252,13 @@ def test_canceled_loop_resumes_without_losing_samples() -> None:
             )
             found: list[str] = []
             async with stream:
-                while stream.state is not StreamState.EXHAUSTED:
+                while stream.state is not StreamStatus.EXHAUSTED:
                     try:
                         async with asyncio.timeout(0.15):
                             async for sample in stream:
                                 found.append(sample.sample_id)
                     except TimeoutError:
-                        assert stream.state is StreamState.PAUSED
+                        assert stream.state is StreamStatus.PAUSED
             await stream.reset()
             return found, [sample.sample_id for sample in await collect_samples(stream)]
 
@@ -297,7 +296,7 @@ def test_silent_server_raises_error_at_the_deadline() -> None:
     async def silence(session: Session) -> None:
         await asyncio.sleep(60)
 
-    async def run() -> StreamState:
+    async def run() -> StreamStatus:
         server = ScriptedServer()
         server.always[f"toy easy {episode_seed(4, 0)}"] = silence
         async with scripted_server(server):
@@ -308,7 +307,7 @@ def test_silent_server_raises_error_at_the_deadline() -> None:
                 await asyncio.wait_for(collect_samples(stream), 5)
             return stream.state
 
-    assert asyncio.run(run()) is StreamState.ERROR
+    assert asyncio.run(run()) is StreamStatus.ERROR
 
 
 def test_closing_the_stream_ends_waiting_readers() -> None:
@@ -316,7 +315,7 @@ def test_closing_the_stream_ends_waiting_readers() -> None:
         await asyncio.sleep(60)
         return None
 
-    async def run() -> tuple[list[Sample], StreamState]:
+    async def run() -> tuple[list[Sample], StreamStatus]:
         server = ScriptedServer()
         async with scripted_server(server):
             stream = PuzzleSampleStream(toy_config(server, use_hints=False), policy=blocking_policy)
@@ -329,7 +328,7 @@ def test_closing_the_stream_ends_waiting_readers() -> None:
             await stream.close()
             return await asyncio.wait_for(reader, 5), stream.state
 
-    assert asyncio.run(run()) == ([], StreamState.PAUSED)
+    assert asyncio.run(run()) == ([], StreamStatus.PAUSED)
 
 
 def test_tokenizer_may_be_a_function_or_have_an_encode_method() -> None:
@@ -381,7 +380,7 @@ def test_mock_stream_has_the_interface_of_the_real_stream() -> None:
         stream = MockGymStream(num_episodes=2, steps_per_episode=1)
         assert isinstance(stream, AsyncSampleStream)
         first = await collect_samples(stream)
-        assert stream.state is StreamState.EXHAUSTED and stream.metrics.episodes_completed == 2
+        assert stream.state is StreamStatus.EXHAUSTED and stream.metrics.episodes_completed == 2
         assert await collect_samples(stream) == []
         await stream.reset()
         assert await collect_samples(stream) == first

@@ -5,8 +5,6 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from arcade_server import RealServer
-from cutting_proxy import CuttingProxy
 
 from phalanx.puzzles.server_client.client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server_client.episodes import PuzzleEpisode, rollout_episode
@@ -22,7 +20,8 @@ from phalanx.puzzles.server_client.protocol import (
     PuzzleServerUnavailableError,
     UnknownGameNameError,
 )
-from tests.helpers.puzzle_server import running_server
+from tests.helpers.cutting_proxy import CuttingProxy
+from tests.helpers.puzzle_server import RealServer, running_server
 from tests.helpers.scripted_puzzle_server import ScriptedServer, Session, scripted_server
 
 EASY = PuzzleDifficulty.EASY

@@ -5,11 +5,10 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from arcade_server import HANDLERS, RealServer
 
 from phalanx.puzzles.server_client import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
 from phalanx.puzzles.server_client.protocol import PuzzleServerUnavailableError, UnknownGameNameError
-from tests.helpers.puzzle_server import running_server
+from tests.helpers.puzzle_server import HANDLERS, RealServer, running_server
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from phalanx.arc.config import ArcConfig
 from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import SIZE, WORKING, ArcState, Register, replace_fields
 from phalanx.arc.task_buffer import TaskArrays
-from phalanx.arc.task_sampling import StartBits
+from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.core.backends import BackendFunction
 
 Flags = Bool[Array, "*batch"]
@@ -40,7 +40,7 @@ def step(
 
 
 def reset(
-    config: ArcConfig, tasks: TaskArrays, mask: Flags, start_bits: StartBits, state: ArcState, grid: Cells
+    config: ArcConfig, tasks: TaskArrays, mask: Flags, start_bits: EpisodeStart, state: ArcState, grid: Cells
 ) -> tuple[ArcState, Cells]:
     """Start new episodes where `mask` is set. The other states and grids are unchanged.
 
@@ -48,7 +48,7 @@ def reset(
         config: Settings of the environment.
         tasks: Arrays of the tasks.
         mask: True where a new episode starts.
-        start_bits: Numbers that determine the start of each new episode; see `StartBits`.
+        start_bits: Three integers per episode that determine its start; see `EpisodeStart`.
         state: Current states.
         grid: Current unpacked working grids.
 

@@ -114,8 +114,8 @@ def flood(open_cells: Mask, seed: Mask) -> Mask:
 
 
 def _filled_run(run: UInt32[Array, " batch"], seed: UInt32[Array, " batch"]) -> UInt32[Array, " batch"]:
-    """Return the runs of set bits of `run` that contain a bit of `seed`. Runs are extended to higher bits by
-    the carry of an addition, and to lower bits by repeated doubling."""
+    """Return the runs of consecutive set bits in `run` that contain at least one set bit of `seed`. Runs are
+    extended to higher bits by the carry of an addition, and to lower bits by repeated doubling."""
     filled = (run & ~(run + seed)) | seed
     for step in (1, 2, 4, 8, 16):
         filled = filled | (run & (filled >> step))

@@ -11,7 +11,7 @@ from phalanx.arc.config import INITIAL_GRIDS, ArcConfig
 from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import ArcState, replace_fields
 from phalanx.arc.task_buffer import TaskArrays
-from phalanx.arc.task_sampling import StartBits
+from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.core.backends import ffi_call
 
 Flags = Bool[Array, " batch"]
@@ -41,7 +41,7 @@ def step(
 
 
 def reset(
-    config: ArcConfig, tasks: TaskArrays, mask: Flags, start_bits: StartBits, state: ArcState, grid: Cells
+    config: ArcConfig, tasks: TaskArrays, mask: Flags, start_bits: EpisodeStart, state: ArcState, grid: Cells
 ) -> tuple[ArcState, Cells]:
     """Start new episodes where `mask` is set; see `phalanx.arc.backends.reset`."""
     boards, registers, similarity, grids = ffi_call(

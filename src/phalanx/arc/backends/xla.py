@@ -19,7 +19,7 @@ from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation as Op
 from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import NUM_BOARDS, SELECTION, ArcState, Status, replace_fields
 from phalanx.arc.task_buffer import MAX_PAIRS, TaskArrays
-from phalanx.arc.task_sampling import StartBits
+from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.core.vector import select_rows
 
 Ints = Int32[Array, " batch"]
@@ -77,7 +77,7 @@ def step(
 
 
 def reset(
-    config: ArcConfig, tasks: TaskArrays, mask: Flags, start_bits: StartBits, state: ArcState, grid: Cells
+    config: ArcConfig, tasks: TaskArrays, mask: Flags, start_bits: EpisodeStart, state: ArcState, grid: Cells
 ) -> tuple[ArcState, Cells]:
     """Start new episodes where `mask` is set; see `phalanx.arc.backends.reset`."""
     task = (start_bits[:, 0] % np.uint32(tasks.table.shape[0])).astype(jnp.int32)

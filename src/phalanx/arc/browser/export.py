@@ -53,7 +53,7 @@ def agent_record(
     network: ColorEquivariantNetwork, config: ArcConfig, tasks: Iterable[ArcTask]
 ) -> dict[str, Any]:
     """Convert a policy and example tasks to a JSON record. The fields of the record are described in
-    `docs/file_formats.md`."""
+    `docs/reference/file-formats.md`."""
     seen = config.observation
     is_observed = (True, seen.input_grid, seen.clipboard, seen.selected)
     weights = np.concatenate([np.asarray(leaf, "<f4").ravel() for leaf in _arrays(network)])

@@ -1,5 +1,5 @@
 """Generators of ARC tasks with known shortest solutions."""
 
-import lazy_loader
+from phalanx.lazy_imports import import_lazily
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = import_lazily(__name__, __file__)

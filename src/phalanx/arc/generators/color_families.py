@@ -19,7 +19,7 @@ from phalanx.arc.generators.family import (
     point,
     rule_family,
 )
-from phalanx.arc.generators.placement import GRAY, FreeCells, blob, chance, least_operations, palette, pick
+from phalanx.arc.generators.placement import GRAY, BoxPlacer, blob, chance, least_operations, palette, pick
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid
 
@@ -35,7 +35,7 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     Solution: one flood fill per replaced color.
 
     No shorter solution exists: each replaced color has one object, and its new color does not occur in the
-    input. So each new color needs an operation of its own, by color growth.
+    input. So each new color needs an operation of its own (by the color-growth bound of `least_operations`).
     """
     count = pick(rng, 1, min(4, 1 + min(height, width) // 3))
     colors = palette(rng, 2 * count + 1)
@@ -44,7 +44,7 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
 
     def pair() -> GridPairBuilder | None:
         before = blank(height, width)
-        site = FreeCells(height, width)
+        site = BoxPlacer(height, width)
         cells = [blob(rng, before, site, color, side) for color in sources]
         if chance(rng, 0.5):
             blob(rng, before, site, bystander, side)
@@ -75,8 +75,8 @@ def swap_colors(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuild
     # An empty row separates the objects.
     border = pick(rng, 1, rows - 2)
     side = (max(rows, cols) + 1) // 2
-    here = blob(rng, before[:border], FreeCells(border, cols), first, side)
-    there = blob(rng, before[border + 1 :], FreeCells(rows - border - 1, cols), second, side)
+    here = blob(rng, before[:border], BoxPlacer(border, cols), first, side)
+    there = blob(rng, before[border + 1 :], BoxPlacer(rows - border - 1, cols), second, side)
     is_first, is_second = before == first, before == second
     if here is None or there is None or is_first.sum() == is_second.sum():
         return None
@@ -119,8 +119,9 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> GridPair
     Solution: one flood fill per closed ring.
 
     No shorter solution exists: every ring has a different color, and each of these colors becomes more
-    frequent. So there must be one operation per ring, by color growth. With three rings, the lower bound can
-    be smaller, because one paste might write several colors. Such pairs are not used.
+    frequent. So there must be one operation per ring (by the color-growth bound of `least_operations`). With
+    three rings, the lower bound can be smaller, because one paste might write several colors. Such pairs are
+    not used.
     """
     small = min(height, width)
     most = 1 if small < 7 else 2 if small < 16 else 3
@@ -129,7 +130,7 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> GridPair
     count = pick(rng, 1, most)
     colors = palette(rng, count + 1)
     before = blank(height, width)
-    site = FreeCells(height, width, gap=1)
+    site = BoxPlacer(height, width, gap=1)
     interiors = []
     for color in colors[:count]:
         low, high = sides[count]
@@ -161,7 +162,7 @@ def _ring(rng: np.random.Generator, grid: Grid, box: Rect, color: int) -> None:
                 grid[r, c] = 0
 
 
-def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: FreeCells, color: int) -> None:
+def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: BoxPlacer, color: int) -> None:
     """Draw a ring with a gap in its upper side, if there is space for it. The gap never touches the edge of
     the grid."""
     box = site.place(rng, 3, pick(rng, 3, 4))
@@ -185,8 +186,8 @@ def fill_rooms(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilde
     Solution: one flood fill per colored cell.
 
     No shorter solution exists: the colors are different, and each color grows from one cell to a room. So
-    there must be one operation per color, by color growth. Pairs with many small rooms, for which the lower
-    bound is smaller, are not used.
+    there must be one operation per color (by the color-growth bound of `least_operations`). Pairs with many
+    small rooms, for which the lower bound is smaller, are not used.
     """
     most = min(5, 1 + min(rows, cols) // 3)
     before = blank(rows, cols)

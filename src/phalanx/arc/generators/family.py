@@ -98,7 +98,7 @@ def transpose_pair(draft: GridPairBuilder) -> GridPairBuilder:
 
 
 PairSampler = Callable[[], GridPairBuilder | None]
-"""Function that samples a pair of a task. It returns None if the attempt failed and should be repeated."""
+"""Function that samples one pair of a task. It returns None if the attempt failed and should be repeated."""
 
 RuleSampler = Callable[[np.random.Generator, int, int], PairSampler]
 """Function that samples the rule of a task, given a random generator and the height and width of the inputs.
@@ -118,7 +118,7 @@ class TaskFamily:
     proves that the generated solutions are shortest solutions."""
 
     name: str
-    """Name of the family in task ids and configs."""
+    """Name of the family, as used in task ids and configs."""
     description: str
     """One sentence that describes how the output follows from the input."""
     sample_rule: RuleSampler

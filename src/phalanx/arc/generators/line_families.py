@@ -39,7 +39,7 @@ def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuild
 
     No shorter solution exists: every line has a different color, and each of these colors becomes more
     frequent. For one or two lines, it follows that there must be one operation per line. Three or four lines
-    are used only if one operation per line is necessary by color growth.
+    are used only if one operation per line is necessary by the color-growth bound of `least_operations`.
     """
     count = pick(rng, 1, min(4, rows - 1, 1 + cols // 3))
     before = blank(rows, cols)
@@ -144,9 +144,9 @@ def complete_symmetry(rng: np.random.Generator, rows: int, cols: int) -> GridPai
     Solution: one fill per missing cell.
 
     No shorter solution exists: the missing cells have different colors, so one or two of them need one
-    operation each, by color growth. Three cells could only be restored by two operations if these were a copy
-    (or cut) and a paste. Pairs for which a copy and a paste suffice are not used, and a cut would leave empty
-    cells, which the output does not have.
+    operation each (by the color-growth bound of `least_operations`). Three cells could only be restored by
+    two operations if these were a copy (or cut) and a paste. Pairs for which a copy and a paste suffice are
+    not used, and a cut would leave empty cells, which the output does not have.
     """
     small = min(rows, cols)
     most = 1 if small < 4 else 2 if small < 6 else 3
@@ -178,9 +178,9 @@ def denoise(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder |
     Solution: one fill per band.
 
     No shorter solution exists: the color of every band becomes more frequent, so one or two bands need one
-    operation each, by color growth. Three bands could only be restored by two operations if these were a copy
-    (or cut) and a paste. Pairs for which a copy and a paste suffice are not used, and a cut would leave empty
-    cells, which the output does not have.
+    operation each (by the color-growth bound of `least_operations`). Three bands could only be restored by
+    two operations if these were a copy (or cut) and a paste. Pairs for which a copy and a paste suffice are
+    not used, and a cut would leave empty cells, which the output does not have.
     """
     count = pick(rng, 1, min(3, rows - 1))
     *colors, noise = palette(rng, count + 1)

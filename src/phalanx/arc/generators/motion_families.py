@@ -15,7 +15,7 @@ from phalanx.arc.generators.family import (
     select,
     transpose_pair,
 )
-from phalanx.arc.generators.placement import GRAY, FreeCells, chance, palette, pick, picture
+from phalanx.arc.generators.placement import GRAY, BoxPlacer, chance, palette, pick, picture
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid, Solution
 
@@ -165,7 +165,7 @@ def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) ->
     of at least one cell between them."""
     small = min(rows, cols)
     count = pick(rng, 1, 2 if small >= 5 else 1)
-    site = FreeCells(rows, cols, gap=1)
+    site = BoxPlacer(rows, cols, gap=1)
     boxes = []
     for _ in range(count):
         tall = pick(rng, 2, max(2, small // count))
@@ -229,7 +229,8 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder 
 
     No shorter solution exists: the object has at least k + 1 colors, and each of them becomes k + 1 times as
     frequent. Suppose that k operations suffice, f of which are fills. At least one color would not be filled,
-    and by color growth, the other k - f operations can multiply its number of cells by at most k.
+    and by the color-growth bound of `least_operations`, the other k - f operations can multiply its number of
+    cells by at most k.
     """
     small = min(height, width)
     most = 1 if small < 5 else 2 if small < 7 else 3
@@ -241,7 +242,7 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder 
     pattern = picture(rng, tall, wide, colors)
     # Every color must occur at least once, so different random cells get one each.
     pattern.ravel()[rng.permutation(tall * wide)[: copies + 1]] = colors
-    site = FreeCells(height, width, gap=0 if small < 5 else 1)
+    site = BoxPlacer(height, width, gap=0 if small < 5 else 1)
     boxes = [site.place(rng, tall, wide) for _ in range(copies + 1)]
     before, after = blank(height, width), blank(height, width)
     solution = []

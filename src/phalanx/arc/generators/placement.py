@@ -39,7 +39,7 @@ def picture(rng: np.random.Generator, height: int, width: int, colors: list[int]
     return np.array(colors, np.int8)[(rng.random((height, width)) * len(colors)).astype(np.int8)]
 
 
-class FreeCells:
+class BoxPlacer:
     """Places boxes in a grid such that they do not overlap.
 
     Args:
@@ -72,7 +72,7 @@ class FreeCells:
 
 
 def blob(
-    rng: np.random.Generator, grid: Grid, site: FreeCells, color: int, side: int
+    rng: np.random.Generator, grid: Grid, site: BoxPlacer, color: int, side: int
 ) -> tuple[int, int] | None:
     """Draw a rectangle of one color and at most `side` x `side` cells into `grid`, at a random free position
     of `site`. One corner of the rectangle may be missing. Returns the row and column of a cell of the
@@ -92,14 +92,15 @@ def blob(
 
 
 GROWTH = (1, 1, 2, 3, 4, 6, 9, 12, 18, 27)
-"""Entry k is the largest factor by which k copies and pastes can multiply the number of cells of a color."""
+"""Entry k is the largest factor by which k operations, each a copy or a paste, can multiply the number of
+cells of a color."""
 
 
 def least_operations(before: Int8[np.ndarray, "r1 c1"], after: Int8[np.ndarray, "r2 c2"]) -> int:
     """Compute a lower bound on the number of operations that turn one grid into another.
 
     The bound is based on the growth of colors: a fill or flood fill increases the number of cells of only one
-    color, and k copies and pastes multiply the number of cells of any color by at most `GROWTH[k]`. If the
+    color, and k copies or pastes multiply the number of cells of any color by at most `GROWTH[k]`. If the
     size of the grid changes, one operation is added for Resize.
 
     >>> before, after = np.array([[1, 0, 2]], np.int8), np.array([[3, 0, 4]], np.int8)
@@ -115,8 +116,8 @@ def least_operations(before: Int8[np.ndarray, "r1 c1"], after: Int8[np.ndarray, 
 
 
 def _can_grow(had: list[int], has: list[int], operations: int) -> bool:
-    """Return False if `operations` fills, copies and pastes cannot change the number of cells of each color
-    from `had` to `has`. If the result is True, it may or may not be possible."""
+    """Return False if no sequence of `operations` fills, copies and pastes can change the number of cells of
+    each color from `had` to `has`. True does not guarantee that there is such a sequence."""
     return any(
         sum(has[c] > GROWTH[operations - fills] * had[c] for c in range(1, NUM_COLORS)) <= fills
         for fills in range(operations + 1)

@@ -38,12 +38,13 @@ class ArcNetworkConfig(Config):
     3 to 5 for grids of 30x30. `color_equivariant` requires 1."""
     color_encoding: Literal["embedding", "bits"] = "embedding"
     """Input encoding of colors. `embedding` learns one vector per color. `bits` learns one vector per bit of
-    the color's number, which is twice as fast. Used by `conv` and `transformer` only."""
+    the color's number (0 to 9), which is twice as fast. Used by `conv` and `transformer` only."""
     selection_head: SelectionHead = "cells"
-    """Output layer that selects one cell (a point) or two cells (the corners of a box; see
-    `action.selection_format`) with a softmax. For each operation, `cells` computes one logit per cell, and
-    `axes` computes one logit per row and one per column. `category_axes` computes one logit per row and one
-    per column for each category of operations (fill, move, ...). `color_equivariant` requires `cells`."""
+    """Output layer that computes the logits of the selected cells: the point, or each of the two corners of
+    the box (see `action.selection_format`). For each operation, `cells` computes one logit per cell, and
+    `axes` computes one logit per row and one per column, which is faster on large canvases. `category_axes`
+    is like `axes`, but the operations of a category (fill, move, ...) share their logits.
+    `color_equivariant` requires `cells`."""
 
     @field_validator("kind", mode="before")
     @classmethod

@@ -54,8 +54,8 @@ class TrunkParams(NamedTuple):
 
 
 _MARKS = 4
-"""Number of binary input features per grid. In the plane of a color, the features of a cell are whether it
-has this color, is black, has any other color, or is outside the grid."""
+"""Number of binary input features of a cell, per grid. In the plane of a color, they are 1 if the cell has
+this color, is black, has any other color, and is outside the grid, respectively."""
 
 Planes = Float[Array, "colors rows columns width"]
 Mask = Bool[Array, "rows columns"]
@@ -95,19 +95,20 @@ class ColorEquivariantNetwork(ArcNetwork):
     colors: Float[Array, "colors width"]
     blocks: tuple[ColorEquivariantBlock, ...]
     paint: Dense
-    """Layer that computes the logits of filling and flood-filling a cell with the color of a plane."""
+    """Layer that is applied to the plane of each color. It computes the logits of filling and flood-filling a
+    cell with this color."""
     others: Dense | None
-    """Layer that computes the logits of selecting a cell for each operation without a color. None if there
-    are no such operations."""
+    """Layer that computes, for each allowed operation other than fill and flood fill, the logits of selecting
+    a cell. None if there are no such operations."""
     operations: Dense
-    """Layer that computes the logits of fill, flood fill and each operation without a color, from features
-    that are pooled over the grid."""
+    """Layer that computes one logit for all fills, one for all flood fills, and one for each other operation,
+    from features that are pooled over the grid."""
     hidden: Dense
     value: Dense
     num_selected: int = eqx.field(static=True)
-    """Number of cells that an action selects, which is 1 for a point and 2 for the corners of a box."""
+    """Number of cells for which selection logits are computed: 1 for a point, 2 (the corners) for a box."""
     backend: Backend = eqx.field(static=True)
-    """Implementation of the trunk, which is `native` (the C++ kernels) or `xla`."""
+    """Implementation of the stem and the residual blocks: `native` (the C++ kernels) or `xla`."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         if config.patch_size != 1 or config.selection_head != "cells" or arc.observation.num_demonstrations:

@@ -30,8 +30,8 @@ Features = Float[Array, "down across width"]
 Inside = Bool[Array, "down across"]
 """Mask of the patches that contain a cell of the working grid."""
 NUM_SELECTED_CELLS = {"point": 1, "bbox": 2}
-"""Number of cells that an action selects, by selection format: one cell for a point, two corners for a
-box."""
+"""Number of cells for which a network computes selection logits, by selection format: the point itself, or
+the two corners of the box."""
 _COLOR_BITS = 4
 
 
@@ -51,7 +51,8 @@ class ArcNetwork(eqx.Module):
 
 
 def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
-    """Return the grids of the current pair in an observation, starting with the working grid. The selection
+    """Return the grids in an observation: the working grid, followed by the input, the target, the clipboard
+    and the selection, as far as the observation contains them. Demonstrations are not included. The selection
     is converted to a grid of 0 and 1."""
     if not isinstance(observation, ArcObservation):
         return [observation]
@@ -89,8 +90,8 @@ class GridEmbedding(eqx.Module):
 
 
 class DemonstrationEncoder(eqx.Module):
-    """Encodes the demonstrations of a task as one vector. The features of each demonstration are pooled,
-    averaged over the demonstrations, and passed through a linear layer."""
+    """Encodes the demonstrations of a task as a single vector. The features of each demonstration are pooled
+    over its cells, averaged over the demonstrations, and passed through a linear layer."""
 
     embedding: GridEmbedding
     convolution: Conv3x3
@@ -150,8 +151,8 @@ class Heads(eqx.Module):
 
     operations: Dense
     selections: tuple[tuple[Dense, ...], ...]
-    """Layers for each selected cell: one layer that computes logits of cells, or two layers that compute
-    logits of rows and columns."""
+    """For each selected cell (a point, or a corner of a box), the layers that compute its logits: one layer
+    for the logits of all cells, or one for the logits of rows and one for the logits of columns."""
     hidden: Dense
     value: Dense
     patch: int = eqx.field(static=True)
@@ -159,8 +160,8 @@ class Heads(eqx.Module):
     ids: tuple[int, ...] = eqx.field(static=True)
     """Ids of the operations that the config allows."""
     groups: tuple[int, ...] | None = eqx.field(static=True)
-    """For each operation, the index of its group. The operations of a group share their selection logits.
-    None if each operation has its own logits."""
+    """For each operation in `ids`, the index of its group. The operations in a group share their selection
+    logits. None if each operation has its own logits."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 5)

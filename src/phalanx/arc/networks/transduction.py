@@ -17,7 +17,9 @@ from phalanx.nn.layers import Conv3x3, Dense
 _FAR = 10.0
 """Cells outside the grid have the value `-_FAR` when maxima are computed, so that they are ignored."""
 _RANKS = NUM_COLORS + 1
+"""Number of color ranks, including one for cells without a color."""
 _NUMBERS = 2 * NUM_COLORS + 2
+"""Length of the vector that `histogram_of` returns."""
 
 
 class TransductionNetworkConfig(Config):
@@ -28,7 +30,7 @@ class TransductionNetworkConfig(Config):
     num_layers: int = Field(default=4, ge=1)
     """Number of residual blocks."""
     task_embedding_dim: int = Field(default=48, ge=1)
-    """Number of features of the learned embedding of each task."""
+    """Dimension of the learned embedding of each task."""
 
 
 class _Block(eqx.Module):
@@ -75,10 +77,11 @@ class TransductionNetwork(eqx.Module):
     tasks: Float[Array, "tasks embedding"]
     """Embedding of each task."""
     copies: Float[Array, "tasks views"]
-    """For each task and view, the bias of the logit for copying a color from this view."""
+    """For each task and view, a learned bias that is added to the logit for copying the color from this
+    view."""
     sizes: Float[Array, "tasks 2 sizes"]
-    """For each task, the biases of the logits of all candidates for the output height and for the output
-    width; see `sizes_of`."""
+    """For each task, learned biases that are added to the logits of the candidates for the output's height
+    (row 0) and width (row 1); see `sizes_of`."""
     heads: Float[Array, "tasks width outputs"]
     """For each task, weights that are added to the weights of `head`, which all tasks share."""
     stem: Dense

@@ -22,10 +22,11 @@ NUM_VIEWS = 27
 NUM_FLAGS = 8
 """Number of masks that `flags_of` computes."""
 NUM_SIZES = 22 + 30
-"""Number of candidates that `sizes_of` returns for the height and for the width."""
+"""Number of candidates that `sizes_of` returns for each of the output's height and width: 22 functions of the
+input, and the constants 1 to 30."""
 _SPREADS = 24
-"""Number of propagation steps in the computation of connected components. A component in which two cells are
-more than this number of steps apart may be split."""
+"""Number of propagation steps in the computation of connected components and enclosed cells. A component in
+which two cells are more than this number of steps apart may be counted as several components."""
 
 
 class InputSummary(NamedTuple):
@@ -68,8 +69,8 @@ def summarize_input(grid: Grid) -> InputSummary:
 def views_of(
     grid: Grid, summary: InputSummary, rows: Array, columns: Array
 ) -> Int8[Array, "views rows columns"]:
-    """Compute the views of an input grid. A view shows a color at each cell of the output, or -1 if it shows
-    none.
+    """Compute the views of an input grid. For each cell of the output, a view contains the color of one input
+    cell, or -1 if there is no corresponding input cell.
 
     Args:
         grid: Input grid, -1 outside the grid.
@@ -120,13 +121,13 @@ def _rays(grid: Grid, summary: InputSummary) -> list[Grid]:
 
 
 def flags_of(grid: Grid, summary: InputSummary) -> Bool[Array, "flags rows columns"]:
-    """Compute masks of input cells.
+    """Compute eight masks of input cells.
 
-    The first mask contains background cells that are enclosed by other cells. The next three masks are based
-    on the connected components of all cells that are not background. They contain the cells of the largest
-    components, of the smallest components, and of components that consist of a single cell. Three more masks
-    contain the same, but only cells of the same color are connected. The last mask contains all cells of the
-    grid.
+    Mask 0 contains the background cells that are enclosed by other cells. Masks 1 to 3 are based on the
+    connected components of all cells that are not background: mask 1 contains the cells of the largest
+    components, mask 2 those of the smallest components, and mask 3 those of components with a single cell.
+    Masks 4 to 6 are defined in the same way, except that only cells of the same color are connected. Mask 7
+    contains all cells of the grid.
     """
     inside = grid >= 0
     drawn = inside & (grid != summary.by_rank[0])
@@ -149,7 +150,7 @@ def _component_sizes(grid: Grid, mask: Mask, same_color: bool) -> Int32[Array, "
 
     Args:
         grid: The grid.
-        mask: Cells that form the components.
+        mask: Mask of the cells that form the components.
         same_color: Connect only cells of the same color.
     """
     rows, columns = grid.shape

@@ -31,9 +31,9 @@ from phalanx.arc.play.panes import (
     CSS,
     DemonstrationPane,
     HelpScreen,
-    LeaveScreen,
     OperationPanel,
     OperationsScreen,
+    UnsavedEpisodeDialog,
     WorkPane,
 )
 from phalanx.arc.play.recording import EpisodeFile
@@ -234,7 +234,7 @@ class PlayApp(App[None]):
             self._draw()
 
     def action_drop(self) -> None:
-        """Clear the selection, and switch from a tool without a color to the fill tool."""
+        """Clear the selection. If the current tool has no color, the fill tool is selected."""
         self.board.cursor = Cursor.at(self.board.cursor.row, self.board.cursor.col)
         self.tool = self.tool if self.tool.has_color else FILL
         self._draw()
@@ -307,7 +307,7 @@ class PlayApp(App[None]):
                 leave()
 
         if self.is_unsaved:
-            self.push_screen(LeaveScreen(), answered)
+            self.push_screen(UnsavedEpisodeDialog(), answered)
         else:
             leave()
 

@@ -228,7 +228,7 @@ def _line(operation: int) -> Table:
     return table
 
 
-class LeaveScreen(ModalScreen[str]):
+class UnsavedEpisodeDialog(ModalScreen[str]):
     """Dialog that asks whether to save a solved episode before leaving it. Its result is `save`, `leave` or
     `stay`."""
 

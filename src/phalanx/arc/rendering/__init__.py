@@ -1,5 +1,5 @@
 """Draws ARC grids, tasks, states and episodes as images and in the terminal."""
 
-import lazy_loader
+from phalanx.lazy_imports import import_lazily
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = import_lazily(__name__, __file__)

@@ -2,7 +2,7 @@
 
 import typer
 
-from phalanx.cli.errors import LazyCommand, lazy_group
+from phalanx.cli.lazy_commands import LazyCommand, lazy_group
 
 app = typer.Typer(
     name="data",

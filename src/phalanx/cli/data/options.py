@@ -45,7 +45,7 @@ PackMode = Literal["best_fit_decreasing", "subset_sum", "best_fit", "first_fit",
 def input_errors() -> Iterator[None]:
     """Convert errors in the `with` block to `UserError`.
 
-    These are errors that are caused by invalid input, worker processes or missing optional libraries.
+    These are errors that are caused by invalid input or worker processes.
     """
     from phalanx.io.worker_pool import WorkerError
 
@@ -53,11 +53,6 @@ def input_errors() -> Iterator[None]:
         with user_errors():
             yield
     except WorkerError as error:
-        raise UserError(str(error)) from error
-    except ImportError as error:
-        # Any other import error is a bug and keeps its traceback.
-        if "pip install" not in str(error):
-            raise
         raise UserError(str(error)) from error
 
 

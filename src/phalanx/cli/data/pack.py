@@ -68,7 +68,7 @@ def pack(
     ] = "error",
     packs_per_batch: Annotated[int, typer.Option(min=1, help="Number of rows in a batch.")] = 1,
     epochs: Annotated[int, typer.Option(min=1, help="Number of epochs, each packed differently.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffles.")] = 42,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for shuffling.")] = 42,
     max_length: Annotated[int, typer.Option(min=1, help="Length of a row in tokens.")] = 2048,
     mode: Annotated[
         PackMode, typer.Option("--mode", "-m", help="Packing algorithm.")

@@ -57,7 +57,7 @@ def build(
             help="Cut batches from buckets (few shapes) instead of sorted pools (little padding).",
         ),
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", "-s", help="Seed of the shuffles.")] = 42,
+    seed: Annotated[int, typer.Option("--seed", "-s", help="Seed for shuffling.")] = 42,
     drop_last: Annotated[bool, typer.Option("--drop-last", help="Drop incomplete batches.")] = False,
     pool_batches: Annotated[
         int, typer.Option(help="Size of the sorted pools in batches. Larger pools need less padding.")

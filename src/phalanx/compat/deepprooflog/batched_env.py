@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
+from phalanx.extras import require_extra
+
+with require_extra(__name__, "torch", "jax", "torch", "tensordict", "torchrl"):
+    import jax
+    import jax.numpy as jnp
+    import torch
+    from tensordict import TensorDict
+    from torchrl.data import Categorical, Composite, Unbounded
+
 import numpy as np
-import torch
 from jaxtyping import Array, Bool, Int32
-from tensordict import TensorDict
-from torchrl.data import Categorical, Composite, Unbounded
 
 from phalanx.compat.deepprooflog.data_handler import DataHandler
 from phalanx.compat.deepprooflog.index_manager import IndexManager
@@ -63,7 +67,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
         labels: Whether each query is true. None means that all are true.
         query_depths: Proof depths of the queries. None uses those of the data handler.
         kge_engine: An embedding that can close goals, as loaded by `load_kge`. None means no embedding.
-        seed: Seed of the episodes.
+        seed: Seed for the episodes.
         device: Device of the tensors.
         settings: Fields of `ProofConfig`, under their own names or under DeepProofLog's.
     """

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float64, Int32, Int64
-from tensordict import TensorDictBase
-from tensordict.nn import InteractionType, set_interaction_type
-from torch import nn
-from torchrl.envs import ParallelEnv, SerialEnv
+
+from phalanx.extras import require_extra
+
+with require_extra(__name__, "torch", "torch", "tensordict", "torchrl"):
+    import torch
+    from tensordict import TensorDictBase
+    from tensordict.nn import InteractionType, set_interaction_type
+    from torch import nn
+    from torchrl.envs import ParallelEnv, SerialEnv
 
 from phalanx.compat.deepprooflog.batched_env import KGE_SCORE_KEY, STEP_COUNT_KEY, BatchedVecEnv
 from phalanx.kg.evaluation import (
@@ -109,7 +113,7 @@ def evaluate_policy(
         ties: How to rank triples with equal scores.
         hybrid: Weights of the mode `hybrid`. None uses the defaults.
         deterministic: Take the most probable actions instead of sampling them.
-        seed: Seed of the corruptions and of the random positions among ties.
+        seed: Seed for the corruptions and for the random positions among ties.
     """
     if mode not in ("rl", "kge", "hybrid"):
         raise ValueError(f"mode must be rl, kge or hybrid, got {mode!r}")

@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
+from phalanx.extras import require_extra
+
+with require_extra(__name__, "jax", "jax", "equinox"):
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 

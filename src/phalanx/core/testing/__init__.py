@@ -38,7 +38,7 @@ def check_environment(
 
     Args:
         environment: The environment.
-        seed: Seed of the episodes and actions.
+        seed: Seed for the episodes and actions.
         batch_size: Number of environments that run at the same time.
         num_steps: Number of steps. It must be large enough for at least one episode to end.
 

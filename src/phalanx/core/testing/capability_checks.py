@@ -1,4 +1,4 @@
-"""Conformance checks of legal actions, text, rendering, the expert, task names and the version."""
+"""Conformance checks for legal actions, text, rendering, the expert, task names and the version."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -60,14 +60,19 @@ def check_legal_actions(rollout: RandomRollout) -> list[str] | None:
 def _masks(
     environment: Environment, states: PyTree
 ) -> tuple[Bool[Array, "steps batch choices"], Bool[Array, "batch choices"]]:
-    """Return the masks of all recorded states, computed one by one, and the masks of the first batch."""
+    """Return the masks of legal actions in recorded states.
+
+    Returns:
+        The masks of all states, computed state by state, and the masks of the states of the first step,
+        computed with one call for the batch.
+    """
     legal_actions: Any = environment.legal_actions
     return jax.vmap(jax.vmap(legal_actions))(states), legal_actions(take(states, 0))
 
 
 @conformance_check("text must identify actions")
 def check_text_round_trip(rollout: RandomRollout) -> list[str] | None:
-    """Check that states have text, and that `parse_action` inverts `action_text` and rejects other text.
+    """Check that states have text, and that `parse_action` inverts `action_text` and rejects invalid text.
 
     The batched methods must give the same results as the methods for one state.
     """

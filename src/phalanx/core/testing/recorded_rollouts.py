@@ -38,7 +38,7 @@ class StepResult(eqx.Module):
     infos: PyTree
 
 
-class RecordedStep(eqx.Module):
+class RecordedSteps(eqx.Module):
     """Steps of a rollout. The leaves have shape `[steps, ...]` or, for a batch, `[steps, batch, ...]`."""
 
     before: PyTree
@@ -55,13 +55,13 @@ def _split_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
 
 
 @partial(jax.jit, static_argnums=0)
-def _rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, RecordedStep]:
+def _rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, RecordedSteps]:
     state, first = environment.reset(key)
 
-    def one(state: PyTree, key: Key) -> tuple[PyTree, RecordedStep]:
+    def one(state: PyTree, key: Key) -> tuple[PyTree, RecordedSteps]:
         action = environment.sample_action(key, state)
         after = StepResult(*environment.step(state, action))
-        return after.states, RecordedStep(state, action, after)
+        return after.states, RecordedSteps(state, action, after)
 
     return first, jax.lax.scan(one, state, step_keys)[1]
 
@@ -69,16 +69,16 @@ def _rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple
 @partial(jax.jit, static_argnums=0)
 def _rollout_batch(
     environment: Environment, keys: Keys, step_keys: PyTree, invalid: Bool[Array, "steps batch"] | None
-) -> tuple[PyTree, RecordedStep]:
+) -> tuple[PyTree, RecordedSteps]:
     states, first = environment.batch_reset(keys)
 
-    def one(states: PyTree, inputs: tuple[Any, Any]) -> tuple[PyTree, RecordedStep]:
+    def one(states: PyTree, inputs: tuple[Any, Any]) -> tuple[PyTree, RecordedSteps]:
         keys, use_invalid = inputs
         actions = jax.vmap(environment.sample_action)(keys, states)
         if use_invalid is not None:
             actions = select_rows(use_invalid, jax.vmap(environment.invalid_action)(keys, states), actions)
         after = StepResult(*environment.batch_step(states, actions))
-        return after.states, RecordedStep(states, actions, after)
+        return after.states, RecordedSteps(states, actions, after)
 
     return first, jax.lax.scan(one, states, (step_keys, invalid))[1]
 
@@ -100,7 +100,7 @@ class _EitherMode(AutoReset):
 @partial(jax.jit, static_argnums=0)
 def rollout_auto_reset(
     environment: Environment, next_step: Bool[Array, ""], states: PyTree, keys: Keys, step_keys: PyTree
-) -> RecordedStep:
+) -> RecordedSteps:
     """Run a batch with auto-reset and random legal actions, and return the recorded steps.
 
     Args:
@@ -109,14 +109,14 @@ def rollout_auto_reset(
         states: Recorded states with shape `[steps, batch, ...]`. The states of the first step are the initial
             states.
         keys: One key per environment, for all episodes after its first episode.
-        step_keys: Keys of the random actions.
+        step_keys: Keys for the random actions, with shape `[steps, batch, 2]`.
     """
     layer = _EitherMode(environment, next_step=next_step)
 
-    def one(state: AutoResetState, keys: Keys) -> tuple[AutoResetState, RecordedStep]:
+    def one(state: AutoResetState, keys: Keys) -> tuple[AutoResetState, RecordedSteps]:
         actions = jax.vmap(environment.sample_action)(keys, state.states)
         after, *rest = layer.step(state, actions)
-        return after, RecordedStep(state.states, actions, StepResult(after.states, *rest))
+        return after, RecordedSteps(state.states, actions, StepResult(after.states, *rest))
 
     return jax.lax.scan(one, AutoResetState(take(states, 0), keys), step_keys)[1]
 
@@ -194,15 +194,15 @@ class RandomRollout:
 
     environment: Environment
     seed: int
-    """Seed of the episodes and actions."""
+    """Seed for the episodes and actions."""
     batch_size: int
     """Number of environments."""
     num_steps: int
-    """Number of steps of each environment."""
+    """Number of steps per environment."""
 
     @cached_property
     def keys(self) -> tuple[np.ndarray, np.ndarray]:
-        """Reset keys of shape `[batch]` and step keys of shape `[steps, batch]`, as arrays on the host."""
+        """Reset keys of shape `[batch, 2]` and step keys of shape `[steps, batch, 2]`, as NumPy arrays."""
         keys = jax.random.split(jax.random.PRNGKey(self.seed), self.batch_size)
         return to_host(_split_keys(keys, self.num_steps))
 
@@ -211,12 +211,12 @@ class RandomRollout:
         """True if the environment has invalid actions."""
         return _has_invalid_actions(self.environment)
 
-    def run_one(self, index: int) -> tuple[PyTree, RecordedStep]:
+    def run_one(self, index: int) -> tuple[PyTree, RecordedSteps]:
         """Run one environment of the batch alone. Returns the first observation and the recorded steps."""
         reset_keys, step_keys = self.keys
         return _rollout_one(self.environment, reset_keys[index], step_keys[:, index])
 
-    def run(self, invalid: Any = False) -> tuple[PyTree, RecordedStep]:
+    def run(self, invalid: Any = False) -> tuple[PyTree, RecordedSteps]:
         """Run the batch. Returns the first observations and the recorded steps.
 
         Args:

@@ -1,4 +1,4 @@
-"""Conformance checks of determinism, `jit`, batching, termination, auto-reset and spaces."""
+"""Conformance checks for determinism, `jit`, batching, termination, auto-reset and spaces."""
 
 import dataclasses
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def check_determinism(rollout: RandomRollout) -> list[str]:
 
 @conformance_check("a batch must give the same results as its environments one by one")
 def check_batch_of_one_equals_single(rollout: RandomRollout) -> list[str]:
-    """Check that a batch of size 1 gives the same results as `reset` and `step` of one environment."""
+    """Check that `batch_reset` and `batch_step` equal `reset` and `step` for a batch of size 1."""
     first, steps = rollout.run_one(0)
     by_batch = rollouts.by_batch_of_one(rollout.environment, rollout.keys[0][0], steps.before, steps.actions)
     (first, steps), (initial, after) = to_host(((first, steps), by_batch))
@@ -216,7 +216,7 @@ def check_sampled_actions_lie_in_their_space(rollout: RandomRollout) -> list[str
     return found + differences(expected, actual, "result of step with action_space.sample")
 
 
-def _run_eagerly(rollout: RandomRollout) -> tuple[Any, list[rollouts.RecordedStep]]:
+def _run_eagerly(rollout: RandomRollout) -> tuple[Any, list[rollouts.RecordedSteps]]:
     """Run the first steps of the first environment without `jit`."""
     environment, (reset_keys, step_keys) = rollout.environment, rollout.keys
     first = environment.reset(jnp.asarray(reset_keys[0]))
@@ -224,7 +224,7 @@ def _run_eagerly(rollout: RandomRollout) -> tuple[Any, list[rollouts.RecordedSte
     for step_key in step_keys[:_EAGER_STEPS, 0]:
         action = environment.sample_action(jnp.asarray(step_key), state)
         after = rollouts.StepResult(*environment.step(state, action))
-        steps.append(rollouts.RecordedStep(state, action, after))
+        steps.append(rollouts.RecordedSteps(state, action, after))
         state = after.states
     return first, steps
 

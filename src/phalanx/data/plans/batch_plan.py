@@ -156,9 +156,9 @@ class EpochPlan(Sequence[BatchSpec]):
     """The batches of one epoch, as a sequence of `BatchSpec` objects that are created on access."""
 
     epoch: int
-    """Number of the epoch, from 0."""
+    """Epoch number, counted from 0."""
     seed: int
-    """Seed of the epoch's shuffle, derived from the plan's seed and the epoch number."""
+    """Seed for this epoch's shuffle, derived from the plan's seed and the epoch number."""
     batches: EpochBatches
     """The batches as arrays."""
     table: LengthTable
@@ -253,6 +253,12 @@ class BatchPlan:
     """Ids and lengths of all samples, including skipped ones."""
     epochs: tuple[EpochPlan, ...]
     """Epochs in ascending order."""
+
+    def __repr__(self) -> str:
+        counts = (
+            f"num_samples={len(self.table)}, num_epochs={self.num_epochs}, num_batches={self.num_batches}"
+        )
+        return f"BatchPlan({counts})"
 
     @property
     def num_epochs(self) -> int:
@@ -391,7 +397,7 @@ class BatchPlan:
         """Measure how evenly the work of one epoch is divided among ranks.
 
         Args:
-            epoch: Number of the epoch.
+            epoch: Epoch number.
             world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
             **settings: Other fields of `ShardSpec` if `world_size` is a number. In contrast to `ShardSpec`,
                 `balance` is True by default.

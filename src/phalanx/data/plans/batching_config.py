@@ -62,7 +62,7 @@ class BatchingConfig(Config):
     min_length: int = Field(default=1, ge=1)
     """Minimum sample length, in tokens. Shorter samples are skipped and reported."""
     seed: int = Field(default=42, ge=0, lt=2**64)
-    """Seed of all shuffling. Each epoch derives its own seed from it."""
+    """Seed for all shuffling. Each epoch derives its own seed from it."""
     drop_last: bool = False
     """Drop batches that are not full. Such a batch occurs if too few samples remain to fill it."""
     interleave_buckets: bool = True

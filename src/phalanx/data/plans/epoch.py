@@ -256,7 +256,7 @@ def plan_epoch(
 
     Args:
         selected: Samples and settings.
-        epoch: Number of the epoch. Together with the seed, it determines the shuffle.
+        epoch: Epoch number. Together with the seed, it determines the shuffle.
         interleave_buckets: Overrides `BatchingConfig.interleave_buckets`. None uses the config.
     """
     config = selected.config
@@ -289,7 +289,8 @@ def epoch_seed(seed: int, epoch: int) -> int:
 def random_order(
     count: int, bits: np.random.PCG64, values: Int16[np.ndarray, " count"] | None = None
 ) -> Int32[np.ndarray, " count"]:
-    """Return a random permutation of `range(count)`. If `values` is given, apply it to `values` in place.
+    """Return a random permutation of `range(count)`. If `values` is given, it is permuted in place in the
+    same way.
 
     This uses the raw output of the bit generator, which is the same in all NumPy versions. Each 64-bit key
     consists of random high bits and the index as low bits, so that sorting the keys shuffles the indices.

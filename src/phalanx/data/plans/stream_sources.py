@@ -13,7 +13,7 @@ from phalanx.data.lengths import Lengths, as_length_table, check_lengths
 from phalanx.data.plans.epoch import epoch_seed, random_order
 
 
-class StreamPart(NamedTuple):
+class StreamChunk(NamedTuple):
     """Consecutive samples read from a source."""
 
     lengths: Int32[np.ndarray, " samples"]
@@ -25,7 +25,7 @@ class StreamSource(abc.ABC):
     """A stream of samples with positions 0, 1, 2, ... Each position has the same sample in every run."""
 
     @abc.abstractmethod
-    def read(self, start: int, count: int) -> StreamPart:
+    def read(self, start: int, count: int) -> StreamChunk:
         """Return up to `count` samples, starting at position `start`.
 
         Fewer are returned only at the end of the stream.
@@ -62,7 +62,7 @@ class DatasetSource(StreamSource):
             lengths: Mapping from sample ids to lengths, or a `LengthTable`.
             samples: Mapping from ids to samples, for example a `TokenDataset`. If it is None, the plan only
                 has ids and lengths.
-            seed: Seed of the shuffles.
+            seed: Seed for shuffling.
             num_epochs: Number of epochs. None repeats the dataset forever.
             dataset_hash: String that identifies the contents of the samples. Part of the fingerprint.
         """
@@ -80,7 +80,7 @@ class DatasetSource(StreamSource):
         sha.update(f"{self.seed} {self.num_epochs} {self.dataset_hash}".encode())
         return sha.hexdigest()[:16]
 
-    def read(self, start: int, count: int) -> StreamPart:
+    def read(self, start: int, count: int) -> StreamChunk:
         """Return samples epoch by epoch.
 
         Position `p` is sample `p % n` in the shuffled order of epoch `p // n`, for a dataset of size `n`.
@@ -94,7 +94,7 @@ class DatasetSource(StreamSource):
         samples = None
         if self._samples is not None:
             samples = [self._samples[str(self.table.ids[row])] for row in rows.tolist()]
-        return StreamPart(self.table.lengths[rows], samples)
+        return StreamChunk(self.table.lengths[rows], samples)
 
     def _order(self, epoch: int) -> Int32[np.ndarray, " rows"]:
         if epoch not in self._orders:
@@ -142,7 +142,7 @@ class IterableSource(StreamSource):
         """String that identifies the contents and their order. Empty if it was not given."""
         return self._fingerprint
 
-    def read(self, start: int, count: int) -> StreamPart:
+    def read(self, start: int, count: int) -> StreamChunk:
         """Return up to `count` samples, starting at position `start`.
 
         The iterable is opened again if `start` is neither among the buffered samples nor right after them.
@@ -155,7 +155,7 @@ class IterableSource(StreamSource):
         self._ahead += itertools.islice(self._iterator, max(count - len(self._ahead), 0))
         samples = self._ahead[:count]
         lengths = np.array([self._length(sample) for sample in samples], np.int64)
-        return StreamPart(check_lengths(lengths), samples)
+        return StreamChunk(check_lengths(lengths), samples)
 
     def close(self) -> None:
         """Close the iterator if it is a generator, and discard buffered samples."""

@@ -3,10 +3,11 @@
 Importing this package registers every environment of `phalanx.make`, such as `phalanx/arc-v2`.
 """
 
-from phalanx.integrations.extras import require_extra
+from phalanx.extras import require_extra
 
-with require_extra(__name__, "gym", "gymnasium"):
-    import gymnasium as _library  # noqa: F401
+with require_extra(__name__, "gym", "gymnasium", "jax"):
+    import gymnasium as _gymnasium  # noqa: F401
+    import jax as _jax  # noqa: F401
 
 from phalanx.integrations.gymnasium.env import GymnasiumEnv, GymnasiumVectorEnv, register_environments
 

@@ -96,7 +96,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
     """A batch of environments that is stepped with one compiled call. It takes and returns NumPy arrays.
 
     - Observation: a dictionary with the fields of the environment's observation, or with the key
-      `observation` if it is an array. If the environment restricts the legal actions, there is also
+      `observation` if that is a single array. If the environment restricts the legal actions, there is also
       `action_mask` (int8, 1 for legal actions). If an action has several fields, the mask applies to the
       first field.
     - Action: an integer (`Discrete`), a vector if an action has several integer fields (`MultiDiscrete`; for
@@ -114,7 +114,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         autoreset_mode: `NEXT_STEP`, `SAME_STEP` (with `final_obs` and `final_info`) or `DISABLED`, as a
             member of `AutoresetMode` or its value. With `DISABLED`, call `reset(options={"reset_mask":
             mask})` to reset the environments that have ended.
-        flatten: Return the observation as one float32 vector, without `action_mask`.
+        flatten: Return each observation as one float32 vector, without `action_mask`.
         render_mode: One of the environment's `render_modes`. None disables rendering.
     """
 
@@ -275,7 +275,8 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
 
 
 class GymnasiumEnv(gym.Env):
-    """A single environment, which is a `GymnasiumVectorEnv` of size 1 without auto-reset."""
+    """Gymnasium environment for one episode at a time. It is a `GymnasiumVectorEnv` of size 1 without
+    auto-reset."""
 
     def __init__(
         self, environment: Environment, *, flatten: bool = False, render_mode: str | None = None
@@ -311,7 +312,10 @@ class GymnasiumEnv(gym.Env):
         return take_row(observations, 0), float(rewards[0]), *flags, _first_info(infos)
 
     def action_masks(self) -> Bool[np.ndarray, " choices"]:
-        """Return a mask for every integer of an action, as in `GymnasiumVectorEnv.action_masks`."""
+        """Return the masks of legal values of all integers of an action, concatenated.
+
+        See `GymnasiumVectorEnv.action_masks`.
+        """
         return self._batch.action_masks()[0]
 
     def render(self) -> Any:

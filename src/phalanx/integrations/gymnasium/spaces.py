@@ -23,7 +23,7 @@ from phalanx.core.spaces import (
 def convert_space(space: Space) -> spaces.Space:
     """Convert a space to a Gymnasium space.
 
-    Scalars become arrays of size 1, so that networks can concatenate them.
+    The values of a scalar `Box` become arrays of shape `(1,)`, so that networks can concatenate them.
     """
     match space:
         case Composite(fields=fields):

@@ -41,7 +41,7 @@ class TextObservation(_Model):
     truncated: bool = False
     """True if the episode has ended because of a limit on answers."""
     reward: float | None = None
-    """Reward of the answer. None after a reset."""
+    """Reward for the answer. None after a reset."""
     done: bool = False
     """True if the episode has ended."""
     metadata: dict[str, Any] = {}
@@ -101,7 +101,9 @@ class Session:
             return error_reply("EXECUTION_ERROR", str(error))
 
     def reset(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Start the episode of `data["seed"]`, or of a random seed, and return the first observation.
+        """Start an episode with the seed `data["seed"]`, or with a random seed if there is none.
+
+        Returns the first observation.
 
         The field `episode_id` is stored. All other fields of `data` are ignored.
         """

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import phalanx
-from phalanx.integrations.extras import require_extra
+from phalanx.extras import require_extra
 from phalanx.integrations.openenv.protocol import SCHEMAS, ClientError, Session, error_reply, parse_object
 from phalanx.text.env_spec import TextFactory
 
@@ -29,7 +29,7 @@ with require_extra("phalanx.integrations.openenv", "serve", "starlette", "uvicor
 
 @dataclasses.dataclass(frozen=True)
 class ServerLimits:
-    """Limits of a server."""
+    """Limits on the sessions, message sizes and time of an OpenEnv server."""
 
     max_sessions: int = 1_024
     """Maximum number of concurrent sessions. Further clients receive an error."""
@@ -95,7 +95,7 @@ def openenv_app(factory: TextFactory, *, name: str, limits: ServerLimits = Serve
     to `limits.max_message_bytes` and close idle connections, as `OpenEnvServer` does.
 
     Args:
-        factory: Function that creates the environment of a session.
+        factory: Function that creates the environment for a session.
         name: Name of the environment in the metadata.
         limits: Limits on sessions, message sizes and time.
     """
@@ -202,7 +202,7 @@ class OpenEnvServer:
     trusted network.
 
     Args:
-        factory: Function that creates the environment of a session.
+        factory: Function that creates the environment for a session.
         name: Name of the environment in the metadata.
         host: Address to listen on.
         port: Port to listen on. 0 chooses a free port.

@@ -1,5 +1,9 @@
 """Knowledge-graph embeddings (KGE) in JAX: TransE, DistMult, ComplEx, RotatE and TuckER."""
 
+from phalanx.extras import require_jax
+
+require_jax(__name__)
+
 from phalanx.kg.kge.embedding import (
     KGE as KGE,
     calibrate as calibrate,

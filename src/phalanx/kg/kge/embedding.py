@@ -78,12 +78,12 @@ class KGE(eqx.Module):
 
     @jax.jit
     def score_tails(self, relations: Ids, heads: Ids) -> Float[Array, "n entities"]:
-        """Return the scores of all entities as tails of (relation, head, ?)."""
+        """Score every entity as the tail of each query (relation, head, ?)."""
         return self._score_answers(self.model.tail_queries, self.model.head_queries, relations, heads)
 
     @jax.jit
     def score_heads(self, relations: Ids, tails: Ids) -> Float[Array, "n entities"]:
-        """Return the scores of all entities as heads of (relation, ?, tail)."""
+        """Score every entity as the head of each query (relation, ?, tail)."""
         return self._score_answers(self.model.head_queries, self.model.tail_queries, relations, tails)
 
     def _score_answers(
@@ -103,7 +103,8 @@ class KGE(eqx.Module):
     def log_probability(self, triples: Triples) -> Float[Array, " n"]:
         """Return the log-probability that each triple is true.
 
-        It distinguishes triples whose probabilities are so close to 1 that they are rounded to 1.
+        Unlike `probability`, it distinguishes triples whose probabilities are so close to 1 that they are
+        rounded to 1.
         """
         return self.log_probability_of_scores(self.score(triples))
 
@@ -127,7 +128,7 @@ def calibrate(
         kge: The embedding.
         triples: True triples, usually the validation queries.
         known: Known triples, which are not used as corruptions.
-        seed: Seed of the corruptions.
+        seed: Seed for sampling corruptions.
 
     Returns:
         The embedding with new `slope` and `offset`.
@@ -181,7 +182,7 @@ def save_kge(
     Args:
         folder: A new or empty folder, or a folder that contains an embedding.
         kge: The embedding.
-        config: Settings of the embedding.
+        config: Settings of the embedding, which are saved with it.
         vocabulary: Names of the entities and relations.
         metadata: JSON values to save with the embedding, such as its validation MRR.
     """
@@ -250,7 +251,7 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
 
 
 def check_kge(folder: str | os.PathLike[str]) -> tuple[int, int]:
-    """Verify the files of a saved embedding; return its numbers of entities and relations."""
+    """Verify the files of a saved embedding, and return the numbers of entities and relations."""
     read_kge_config(folder)
     with _open_arrays(_embedding_folder(folder)) as arrays:
         return len(arrays["entities"]), len(arrays["relations"])
@@ -306,9 +307,15 @@ def _open_arrays(path: Path) -> np.lib.npyio.NpzFile:
 def _find_rows(
     saved: Sequence[str], wanted: Sequence[str], kind: str, path: Path
 ) -> Int[np.ndarray, " rows"]:
-    """Return the row of each wanted name in a saved table.
+    """Return the index of each name of `wanted` in `saved`.
 
     Raises `ValueError` if the two lists do not contain the same names.
+
+    Args:
+        saved: Names in the order of the saved table.
+        wanted: Names in the desired order.
+        kind: `constant` or `predicate`, for the error message.
+        path: Folder of the embedding, for the error message.
     """
     ids = {name: number for number, name in enumerate(saved)}
     missing = [name for name in wanted if name not in ids]

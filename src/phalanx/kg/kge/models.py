@@ -1,7 +1,8 @@
 """Embedding models: TransE, DistMult, ComplEx, RotatE and TuckER, and their settings.
 
-Each model maps a relation and an entity to a query vector. The score of an answer is computed from the query
-vector and the vector of the answer. The scores of all entities are usually computed by one matrix product.
+Each model maps the relation and the given entity of a query to a query vector. The score of an answer is
+computed from the query vector and the embedding of the answer. The scores of all entities are usually
+computed with one matrix product.
 """
 
 import abc
@@ -23,16 +24,16 @@ COMPLEX_MODELS = ("complex", "rotate")
 """Models whose entities are vectors of complex numbers."""
 
 _IDENTITY_NOISE = 0.03
-"""Scale of the noise that is added to coordinates that are initialized to the identity."""
+"""Scale of the random deviation from the identity; see `KGEModelConfig.identity_init_fraction`."""
 _EPSILON = 1e-9
-"""Keeps the square root of a squared distance differentiable where two points coincide."""
+"""Added to squared distances, so that their square root is differentiable where two points coincide."""
 
 Ids = Int32[Array, " n"]
 Queries = Float[Array, "n dim"]
 
 
 class KGEModelConfig(Config):
-    """Settings of a knowledge-graph embedding model."""
+    """Settings for a knowledge-graph embedding model."""
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "model": "name",
@@ -48,24 +49,24 @@ class KGEModelConfig(Config):
     """Number of real numbers per entity. ComplEx and RotatE treat them as half as many complex numbers, so it
     must be even for these models."""
     relation_dim: int = Field(default=32, ge=1)
-    """Number of real numbers per relation in TuckER. Other models derive it from `embedding_dim`."""
+    """Number of real numbers per relation in TuckER. Other models ignore this setting."""
     reciprocal: bool = True
-    """Give each relation a second embedding for its inverse, with which heads are predicted. The score of a
-    triple is then the mean of both directions."""
+    """Give each relation a second embedding for its inverse. The score of a triple (r, h, t) is then the mean
+    of the scores of (r, h, t) and (inverse of r, t, h)."""
     norm: Literal[1, 2] = 2
     """Norm of the distance in TransE and RotatE: 1 (Manhattan) or 2 (Euclidean). The Euclidean norm is
     computed with a matrix product and is several times faster."""
     margin: float = Field(default=6.0, gt=0)
     """Margin of TransE and RotatE. The score of a triple is the margin minus the distance."""
     init_scale_factor: float = Field(default=1.0, gt=0)
-    """Factor on the model's usual scale of the initial entity embeddings (in TransE, also of the relation
+    """Factor by which the initial entity embeddings are multiplied (in TransE, also the initial relation
     embeddings). With a smaller factor, training overwrites the random initial values sooner."""
     identity_init_fraction: float = Field(default=0.0, ge=0, le=1)
     """Fraction of coordinates on which every relation is initialized close to the identity (DistMult, ComplEx
     and RotatE only). On these coordinates, entities that are related in any way become similar, which helps
     in large sparse graphs. The other coordinates distinguish the relations."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout probability of the coordinates of entities and query vectors during training (DistMult, ComplEx
+    """Dropout probability for the coordinates of entity and query vectors during training (DistMult, ComplEx
     and TuckER only)."""
 
     @model_validator(mode="after")
@@ -85,7 +86,7 @@ class KGEModelConfig(Config):
 
 
 class EmbeddingModel(eqx.Module):
-    """Base class of embedding models: tables of entities and relations, and a scoring function.
+    """Base class for embedding models, which consist of embedding tables and a scoring function.
 
     A higher score means that a triple is more likely to be true.
     """
@@ -94,21 +95,27 @@ class EmbeddingModel(eqx.Module):
     relations: Float[Array, "relations _"]
 
     def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        """Return the query vectors of (relation, head, ?). Dropout is applied if a PRNG key is given."""
+        """Return the query vector of each query (relation, head, ?). A PRNG key enables dropout."""
         vectors = self._transform(self._drop(self.entities[heads], key, 0), relations, invert=False)
         return self._drop(vectors, key, 1)
 
     def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        """Return the query vectors of (relation, ?, tail). Dropout is applied if a PRNG key is given."""
+        """Return the query vector of each query (relation, ?, tail). A PRNG key enables dropout."""
         vectors = self._transform(self._drop(self.entities[tails], key, 0), relations, invert=True)
         return self._drop(vectors, key, 1)
 
     @abc.abstractmethod
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
-        """Apply relations to entity vectors. The entities are heads, or tails if `invert` is true."""
+        """Apply a relation to each entity vector, and return the query vectors.
+
+        Args:
+            entities: Vectors of the heads, or of the tails if `invert` is true.
+            relations: Id of the relation for each entity vector.
+            invert: Compute query vectors for predicting heads from tails.
+        """
 
     def _drop(self, values: Queries, key: PRNGKeyArray | None, number: int) -> Queries:
-        """Apply dropout. `number` distinguishes several calls with the same key."""
+        """Apply dropout if a PRNG key is given. Calls with the same key must have different `number`s."""
         return values
 
     @abc.abstractmethod
@@ -117,16 +124,20 @@ class EmbeddingModel(eqx.Module):
 
     @abc.abstractmethod
     def compare_rows(self, queries: Queries, answers: Float[Array, "n dim"]) -> Float[Array, " n"]:
-        """Return the score of each query vector with the answer vector in the same row."""
+        """Return one score per row, for the query vector and the answer vector in this row."""
 
     def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
-        """Return the absolute values of the embeddings of some triples, which a regularizer penalizes."""
+        """Return the absolute values of the embeddings of some triples, for regularization.
+
+        The result contains one array for the heads, one for the relations and one for the tails. Models with
+        complex numbers return their moduli. RotatE returns no array for relations.
+        """
         rows = self.entities[heads], self.relations[relations], self.entities[tails]
         return tuple(jnp.abs(row) for row in rows)
 
 
 class _ProductModel(EmbeddingModel):
-    """Base class of models whose score is the inner product of the query and answer vectors."""
+    """Base class for models whose score is the inner product of the query and answer vectors."""
 
     dropout: float = eqx.field(static=True)
 
@@ -144,7 +155,7 @@ class _ProductModel(EmbeddingModel):
 
 
 class _DistanceModel(EmbeddingModel):
-    """Base class of models whose score is the margin minus the distance between query and answer vectors."""
+    """Base class for models whose score is the margin minus the distance between query and answer vectors."""
 
     norm: int = eqx.field(static=True)
     margin: float = eqx.field(static=True)
@@ -228,7 +239,8 @@ class TuckER(_ProductModel):
     """TuckER: the score is a core tensor multiplied by relation, head and tail (Balazevic et al., 2019)."""
 
     core: Float[Array, "relation_dim dim dim"]
-    """Core tensor, which maps a relation to a bilinear form of head and tail."""
+    """Core tensor. Multiplied by a relation vector, it gives the matrix of a bilinear form of head and
+    tail."""
 
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
         core = self.core.transpose(0, 2, 1) if invert else self.core

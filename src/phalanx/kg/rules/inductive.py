@@ -73,7 +73,7 @@ class RoleModel:
         self._log_odds_absent = np.log((1 - rate) / (1 - base))
 
     def scores(self, knowledge_base: KnowledgeBase) -> Float64[np.ndarray, "directed_relations entities"]:
-        """Score how well each entity of a graph fits as the tail or head of each relation.
+        """Score how plausible each entity of a graph is as the tail or head of each relation.
 
         Row 2r of the result contains the scores for tails of relation r, and row 2r + 1 those for heads.
         """
@@ -112,7 +112,10 @@ class InductiveResult:
 
 
 class _InductiveScorer:
-    """Scores the queries of one graph with rules and a role model that may come from another graph."""
+    """Scores candidates for the queries of a graph with rules and a role model.
+
+    The rules and the role model may come from a different graph with the same relations.
+    """
 
     def __init__(
         self, rules: RuleSet, roles: RoleModel, knowledge_base: KnowledgeBase, aggregation: Aggregation
@@ -125,7 +128,11 @@ class _InductiveScorer:
     def score(
         self, split: str, num_negatives: int, seed: int
     ) -> tuple[CandidateLists, np.ndarray, np.ndarray]:
-        """Return the candidate lists of a split, and each candidate's scores by rules and by roles."""
+        """Create candidate lists for the queries of a split, and score the candidates.
+
+        Returns:
+            The candidate lists, and two scores of each candidate: by the rules and by the role model.
+        """
         base = self.knowledge_base
         candidates = make_candidates(
             base.triples(split),
@@ -160,12 +167,13 @@ def evaluate_inductive(
     role_weights: Sequence[float] = ROLE_WEIGHTS,
     seed: int = 0,
 ) -> InductiveResult:
-    """Rank the queries of `target`, whose entities are unseen, with rules that were mined from `source`.
+    """Evaluate rules that were mined from `source` on the queries of `target`, whose entities are unseen.
 
-    The protocol is that of GraIL: each query is ranked among random corruptions of its head and, separately,
-    among random corruptions of its tail. Known triples of any split are not used as corruptions. The score of
-    a triple is the sum of its score by the rules and its weighted score by a `RoleModel`, which is fitted to
-    the facts of the source. The weight is selected by Hits@10 on the validation queries of the source.
+    The protocol is that of GraIL: the triple of each query is ranked among random corruptions of its head
+    and, separately, among random corruptions of its tail. Known triples of any split are not used as
+    corruptions. The score of a triple is the sum of its score by the rules and its weighted score by a
+    `RoleModel`, which is fitted to the facts of the source. The weight is selected by Hits@10 on the
+    validation queries of the source.
 
     Args:
         rules: Rules that were mined from `source`.
@@ -175,8 +183,8 @@ def evaluate_inductive(
         aggregation: How to combine the rules that predict the same answer; see `AGGREGATORS`.
         ties: How to rank candidates with equal scores.
         num_negatives: Number of corruptions per query and side.
-        role_weights: Candidate weights of the role model.
-        seed: Seed of the corruptions.
+        role_weights: Candidate weights of the role model, of which the best is selected.
+        seed: Seed for sampling corruptions.
     """
     roles = RoleModel(source)
     source_scorer = _InductiveScorer(rules, roles, source, aggregation)

@@ -33,7 +33,7 @@ _SEARCH_TIME_FRACTION = 0.3
 
 
 class MiningConfig(Config):
-    """Settings of `mine_rules`.
+    """Settings for `mine_rules`.
 
     Rules are found by a search for paths in the graph. Then the predictions of each rule are counted to
     measure its support and confidence. Without `max_seconds`, the result does not depend on the number of
@@ -77,11 +77,11 @@ class MiningConfig(Config):
     max_constant_rules: int = Field(default=1_000_000, ge=1)
     """Maximum number of rules with constants. The most confident rules are kept."""
     max_triples: int | None = Field(default=None, ge=1)
-    """Maximum number of triples from which the search for paths starts. They are taken from all relations in
-    turn. None uses all triples."""
+    """Maximum number of triples from which the search for paths starts. The triples are taken from all
+    relations in turn. None uses all triples."""
     max_edges_per_step: int = Field(default=100, ge=1)
     """Maximum number of edges that the search for paths follows from an entity. If an entity has more edges,
-    they are selected at even intervals."""
+    some of them are selected at even intervals."""
     max_path_rules: int = Field(default=100_000, ge=1)
     """Maximum number of path rules whose predictions are counted. The rules that the search found most often
     are kept."""
@@ -94,7 +94,7 @@ class MiningConfig(Config):
     """Maximum number of edges of an entity that is used to find rules with constants. Entities with more
     edges are not used as X in these rules."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the order in which triples and entities are processed."""
+    """Seed for the order in which triples and entities are processed."""
     num_threads: int = Field(default=2, ge=1)
     """Number of threads. It does not change the result."""
     max_seconds: float | None = Field(default=None, gt=0)
@@ -120,7 +120,7 @@ def mine_rules(
     Args:
         knowledge_base: The facts. Predicates that do not have two arguments are ignored with a warning.
         config: The settings. None uses the defaults.
-        time_limit: Receives progress messages. The limit itself is `MiningConfig.max_seconds`.
+        time_limit: Only used to report progress. The limit itself is `MiningConfig.max_seconds`.
         settings: Fields of `MiningConfig` that override `config`.
 
     >>> rules = mine_rules(KnowledgeBase.generate(num_families=2), max_length=2, num_threads=1)
@@ -205,7 +205,7 @@ def _is_late(config: MiningConfig, time_limit: TimeLimit, fraction: float) -> bo
 
 
 class _BestRules:
-    """Collects mined rules and keeps the most confident ones, so that memory stays bounded."""
+    """Collects mined rules and keeps only the most confident rules to limit memory use."""
 
     def __init__(self, vocabulary: Vocabulary, config: MiningConfig) -> None:
         self._vocabulary, self._config = vocabulary, config
@@ -234,7 +234,11 @@ class _BestRules:
         return RuleSet(self._vocabulary, rows[order], confidence[order], counts[order], is_complete)
 
     def confidence(self, counts: np.ndarray) -> np.ndarray:
-        """Return the standard or PCA confidence of rules, given their rows of `RuleSet.counts`."""
+        """Return the standard or PCA confidence of each rule, depending on the config.
+
+        Args:
+            counts: Counts of each rule, in the format of `RuleSet.counts`.
+        """
         predictions = counts[:, 2 if self._config.confidence == "pca" else 1]
         confidence: np.ndarray = counts[:, 0] / np.maximum(predictions + self._config.confidence_smoothing, 1)
         return confidence

@@ -1,4 +1,4 @@
-"""Link prediction with rules. If several rules predict the same answer, their confidences are combined."""
+"""Link prediction with rules. The confidences of all rules that predict the same answer are combined."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -24,11 +24,12 @@ from phalanx.native import require_native
 
 Aggregation = Literal["maxplus", "noisyor", "power", "learned", "per_relation"]
 AGGREGATORS: tuple[Aggregation, ...] = ("maxplus", "noisyor", "power", "learned", "per_relation")
-"""Methods of combining the confidences of several rules that predict the same answer.
+"""Methods for combining the confidences of several rules that predict the same answer.
 
 - `maxplus`: compares answers by their most confident rule, breaks ties by the second most confident rule, and
   so on (AnyBURL);
-- `noisyor`: treats rules as independent evidence. The score is the sum of -log(1 - confidence) of all rules;
+- `noisyor`: treats rules as independent evidence. The score is the sum of -log(1 - confidence) over all
+  rules;
 - `power`: like `noisyor`, but each term of the sum is raised to a power. The result lies between `noisyor`
   and `maxplus`;
 - `learned`: the score is the sum of the rules' weights, which are learned from the facts;
@@ -42,12 +43,12 @@ PER_RELATION_CHOICES: tuple[tuple[Aggregation, float], ...] = (
     ("power", 4.0),
     ("power", 6.0),
 )
-"""(aggregation, power) pairs. The aggregation `per_relation` selects the best pair for each relation and side
-on validation data."""
+"""Candidates for the aggregation `per_relation`, as (aggregation, power) pairs. For each relation and side,
+the best candidate on validation data is selected."""
 DEFAULT_POWER = 2.0
 _SCORE_OFFSET = 1e-3
-"""Scale of the transform log(1 + score / scale) in `RulePredictor.score_pairs`. The transform is
-approximately linear for scores below the scale."""
+"""Constant c in the transformation log(1 + score / c) that `RulePredictor.score_pairs` applies to scores. The
+transformation is approximately linear for scores below c."""
 _RELATIONS_PER_ROUND = 8
 _QUERIES_PER_ROUND = 256
 _MAX_LEARNING_ENTITIES = 20_000
@@ -55,16 +56,17 @@ _LEARNING_NEGATIVES = 200
 
 
 class WeightLearning(NamedTuple):
-    """Settings for learning rule weights.
+    """Settings for learning the rule weights of the aggregation `learned`.
 
-    The weights are initialized with those of `noisyor` and trained with Adagrad on the softmax loss of
-    predicting the facts.
+    The initial weights are those of the aggregation `noisyor`. Adagrad then minimizes the softmax
+    cross-entropy of predicting the facts.
     """
 
     num_epochs: int
+    """Number of epochs. With 0, the initial weights are not changed."""
     learning_rate: float
     decay: float
-    """Strength of the regularization towards the initial weights."""
+    """Coefficient of an L2 penalty on the difference between the weights and their initial values."""
 
 
 LEARNING_CHOICES = (
@@ -73,8 +75,8 @@ LEARNING_CHOICES = (
     WeightLearning(5, 0.05, 0.03),
     WeightLearning(10, 0.05, 0.01),
 )
-"""Settings that the aggregation `learned` tries. It selects the best on validation data. The first settings
-keep the initial weights."""
+"""Candidate settings for the aggregation `learned`. The candidate with the best MRR on the validation queries
+is selected. The first candidate keeps the initial weights."""
 
 
 class RuleApplier:
@@ -107,13 +109,13 @@ class RuleApplier:
         return self._known_graph[1]
 
     def count_validation_ranks(self, predictor: LinkPredictor, time_limit: TimeLimit | None) -> RankCounts:
-        """Return the rank counts of the validation queries."""
+        """Rank the true answers to the validation queries with a predictor."""
         base = self.knowledge_base
         return count_ranks(predictor, base.triples("valid"), base.known_answers, time_limit)
 
 
 class RulePredictor(DirectedPredictor):
-    """Link predictor with rules. A rule predicts an answer if its body is true in the facts.
+    """Link predictor that applies rules to facts. A rule predicts an answer if its body is true in the facts.
 
     Use `RulePredictor.fit` to create it. Evaluations call `count_ranks`, which compares two answers by the
     lists of rules that predict them. This is necessary for `maxplus`, which is a lexicographic comparison and
@@ -124,7 +126,7 @@ class RulePredictor(DirectedPredictor):
         applier: Applies the rules to the facts.
         aggregation: How to combine several rules; one of `AGGREGATORS` except `per_relation`.
         weights: Two weights per rule; see `rule_weights`.
-        selected: Settings that were selected on validation data, for the report of an evaluation.
+        selected: Settings that were selected on validation data. They are included in evaluation results.
     """
 
     def __init__(
@@ -163,7 +165,7 @@ class RulePredictor(DirectedPredictor):
                 to `maxplus`.
             max_paths: Maximum number of paths that are followed from one entity when a rule is applied.
             num_threads: Number of threads. It does not change the result.
-            time_limit: Receives progress messages. The limit itself is ignored.
+            time_limit: Only used to report progress. The limit itself is ignored.
 
         Returns:
             A `RulePredictor`; a `PerRelationPredictor` for the aggregation `per_relation`; or an `Ensemble`
@@ -203,7 +205,7 @@ class RulePredictor(DirectedPredictor):
 
     @property
     def description(self) -> str:
-        """Short description of the predictor, for the report of an evaluation."""
+        """Short description of the predictor, for evaluation results."""
         return f"{len(self._applier.rules)} rules, {self.aggregation}"
 
     @property
@@ -213,12 +215,12 @@ class RulePredictor(DirectedPredictor):
     def count_ranks(
         self, queries: GroupedQueries, known: TripleIndex, time_limit: TimeLimit | None = None
     ) -> RankCounts:
-        """Rank the true answers of queries by comparing the lists of rules that predict each answer.
+        """Rank the true answers to queries by comparing the lists of rules that predict each answer.
 
         Args:
             queries: The queries and their true answers.
             known: Known answers, which are removed from the rankings.
-            time_limit: Receives progress messages. The limit itself is ignored.
+            time_limit: Only used to report progress. The limit itself is ignored.
         """
         higher, tied = np.zeros((2, len(queries.targets)), np.int64)
         graph = self._applier.known_graph(known)
@@ -241,22 +243,26 @@ class RulePredictor(DirectedPredictor):
         return RankCounts(queries.in_list_order(higher), queries.in_list_order(tied), num_candidates)
 
     def raw_scores(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Return the aggregated scores of all entities as answers of (entity, directed relation) pairs.
+        """Return the aggregated scores of all entities as answers to queries, before log scaling.
 
-        The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads.
+        Queries are (entity, directed relation) pairs. The directed relation 2r asks for the tails of relation
+        r, and 2r + 1 asks for its heads.
         """
         table = np.zeros((len(pairs), self._applier.rules.vocabulary.num_entities), np.float32)
         self._applier.native.score(np.ascontiguousarray(pairs, np.int32), self._method, self.weights, table)
         return table
 
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Return log-scaled scores of all entities. For `maxplus`, they are approximate."""
+        """Return log-scaled scores of all entities as answers to (entity, directed relation) queries.
+
+        For `maxplus`, the order of the scores is approximate.
+        """
         table = self.raw_scores(pairs)
         scores: np.ndarray = np.sign(table) * np.log1p(np.abs(table) / np.float32(_SCORE_OFFSET))
         return scores
 
     def predict(self, entity: int, directed_relation: int) -> dict[int, list[int]]:
-        """Return the predicted answers of one query.
+        """Return the answers to one query that rules predict.
 
         Args:
             entity: The entity of the query.
@@ -274,12 +280,12 @@ class RulePredictor(DirectedPredictor):
 
 
 class PerRelationPredictor(DirectedPredictor):
-    """Link predictor that uses, for each relation and side, the best aggregation on validation data.
+    """Link predictor that selects an aggregation for each relation and side on validation data.
 
     Args:
         applier: Applies the rules to the facts. Its knowledge base must have validation queries, on which
             one of `PER_RELATION_CHOICES` is selected for each directed relation.
-        time_limit: Receives progress messages. The limit itself is ignored.
+        time_limit: Only used to report progress. The limit itself is ignored.
     """
 
     def __init__(self, applier: RuleApplier, time_limit: TimeLimit | None = None) -> None:
@@ -324,16 +330,16 @@ def rule_weights(
     power: float = DEFAULT_POWER,
     time_limit: TimeLimit | None = None,
 ) -> Float64[np.ndarray, " twice_rules"]:
-    """Return two weights per rule.
+    """Return the weights of rules for an aggregation. Each rule has two weights.
 
-    The weight of rule i for tail queries has the index 2i, and its weight for head queries the index 2i + 1.
+    Rule i has its weight for tail queries at index 2i, and its weight for head queries at index 2i + 1.
 
     Args:
         applier: Applies the rules to the facts.
         aggregation: How to combine several rules.
-        learning: Settings of the aggregation `learned`.
-        power: Exponent of the aggregation `power`.
-        time_limit: Receives progress messages. The limit itself is ignored.
+        learning: Settings for the aggregation `learned`.
+        power: Exponent for the aggregation `power`.
+        time_limit: Only used to report progress. The limit itself is ignored.
     """
     rules = applier.rules
     if aggregation == "maxplus":

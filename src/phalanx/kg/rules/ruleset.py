@@ -18,9 +18,10 @@ MAX_BODY_LENGTH = 5
 """Maximum number of body atoms of a path rule. The C++ code reserves this many columns."""
 HEAD, BODY = 0, slice(1, 1 + MAX_BODY_LENGTH)
 HEAD_CONSTANT, BODY_CONSTANT = 1 + MAX_BODY_LENGTH, 2 + MAX_BODY_LENGTH
-"""Columns of `RuleSet.rows`: the relation of the head, the relations of the body, and the constants.
+"""Column indices of `RuleSet.rows` for the constants in the head and in the body.
 
-Relation r is stored as 2r, or as 2r + 1 if it is followed backwards (from tail to head). Unused columns are
+`HEAD` is the column of the head's relation, and `BODY` is the range of columns of the body's relations.
+Relation r is stored as 2r, or as 2r + 1 if it is followed backward (from tail to head). Unused columns are
 -1.
 """
 NUM_COLUMNS = 3 + MAX_BODY_LENGTH
@@ -56,6 +57,9 @@ class RuleSet:
     counted. None if the rules were not mined."""
     is_complete: bool = True
     """False if mining stopped early because of its time limit."""
+
+    def __repr__(self) -> str:
+        return f"RuleSet(num_rules={len(self)}, vocabulary={self.vocabulary!r})"
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -164,9 +168,11 @@ def _encode_path(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
 
 
 def _follow(atom: Atom, current: str, vocabulary: Vocabulary) -> tuple[int, str] | None:
-    """Return the directed relation and the term that an atom leads to from the term `current`.
+    """Follow an atom from its argument `current` to its other argument.
 
-    Returns None if the atom does not contain `current`.
+    Returns:
+        The directed relation and the other argument, or None if the atom does not contain `current`. The
+        directed relation of predicate r is 2r, or 2r + 1 if `current` is the second argument.
     """
     if current not in atom[1:]:
         return None

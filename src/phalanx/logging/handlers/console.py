@@ -1,4 +1,4 @@
-"""Handler that prints to the terminal with Rich: a table of metrics, and one line for each other event."""
+"""Handler that prints to the terminal with Rich. Metrics are printed as a table, other events as lines."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ class FileHandler(Handler):
     """Writes metrics, evaluations, episodes, steps, tasks and the config to files in a folder.
 
     Episodes, steps and tasks are written in the format `log_format`, for example to `episodes.jsonl`. A file
-    is created with its first record. Records are appended to files that already exist.
+    is created when its first record is written. Records are appended to files that already exist.
 
     Args:
         output_dir: Folder for the files. It is created if necessary.
@@ -44,7 +44,7 @@ class FileHandler(Handler):
             `config.yaml`. None means the default settings.
         rotate_bytes: Rotate a file before it grows beyond this size in bytes. None means that files are not
             rotated. Files of pickled records are never rotated.
-        clock: Function that returns the timestamp of a record in seconds.
+        clock: Function that returns the current time in seconds, for the timestamps of records.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class FileHandler(Handler):
         self._write("steps", {"event": "step", **record})
 
     def log_episode_summary(self, summary_data: Record) -> None:
-        """Write a record to the `episodes` file. States are included only if `include_full_states` is set."""
+        """Write a record to the `episodes` file. It includes states only if `include_full_states` is True."""
         record: dict[str, Any] = {"event": "episode", **_without(summary_data, _STATES)}
         if self.settings.include_full_states:
             for name in ("initial_state", "final_state"):

@@ -1,4 +1,4 @@
-"""`Handler`, the base class of handlers, and `Picture`, the images that handlers receive."""
+"""`Handler`, the base class for handlers, and `Picture`, an image that handlers receive."""
 
 import functools
 import re
@@ -19,13 +19,13 @@ _SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
 
 
 class Handler:
-    """Base class of handlers. A subclass overrides the methods of the events that it handles.
+    """Base class for handlers. A subclass overrides the methods for the events that it handles.
 
     A handler may raise any exception. The logger reports the exception and continues.
     """
 
     def log_config(self, config: Any, metadata: Record) -> None:
-        """Log the settings of a run, given as a `Config` or a mapping, and metadata such as the machine."""
+        """Log the settings of a run (a `Config` or a mapping) and metadata, such as the type of machine."""
 
     def log_task_start(self, task_data: Record) -> None:
         """Log the start of an episode."""
@@ -63,10 +63,10 @@ class EpisodeCounter:
 
 
 class Picture:
-    """An image, available as SVG, pixels or both. States are rendered when `svg` or `pixels` is first read.
+    """An image, available as SVG, pixels or both. A state is rendered when `svg` or `pixels` is first read.
 
     Args:
-        source: SVG text, a uint8 array `[rows, columns, 3]`, or a state.
+        source: SVG text, a uint8 array `[height, width, 3]`, or a state.
         render: Function that renders the state. None calls the state's `_repr_svg_` or `_repr_html_`.
     """
 
@@ -96,7 +96,7 @@ class Picture:
 
     @functools.cached_property
     def pixels(self) -> np.ndarray | None:
-        """The image as a uint8 array `[rows, columns, 3]`.
+        """The image as a uint8 array `[height, width, 3]`.
 
         None for SVG text or for a state that cannot be rendered as pixels.
         """
@@ -109,7 +109,7 @@ class Picture:
 
 
 def extract_svg(drawing: Any) -> str:
-    """Return the `<svg>` element of a text, or of a drawing object with an `as_svg` method."""
+    """Return the `<svg>` element in a text, or in the output of a drawing object's `as_svg` method."""
     text = drawing if isinstance(drawing, str) else drawing.as_svg()
     match = _SVG.search(text)
     if match is None:

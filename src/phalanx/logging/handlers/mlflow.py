@@ -18,8 +18,8 @@ class MLflowHandler(Tracker):
     """Logs a run to MLflow. Images are logged as SVG artifacts.
 
     Args:
-        output_dir: Folder of the SQLite database that is used if there is no tracking server. To view it, run
-            `mlflow ui --backend-store-uri sqlite:///OUTPUT_DIR/mlflow.db`.
+        output_dir: Folder for the SQLite database that is used if there is no tracking server. To view the
+            database, run `mlflow ui --backend-store-uri sqlite:///OUTPUT_DIR/mlflow.db`.
         tracking_uri: Address of the tracking server. Defaults to the environment variable
             `MLFLOW_TRACKING_URI`; if that is not set either, the database is used.
         experiment: Name of the experiment. Defaults to the environment variable `MLFLOW_EXPERIMENT_NAME`, or
@@ -63,7 +63,7 @@ class MLflowHandler(Tracker):
 
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "MLflowHandler":
-        """Create the handler of a run folder. A resumed run continues the same MLflow run.
+        """Create the handler for a run folder. A resumed run continues the same MLflow run.
 
         Args:
             folder: Run folder.

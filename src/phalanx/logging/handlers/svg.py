@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from phalanx.extras import require_jax
 from phalanx.io.atomic import atomic_write
 from phalanx.io.untrusted import reject_symlink
 from phalanx.logging.handlers.handler import Handler, Picture, extract_svg
@@ -33,7 +34,7 @@ class SVGHandler(Handler):
         self._episode = 0
 
     def log_task_start(self, task_data: Record) -> None:
-        """Remember the `episode_num`, for steps whose record does not contain it."""
+        """Remember the episode number, which is used for steps whose record has no `episode_num`."""
         self._episode = int(task_data.get("episode_num", 0))
 
     def log_step(self, step_data: Record) -> None:
@@ -87,13 +88,14 @@ def _step_states(summary_data: Record) -> list[Any]:
     `step_states` is a list of states or one pytree with a leading time axis. The time axis is as long as the
     longest episode in the batch, so states after `total_steps` are dropped.
     """
-    import jax
-
     states = summary_data.get("step_states")
     if states is None:
         return []
     if type(states) in (list, tuple):
         return list(states)
+    require_jax("a pytree of states")
+    import jax
+
     length = jax.tree.leaves(states)[0].shape[0]
     length = min(length, int(summary_data.get("total_steps") or length))
     return [jax.tree.map(lambda leaf, t=t: leaf[t], states) for t in range(length)]

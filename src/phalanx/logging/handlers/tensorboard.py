@@ -36,7 +36,7 @@ class TensorBoardHandler(Tracker):
 
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "TensorBoardHandler":
-        """Create the handler of a run folder. Event files are written to the subfolder `tensorboard`.
+        """Create the handler for a run folder. Event files are written to the subfolder `tensorboard`.
 
         A resumed run adds another event file to this subfolder. `name` and `group` are not used.
         """

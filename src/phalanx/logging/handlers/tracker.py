@@ -1,4 +1,4 @@
-"""Base class of the handlers for experiment trackers, and `make_tracker`, which creates a handler by name.
+"""Base class for handlers of experiment trackers, and `make_tracker`, which creates a handler by name.
 
 The library of a tracker, such as `wandb`, is imported when its handler is created.
 """
@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from phalanx.extras import require_extra
 from phalanx.io.atomic import atomic_write
 from phalanx.io.untrusted import read_json
 from phalanx.logging.handlers.handler import EpisodeCounter, Handler
@@ -21,14 +22,14 @@ TRACKERS = {
     "tensorboard": ("phalanx.logging.handlers.tensorboard", "TensorBoardHandler"),
     "mlflow": ("phalanx.logging.handlers.mlflow", "MLflowHandler"),
 }
-"""Module and class of the handler of each tracker, by the name that `--tracker` accepts."""
+"""Module and class name of the handler for each tracker. The keys are the names that `--tracker` accepts."""
 
 _IDS_FILE = "trackers.json"
 _SEED_DIR = re.compile(r"seed_\d+")
 
 
 class Tracker(Handler, abc.ABC):
-    """Base class of handlers that log to an experiment tracker.
+    """Base class for handlers that log to an experiment tracker.
 
     The names of metrics have a prefix: `batch/<name>` for the metrics of an update, `episode_<index>/<name>`
     for those of a sampled episode, `evaluation/<split>/<mode>/<name>` for those of an evaluation, and
@@ -41,12 +42,13 @@ class Tracker(Handler, abc.ABC):
     @classmethod
     @abc.abstractmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "Tracker":
-        """Create the handler of a run folder. A resumed run continues the same run in the tracker.
+        """Create the handler for a run folder. A resumed run continues the same run in the tracker.
 
         Args:
             folder: Run folder.
             name: Name of the run.
-            group: Name of the group of runs, if the run is one of several seeds. Otherwise None.
+            group: Name of the group of runs that differ only in their seed. None if the run belongs to no
+                such group.
         """
 
     @abc.abstractmethod
@@ -70,7 +72,7 @@ class Tracker(Handler, abc.ABC):
         self._log_scalars(_add_prefix("batch", metrics), step)
 
     def log_evaluation(self, record: Record) -> None:
-        """Log the metrics of an evaluation, including groups of tasks but not single tasks."""
+        """Log the metrics of an evaluation and of its task groups. Results of single tasks are omitted."""
         prefix = f"evaluation/{record.get('split', 'held-out')}/{record.get('mode', 'greedy')}"
         self._log_scalars(_add_prefix(prefix, evaluation_scalars(record)), int(record["step"]))
 
@@ -122,16 +124,10 @@ def import_library(module: str, extra: str) -> Any:
         extra: Optional dependency group of `phalanx` that installs the library.
 
     Raises:
-        ModuleNotFoundError: If the library is not installed. The message contains the install command.
+        MissingExtraError: If the library is not installed. The message contains the install command.
     """
-    try:
+    with require_extra("the tracker", extra, module.partition(".")[0]):
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
-            raise
-        raise ModuleNotFoundError(
-            f"{module} is not installed; run `pip install 'phalanx[{extra}]'`", name=module
-        ) from error
 
 
 def _add_prefix(prefix: str, metrics: Metrics) -> dict[str, float]:

@@ -19,7 +19,7 @@ class WandbHandler(Tracker):
 
     Args:
         output_dir: Folder for W&B's files. None leaves the choice to W&B.
-        config: Settings of the run. None means no settings.
+        config: Settings for the run. None means no settings.
         project: Name of the project. Defaults to the environment variable `WANDB_PROJECT`, or `phalanx`.
         name: Name of the run. If None, W&B chooses a name.
         mode: Mode of `wandb.init`. `offline` writes to `output_dir` and needs neither a network connection
@@ -59,14 +59,15 @@ class WandbHandler(Tracker):
 
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "WandbHandler":
-        """Create the handler of a run folder. A resumed run continues the same W&B run.
+        """Create the handler for a run folder. A resumed run continues the same W&B run.
 
         W&B's environment variables, such as `WANDB_NAME`, take precedence over the arguments.
 
         Args:
             folder: Run folder.
             name: Name of the run.
-            group: Name of the group of runs, if the run is one of several seeds. Otherwise None.
+            group: Name of the group of runs that differ only in their seed. None if the run belongs to no
+                such group.
         """
         env = os.environ.get
         reject_symlink(folder / "wandb")

@@ -16,7 +16,8 @@ _STATISTICS = {"std": "std", "min": "low", "max": "high"}
 _OPTIMIZATION = ("loss", "entropy", "kl", "clip", "variance", "gradient", "grad_norm", "learning_rate", "lr")
 _FIRST = ("success_rate", "reward", "similarity", "episode_length")
 _FULL_RANGE = ("success_rate", "similarity", "accuracy", "mrr")
-"""Prefixes of metrics whose vertical axis always shows 0 to 1."""
+"""Name prefixes of metrics whose vertical axis shows the full range from 0 to 1, if all values are in this
+range."""
 _MAX_GROUP_CURVES = 8
 # Counts are exact, and seconds have a resolution of milliseconds for a day.
 _AXIS_DIGITS = {"update": 15, "steps": 15, "seconds": 8}
@@ -35,7 +36,7 @@ _ABBREVIATIONS = ("kl", "lr", "mrr", "mfu")
 def metric_charts(tables: Sequence[MetricTable]) -> list[dict[str, Any]]:
     """Create one chart per metric, with one curve per run.
 
-    The mean, std, min and max of a metric share one chart. It shows the mean as a curve, and the other
+    The mean, std, min and max of a metric share one chart, which shows the mean as a curve and the other
     statistics as a band.
     """
     names = list(dict.fromkeys(name for table in tables for name in table.columns if not _is_bound(name)))
@@ -62,9 +63,10 @@ def metric_charts(tables: Sequence[MetricTable]) -> list[dict[str, Any]]:
 
 
 def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], MetricTable]]) -> list[dict[str, Any]]:
-    """Create the charts of the evaluations, with one curve for each run, split and mode.
+    """Create one chart per evaluation metric, with one curve for each combination of run, split and mode.
 
-    For a single run, there is also a chart with the success rates of the groups of tasks.
+    For a single run with several evaluations, there is also a chart with the success rate of each group of
+    tasks, unless there are more than 8 groups.
 
     Args:
         runs: For each run, the tables of its evaluations by split and mode.
@@ -126,7 +128,7 @@ def _evaluation_chart(key: str, title: str, series: list[dict[str, Any]], unit: 
 
 
 def _is_bound(column: str) -> bool:
-    """Return whether a column contains a bound of the confidence interval of another column."""
+    """Return whether a column contains the lower or upper confidence bounds for another column."""
     return column.endswith((":low", ":high"))
 
 
@@ -158,9 +160,9 @@ def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[st
         columns: Names of the columns of the curve (`value`) and its band (`std`, `low`, `high`).
 
     Returns:
-        The values by part (`value`, `std`, `low`, `high`). There are also the entries `table` and `rows`
-        (indices of the selected rows), which `share_axes` replaces later. An entry `seeds` is present if the
-        band is a confidence interval across seeds.
+        A dictionary with the values of each part (`value`, `std`, `low`, `high`) that the table contains. It
+        also has the entries `table` and `rows` (indices of the selected rows), which `share_axes` replaces
+        later. An entry `seeds` is present if the band is a confidence interval across seeds.
     """
     rows = np.flatnonzero(table.present[columns["value"]])
     parts = {part: table.columns[name][rows] for part, name in columns.items() if name in table.columns}
@@ -172,13 +174,17 @@ def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[st
 
 
 def share_axes(charts: list[dict[str, Any]]) -> list[dict[str, list[float | int | None]]]:
-    """Replace the `table` and `rows` of all curves with indices into shared axes, and return the axes.
+    """Replace the `table` and `rows` of all curves with indices into shared axes.
 
     In each curve, the new entry `axes` is an index into the returned list, and `at` contains the positions of
     the curve's points on these axes. `at` is omitted if the curve has a point at every position.
 
     Dozens of curves have the same axes. If every curve had its own copy, the axes would make up most of the
     page.
+
+    Returns:
+        For each table that the curves come from, a dictionary from the name of each axis (`update`, `steps`
+        or `seconds`) to its values.
     """
     all_series = [series for chart in charts for series in chart["series"]]
     tables = list({id(series["table"]): series["table"] for series in all_series}.values())
@@ -241,7 +247,10 @@ def chart_group(key: str) -> str:
 
 
 def _group_statistics(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Assign metrics to charts. A chart maps `value`, `std`, `low` and `high` to names of metrics.
+    """Assign metrics to charts. The mean, std, min and max of a metric share one chart.
+
+    Returns:
+        For each chart, a dictionary from `value`, `std`, `low` and `high` to the names of the metrics.
 
     >>> _group_statistics(["reward_mean", "reward_std", "entropy", "loss_mean"])["reward"]
     {'value': 'reward_mean', 'std': 'reward_std'}

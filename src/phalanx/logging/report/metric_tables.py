@@ -25,12 +25,12 @@ def _accept_all(record: dict[str, Any]) -> bool:
 
 
 def has_step(record: Mapping[str, Any]) -> bool:
-    """Return whether a record contains the number of its update as an integer `step`."""
+    """Return whether a record has an integer `step`, which is the update number."""
     return isinstance(record.get("step"), int) and not isinstance(record["step"], bool)
 
 
 def has_metrics(record: Mapping[str, Any]) -> bool:
-    """Return whether a record contains the number of its update and a mapping `metrics`."""
+    """Return whether a record has an integer `step` (the update number) and a mapping `metrics`."""
     return has_step(record) and isinstance(record.get("metrics"), Mapping)
 
 
@@ -152,10 +152,10 @@ class MetricTable:
     """Table of metrics with one row per update."""
 
     axes: dict[str, np.ndarray]
-    """Values of the horizontal axes in each row, by name. `update` is always present; `steps` (environment
-    steps) and `seconds` (training time) are present if they are known."""
+    """Position of each row on each horizontal axis, by the name of the axis. `update` is always present;
+    `steps` (environment steps) and `seconds` (training time) are present if they are known."""
     columns: dict[str, np.ndarray]
-    """Values of each metric in each row, by name. NaN where there is no finite value."""
+    """For each metric, its value in every row, or NaN where there is no finite value."""
     present: dict[str, np.ndarray]
     """For each metric, a boolean mask of the rows in which the metric was logged. If such a row contains NaN,
     the curve has a gap there."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from phalanx.extras import MissingExtraError
 from phalanx.registry import import_object, registered_environments
 
 
@@ -20,7 +21,7 @@ class Panel:
     """Data and scripts of a panel in the report page."""
 
     name: str
-    """Key of the data in the page's `DATA.panels`."""
+    """Key under which the page's scripts find the data of the panel, in the object `DATA.panels`."""
     data: dict[str, Any]
     """Validated data as JSON values."""
     scripts: tuple[Path, ...]
@@ -46,7 +47,11 @@ def read_panels(folder: Path, notes: list[str]) -> list[Panel]:
     found = []
     for file, address in _panel_readers().items():
         if os.path.lexists(folder / file):
-            reader: PanelReader = import_object(address)
+            try:
+                reader: PanelReader = import_object(address)
+            except MissingExtraError as error:
+                notes.append(f"{file} was skipped: {error}.")
+                continue
             panel = reader(folder, notes)
             if panel is not None:
                 found.append(panel)

@@ -15,7 +15,7 @@ _HEADLINE_METRICS = (
     "reward_mean",
     "policy_loss",
 )
-"""Metrics for the curve, in order of preference."""
+"""Candidates for the metric that is shown as a curve, most preferred first."""
 _MAX_TILES = 6
 
 

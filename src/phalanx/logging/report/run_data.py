@@ -50,7 +50,7 @@ class EpisodeData:
     """A sampled episode of a run."""
 
     update: int
-    """Number of the update in which the episode was sampled."""
+    """Update in which the episode was sampled."""
     environment: int | None
     """Index of the environment; None if unknown."""
     record: dict[str, Any]
@@ -67,7 +67,7 @@ class EpisodeData:
 
 @dataclasses.dataclass(frozen=True)
 class SubmissionData:
-    """A policy's submission to a dataset, written by `phalanx eval`."""
+    """A policy's answers to a benchmark, which `phalanx eval` has saved in the run folder."""
 
     title: str
     lines: list[str]
@@ -342,7 +342,7 @@ def _has_file(folder: Path, name: str) -> bool:
 def _read_config(folder: Path, notes: list[str]) -> dict[str, str]:
     """Read the newest config of a run, as strings by dotted key.
 
-    If a run was continued with other settings, there are also `config.2.yaml`, `config.3.yaml` and so on.
+    If a run was continued with different settings, there are also `config.2.yaml`, `config.3.yaml` and so on.
     """
     paths = {int(match[1] or 1): path for path in folder.iterdir() if (match := _CONFIG.fullmatch(path.name))}
     if not paths:

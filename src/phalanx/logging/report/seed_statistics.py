@@ -25,7 +25,7 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
     Args:
         folder: Run folder that contains the folders of the seeds.
         metadata: Contents of `run.json` in `folder`.
-        seeds: Contents of the folders of the seeds.
+        seeds: Data of the run folder of each seed.
     """
     keys = [key for key in seeds[0].evaluations if all(key in run.evaluations for run in seeds)]
     episodes = sorted(
@@ -50,7 +50,7 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
 
 
 def success_interval(run: RunData, table: MetricTable) -> str:
-    """Format the confidence interval of the last success rate in a table.
+    """Format the number of seeds and the confidence interval for the last success rate in a table.
 
     Return an empty string if the run does not combine several seeds.
     """

@@ -1,7 +1,6 @@
 """Computes the successors of proof states by resolution, with the C++ or the XLA backend.
 
-Both backends can also prune visited states: if `ProofConfig.prune_visited` is true, successors that the
-episode has already visited are removed.
+If `ProofConfig.prune_visited` is true, successors that the episode has already visited are removed.
 """
 
 from phalanx.proofs.config import ProofConfig
@@ -17,13 +16,13 @@ def expand(
     The first goal of a node is resolved with each matching fact, and then with each rule whose head has the
     same predicate. Facts are tried in ascending order (predicate, first, second), and rules in the order of
     the program. A successor consists of the body of the rule, followed by the node's remaining goals, with
-    the substitution applied. Ground goals that are facts are removed. The exception is the query, if
-    `request` excludes it. If no goal is left, the successor is True.
+    the substitution applied. Ground goals that are facts are removed, except for the query if `request`
+    excludes it from the facts. If no goal is left, the successor is the state True.
 
-    Successors with more than `max_goals` goals are removed and counted in `num_too_long`. With
-    `prune_visited`, states that the episode has visited are removed, too. Duplicates are also removed. States
-    that differ only in the names of their variables are equal. If more than `max_actions` successors remain,
-    the last ones are cut off, and `overflow` is set.
+    Successors with more than `max_goals` goals are removed and counted in `num_too_long`. Duplicates are
+    removed, where states that differ only in the names of their variables are considered equal. With
+    `prune_visited`, states that the episode has already visited are removed, too. If more than `max_actions`
+    successors remain, the last ones are cut off, and `overflow` is set.
 
     The end action, if enabled, comes last. A node without successors gets False as its only successor. The
     only successor of a True or False state is the state itself. With `skip_unary_actions`, a node with
@@ -34,7 +33,7 @@ def expand(
         program: Facts and rules.
         request: Selects the nodes to expand, and contains their queries.
         node: The nodes.
-        restart: Clear the visited states first. Set this at the start of an episode.
+        restart: Clear the list of visited states first. Set this at the start of an episode.
 
     Returns:
         The nodes with their successors. Nodes that are not expanded are unchanged.

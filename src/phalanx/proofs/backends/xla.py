@@ -13,9 +13,10 @@ from phalanx.proofs.program import Program, ProgramArrays
 from phalanx.proofs.state import ExpandRequest, ExpandSettings, SearchNode
 
 _WIDTH = 16
-"""Number of candidates (facts and rules) of a goal that are tried per round. Most goals have few."""
+"""Number of candidates (facts and rules) that are tried per round to resolve a goal. Most goals have few
+candidates."""
 _ROWS = 64
-"""Number of nodes per round on a CPU. On an accelerator, a round processes all unfinished nodes."""
+"""Number of nodes that a round processes on a CPU. On an accelerator, it processes all unfinished nodes."""
 OPEN, NEXT, FOUND, TOO_LONG = range(4)
 """Columns of `_Search.progress`.
 
@@ -27,7 +28,7 @@ OPEN, NEXT, FOUND, TOO_LONG = range(4)
 
 
 class Sources(NamedTuple):
-    """Candidates for resolving the first goal of each node: a range of facts, then a range of rules."""
+    """Candidates for resolving the first goal of each node: a range of facts, and then a range of rules."""
 
     order: Int32[Array, " rows"]
     """Position (0 for the first argument) of the argument that facts are sorted by. It selects one of the
@@ -194,7 +195,7 @@ def _unify(
 def _pack(
     cells: Int32[Array, "rows width goals atom"], kept: Bool[Array, "rows width goals"], atoms: int
 ) -> Int32[Array, "rows width atoms atom"]:
-    """Move the kept goals to the front, and return the first `atoms` of them, padded with zeros."""
+    """Move the goals marked by `kept` to the front. Return the first `atoms` goals, padded with zeros."""
     slot = jnp.cumsum(kept, axis=-1, dtype=jnp.int32) - 1
     goes = kept[..., None, :] & (slot[..., None, :] == jnp.arange(atoms)[:, None])
     return jnp.sum(jnp.where(goes[..., None], cells[..., None, :, :], 0), axis=-2, dtype=jnp.int32)

@@ -31,12 +31,12 @@ _BLOCKS_PER_CALL = 128
 _MAX_ACTIVE_QUERIES = 256
 """Maximum number of queries that are searched at a time. More would not fit into the processor's cache."""
 _QUERIES_PER_CALL = 1 << 15
-"""Number of queries per call of the compiled loop. The last call is padded to avoid recompilation."""
+"""Number of queries per call to the compiled loop. The last call is padded to avoid recompilation."""
 
 
 @runtime_checkable
 class ProofPolicy(Protocol):
-    """Protocol of a policy that embeds a state and each of its successors separately to compute logits."""
+    """Protocol for policies that compute logits from separate embeddings of a state and its successors."""
 
     def embed_states(self, goals: Int32[Array, "*n goals atom"]) -> Float[Array, "*n dim"]:
         """Return an embedding of each list of goals. The end action is embedded like any other successor."""
@@ -55,7 +55,7 @@ class ProofPolicy(Protocol):
 
 
 class BeamSearchConfig(Config):
-    """Settings of beam search."""
+    """Settings for beam search."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"width": "beam_width"}
 
@@ -148,7 +148,7 @@ def beam_search(
         program: Facts and rules.
         policy: The policy.
         queries: Ground atoms, encoded by a `ProofVocabulary`.
-        search: Settings of the search. None uses the defaults.
+        search: Settings for the search. None uses the defaults.
         kge: An embedding that can close ground goals without a proof. The log-probabilities of these goals
             are added to `log_prob`. None means no embedding.
         batch_size: Number of queries that are searched at a time. None uses as many as fit into memory.
@@ -384,10 +384,15 @@ class _Selection(NamedTuple):
     values: Float32[Array, "lanes width slots"]
     """Log-probabilities of the remaining successors, or minus infinity for all other slots."""
     row_best: Float32[Array, "lanes width"]
+    """Largest entry of `values` for each node."""
     goals: Int32[Array, "lanes width cells"]
+    """Flattened goals of the selected successors."""
     parent: Int32[Array, "lanes width"]
+    """For each selected successor, the index of its parent node in the lane."""
     log_prob: Float32[Array, "lanes width"]
+    """Log-probability of each selected successor."""
     num_selected: Int32[Array, " lanes"]
+    """Number of successors selected so far."""
 
 
 def _select_best(

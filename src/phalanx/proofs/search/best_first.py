@@ -23,7 +23,7 @@ Numbers = Array | np.ndarray
 
 
 class BestFirstConfig(Config):
-    """Settings of best-first search."""
+    """Settings for best-first search."""
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "expansions": "max_expansions",
@@ -55,7 +55,7 @@ class SuccessorBatch(NamedTuple):
 
 @runtime_checkable
 class Heuristic(Protocol):
-    """Protocol of a heuristic, which determines the order in which nodes are expanded.
+    """Protocol for heuristics, which determine the order in which nodes are expanded.
 
     As in A*, the next node is the one with the smallest sum of the cost of the path to the node and the
     estimated cost from the node to a proof.
@@ -121,7 +121,7 @@ def best_first_search(
         program: Facts and rules.
         heuristic: Determines the order in which nodes are expanded.
         queries: Ground atoms, encoded by a `ProofVocabulary`.
-        search: Settings of the search. None uses the defaults.
+        search: Settings for the search. None uses the defaults.
 
     Returns:
         The results, with a trace of the expanded nodes but without log-probabilities.

@@ -11,11 +11,11 @@ from phalanx.proofs.search.best_first import SuccessorBatch
 ATOM_FEATURES, STATE_FEATURES = 9, 8
 """Number of numeric features of each goal, and number of numeric features of each state."""
 _WALK_LENGTHS = (2, 6)
-"""Maximum lengths of the random walks that determine the similarity of two constants. Short walks compare
-their direct neighbors, and long walks compare larger neighborhoods."""
+"""Maximum lengths of random walks. There is one similarity feature per length. With short walks, constants
+are similar if they share direct neighbors, and with long walks if they share larger neighborhoods."""
 _MAX_KEY_LENGTH = 5
-"""Number of body predicates that are part of a rule's key. Rules are identified by their head predicate and
-their first body predicates."""
+"""Maximum number of body predicates in the key that identifies a rule. The key consists of the rule's head
+predicate and its first body predicates."""
 _PROJECTION_DIM = 48
 """Dimension of the vectors, computed by random projections, that represent constants."""
 
@@ -45,7 +45,7 @@ class GoalFeatureExtractor:
         program: Facts and rules.
         confidence: Confidence of each rule, in the order passed to `Program.create`. None means that all
             rules have confidence 1.
-        seed: Seed of the random projections.
+        seed: Seed for the random projections.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ position and all later ones."""
 
 
 class HeuristicNetworkConfig(Config):
-    """Settings of the heuristic network."""
+    """Settings for the heuristic network."""
 
     hidden_dim: int = Field(default=32, ge=1)
     """Size of the predicate embeddings and of the hidden layers."""

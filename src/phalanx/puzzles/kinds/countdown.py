@@ -169,7 +169,7 @@ def _combine(numbers: Numbers, step: Step) -> Numbers:
 def _generate(
     rng: SplitMix64, count: int, max_number: int, min_target: int, max_target: int
 ) -> tuple[Numbers, list[Step], int]:
-    """Draw random numbers, and random steps that combine them to the target.
+    """Draw random numbers, and random steps that combine them. Their final result is the target.
 
     Returns:
         The numbers, the steps and the target.
@@ -196,8 +196,8 @@ def _search(numbers: Numbers, target: int, dead_ends: set[Numbers]) -> list[Step
     Args:
         numbers: Numbers to combine.
         target: Number that must be left at the end.
-        dead_ends: Collections of numbers, as sorted tuples, that cannot be combined to the target. The search
-            adds to this set.
+        dead_ends: Sorted tuples of numbers from which the target cannot be reached. The search adds further
+            tuples to this set.
     """
     if len(numbers) == 1:
         return [] if numbers[0] == target else None

@@ -20,7 +20,7 @@ _MOVE = re.compile(r"(?:place |set )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\S)", re.ASCII
 
 
 class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
-    """Base class of puzzles in which the cells of a square board are filled with symbols.
+    """Base class for puzzles in which the cells of a square board are filled with symbols.
 
     A state contains, for each cell, the index of its symbol in `symbols`. A move is a pair of a cell and the
     index of its new symbol.
@@ -128,7 +128,7 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
 
 
 class LatinPuzzle(GridPuzzle):
-    """Base class of puzzles in which every group of cells, such as a row, must contain each digit once.
+    """Base class for puzzles in which every group of cells, such as a row, must contain each digit once.
 
     The digits are 1 to the size of the board.
     """

@@ -1,7 +1,7 @@
 """Knights and knaves puzzles.
 
-The truth table of a statement is an integer with one bit per assignment of roles to people. In an assignment,
-bit `i` is 1 if person `i` is a knight.
+An assignment of roles to people is an integer in which bit `i` is 1 if person `i` is a knight. The truth
+table of a statement is an integer in which bit `a` is 1 if the statement is true in assignment `a`.
 """
 
 import functools
@@ -39,7 +39,8 @@ class KnightsAndKnaves(PuzzleKind[Roles, tuple[int, int]]):
 
     A state contains, for each person, the index in `ROLES` of the role that has been assigned so far. A move
     is the index of a person and the index of their new role. `clues` contains the names, followed by one
-    `Statement` per person. The parameter `forms` limits the statements to the first forms of `Statement`.
+    `Statement` per person. The parameter `forms` is the number of statement forms that the generator uses:
+    for example, 2 means forms 0 and 1.
     """
 
     name = "knights"
@@ -187,7 +188,8 @@ def truth_tables(people: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 
     Returns:
         For each person, the truth table of "this person is a knight"; for each number from 0 to `people`, the
-        truth table of "exactly this many people are knights"; and the truth table that is always true.
+        truth table of "exactly this many people are knights"; and the truth table of a statement that is
+        always true.
     """
     assignments = range(1 << people)
     knight = tuple(

@@ -1,4 +1,4 @@
-"""Lights Out puzzles. The solver finds the fewest presses by light chasing."""
+"""Lights Out puzzles. The solver uses light chasing to find a solution with the fewest presses."""
 
 import functools
 import operator
@@ -138,11 +138,15 @@ def _chase(lights: int, size: int) -> tuple[int, int]:
 
 @functools.cache
 def _top_row_presses(size: int) -> dict[int, list[int]]:
-    """For each pattern of lights in the last row, return all sets of presses that clear it.
+    """Return all sets of presses that turn off the last row if all other rows are dark.
 
-    The rest of the board is dark before and after these presses. Each set is a bit mask of cells: some cells
-    of the top row, and the cells that light chasing presses after them. A solution is determined by its
-    presses in the top row, so combining the presses of `_chase` with each set (by XOR) gives all solutions.
+    Each set consists of some cells of the top row and the cells that light chasing presses after them. The
+    other rows are dark again afterward. A solution is determined by its presses in the top row, so combining
+    the presses of `_chase` with each set (by XOR) gives all solutions.
+
+    Returns:
+        A dictionary from each solvable pattern of lights in the last row, as a bit mask of columns, to the
+        sets of presses that turn these lights off, as bit masks of cells.
     """
     effects = _effects(size)
     found: dict[int, list[int]] = {}

@@ -46,8 +46,7 @@ HINT_LIMIT = 99
 100th request as if the puzzle were solved."""
 
 _BARRIER = "mode json\n"
-"""Command that is sent after every other command. Its acknowledgment marks the end of the reply to that
-command."""
+"""Command that the client adds to the end of each request. Its acknowledgment marks the end of the reply."""
 
 _OBSERVATION = ("observation", PuzzleObservation)
 
@@ -84,7 +83,7 @@ class PuzzleClientConfig(Config):
     """Maximum fraction by which a delay is randomly shortened, so that many clients do not retry at the same
     time."""
     retry_seed: int = 0
-    """Seed of the random part of the delays."""
+    """Seed for the random part of the delays."""
     max_line_bytes: int = Field(default=1 << 20, ge=1024)
     """Maximum length of a line from the server, in bytes. A longer line is an error."""
 
@@ -160,7 +159,7 @@ class _Puzzle:
 
 
 class ClosedOnExit(contextlib.AbstractAsyncContextManager["ClosedOnExit"]):
-    """Base class of asynchronous context managers that call `close` on exit."""
+    """Base class for asynchronous context managers that call `close` on exit."""
 
     @abc.abstractmethod
     async def close(self) -> None:
@@ -183,7 +182,7 @@ class PuzzleClient(ClosedOnExit):
 
     Args:
         config: Address of the server, timeouts and retries. None uses the defaults.
-        retry_seed: Seed of the random part of retry delays. None uses `config.retry_seed`.
+        retry_seed: Seed for the random part of retry delays. None uses `config.retry_seed`.
     """
 
     def __init__(self, config: PuzzleClientConfig | None = None, *, retry_seed: int | None = None) -> None:

@@ -39,10 +39,10 @@ class ExistingEpisodes:
 
 @dataclasses.dataclass(frozen=True)
 class CollectResult:
-    """Statistics of one run of a collection."""
+    """Statistics of one call to `collect`."""
 
     new_episodes: int
-    """Number of episodes that this run added."""
+    """Number of episodes that were added to the output file."""
     solved: int
     """Number of added episodes in which the puzzle was solved."""
     samples: int
@@ -58,8 +58,8 @@ def read_existing(path: Path, config: CollectConfig, *, resume: bool) -> Existin
 
     Args:
         path: Output file, which may not exist yet.
-        config: Settings of the collection.
-        resume: Accept a file that already contains episodes, in order to append more episodes to it.
+        config: Settings for collecting episodes.
+        resume: Whether to accept a file that already contains episodes, in order to append more episodes.
 
     Raises:
         FileNotFoundError: If the folder of the file does not exist.

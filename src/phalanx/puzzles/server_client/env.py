@@ -41,9 +41,9 @@ _SEEDS_PER_RUN = 1_000_000
 
 
 class PuzzleServerEnvConfig(Config):
-    """Settings of the text environment `puzzle_server`: its games, connections and limits on episodes.
+    """Settings for the text environment `puzzle_server`: its games, connections and limits on episodes.
 
-    `PuzzleClientConfig` has the settings of a single connection, such as timeouts.
+    `PuzzleClientConfig` has the settings for a single connection, such as timeouts.
     """
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
@@ -65,7 +65,11 @@ class PuzzleServerEnvConfig(Config):
     """An episode is truncated after this many consecutive invalid answers."""
 
     def client(self) -> PuzzleClientConfig:
-        """Return the settings of the client. Raise `ValueError` if `address` is not HOST:PORT."""
+        """Return the settings for a client, which are the defaults except for the address.
+
+        Raises:
+            ValueError: If `address` does not have the form HOST:PORT.
+        """
         host, _, port = self.address.rpartition(":")
         if not host or not port.isdecimal():
             raise ValueError(f"address must be HOST:PORT, such as localhost:8023, got {self.address!r}")
@@ -98,7 +102,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
             that only `max_steps` limits their number.
         prompt_format: `full` or `compact`.
         prompt: Function that writes the prompt. If it is given, `prompt_format` is ignored.
-        rewards: Reward of each possible outcome of a move.
+        rewards: Reward for each possible outcome of a move.
     """
 
     config_type: ClassVar[type[Config]] = PuzzleServerEnvConfig
@@ -229,7 +233,7 @@ class PuzzleServerEnvironment(TextEnvironment):
         self.client = client
         self._batch = batch
         self.game = ""
-        """The server's id of the game. Empty before the first episode."""
+        """The server's id for the game. Empty before the first episode."""
         self._observation: PuzzleObservation | None = None
         self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
 
@@ -261,7 +265,7 @@ class PuzzleServerEnvironment(TextEnvironment):
         return self._batch.run([self.step_async(answer)])[0]
 
     async def start(self, game: str, difficulty: PuzzleDifficulty, seed: int) -> str:
-        """Start the puzzle of a seed and return the prompt."""
+        """Start the puzzle that the server generates from a seed, and return the prompt."""
         self._observation = await self.client.start_puzzle(game, difficulty, seed)
         self.game = game
         self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0

@@ -46,16 +46,16 @@ current state of the puzzle."""
 
 @dataclasses.dataclass(frozen=True)
 class StepRewards:
-    """Reward of each possible outcome of a move."""
+    """Reward for each possible outcome of a move."""
 
     solved: float = 1.0
-    """Reward of the move that solves the puzzle."""
+    """Reward for the move that solves the puzzle."""
     valid: float = 0.0
-    """Reward of a move that the server accepts but that does not solve the puzzle."""
+    """Reward for a move that the server accepts but that does not solve the puzzle."""
     invalid: float = -0.1
-    """Reward of a command that is not a move or that the server rejects."""
+    """Reward for a command that is not a move or that the server rejects."""
     lost: float = -1.0
-    """Reward of the move that loses the game."""
+    """Reward for the move that loses the game."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class EpisodeStep:
     accepted: bool
     """True if the server accepted the move."""
     reward: float
-    """Reward of the move."""
+    """Reward for the move."""
     message: str = ""
     """Message of the server about the move."""
 
@@ -81,7 +81,7 @@ class PuzzleEpisode:
     episode_id: str
     """String that identifies the episode in samples."""
     game: str
-    """The server's id of the game."""
+    """The server's id for the game."""
     difficulty: float
     """Difficulty as a number from 0 to 1: 0.3 for easy, 0.6 for medium and 0.9 for hard."""
     steps: tuple[EpisodeStep, ...]
@@ -98,7 +98,7 @@ class PuzzleEpisode:
 
 
 class CollectConfig(Config):
-    """Settings of a collection of episodes from a puzzle server."""
+    """Settings for collecting episodes from a puzzle server."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "host": "client.host",
@@ -112,8 +112,8 @@ class CollectConfig(Config):
     }
 
     client: PuzzleClientConfig = PuzzleClientConfig(max_retries=12)
-    """Address of the server, timeouts and retries. With 12 retries, the server can be unavailable for about
-    13 seconds."""
+    """Address of the server, timeouts and retries. With the default delays, 12 retries tolerate an outage of
+    roughly 8 to 15 seconds."""
     games: tuple[Annotated[str, AfterValidator(game_id)], ...] = Field(("sudoku",), min_length=1)
     """Names of the games, which are played in turn. Any game that the server has is allowed."""
     difficulties: tuple[PuzzleDifficulty, ...] = Field((PuzzleDifficulty.EASY,), min_length=1)
@@ -128,15 +128,15 @@ class CollectConfig(Config):
     max_invalid_answers: int = Field(default=10, ge=1)
     """An episode ends after this many consecutive invalid moves of a policy."""
     min_length: int = Field(default=1, ge=1)
-    """Minimum number of tokens of a sample. Shorter samples are dropped."""
+    """Minimum number of tokens in a sample. Shorter samples are dropped."""
     max_length: int = Field(default=8192, ge=1)
-    """Maximum number of tokens of a sample. Longer samples are dropped."""
+    """Maximum number of tokens in a sample. Longer samples are dropped."""
     keep_failures: bool = True
     """Keep the samples of puzzles that were not solved."""
     pool: ConnectionPoolConfig = ConnectionPoolConfig(ordered=True)
     """Number of connections and order of the episodes."""
     rewards: StepRewards = StepRewards()
-    """Reward of each possible outcome of a move."""
+    """Reward for each possible outcome of a move."""
 
 
 def move_prompt(game: str, observation: PuzzleObservation) -> str:
@@ -203,7 +203,7 @@ async def rollout_episode(
 def episode_samples(
     episode: PuzzleEpisode, encode: Encode, *, dataset_id: str = "puzzle_arcade"
 ) -> list[Sample]:
-    """Create one sample per move, which consists of the prompt, the move and a line break.
+    """Create one sample per move. A sample consists of the prompt, the move and a line break.
 
     The loss mask is 0 for the prompt and 1 for the move and the line break.
 
@@ -260,7 +260,7 @@ async def apply_move(client: PuzzleClient, game: str, command: str) -> PuzzleRes
 
 
 def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
-    """Return the reward of a move, given its result."""
+    """Return the reward for a move, given its result."""
     if result.game_over:
         return rewards.lost
     if not result.success:
@@ -268,7 +268,7 @@ def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
     return rewards.solved if result.solved else rewards.valid
 
 
-class StreamState(StrEnum):
+class StreamStatus(StrEnum):
     """State of a stream of samples.
 
     A stream is idle before its first sample, streaming while a loop iterates over it, paused after a loop was
@@ -301,13 +301,13 @@ class StreamMetrics:
     total_time_seconds: float = 0.0
     """Time in seconds that the stream has spent waiting for episodes."""
     total_tokens: int = 0
-    """Number of tokens of all samples."""
+    """Total number of tokens in all samples."""
     total_loss_tokens: int = 0
-    """Number of tokens that count in the loss, over all samples."""
+    """Total number of tokens that contribute to the loss, in all samples."""
     min_length_seen: int | None = None
-    """Number of tokens of the shortest sample. None before the first sample."""
+    """Number of tokens in the shortest sample. None before the first sample."""
     max_length_seen: int | None = None
-    """Number of tokens of the longest sample. None before the first sample."""
+    """Number of tokens in the longest sample. None before the first sample."""
     difficulty_sum: float = 0.0
     """Sum of the difficulties of all samples with a known difficulty."""
     difficulty_count: int = 0
@@ -323,7 +323,7 @@ class StreamMetrics:
 
     @property
     def samples_total(self) -> int:
-        """Number of samples that were produced or filtered."""
+        """Number of samples that were produced or filtered out."""
         return self.samples_produced + self.samples_filtered
 
     @property
@@ -377,7 +377,7 @@ class StreamMetrics:
             self.reward_count += 1
 
     def record_filtered(self) -> None:
-        """Count a sample that was filtered."""
+        """Count a sample that was filtered out."""
         self.samples_filtered += 1
 
     def record_error(self) -> None:
@@ -405,14 +405,14 @@ def _ratio(part: float, total: float) -> float:
 
 
 class EpisodeStream(ClosedOnExit):
-    """Base class of asynchronous streams of samples from episodes.
+    """Base class for asynchronous streams of samples from episodes.
 
     If an `async for` loop is left in the middle of an episode, the next loop continues with the remaining
     samples.
 
     Args:
-        config: Settings of the collection. This class uses only those that select samples: `min_length`,
-            `max_length` and `keep_failures`.
+        config: Settings for collecting episodes. This class uses only those that select samples:
+            `min_length`, `max_length` and `keep_failures`.
         tokenizer: Function that converts text to token ids, or an object with such a method `encode`. None
             uses the bytes of the text.
         dataset_id: Name of the dataset in the samples.
@@ -427,7 +427,7 @@ class EpisodeStream(ClosedOnExit):
         if not callable(self._encode):
             raise TypeError(f"tokenizer must be a function or have an encode method, got {tokenizer!r}")
         self.config = config
-        self.state = StreamState.IDLE
+        self.state = StreamStatus.IDLE
         """Current state of the stream."""
         self.metrics = StreamMetrics()
         """Statistics of the stream since its start or the last `reset`."""
@@ -445,35 +445,35 @@ class EpisodeStream(ClosedOnExit):
                 while self._queued:
                     sample = self._queued.popleft()
                     self.metrics.record_sample(sample)
-                    self.state = StreamState.STREAMING
+                    self.state = StreamStatus.STREAMING
                     yield sample
                 if (episode := await self._wait_for_episode()) is None:
                     return
                 self._queued.extend(self._select_samples(episode))
         finally:
-            if self.state is StreamState.STREAMING:
-                self.state = StreamState.PAUSED
+            if self.state is StreamStatus.STREAMING:
+                self.state = StreamStatus.PAUSED
 
     async def reset(self) -> None:
         """Restart with the first episode, and reset the metrics."""
         await self.close()
         self._queued.clear()
         self.metrics = StreamMetrics()
-        self.state = StreamState.IDLE
+        self.state = StreamStatus.IDLE
 
     async def close(self) -> None:
         """Release resources."""
 
     async def _wait_for_episode(self) -> PuzzleEpisode | None:
-        """Return the next episode, or None if there are no more, and update the state and the time."""
+        """Return the next episode, or None if there are no more, and update `state` and `metrics`."""
         clock = asyncio.get_running_loop().time
         began = clock()
-        self.state, state_after = StreamState.STREAMING, StreamState.ERROR
+        self.state, state_after = StreamStatus.STREAMING, StreamStatus.ERROR
         try:
             episode = await self._next_episode()
             state_after = self.state
         except asyncio.CancelledError:
-            state_after = StreamState.PAUSED
+            state_after = StreamStatus.PAUSED
             raise
         finally:
             self.state = state_after
@@ -494,7 +494,9 @@ class EpisodeStream(ClosedOnExit):
 
 
 class PuzzleSampleStream(EpisodeStream):
-    """Asynchronous stream of samples from puzzles of a server, solved by following hints or by a policy.
+    """Asynchronous stream of samples from episodes on a puzzle server.
+
+    In the episodes, the server's hints are followed, or a policy chooses the moves.
 
     The samples of an episode are yielded after its end, because each of them contains the outcome. With
     `pool.ordered` (the default in `CollectConfig`), episodes are yielded in order of their index, and two
@@ -578,7 +580,7 @@ class PuzzleSampleStream(EpisodeStream):
             try:
                 finished = await anext(self._running, None)
                 if finished is None and self._running is not None:  # `close` sets it to None
-                    self.state = StreamState.EXHAUSTED
+                    self.state = StreamStatus.EXHAUSTED
             finally:
                 # A generator that ended, raised an error or was canceled yields nothing more.
                 if finished is None:

@@ -21,7 +21,7 @@ class EpisodeSpec:
     index: int
     """Index of the episode in the collection."""
     game: str
-    """The server's id of the game."""
+    """The server's id for the game."""
     difficulty: PuzzleDifficulty
     seed: int
     """Seed from which the server generates the puzzle."""
@@ -72,7 +72,7 @@ def episode_specs(
 
 
 class ConnectionPoolConfig(Config):
-    """Settings of a `PuzzlePool`."""
+    """Settings for a `PuzzlePool`."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {"recycle_after": "max_connection_age"}
 

@@ -112,7 +112,7 @@ class PuzzleDifficulty(StrEnum):
 
 
 def game_id(game: PuzzleGame | str) -> str:
-    """Return the server's id of a game in `PuzzleGame`, or the normalized name of any other game.
+    """Return the server's id for a game in `PuzzleGame`, or the normalized name of any other game.
 
     >>> game_id("Lights Out"), game_id("einstein")
     ('lights', 'einstein')
@@ -157,7 +157,7 @@ class PuzzleStats(_Message):
     """Statistics of the current puzzle."""
 
     game: str
-    """Name of the game for display."""
+    """Display name of the game."""
     difficulty: PuzzleDifficulty
     """Difficulty that was requested."""
     seed: int
@@ -197,7 +197,7 @@ class PuzzleCompletion(_Message):
     success: bool
     """True if the puzzle is solved."""
     game: str
-    """Name of the game for display."""
+    """Display name of the game."""
     moves: int = 0
     """Number of moves as counted by the server."""
     invalid_moves: int = 0
@@ -232,7 +232,8 @@ class PuzzleResult(_Message):
 
 
 class PuzzleHint(PuzzleResult):
-    """A hint for the next move. The server only suggests the move. `success` is False if there is no hint."""
+    """A hint for the next move. The server suggests a move but does not make it. `success` is False if there
+    is no hint."""
 
     command: str | None = None
     """Command that makes the suggested move. None if the hint cannot be converted to a command."""
@@ -379,8 +380,8 @@ def random_command(game: PuzzleGame | str, observation: PuzzleObservation, rng: 
 _ACKNOWLEDGMENT = '{"type":"mode","mode":"json","success":true}'
 _UNKNOWN_COMMAND = "Unknown command. Type 'help' to see available options."
 REPLY_END = (_ACKNOWLEDGMENT,)
-"""Possible last lines of a reply within a game. The client sends the command `mode json` after every other
-command, so each reply ends with its acknowledgment."""
+"""Possible last lines of a reply within a game. The client adds the command `mode json` to the end of each
+request, so each reply ends with the acknowledgment of that command."""
 MENU_REPLY_END = (_UNKNOWN_COMMAND,)
 """Possible last lines of a reply in the menu, where the server does not know the command `mode json`."""
 

@@ -116,7 +116,7 @@ class JaxArcConfig(ArcConfig):
     """An ARC config with a `logging` section. The section `episode` is called `environment`."""
 
     logging: LoggingConfig = LoggingConfig()
-    """Settings of the experiment logger."""
+    """Settings for the experiment logger."""
 
     @model_validator(mode="before")
     @classmethod
@@ -135,7 +135,7 @@ class JaxArcConfig(ArcConfig):
 
     @property
     def environment(self) -> EnvironmentConfig:
-        """Settings of an episode."""
+        """Settings for an episode."""
         return self.episode
 
 

@@ -92,11 +92,11 @@ class EpochPlan(BaseModel, extra="forbid"):
     """The batches of one epoch."""
 
     epoch: int = Field(ge=0)
-    """Number of the epoch, from 0."""
+    """Epoch number, counted from 0."""
     microbatches: tuple[MicrobatchSpec, ...]
     """The batches in training order."""
     seed: int = 0
-    """Seed of the epoch's shuffle."""
+    """Seed for this epoch's shuffle."""
     total_samples: int = 0
     """Number of samples in all batches. It is counted if it is 0."""
     total_tokens: int = 0

@@ -15,7 +15,7 @@ from phalanx.puzzles.server_client.episodes import (
     EpisodeStream,
     PuzzleEpisode,
     PuzzleSampleStream,
-    StreamState,
+    StreamStatus,
 )
 from phalanx.puzzles.server_client.pool import episode_seed
 
@@ -112,7 +112,7 @@ class MockGymStream(EpisodeStream):
 
     async def _next_episode(self) -> PuzzleEpisode | None:
         if self._next_index == self._num_episodes:
-            self.state = StreamState.EXHAUSTED
+            self.state = StreamStatus.EXHAUSTED
             return None
         self._next_index += 1
         return self._episode(self._next_index - 1)

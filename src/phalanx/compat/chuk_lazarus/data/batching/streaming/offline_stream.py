@@ -55,7 +55,7 @@ class OfflineDatasetStream:
             min_length: Minimum number of tokens. Shorter samples are left out.
             max_length: Maximum number of tokens. Longer samples are left out. None keeps all.
             shuffle: Shuffle the samples, differently after each `reset`.
-            seed: Seed of the shuffles.
+            seed: Seed for shuffling.
             filter_failures: Leave out samples of failed episodes.
             path: Another name of `source`.
         """

@@ -10,7 +10,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
-from phalanx.puzzles.server_client.episodes import StreamMetrics as _StreamMetrics, StreamState
+from phalanx.puzzles.server_client.episodes import (
+    StreamMetrics as _StreamMetrics,
+    StreamStatus as StreamState,
+)
 
 INFO_FIELDS = tuple(field.name for field in dataclasses.fields(SampleInfo) if field.name != "origin")
 """Fields that a `StreamSample` and the `SampleInfo` of a sample have in common."""

@@ -1,0 +1,53 @@
+"""Error messages about libraries that are part of an extra, such as `phalanx[jax]`, and are not installed."""
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+
+JAX_PACKAGES = ("jax", "equinox", "optax", "orbax")
+"""Import names of the libraries in the extra `jax`."""
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """A library is not installed. The message has one line and contains the install command."""
+
+    def __init__(self, user: str, library: str, extra: str, name: str | None = None) -> None:
+        """Create the error.
+
+        Args:
+            user: What needs the library, such as the name of a module.
+            library: Name of the library for the message.
+            extra: Name of the extra that installs the library.
+            name: Import name of the library, if it differs from `library`.
+        """
+        super().__init__(f"{user} needs {library}: pip install 'phalanx[{extra}]'", name=name or library)
+
+
+@contextlib.contextmanager
+def require_extra(user: str, extra: str, *packages: str) -> Iterator[None]:
+    """Raise `MissingExtraError` if an import in the `with` block fails because a library is not installed.
+
+    Args:
+        user: What needs the libraries, such as the name of a module. It begins the error message.
+        extra: Name of the extra that installs the libraries.
+        packages: Import names of the libraries. Errors about other modules are raised unchanged.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if isinstance(error, MissingExtraError) or error.name is None:
+            raise
+        if (package := error.name.partition(".")[0]) not in packages:
+            raise
+        raise MissingExtraError(user, package, extra) from error
+
+
+def require_jax(module: str) -> None:
+    """Raise `MissingExtraError` if a library of the extra `jax` is not installed. Imports nothing.
+
+    Args:
+        module: Name of the module that needs JAX, for the error message.
+    """
+    for package in JAX_PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(module, "JAX", "jax", name=package)
