@@ -1,128 +1,131 @@
-"""This checkout beside another one, such as the commit before a change: the same works in turns; ratios.
+"""Compare the speed of this checkout with another one: `python -m benchmarks.against_commit CHECKOUT`.
 
-git worktree add /tmp/before HEAD~1    # build its C++ kernels there, or copy src/phalanx/_native*.so into it
-python benchmarks/against_commit.py /tmp/before
-
-Each checkout is measured in processes of its own, by its own sources and its own benchmarks, with the `.venv`
-of the checkout where it has one. A ratio below the target means that this checkout is slower; where the
-machine has other work, look at the ratio by processor time.
+Each checkout runs its own code and its own benchmarks, in turn, in a process per case. The other checkout
+must have a compiled native extension and the same suites. The exit code is 1 if a case is slower than in
+the other checkout.
 """
 
 import argparse
-import dataclasses
+import contextlib
+import json
 import pathlib
 import statistics
 import subprocess
+import sys
 from collections.abc import Sequence
+from typing import Any
 
-from measuring import turns
-from measuring.conditions import conditions
-from measuring.options import peer_options, words
-from measuring.peers import BENCHMARKS, Peer
-from measuring.turns import Contender
-from measuring.verdicts import Comparison, Measurement, Verdict
+from benchmarks.peers import REPOSITORY, Worker, WorkerError
+from benchmarks.timing import Repeat
 
-BEFORE, AFTER = "other", "this"
-WORKS = {
-    "arc": "ARC, native, 1,024 environments, 30x30, random boxes: steps",
-    "proofs": "proofs, native, 256 environments, generated knowledge: steps",
-    "plan": "a throughput plan of 1,000,000 lengths: samples",
-    "pack": "packing the tokens of 100,000 samples: tokens",
-    "ppo": "PPO, the default training with 256 environments: steps",
-}
-"""What is measured, and what its rates count; how is in `runners/commit_runner.py`."""
-LEAST = 0.95
-"""The least that this checkout's rate may be of the other's."""
-PATIENCE = 600.0
+CASES = (
+    "arc_env/native-30x30-1024",
+    "proof_env",
+    "batch_planning/plan-sorted",
+    "batch_planning/pack",
+    "ppo",
+    "lm/generate-small-batch-64",
+    "lm/train-small",
+)
+"""Cases to compare, as `SUITE/CASE`. A suite alone means its first case."""
+MIN_RATIO = 0.95
+"""Lowest ratio of the speeds that is not reported as slower, because of noise."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """A work by its name."""
-
-    work: str
-
-    def __str__(self) -> str:
-        return WORKS[self.work]
-
-
-class CommitComparison(Comparison[Measurement]):
-    """This checkout over the other."""
-
-    title = "a second (median)"
-
-    def verdicts(self) -> list[Verdict]:
-        """For each work the median of the rounds' ratios: a machine that slows down does so for both."""
-        found = []
-        for work in self.works:
-            before, after = self.get(work, BEFORE), self.get(work, AFTER)
-            if before is not None and after is not None:
-                clock = _median_ratio(before.rates, after.rates)
-                processors = _median_ratio(before.facts["cpu_rates"], after.facts["cpu_rates"])
-                found.append(Verdict("this / other", str(work), clock, LEAST))
-                found.append(Verdict("the same by processor time", str(work), processors, None))
-        return found
-
-
-def _median_ratio(before: Sequence[float], after: Sequence[float]) -> float:
-    return statistics.median(new / old for old, new in zip(before, after, strict=True))
-
-
-def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    parser = peer_options(__doc__, 1.0)
-    parser.add_argument("checkout", type=pathlib.Path, help="the folder of the other checkout")
-    parser.add_argument("--works", type=words, default=tuple(WORKS), help=f"some of {','.join(WORKS)}")
-    parser.add_argument("--quick", action="store_true", help="tiny and short: a smoke test, not a figure")
-    arguments = parser.parse_args(given)
-    if unknown := [name for name in arguments.works if name not in WORKS]:
-        parser.error(f"no work {unknown[0]!r}; there are {', '.join(WORKS)}")
-    if not (arguments.checkout / "src" / "phalanx" / "__init__.py").is_file():
-        parser.error(f"{arguments.checkout} is no checkout of Phalanx: it has no src/phalanx")
-    return arguments
+def has_suite(checkout: pathlib.Path, case: str) -> bool:
+    """Return whether a checkout has the suite of a case."""
+    return (checkout / "benchmarks" / "speed" / f"{case.partition('/')[0]}.py").is_file()
 
 
 def commit_of(checkout: pathlib.Path) -> str:
-    """What a checkout stands at, in words; a star for changes that are not committed."""
+    """Return the commit of a checkout, with `*` if there are uncommitted changes."""
     command = ["git", "-C", str(checkout), "describe", "--always", "--dirty=*"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    return told.stdout.strip() or "unknown"
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
 def measure(
-    work: str, checkouts: dict[str, pathlib.Path], arguments: argparse.Namespace
-) -> list[Measurement]:
-    """Both checkouts' repeats of a work, in turns."""
-    contenders = []
-    for name, checkout in checkouts.items():
-        settings = {"work": work, "checkout": checkout, "seconds": arguments.seconds}
-        if arguments.quick:
-            settings["quick"] = True
-        contenders.append(Contender(name, Peer(name, "commit_runner.py", checkout=checkout), settings))
-    taken = turns.in_turns(contenders, arguments.venv_dir, arguments.repeats, PATIENCE)
-    return [
-        Measurement(
-            Work(work),
-            contender.name,
-            turn.rates,
-            {"cpu_rates": turn.cpu_rates, **turn.conditions, **conditions("jax")},
-        )
-        for contender, turn in zip(contenders, taken, strict=True)
-    ]
+    case: str, checkouts: Sequence[pathlib.Path], repeats: int, seconds: float, smoke: bool = False
+) -> list[list[Repeat]]:
+    """Measure a case in all checkouts in turn, and return the repeats of each checkout."""
+    suite, _, name = case.partition("/")
+    settings = {"suite": suite, "case": name, "smoke": smoke, "seconds": seconds}
+    command = [sys.executable, "-m", "benchmarks.workers.suite_case", json.dumps(settings)]
+    with contextlib.ExitStack() as stack:
+        workers = []
+        for checkout in checkouts:
+            worker = stack.enter_context(Worker(command, checkout, use_source=True))
+            worker.wait_until_ready()
+            workers.append(worker)
+        rounds: list[list[Repeat]] = [[] for _ in workers]
+        for number in range(repeats):
+            order = range(len(workers))
+            for index in reversed(order) if number % 2 else order:
+                rounds[index].append(workers[index].measure())
+    return rounds
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Measure, tell, and say by the exit code whether nothing is slower."""
-    arguments = parse_arguments(given)
-    checkouts = {BEFORE: arguments.checkout.resolve(), AFTER: BENCHMARKS.parent}
-    measurements: list[Measurement] = []
-    for work in arguments.works:
-        for measurement in measure(work, checkouts, arguments):
-            measurement.facts["commit"] = commit_of(checkouts[measurement.contender])
-            measurements.append(measurement)
-            turns.say(measurement, "against_commit")
-    return turns.tell("against_commit", CommitComparison(measurements), arguments)
+def compare(case: str, before: Sequence[Repeat], after: Sequence[Repeat]) -> dict[str, Any]:
+    """Return the speeds of the other checkout and of this one, and their ratio.
+
+    The ratio is the median over the rounds, so that a slower phase of the machine affects both sides.
+    """
+
+    def ratio(cpu: bool) -> float:
+        pairs = zip(before, after, strict=True)
+        return statistics.median(new.value("/s", cpu) / old.value("/s", cpu) for old, new in pairs)
+
+    return {
+        "case": case,
+        "other_per_second": statistics.median(repeat.value("/s") for repeat in before),
+        "this_per_second": statistics.median(repeat.value("/s") for repeat in after),
+        "ratio": round(ratio(cpu=False), 3),
+        "cpu_ratio": round(ratio(cpu=True), 3),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the comparison and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.against_commit", description=__doc__)
+    parser.add_argument("checkout", type=pathlib.Path, help="folder of the other checkout")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="SUITE[/CASE]",
+        help=f"cases to compare [default: {', '.join(CASES)}]",
+    )
+    parser.add_argument("--repeats", type=int, default=5, help="repeats of each case [default: 5]")
+    parser.add_argument("--seconds", type=float, default=1.0, help="duration of a repeat [default: 1]")
+    parser.add_argument("--smoke", action="store_true", help="use tiny sizes, to check that everything runs")
+    options = parser.parse_args(arguments)
+    other = options.checkout.resolve()
+    if not (other / "src" / "phalanx" / "__init__.py").is_file():
+        parser.error(f"{options.checkout} is not a checkout of Phalanx: it has no src/phalanx")
+    if options.repeats < 1:
+        parser.error("--repeats must be at least 1")
+    if unknown := [case for case in options.only or () if not has_suite(REPOSITORY, case)]:
+        parser.error(f"there is no suite {unknown[0].partition('/')[0]!r} in benchmarks/speed")
+    slower = []
+    for case in options.only or CASES:
+        if missing := [path for path in (other, REPOSITORY) if not has_suite(path, case)]:
+            print(f"{case}: skipped, because {missing[0]} has no such suite", file=sys.stderr)
+            continue
+        try:
+            before, after = measure(
+                case, (other, REPOSITORY), options.repeats, options.seconds, options.smoke
+            )
+        except WorkerError as error:
+            print(f"{case}: {error}", file=sys.stderr)
+            return 2
+        record = compare(case, before, after)
+        commits = {"other": commit_of(other), "this": commit_of(REPOSITORY)}
+        print(json.dumps({**record, **commits}), flush=True)
+        if record["ratio"] < MIN_RATIO:
+            slower.append(case)
+    if slower and not options.smoke:
+        print(f"slower than {commit_of(other)}: {', '.join(slower)}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    turns.run("against_commit", main)
+    sys.exit(main())

@@ -1,25 +1,30 @@
-"""Phalanx alone: one environment, batches of them, what each switch brings, and figures over batch sizes.
+"""Throughput of ARC environments: one environment, batches, and the effect of each optimization.
 
-The comparison with other environments is in `compare_arc.py`. Run with `--quick` for a look at everything.
+Other benchmarks are suites; see `python -m benchmarks --list`. This script can be run by its path.
 """
 
 import argparse
+import json
 import pathlib
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import jax
-from line_chart import Axis, line_chart
-from measuring.verdicts import markdown_table
 
-from arc import Rollout, Workload, benchmark_tasks
+if not __package__:
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from benchmarks.plots import plot
+from benchmarks.speed.arc_env import RandomRollout
+from benchmarks.workers.arc_task import checkerboard_task
+from benchmarks.workers.protocol import measure
 from phalanx.arc import (
     ArcConfig,
-    ArcEnvironment,
     ArcState,
+    ArcTask,
     EpisodeConfig,
-    ObservationConfig,
     Operation,
     PointAction,
     TaskBuffer,
@@ -30,62 +35,53 @@ from phalanx.arc import (
     create_point_action,
     load_tasks,
 )
-from phalanx.io import atomic_write
 from phalanx.native import is_native_available, native_unavailable_reason
 
-# Standard benchmark configuration; compare_arc.py runs the comparison environments.
 BENCHMARK_CONFIG: dict[str, Any] = {
     "single_env_steps": 100_000,
     "batch_sizes": [1, 10, 100, 1_000, 5_000, 10_000],
     "batch_steps": 10_000,
     "datasets": ["mini_arc", "arc_agi_1", "arc_agi_2"],
     "hardware": ["CPU", "GPU", "TPU"],
-    "comparison_envs": ["ARCLE", "JaxARC"],
 }
+QUICK_CONFIG = BENCHMARK_CONFIG | {"single_env_steps": 500, "batch_sizes": [1, 10, 100], "batch_steps": 64}
+RESULTS = pathlib.Path("out/benchmarks/simple_benchmark")
 
-QUICK_CONFIG = BENCHMARK_CONFIG | {
-    "single_env_steps": 500,
-    "batch_sizes": [1, 10, 100],
-    "batch_steps": 64,
-    "datasets": ["mini_arc", "arc_agi_1"],
-    "hardware": ["CPU"],
-}
-
-TASKS = benchmark_tasks((30, 30), 1)
-# One episode for the whole measurement: a finished one would no longer do any work.
-ENDLESS = EpisodeConfig(max_episode_steps=10**9)
+_TASKS = TaskBuffer.from_tasks([ArcTask.from_dict(checkerboard_task(30), "checkerboard")])
 
 
-def create_test_config(engine: str = "auto", observation: bool = True) -> ArcConfig:
-    """Point actions on a 30x30 canvas, in an episode that does not end."""
-    return ArcConfig(episode=ENDLESS, observation=ObservationConfig(working_grid=observation), backend=engine)
+def create_test_config(backend: str = "auto") -> ArcConfig:
+    """Return a config with point actions on a 30x30 canvas, whose episodes do not end."""
+    return ArcConfig(episode=EpisodeConfig(max_episode_steps=10**9), backend=backend)
 
 
-def create_test_state(config: ArcConfig) -> ArcState:
-    """The start of an episode."""
-    return arc_reset(jax.random.PRNGKey(0), config, TASKS)[0]
+def create_test_state(config: ArcConfig, tasks: TaskBuffer = _TASKS) -> ArcState:
+    """Return the initial state of an episode."""
+    return arc_reset(jax.random.PRNGKey(0), config, tasks)[0]
 
 
 def create_test_action() -> PointAction:
-    """A flood fill near the middle."""
+    """Return a flood fill near the center."""
     return create_point_action(Operation.FLOOD_FILL_3, 14, 15)
 
 
-def create_batch_states(batch_size: int, config: ArcConfig) -> ArcState:
-    """The starts of a batch of episodes."""
-    return batch_reset(jax.random.split(jax.random.PRNGKey(0), batch_size), config, TASKS)[0]
+def create_batch_states(batch_size: int, config: ArcConfig, tasks: TaskBuffer = _TASKS) -> ArcState:
+    """Return the initial states of a batch of episodes."""
+    return batch_reset(jax.random.split(jax.random.PRNGKey(0), batch_size), config, tasks)[0]
 
 
 def create_batch_actions(batch_size: int) -> PointAction:
-    """Operations 0 to 33 (no submission) on cells all over the canvas."""
+    """Return a batch of actions with different operations and cells, without submissions."""
     numbers = jax.numpy.arange(batch_size)
     return create_point_action(numbers % 34, numbers * 7 % 30, numbers * 11 % 30)
 
 
-def benchmark_single_env(num_steps: int = 10_000, config: ArcConfig | None = None) -> float:
-    """Steps a second of one environment stepped from Python, waiting for each step."""
+def benchmark_single_env(
+    num_steps: int = 10_000, config: ArcConfig | None = None, tasks: TaskBuffer = _TASKS
+) -> float:
+    """Return the steps per second of one environment that is stepped from Python."""
     config = config or create_test_config()
-    state, action = create_test_state(config), create_test_action()
+    state, action = create_test_state(config, tasks), create_test_action()
     jax.block_until_ready(arc_step(state, action, config))
     start = time.perf_counter()
     for _ in range(num_steps):
@@ -95,11 +91,16 @@ def benchmark_single_env(num_steps: int = 10_000, config: ArcConfig | None = Non
 
 
 def benchmark_batch_env(
-    batch_size: int = 100, num_steps: int = 1_000, config: ArcConfig | None = None, donate: bool = False
+    batch_size: int = 100,
+    num_steps: int = 1_000,
+    config: ArcConfig | None = None,
+    *,
+    donate: bool = False,
+    tasks: TaskBuffer = _TASKS,
 ) -> float:
-    """Steps a second of a batch stepped from Python, waiting for each batch step."""
+    """Return the steps per second of a batch of environments that is stepped from Python."""
     config = config or create_test_config()
-    states, actions = create_batch_states(batch_size, config), create_batch_actions(batch_size)
+    states, actions = create_batch_states(batch_size, config, tasks), create_batch_actions(batch_size)
     states, *_ = jax.block_until_ready(batch_step(states, actions, config, donate=donate))
     start = time.perf_counter()
     for _ in range(num_steps):
@@ -109,183 +110,132 @@ def benchmark_batch_env(
 
 
 def run_performance_comparison(quick: bool = False) -> dict[int, float]:
-    """One environment against batches of 10, 100 and 1,000; the rates, with 0 for the single one."""
-    print("=== Phalanx performance, stepped from Python ===")
-    results = {0: benchmark_single_env(500 if quick else 10_000)}
-    print(f"Single environment: {results[0]:,.0f} SPS")
+    """Compare one environment with batches. Returns the steps per second by batch size."""
+    rates = {1: benchmark_single_env(500 if quick else 10_000)}
+    print(f"single environment: {rates[1]:,.0f} steps/s")
     for batch_size in (10, 100, 1_000):
-        results[batch_size] = benchmark_batch_env(batch_size, 20 if quick else 1_000)
-        speedup = results[batch_size] / results[0]
-        print(f"Batch {batch_size:4d}: {results[batch_size]:,.0f} SPS ({speedup:.1f}x)")
-    return results
+        rates[batch_size] = benchmark_batch_env(batch_size, 20 if quick else 1_000)
+        speedup = rates[batch_size] / rates[1]
+        print(f"batch of {batch_size:,}: {rates[batch_size]:,.0f} steps/s ({speedup:.1f} times)")
+    return rates
 
 
-def benchmark_with_config(switches: dict[str, Any], batch_size: int = 256, num_steps: int = 200) -> float:
-    """Steps a second of a batch under some switches: `jit`, `engine`, `donate`, `observation`, `scan`."""
-    engine, observation = switches.get("engine", "auto"), switches.get("observation", True)
-    if not switches.get("jit", True):
-        return _without_jit(create_test_config(engine, observation), batch_size)
-    if switches.get("scan", False):
-        rollout = Rollout.prepare(
-            Workload(engine=engine, batch=batch_size, selection_format="point", observation=observation)
+def benchmark_with_config(settings: Mapping[str, Any], batch_size: int = 256, num_steps: int = 200) -> float:
+    """Return the steps per second of a batch with some optimizations.
+
+    Args:
+        settings: `backend` (`xla` or `native`), `donate` (reuse the memory of the states) and `scan` (run all
+            steps in one compiled call).
+        batch_size: Number of environments.
+        num_steps: Steps of each environment.
+    """
+    if settings.get("scan"):
+        rollout = RandomRollout(
+            settings["backend"], batch_size, selection_format="point", num_steps=num_steps
         )
-        calls = max(1, num_steps // rollout.workload.steps_per_call)
-        return rollout.rate(calls)
-    config = create_test_config(engine, observation)
-    return benchmark_batch_env(batch_size, num_steps, config, donate=switches.get("donate", False))
-
-
-def _without_jit(config: ArcConfig, batch_size: int, num_steps: int = 5) -> float:
-    """Every operation of a step sent to the device on its own, as un-jitted JAX does it."""
-    environment = ArcEnvironment.create(config, TASKS)
-    states, actions = create_batch_states(batch_size, config), create_batch_actions(batch_size)
-    states, *_ = jax.block_until_ready(environment.batch_step(states, actions))
-    start = time.perf_counter()
-    for _ in range(num_steps):
-        states, *_ = jax.block_until_ready(environment.batch_step(states, actions))
-    return batch_size * num_steps / (time.perf_counter() - start)
+        rollout.run()
+        return batch_size * num_steps / measure(rollout.run, 1)[0]
+    config = create_test_config(settings["backend"])
+    return benchmark_batch_env(batch_size, num_steps, config, donate=settings.get("donate", False))
 
 
 def analyze_optimization_impact(quick: bool = False) -> dict[str, float]:
-    """What each switch brings over the one before it, and all of them over plain XLA without `jit`."""
-    print("=== What each switch brings (batch of 256) ===")
+    """Measure the effect of each optimization on a batch of 256. Returns the steps per second by name."""
     configs: dict[str, dict[str, Any]] = {
-        "xla, no jit": {"engine": "xla", "jit": False},
-        "xla, jit": {"engine": "xla"},
+        "XLA": {"backend": "xla"},
+        "XLA, scan": {"backend": "xla", "scan": True},
     }
     if is_native_available():
         configs |= {
-            "native": {"engine": "native"},
-            "+ donation": {"engine": "native", "donate": True},
-            "+ scan": {"engine": "native", "scan": True},
-            "- observation": {"engine": "native", "scan": True, "observation": False},
+            "native": {"backend": "native"},
+            "native, donated buffers": {"backend": "native", "donate": True},
+            "native, scan": {"backend": "native", "scan": True},
         }
     else:
-        print(f"the native engine is left out: {native_unavailable_reason()}")
-    results = {}
-    for name, switches in configs.items():
-        results[name] = benchmark_with_config(switches, num_steps=20 if quick else 500)
-        print(f"{name:14s}: {results[name]:,.0f} SPS ({results[name] / results['xla, no jit']:.1f}x)")
-    return results
+        print(f"the native backend is not measured: {native_unavailable_reason()}")
+    rates = {}
+    for name, settings in configs.items():
+        rates[name] = benchmark_with_config(settings, num_steps=20 if quick else 500)
+        print(f"{name}: {rates[name]:,.0f} steps/s ({rates[name] / rates['XLA']:.1f} times)")
+    return rates
 
 
-def load_dataset(name: str) -> TaskBuffer | None:
-    """A data set's training tasks by the name that BENCHMARK_CONFIG uses; None where it is not installed."""
-    try:
-        return TaskBuffer.from_tasks(load_tasks(name.replace("_", "-")))
-    except FileNotFoundError as error:
-        print(f"{name} is left out: {error}")
-        return None
-
-
-def run_benchmark_suite(dataset: str, hardware: str, config: dict[str, Any]) -> dict[str, Any] | None:
-    """Single and batched throughput over a data set on one kind of device; None where either is missing."""
+def run_benchmark_suite(dataset: str, hardware: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Measure one dataset on one kind of device. Returns None if either is not available."""
     try:
         device = jax.devices(hardware.lower())[0]
-    except RuntimeError as error:
-        print(f"{hardware} is left out: {error}")
+        tasks = TaskBuffer.from_tasks(load_tasks(dataset.replace("_", "-")))
+    except (RuntimeError, FileNotFoundError) as error:
+        print(f"{dataset} on {hardware} is not measured: {error}")
         return None
-    tasks = load_dataset(dataset)
-    if tasks is None:
-        return None
-    rates: dict[int, float] = {}
-    compile_seconds: dict[int, float] = {}
-    state_bytes = 0
     with jax.default_device(device):
-        for batch_size in config["batch_sizes"]:
-            steps = min(config["batch_steps"], Workload(batch=batch_size).steps_per_call)
-            workload = Workload(batch=batch_size, grid=tasks.max_shape, steps=steps)
-            rollout = Rollout.prepare(workload, tasks)
-            calls = max(1, config["batch_steps"] // steps)
-            rates[batch_size] = rollout.rate(calls)
-            compile_seconds[batch_size] = rollout.compile_seconds
-            state_bytes = rollout.state_bytes
-            print(f"{dataset} on {hardware}, batch {batch_size:6,}: {rates[batch_size]:,.0f} SPS")
-        single = benchmark_single_env(config["single_env_steps"])
-    return {
-        "tasks": len(tasks),
-        "single_env_sps": single,
-        "batch_sps": rates,
-        "compile_seconds": compile_seconds,
-        "state_bytes": state_bytes,
-    }
+        single = benchmark_single_env(config["single_env_steps"], tasks=tasks)
+        rates = {
+            size: benchmark_batch_env(size, max(1, config["batch_steps"] // size), tasks=tasks)
+            for size in config["batch_sizes"]
+        }
+    return {"num_tasks": len(tasks), "single_env_steps_per_second": single, "batch_steps_per_second": rates}
 
 
 def run_paper_benchmarks(
-    output: str | pathlib.Path = "benchmarks/results", config: dict[str, Any] = BENCHMARK_CONFIG
+    config: Mapping[str, Any] = BENCHMARK_CONFIG, output: pathlib.Path = RESULTS
 ) -> dict[str, dict[str, Any]]:
-    """Every data set on every kind of device that is here; figures and tables into a folder."""
+    """Measure all datasets on all devices that are available, and write the results to a folder."""
     results = {}
     for dataset in config["datasets"]:
         for hardware in config["hardware"]:
             result = run_benchmark_suite(dataset, hardware, config)
             if result is not None:
                 results[f"{dataset}_{hardware}"] = result
-    if not results:
-        raise RuntimeError("nothing was measured: no data set of the configuration is installed")
-    generate_paper_figures(results, output)
-    generate_performance_tables(results, output)
+    if results:
+        generate_paper_figures(results, output)
+        generate_performance_tables(results, output)
     return results
 
 
 def generate_paper_figures(
-    results: dict[str, dict[str, Any]], output: str | pathlib.Path = "benchmarks/results"
-) -> list[pathlib.Path]:
-    """Throughput and state memory over batch size, as SVG files."""
-    folder = pathlib.Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
-    memory: Callable[[dict[str, Any], int], float] = lambda r, batch: r["state_bytes"] * batch / 1e6  # noqa: E731
-    figures = {
-        "throughput.svg": (
-            "Throughput over batch size",
-            "steps per second",
-            {name: list(r["batch_sps"].items()) for name, r in results.items()},
-        ),
-        "memory.svg": (
-            "State memory over batch size",
-            "megabytes",
-            {name: [(batch, memory(r, batch)) for batch in r["batch_sps"]] for name, r in results.items()},
-        ),
-    }
-    paths = []
-    for name, (title, y_label, lines) in figures.items():
-        with atomic_write(folder / name, "w") as file:
-            points = [point for line in lines.values() for point in line]
-            x_axis = Axis.decades("environments", (x for x, _ in points))
-            y_axis = Axis.decades(y_label, (y for _, y in points))
-            file.write(line_chart(title, x_axis, y_axis, lines).as_svg())
-        paths.append(folder / name)
-    return paths
-
-
-def generate_performance_tables(
-    results: dict[str, dict[str, Any]], output: str | pathlib.Path = "benchmarks/results"
+    results: Mapping[str, Mapping[str, Any]], output: pathlib.Path = RESULTS
 ) -> pathlib.Path:
-    """Every rate in one Markdown table."""
-    batches = sorted({batch for result in results.values() for batch in result["batch_sps"]})
-    header = ["data set, device", "tasks", "single, from Python", *(f"batch {batch:,}" for batch in batches)]
-    rows = []
-    for name, result in results.items():
-        rates = [result["single_env_sps"], *(result["batch_sps"].get(batch) for batch in batches)]
-        rows.append([name, str(result["tasks"]), *("" if rate is None else f"{rate:,.0f}" for rate in rates)])
-    lines = markdown_table(header, rows)
-    path = pathlib.Path(output) / "throughput.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path, "w") as file:
-        file.write("Steps per second, all operations random, auto-reset on.\n\n" + "\n".join(lines) + "\n")
+    """Plot the steps per second over the batch size. Returns the path of the SVG file."""
+    lines = {name: list(result["batch_steps_per_second"].values()) for name, result in results.items()}
+    sizes = list(next(iter(results.values()))["batch_steps_per_second"])
+    top = max(max(rates) for rates in lines.values())
+    drawing = plot("Steps per second", "number of environments", sizes, lines, (0.0, float(f"{top:.1g}")), "")
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / "throughput.svg"
+    path.write_text(drawing.as_svg())
     return path
 
 
-def main() -> None:
+def generate_performance_tables(
+    results: Mapping[str, Mapping[str, Any]], output: pathlib.Path = RESULTS
+) -> pathlib.Path:
+    """Write the results as JSON and as a Markdown table. Returns the path of the table."""
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    lines = ["| dataset, device | batch size | steps/s |", "| --- | ---: | ---: |"]
+    for name, result in results.items():
+        rows = {"1, from Python": result["single_env_steps_per_second"], **result["batch_steps_per_second"]}
+        lines += [f"| {name} | {size} | {rate:,.0f} |" for size, rate in rows.items()]
+    path = output / "throughput.md"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run all benchmarks of this script and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few steps: a look at everything in a minute")
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("benchmarks/results"))
-    arguments = parser.parse_args()
-    run_performance_comparison(arguments.quick)
-    analyze_optimization_impact(arguments.quick)
-    run_paper_benchmarks(arguments.output, QUICK_CONFIG if arguments.quick else BENCHMARK_CONFIG)
-    print(f"figures and tables are in {arguments.output}")
+    parser.add_argument("--quick", action="store_true", help="measure few steps, which takes about a minute")
+    parser.add_argument(
+        "--output", type=pathlib.Path, default=RESULTS, help=f"folder of the results [{RESULTS}]"
+    )
+    options = parser.parse_args(arguments)
+    run_performance_comparison(options.quick)
+    analyze_optimization_impact(options.quick)
+    run_paper_benchmarks(QUICK_CONFIG if options.quick else BENCHMARK_CONFIG, options.output)
+    print(f"results are in {options.output}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,13 +1,19 @@
-"""A source of streaming plans with random lengths and without samples."""
+"""A source of streaming plans that provides random lengths but no samples."""
 
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.data.plans.stream_sources import StreamPart, StreamSource
+from phalanx.data.plans.stream_sources import StreamChunk, StreamSource
 
 
 class SimulatedSource(StreamSource):
-    """Lengths from a log-normal distribution, in blocks with a seed each."""
+    """Unbounded source with log-normal lengths, which are generated in blocks with a seed for each block.
+
+    Args:
+        seed: Seed of the source.
+        mean: Approximate mean length.
+        longest: Maximum length.
+    """
 
     _BLOCK = 1 << 14
 
@@ -15,11 +21,11 @@ class SimulatedSource(StreamSource):
         self.seed, self.mean, self.longest = seed, mean, longest
         self._blocks: dict[int, Int32[np.ndarray, " block"]] = {}
 
-    def read(self, start: int, count: int) -> StreamPart:
+    def read(self, start: int, count: int) -> StreamChunk:
         first, last = start // self._BLOCK, (start + count - 1) // self._BLOCK
         self._blocks = {number: self._block(number) for number in range(first, last + 1)}
         joined = np.concatenate(list(self._blocks.values()))
-        return StreamPart(joined[start - first * self._BLOCK :][:count], None)
+        return StreamChunk(joined[start - first * self._BLOCK :][:count], None)
 
     def _block(self, number: int) -> Int32[np.ndarray, " block"]:
         if number in self._blocks:

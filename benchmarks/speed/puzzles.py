@@ -1,0 +1,145 @@
+"""Puzzles per second: generating puzzles with prompt and solution, and verifying answers.
+
+Kinds that reasoning-gym has, too, are generated with the same sizes in both libraries, in one process each.
+The setting `comparison` names remaining differences. Generation times vary between puzzles, so each repeat
+uses new ones.
+"""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from benchmarks.peers import Peer
+from benchmarks.suite import Suite, Workload
+from phalanx.puzzles import PuzzleKind, PuzzleVectorEnvironment, puzzle_kind, puzzle_kinds
+from phalanx.text.env import extract_answer
+
+REASONING_GYM = Peer("reasoning-gym", ("reasoning-gym==0.1.25",))
+
+suite = Suite("puzzles", unit="puzzles/s", packages=("numpy",))
+
+_SMOKE = {"batch_size": 2}
+
+
+class Pair(NamedTuple):
+    """A kind of puzzle that both libraries have, with settings for similar puzzles."""
+
+    kind: str
+    difficulty: str
+    params: Mapping[str, int]
+    """Parameters of the generator. If empty, those of the difficulty are used."""
+    dataset: str
+    dataset_settings: Mapping[str, Any]
+    comparison: str
+
+
+PAIRS = (
+    Pair(
+        "sudoku",
+        "hard",
+        {},
+        "sudoku",
+        {"min_empty": 50, "max_empty": 50},
+        "both: 9x9, 50 empty cells, unique solution",
+    ),
+    Pair(
+        "futoshiki",
+        "hard",
+        {},
+        "futoshiki",
+        {"min_board_size": 7, "max_board_size": 7},
+        "both: 7x7, unique solution; Phalanx: 16 inequalities and about 37 empty cells; "
+        "reasoning-gym: 2 to 23 inequalities and about 32 empty cells",
+    ),
+    Pair(
+        "sokoban",
+        "custom",
+        {"rows": 8, "columns": 8, "boxes": 3, "walls": 15, "min_pushes": 3, "max_pushes": 5, "boards": 8000},
+        "sokoban",
+        {"min_w": 8, "max_w": 8, "min_h": 8, "max_h": 8, "min_boxes": 3, "max_boxes": 3},
+        "both: 8x8, 3 boxes, solutions of about 20 moves",
+    ),
+    Pair(
+        "countdown",
+        "hard",
+        {},
+        "countdown",
+        {"min_numbers": 6, "max_numbers": 6},
+        "both: 6 numbers up to 100, target 100 to 999; Phalanx: all intermediate results are integers",
+    ),
+    Pair("knights", "hard", {}, "knights_knaves", {"n_people": 6}, "both: 6 people, unique solution"),
+)
+
+
+def _kind(name: str, params: Mapping[str, int]) -> PuzzleKind[Any, Any]:
+    kind = puzzle_kind(name)
+    if not params:
+        return kind
+    return type("CustomKind", (type(kind),), {"difficulties": {"custom": params}})()
+
+
+def generate(kind: str, difficulty: str, params: Mapping[str, int], batch_size: int) -> Workload:
+    """Generate puzzles with their prompts and solutions."""
+    environment = PuzzleVectorEnvironment([_kind(kind, params)], difficulty, turns="single")
+    starts = itertools.count(0, batch_size)
+
+    def run() -> None:
+        first = next(starts)
+        prompts = environment.reset(range(first, first + batch_size))
+        if not all(prompts) or not all(each.expert_actions() for each in environment.environments):
+            raise AssertionError("a puzzle has no prompt or no solution")
+
+    return Workload(run, batch_size)
+
+
+def verify(kind: str, difficulty: str, params: Mapping[str, int], batch_size: int) -> Workload:
+    """Parse correct answers and check the rules of the puzzle.
+
+    For several kinds, reasoning-gym first compares an answer with its stored solution, which is faster.
+    """
+    chosen = _kind(kind, params)
+    puzzles = chosen.generate_batch(range(batch_size), difficulty)
+    answers = [chosen.solution_text(puzzle) for puzzle in puzzles]
+
+    def run() -> None:
+        for puzzle, answer in zip(puzzles, answers, strict=True):
+            if not chosen.is_solved(puzzle, chosen.parse_answer(puzzle, extract_answer(answer))):
+                raise AssertionError(f"the answer of {kind} was rejected")
+
+    return Workload(run, batch_size)
+
+
+for _pair in PAIRS:
+    for _prepare in (generate, verify):
+        _group = f"{_prepare.__name__}-{_pair.kind}"
+        suite.case(
+            _group,
+            group=_group,
+            smoke=_SMOKE,
+            kind=_pair.kind,
+            difficulty=_pair.difficulty,
+            params=_pair.params,
+            batch_size=64,
+        )(_prepare)
+        suite.peer_case(
+            f"reasoning-gym-{_group}",
+            REASONING_GYM,
+            "reasoning_gym_puzzles",
+            group=_group,
+            system="reasoning-gym 0.1.25",
+            work=_prepare.__name__,
+            dataset=_pair.dataset,
+            dataset_settings=_pair.dataset_settings,
+            batch_size=16,
+            comparison=_pair.comparison,
+        )
+_COMPARED = {pair.kind for pair in PAIRS}
+for _name in [kind.name for kind in puzzle_kinds() if kind.name not in _COMPARED]:
+    suite.case(
+        f"generate-{_name.replace('_', '-')}",
+        smoke=_SMOKE,
+        kind=_name,
+        difficulty="hard",
+        params={},
+        batch_size=64,
+    )(generate)

@@ -1,0 +1,70 @@
+"""Replay buffer of token samples: adding to a full buffer, prioritized sampling and snapshots.
+
+All samples exist before the measurement, so that creating them is not measured. The buffer has its default
+settings in both libraries.
+"""
+
+import functools
+from typing import Any
+
+from benchmarks.speed.batch_planning import CHUK_LAZARUS
+from benchmarks.suite import Suite, Workload
+from benchmarks.workers.replay_samples import MEAN_LENGTH, make_samples
+from phalanx.data import ReplayBuffer, ReplayBufferConfig, Sample, SampleInfo, SampleOrigin
+
+suite = Suite("replay_buffer", unit="samples/s", packages=("numpy",))
+
+_SIZES = {"capacity": 100_000, "num_added": 10_000, "batch_size": 32}
+
+
+def _sample(*, sample_id: str, input_ids: Any, loss_mask: Any, **info: Any) -> Sample:
+    info = {"origin": SampleOrigin.ENVIRONMENT, **info}
+    return Sample(sample_id, input_ids, loss_mask, info=SampleInfo(**info))
+
+
+@functools.cache
+def _samples(capacity: int) -> list[Sample]:
+    return make_samples(_sample, capacity)
+
+
+def _prepare(work: str, capacity: int, num_added: int, batch_size: int) -> Workload:
+    samples = _samples(capacity)
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=capacity))
+    for sample in samples:
+        buffer.add(sample)
+
+    def add() -> None:
+        # The buffer is full, so each new sample replaces an old one.
+        for sample in samples[:num_added]:
+            buffer.add(sample)
+
+    info = {"mean_length": MEAN_LENGTH}
+    if work == "add":
+        return Workload(add, num_added, info)
+    if work == "sample":
+        return Workload(lambda: buffer.sample(batch_size), batch_size, info)
+    if work == "sample-difficult":
+        return Workload(lambda: buffer.sample(batch_size, min_difficulty=0.7), batch_size, info)
+    return Workload(buffer.snapshot, 1, info)
+
+
+for _work in ("add", "sample", "sample-difficult", "snapshot"):
+    _unit = "ms" if _work == "snapshot" else "samples/s"
+    suite.case(
+        _work,
+        group=_work,
+        unit=_unit,
+        smoke={"capacity": 100, "num_added": 10},
+        work=_work,
+        **_SIZES,
+    )(_prepare)
+    suite.peer_case(
+        f"chuk-lazarus-{_work}",
+        CHUK_LAZARUS,
+        "chuk_lazarus_replay",
+        group=_work,
+        unit=_unit,
+        system="chuk-lazarus 0.4.1",
+        work=_work,
+        **_SIZES,
+    )

@@ -1,0 +1,54 @@
+"""Baselines and checks in the learning benchmarks."""
+
+import numpy as np
+import pytest
+from benchmarks.learning.arc_demo import canonical_form, hand_written_rule
+from benchmarks.learning.link_prediction import reverse_in_training
+from benchmarks.speed.rule_mining import generate_graph
+
+from phalanx.kg import Atom, KnowledgeBase
+from tests.helpers.arc_grids import grid
+
+
+def test_grids_that_differ_by_symmetry_and_colors_have_the_same_form() -> None:
+    first = grid("120/340/000")
+    assert canonical_form(first) == canonical_form(grid("000/780/560"))
+    assert canonical_form(first) == canonical_form(first.T)
+    assert canonical_form(first) != canonical_form(grid("121/340/000"))
+
+
+def test_black_is_not_permuted() -> None:
+    assert canonical_form(grid("01")) != canonical_form(grid("21"))
+
+
+def test_grids_of_different_shapes_have_different_forms() -> None:
+    assert canonical_form(grid("111111")) != canonical_form(grid("111/111"))
+
+
+@pytest.mark.parametrize(
+    ("family", "before", "after"),
+    [
+        ("fill_rooms", "2050/0050/0050", "2250/2250/2250"),
+        ("fill_rooms in rows", "300/555/000", "333/555/000"),
+        ("fill_enclosed", "0440/4004/0440", "0440/4444/0440"),
+        ("complete_symmetry", "1221/3003/4554", "1221/3003/4554"),
+        ("complete_symmetry", "1221/3403/4554", "1221/3443/4554"),
+        ("denoise", "171/222/222", "111/222/222"),
+        ("denoise in columns", "122/722/122", "122/122/122"),
+    ],
+)
+def test_hand_written_rule(family: str, before: str, after: str) -> None:
+    np.testing.assert_array_equal(hand_written_rule(grid(before)), grid(after), err_msg=family)
+
+
+def test_reverse_triples_in_the_training_set_are_found() -> None:
+    train = (Atom("similar", "a", "b"), Atom("part_of", "a", "c"))
+    test = (Atom("similar", "b", "a"), Atom("similar", "c", "a"))
+    data = KnowledgeBase(train=train, test=test)
+    assert reverse_in_training(data).tolist() == [True, False]
+
+
+def test_generated_graph_contains_composed_and_inverse_relations() -> None:
+    data = generate_graph(400)
+    relations = {atom.predicate.rstrip("0123456789") for atom in data.facts}
+    assert relations == {"edge", "path", "inverse"} and 300 < len(data.facts) <= 400

@@ -1,0 +1,113 @@
+"""All benchmark suites at tiny sizes, and the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import benchmarks.__main__ as command
+import pytest
+from benchmarks.suite import Measurement, find_suites
+
+from benchmarks import plots
+from tests.helpers.puzzle_server import installed_server
+
+SUITES = find_suites()
+RESULT_FIELDS = {
+    "suite": str,
+    "command": str,
+    "commit": str,
+    "dirty": bool,
+    "version": str,
+    "date": str,
+    "machine": dict,
+    "load_average": list,
+    "packages": dict,
+    "measurements": list,
+}
+MEASUREMENT_FIELDS = {
+    "id": str,
+    "system": str,
+    "unit": str,
+    "values": list,
+    "cpu_values": list,
+    "settings": dict,
+    "median": float,
+}
+
+
+def check_result(result: dict[str, Any]) -> None:
+    """Check that a result file has all fields with the right types, and no empty measurement."""
+    assert {name: type(value) for name, value in result.items()} == RESULT_FIELDS
+    ids = [measurement["id"] for measurement in result["measurements"]]
+    assert ids and len(ids) == len(set(ids))
+    for measurement in result["measurements"]:
+        types = {name: type(value) for name, value in measurement.items()}
+        assert types | {"median": float} == MEASUREMENT_FIELDS, measurement["id"]
+        assert measurement["values"] and all(value >= 0 for value in measurement["values"])
+        assert len(measurement["cpu_values"]) in (0, len(measurement["values"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUITES)
+def test_suite_returns_valid_results(name: str) -> None:
+    if name == "puzzle_server" and installed_server() is None:
+        pytest.skip("no puzzle server is installed")
+    suite = SUITES[name]
+    measurements = list(suite.run(smoke=True, peers=False))
+    # Through JSON, as when the file is written and read again.
+    check_result(json.loads(json.dumps(suite.result(measurements, (0.0, 0.0, 0.0)))))
+
+
+def test_cases_of_all_suites_have_unique_names() -> None:
+    for suite in SUITES.values():
+        assert len(suite.ids()) == len(set(suite.ids())), suite.name
+
+
+def test_list_prints_the_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["arc_env", "--list"]) == 0
+    assert capsys.readouterr().out.startswith("arc_env: native-30x30-1, ")
+
+
+def test_only_selects_a_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["batch_planning", "--smoke", "--no-peers", "--only", "pack-2000"]) == 0
+    out, err = capsys.readouterr()
+    [record] = [json.loads(line) for line in out.splitlines()]
+    assert (record["suite"], record["id"], record["unit"]) == ("batch_planning", "pack-2000", "tokens/s")
+    assert "batch_planning pack-2000 (phalanx): " in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["swim"], "there is no suite 'swim'; choose from "),
+        (["arc_env", "--only", "swim"], "there is no case 'swim' in arc_env"),
+        (["--smoke", "--write"], "--smoke cannot be combined with --write"),
+        (["--repeats", "0"], "--repeats must be at least 1"),
+    ],
+)
+def test_invalid_arguments_are_rejected(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        command.main(arguments)
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_plots_show_all_lines(tmp_path: Path) -> None:
+    measurements = [
+        Measurement(
+            f"padding-pool-{size}",
+            "phalanx",
+            "%",
+            [50.0 + size],
+            settings={"pool_batches": size, "relative_length_deviation": 0.5},
+        ).to_json()
+        for size in (4, 1)
+    ]
+    svg = plots.padding_versus_shuffling({"measurements": measurements}).as_svg()
+    assert "padding efficiency" in svg and "length deviation in a batch" in svg
+    with pytest.raises(ValueError, match="at least two points, got 1"):
+        plots.padding_versus_shuffling({"measurements": measurements[:1]})
+    with pytest.raises(ValueError, match="the line 'a' has 1 values, but there are 2 points"):
+        plots.plot("title", "x", [1, 2], {"a": [1.0]})
