@@ -1,8 +1,8 @@
-"""A tour of batch processing: reset, step, whole episodes, batches of changing size, profiling.
+"""Process batches of ARC environments: reset, step, run episodes, change the batch size, profile.
 
-    python examples/advanced/batch_processing_demo.py --batch-size 256 --steps 50
+python examples/advanced/batch_processing_demo.py --batch-size 256 --steps 50
 
-Each part stands by itself; read it from top to bottom.
+The parts are independent of each other.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from phalanx.compat.jaxarc.batch_processing import (
 
 
 def reset_and_step(config: ArcConfig, tasks: TaskBuffer, batch_size: int) -> ArcState:
-    """Every environment draws its own task by its key; a batch may mix operations freely."""
+    """Reset and step a batch. Each environment draws its own task, and actions may differ."""
     keys = jax.random.split(jax.random.PRNGKey(42), batch_size)
     states, observations = batch_reset(keys, config, tasks)
     print(f"observations {observations.shape}, tasks drawn {len(set(states.task_index.tolist()))}")
@@ -52,7 +52,7 @@ def reset_and_step(config: ArcConfig, tasks: TaskBuffer, batch_size: int) -> Arc
 
 
 def whole_episodes(config: ArcConfig, tasks: TaskBuffer, batch_size: int, steps: int) -> None:
-    """Agent and environments compile into one loop; the same keys give the same episodes."""
+    """Run episodes in one compiled loop. The same keys give the same episodes."""
     agent = VectorizedRandomAgent(grid_shape=config.grid_shape, config=config)
     start = batch_reset(jax.random.split(jax.random.PRNGKey(0), batch_size), config, tasks)
     runs = [run_episode_batch(start, agent.select_batch_actions, steps, config) for _ in range(2)]
@@ -63,7 +63,7 @@ def whole_episodes(config: ArcConfig, tasks: TaskBuffer, batch_size: int, steps:
 
 
 def changing_batch_sizes(config: ArcConfig, tasks: TaskBuffer) -> None:
-    """Any number of single states is stepped in batches of one size, so that one shape compiles."""
+    """Step any number of states in batches of a fixed size, so that only one shape is compiled."""
     for count in (3, 5, 11):
         keys = jax.random.split(jax.random.PRNGKey(count), count)
         states = [arc_reset(key, config, tasks)[0] for key in keys]
@@ -73,7 +73,7 @@ def changing_batch_sizes(config: ArcConfig, tasks: TaskBuffer) -> None:
 
 
 def profiling(config: ArcConfig, tasks: TaskBuffer, states: ArcState, largest: int) -> None:
-    """How fast, how large, and what is inside."""
+    """Measure speed and memory, and inspect states."""
     find_optimal_batch_size(config, tasks, max_batch_size=largest)
     analyze_memory_usage(config, tasks, batch_sizes=(1, largest))
     monitor = BatchPerformanceMonitor()

@@ -1,8 +1,8 @@
-"""A family of puzzles of your own: drawn by a rule, solved by its own solutions, and learned.
+"""Define a family of ARC tasks, check its solutions, and train an agent on it.
 
-The rule: every painted cell throws a shadow of its colour on the cell below it. A family needs a function
-that draws a task's rule and, from it, pairs with their shortest solutions; once it is registered,
-`generate_tasks` and every config of this process know it by name.
+The rule of the family: every painted cell casts a shadow of its color on the cell below it. A family is a
+function that draws a rule and generates pairs of grids with their shortest solutions. After it is registered,
+`generate_tasks` and all configs in this process can use it by name.
 
 python examples/arc/custom_task_family.py     (about a minute of CPU time)
 """
@@ -67,7 +67,7 @@ register_family(
 
 
 def solved_by_their_solutions(tasks: list[ArcTask]) -> float:
-    """Carry out each first demonstration's solution, all of them as one batch; the share that it solves."""
+    """Apply the solutions of all first demonstrations as one batch, and return the success rate."""
     config = ArcConfig(action=ActionConfig(selection_format="bbox"))
     indices = jnp.arange(len(tasks))
     states, _ = ArcEnvironment.create(config, tasks).batch_reset_to(indices, jnp.zeros_like(indices))

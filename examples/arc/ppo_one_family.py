@@ -1,7 +1,7 @@
-"""PPO on one family of generated puzzles: from nearly nothing to nearly all of the unseen ones.
+"""Train PPO on one family of generated ARC tasks, and evaluate it on unseen tasks.
 
-The family is `fill_enclosed` (what a closed ring encloses takes the ring's color) on grids of 3x3 and 4x4.
-The run folder has the files of `phalanx train ppo --env arc`; `phalanx report FOLDER` creates a page.
+In the family `fill_enclosed`, the area inside a closed ring takes the color of the ring. The grids are 3x3
+and 4x4. The run folder has the files of `phalanx train ppo --env arc`, so `phalanx report FOLDER` works.
 
 python examples/arc/ppo_one_family.py     (about a minute of CPU time)
 """
@@ -18,7 +18,7 @@ from phalanx.training import PPO, PPOConfig, Progress, next_free_dir, train
 
 
 def show(progress: Progress) -> None:
-    """A bar for the share of puzzles that were solved while learning."""
+    """Return a bar that shows the success rate during training."""
     if progress.update % 3 == 1 or progress.update == progress.num_updates:
         solved, reward = progress.metrics["success_rate"], progress.metrics["reward_mean"]
         bar = "#" * round(40 * solved)

@@ -1,8 +1,8 @@
-"""Random agents on every built-in family of puzzles: how often chance solves one, and how fast a batch steps.
+"""Run random policies on all families of generated ARC tasks, and measure success rates and speed.
 
-A whole batch of episodes is one compiled call. What chance achieves is what a trained agent has to beat.
+A batch of episodes is one compiled call. The success rates are a baseline for trained agents.
 
-python examples/arc/random_policy.py     (6 s of CPU time, most of it compiling)
+python examples/arc/random_policy.py
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Token-budget batches: buckets, the sampler, and what padding costs in each mode.
+"""Form batches under a token budget, and compare the padding of the two batching modes.
 
 python examples/batching/01_basic_batching.py
 """
@@ -9,14 +9,14 @@ from phalanx.data import BatchingConfig, BucketSpec, TokenBudgetBatchSampler
 
 
 def draw_lengths(samples: int = 2_000) -> dict[str, int]:
-    """Log-normal lengths: many short samples, a few long ones, as in most text."""
+    """Draw log-normal lengths, with many short and a few long samples, as in most texts."""
     rng = np.random.default_rng(0)
     lengths = np.clip(np.rint(rng.lognormal(5.2, 1.0, samples)), 1, 2_500).astype(int)
     return {f"sample-{row}": int(length) for row, length in enumerate(lengths)}
 
 
 def first_batches(sampler: TokenBudgetBatchSampler, count: int) -> None:
-    """Batches come as ids; collating them is up to you."""
+    """Print the first batches, which consist of sample ids."""
     for batch in sampler.iter_batches(epoch=0):
         print(f"  {batch.batch_size:>3} samples, padded to {batch.max_length:>4}: {batch.sample_ids[0]}, ...")
         count -= 1

@@ -1,4 +1,4 @@
-"""Packing: several samples in one row, told apart by segments, and how full each way of packing gets.
+"""Pack several samples into each row, and compare the packing algorithms.
 
 python examples/batching/02_sequence_packing.py
 """

@@ -1,4 +1,4 @@
-"""A batch plan: made once, saved, loaded in milliseconds, checked, resumed in the middle.
+"""Build, save, load, verify and resume a batch plan.
 
 python examples/batching/03_batch_plan.py
 """

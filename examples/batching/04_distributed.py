@@ -1,4 +1,4 @@
-"""Many ranks: disjoint shards with equal counts, ranks that finish together, resuming with more of them.
+"""Divide a batch plan among ranks, balance their work, and continue with fewer ranks.
 
 python examples/batching/04_distributed.py
 """
@@ -9,7 +9,7 @@ from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder
 
 
 def samples_of(plan: BatchPlan) -> list[str]:
-    """Every sample of a plan's first epoch."""
+    """Return the ids of all samples in the first epoch."""
     return [sample for batch in plan.epochs[0] for sample in batch.sample_ids]
 
 

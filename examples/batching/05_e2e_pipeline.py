@@ -1,4 +1,4 @@
-"""From texts to batch files: tokenize, cache lengths, plan with packing, write, read back.
+"""Go from texts to batch files: tokenize, cache the lengths, plan packed batches, write and read them.
 
 python examples/batching/05_e2e_pipeline.py
 """
@@ -21,7 +21,7 @@ from phalanx.data import (
 
 
 def write_dataset(path: pathlib.Path) -> None:
-    """Sums in words: a small corpus of questions."""
+    """Write a small dataset of questions and answers."""
     with path.open("w") as file:
         for number in range(500):
             text = f"What is {number} + {number}? " + "Think. " * (number % 17) + f"It is {2 * number}."

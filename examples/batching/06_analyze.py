@@ -1,4 +1,4 @@
-"""Analysis: how long samples are, what buckets cost, which would cost less, and what packing saves.
+"""Analyze sample lengths: the padding of given buckets, better bucket edges, and the effect of packing.
 
 python examples/batching/06_analyze.py
 

@@ -1,4 +1,4 @@
-"""A replay buffer: bounded, drawn from by priority and difficulty, saved, planned over in windows.
+"""Use a replay buffer: eviction, prioritized sampling, saving, and batch plans over windows of the buffer.
 
 python examples/batching/07_replay_buffer.py
 """

@@ -1,4 +1,4 @@
-"""Online learning: expert answers stream into a replay buffer, and a language model trains on windows of it.
+"""Train a language model on windows of a replay buffer that holds expert answers.
 
 python examples/batching/08_online_learning.py
 """

@@ -1,4 +1,4 @@
-"""The puzzle arcade: a real server's puzzles, solved by its hints, become samples and planned batches.
+"""Collect samples from a puzzle server by following its hints, and plan batches of them.
 
 pip install puzzle-arcade-server==0.8
 server-launcher puzzle_arcade_server.server:ArcadeHandler --host 127.0.0.1 --port 8023

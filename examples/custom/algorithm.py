@@ -1,7 +1,7 @@
-"""An algorithm of your own in one file: REINFORCE, trained by Phalanx's run loop in any environment.
+"""Implement an algorithm in one file: REINFORCE, which `phalanx train` runs in any environment.
 
-The class below creates the initial state and updates it. The environment, its network and its evaluation come
-from the settings; run folder, logs, checkpoints, signals, seeds, trackers and report come with the run loop:
+The class creates the initial state and updates it. The environment, its network and its evaluation come from
+the settings. Run folders, logs, checkpoints, resuming, seeds and reports are provided by the run loop.
 
 phalanx train examples/custom/algorithm.py --config examples/custom/reinforce.yaml --out runs/reinforce
 phalanx train examples/custom/algorithm.py --env arc num_updates=200 lr=0.002 --seeds 2
@@ -34,7 +34,7 @@ class ReinforceConfig(PolicyConfig):
     num_envs: int = Field(default=128, ge=2)
     """Episodes per update."""
     num_steps: int = Field(default=3, ge=1)
-    """Steps after which an episode is cut off."""
+    """Maximum number of steps in an episode."""
     ent_coef: float = Field(default=0.02, ge=0)
     """Weight of the entropy bonus."""
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=0.01, lr_schedule="constant")
@@ -48,7 +48,7 @@ class ReinforceState(TrainState):
 
 
 class Reinforce(PolicyAlgorithm[ReinforceState]):
-    """Makes actions likelier by how much more than the batch's mean came after them (Williams, 1992)."""
+    """REINFORCE (Williams, 1992), with the mean return of the batch as the baseline."""
 
     name = "reinforce"
     config_type = ReinforceConfig
@@ -91,7 +91,7 @@ class Reinforce(PolicyAlgorithm[ReinforceState]):
         return after, UpdateResult(metrics, episodes, counts={"env_steps": lengths.sum()})
 
     def _play(self, network: Any, key: Array) -> tuple[tuple, dict[str, Array]]:
-        """An episode of each environment, [time, batch]; a finished one stays as it is and earns nothing."""
+        """Run one episode per environment. Arrays are [time, batch]; finished episodes have reward 0."""
         reset_key, *keys = jax.random.split(key, 1 + self.config.num_steps)
         count = self.config.num_envs
 

@@ -1,9 +1,10 @@
-"""An environment of your own on the core protocol: checked by the conformance suite, then learned by PPO.
+"""Write an environment, check it with the conformance suite, and train PPO on it.
 
-The game is Lights Out on 3x3: pressing a lamp switches it and its neighbors; all must go dark. Pressing the
-same lamp twice in a row would undo the first press, so it is masked out. Reset and step are pure functions of
-single arrays; batches, auto-reset, rollouts and the checks come with the protocol. What the environment says
-of itself besides (legal actions, a picture, words) is what adapters, agents and language models ask it for.
+The game is Lights Out on a 3x3 board: pressing a lamp switches it and its neighbors, and all lamps must be
+off. Pressing the same lamp twice in a row would undo the first press, so the mask of legal actions excludes
+it. `reset` and `step` are pure functions of one state; batching, auto-reset and rollouts are provided by
+Phalanx. The optional methods (legal actions, rendering, text) are used by adapters, agents and language
+models.
 
 python examples/custom/environment.py     (about a minute of CPU time)
 """
@@ -32,18 +33,18 @@ SWITCHES = abs(_rows[:, None] - _rows) + abs(_columns[:, None] - _columns) <= 1
 
 
 class State(eqx.Module):
-    """One episode, or with a leading axis a batch of them."""
+    """State of one episode, or of a batch of episodes with a leading axis."""
 
     lamps: Array
     pressed: Array
-    """The last press; -1 at the start."""
+    """Index of the last pressed lamp. -1 at the start."""
     clock: Array
     terminated: Array
     truncated: Array
 
 
 class Sight(eqx.Module):
-    """What the agent sees."""
+    """Observation of the agent."""
 
     lamps: Array
     legal: Array
@@ -69,7 +70,7 @@ class LightsOut(Environment[State, Sight, Array]):
         return Discrete(LAMPS)
 
     def reset(self, key: Array) -> tuple[State, Sight]:
-        """Presses at random, from a dark board; lamp 0 stands for a board that would stay dark."""
+        """Start from a dark board and press random lamps. If the board is still dark, press lamp 0."""
         presses = jax.random.bernoulli(key, 0.4, (LAMPS,))
         presses = presses.at[0].set(presses[0] | ~presses.any())
         lamps = (presses @ SWITCHES.astype(jnp.int32)) % 2 == 1
@@ -100,15 +101,15 @@ class LightsOut(Environment[State, Sight, Array]):
         return (drawn + ((drawn >= state.pressed) & (state.pressed >= 0))).astype(jnp.int32)
 
     def invalid_action(self, key: Array, state: State) -> Array:
-        """The press that is masked out, or at the start a lamp that does not exist (-1)."""
+        """Return the excluded press, or -1, which is not a lamp, at the start."""
         return state.pressed
 
     def comparable_state(self, state: State) -> tuple[Array, Array]:
-        """What an invalid action must leave alone."""
+        """Return the part of the state that an invalid action must not change."""
         return state.lamps, state.pressed
 
     def legal_actions(self, state: State) -> Array:
-        """For one state or a batch, so the new axis is the last."""
+        """Return the mask of legal actions, for one state or a batch."""
         return jnp.arange(LAMPS) != state.pressed[..., None]
 
     @property
@@ -116,7 +117,7 @@ class LightsOut(Environment[State, Sight, Array]):
         return ("ansi",)
 
     def render(self, state: State, mode: str = "ansi") -> str:
-        """Lit lamps as #."""
+        """Draw the board, with # for lamps that are on."""
         rows = np.asarray(state.lamps).reshape(SIDE, SIDE)
         return "\n".join("".join(".#"[int(lamp)] + " " for lamp in row) for row in rows)
 
@@ -140,12 +141,12 @@ class LightsOut(Environment[State, Sight, Array]):
         return str(int(action))
 
     def episode_metrics(self, info: State) -> dict[str, Array]:
-        """What is told of an episode that ended."""
+        """Return the metrics of finished episodes."""
         return {"success_mask": info.terminated}
 
 
 class Network(eqx.Module):
-    """Maps a sight to a distribution over lamps and the value of the sight."""
+    """Maps an observation to a distribution over lamps and a value."""
 
     policy: eqx.nn.MLP
     value: eqx.nn.MLP
@@ -175,7 +176,7 @@ def learn(environment: LightsOut, config: PPOConfig) -> Any:
 
 
 def draw(environment: LightsOut, states: list[State]) -> str:
-    """Boards side by side."""
+    """Draw boards next to each other."""
     boards = [environment.render(state).splitlines() for state in states]
     return "\n".join("   ".join(rows) for rows in zip(*boards, strict=True))
 

@@ -1,7 +1,9 @@
-"""PPO on ARC grids through Gymnasium, in one file: a vector environment, a small network, masks respected.
+"""Train PPO on ARC grids through Gymnasium, in one file, with action masks.
 
-Each puzzle is a grid of four by four with one blue cell, which must be painted red: the agent has to see
-where it is. `python examples/integrations/gymnasium_ppo.py` takes about half a minute on two cores.
+Each task is a 4x4 grid with one blue cell, which must be painted red, so the agent has to locate it. The
+script takes about half a minute on two cores.
+
+python examples/integrations/gymnasium_ppo.py
 """
 
 import argparse
@@ -23,7 +25,7 @@ GAMMA = 0.9
 
 
 def puzzles() -> list[ArcTask]:
-    """A task for each place of the blue cell."""
+    """Create one task for each position of the blue cell."""
     tasks = []
     for place in range(SIDE * SIDE):
         before, after = np.zeros((2, SIDE * SIDE), int)
@@ -34,7 +36,7 @@ def puzzles() -> list[ArcTask]:
 
 
 def make_environment(num_envs: int) -> RecordEpisodeStatistics:
-    """The puzzles, with four colors to paint with and eight steps to solve one."""
+    """Create the environments, with four colors and at most eight steps per episode."""
     painting = tuple(int(getattr(Operation, f"FILL_{color}")) for color in range(4))
     envs = gym.make_vec(
         "phalanx/arc-v2",
@@ -50,7 +52,7 @@ def make_environment(num_envs: int) -> RecordEpisodeStatistics:
 
 
 class Agent(nn.Module):
-    """Reads the grid as ten planes; a head for each number of the action, and one for the value."""
+    """Network over a one-hot grid, with one head per action field and one for the value."""
 
     def __init__(self, actions: gym.spaces.MultiDiscrete, width: int = 128) -> None:
         super().__init__()
@@ -76,12 +78,12 @@ class Agent(nn.Module):
 
 
 def tensors(seen: dict[str, np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the agent reads of an observation."""
+    """Convert an observation to the input of the network."""
     return torch.from_numpy(seen["observation"]), torch.from_numpy(seen["action_mask"])
 
 
 def value_of_cut(agent: Agent, infos: dict, truncated: np.ndarray) -> torch.Tensor:
-    """What would have followed where an episode was only cut off, by its last observation."""
+    """Return the values of the last observations of the truncated episodes."""
     last = [infos["final_obs"][index] for index in np.flatnonzero(truncated)]
     return agent(*tensors({name: np.stack([one[name] for one in last]) for name in last[0]}))[3]
 
@@ -90,7 +92,7 @@ def value_of_cut(agent: Agent, infos: dict, truncated: np.ndarray) -> torch.Tens
 def play(
     envs: RecordEpisodeStatistics, agent: Agent, seen: dict[str, np.ndarray], num_steps: int
 ) -> tuple[dict[str, torch.Tensor], dict[str, np.ndarray]]:
-    """Some steps of all environments with their advantages, and what is seen after them."""
+    """Collect steps of all environments with their advantages, and return the last observation."""
     steps = []
     for _ in range(num_steps):
         grid, mask = tensors(seen)
@@ -109,7 +111,7 @@ def play(
 
 
 def advantages(data: dict[str, torch.Tensor], following: torch.Tensor) -> torch.Tensor:
-    """Generalized advantages; rewards at a cut hold the value of what would have followed."""
+    """Compute generalized advantages. Rewards of truncated steps include the bootstrap value."""
     result, running = torch.zeros_like(data["reward"]), torch.zeros_like(following)
     for time in reversed(range(len(result))):
         going, value = data["going"][time], data["value"][time]
@@ -120,7 +122,7 @@ def advantages(data: dict[str, torch.Tensor], following: torch.Tensor) -> torch.
 
 
 def learn(agent: Agent, optimizer: torch.optim.Optimizer, batch: dict[str, torch.Tensor]) -> None:
-    """One step of PPO's clipped objective."""
+    """Take one gradient step on PPO's clipped objective."""
     _, log_prob, entropy, value = agent(batch["grid"], batch["mask"], batch["action"])
     ratio = (log_prob - batch["log_prob"]).exp()
     advantage = (batch["advantage"] - batch["advantage"].mean()) / (batch["advantage"].std() + 1e-8)
@@ -133,7 +135,7 @@ def learn(agent: Agent, optimizer: torch.optim.Optimizer, batch: dict[str, torch
 
 
 def train(updates: int, num_envs: int, num_steps: int, seed: int) -> list[float]:
-    """The mean return of the episodes that ended in each update."""
+    """Train, and return the mean return of the episodes that ended in each update."""
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
     envs = make_environment(num_envs)

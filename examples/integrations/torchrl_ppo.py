@@ -1,10 +1,12 @@
-"""TorchRL's own PPO on proofs: its collector, its advantages and its loss on a batch of Phalanx environments.
+"""Train TorchRL's PPO on proof search, with its collector, advantage estimator and loss.
 
-Families are generated, and the queries about them have to be proved from facts by rules; a proof pays 1. At
-the end the policy ranks held-out queries among corruptions, beside what it ranked them before. Any of
-TorchRL's losses, collectors and transforms would do in the same place.
+The environments generate families, and the agent proves queries about them from facts and rules. A proof has
+reward 1. At the end, the policy ranks held-out queries among corrupted ones, and the result is compared with
+the untrained policy.
 
-python examples/integrations/torchrl_ppo.py     (needs phalanx[torch]; 20 s of CPU time)
+python examples/integrations/torchrl_ppo.py
+
+It needs `pip install ".[torch]"`.
 """
 
 import argparse
@@ -27,7 +29,7 @@ WIDTH = 32
 
 
 class Goals(nn.Module):
-    """Goals as one vector: an atom is the sum of its predicate and its two terms, goals are their mean."""
+    """Embeds goals as the mean of their atoms. An atom is the sum of its predicate and terms."""
 
     def __init__(self, names: IndexManager) -> None:
         super().__init__()
@@ -41,7 +43,7 @@ class Goals(nn.Module):
 
 
 class Scores(nn.Module):
-    """A logit for each successor, from what is to be proved now and what would be left."""
+    """Computes a logit for each successor from the current goals and the successor's goals."""
 
     def __init__(self, names: IndexManager) -> None:
         super().__init__()
@@ -55,7 +57,7 @@ class Scores(nn.Module):
 
 
 class Worth(nn.Module):
-    """The value of what is to be proved."""
+    """Estimates the value of the current goals."""
 
     def __init__(self, names: IndexManager) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ and trains on them. Without arguments, the puzzles are generated here and solved
 and port of a puzzle server, they are its own and solved with its hints.
 
 python examples/lm/online_language_model.py                   (half a minute of CPU time)
-python examples/lm/online_language_model.py 127.0.0.1 8023    (docs/streams.md says how to start a server)
+python examples/lm/online_language_model.py 127.0.0.1 8023    (see docs/guides/streaming.md)
 """
 
 import argparse

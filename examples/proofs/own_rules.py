@@ -1,7 +1,7 @@
-"""Facts and rules of your own: from text to proofs, to a trained prover, to a ranking of what else is true.
+"""Write facts and rules, prove a query, train a prover, and rank possible answers.
 
-The knowledge is what things are made of: parts of parts, and their materials. The text becomes the files that
-`phalanx prove`, `phalanx train` and `phalanx eval` read, so each step here is also a command.
+The facts describe parts of things and their materials. The script writes them to the files that `phalanx
+prove`, `phalanx train` and `phalanx eval` read, so each step is also available as a command.
 
 python examples/proofs/own_rules.py     (half a minute of CPU time)
 """
@@ -41,7 +41,7 @@ inside:1.0:has(a,h), of(h,b) -> holds(a,b)
 
 
 def knowledge() -> KnowledgeBase:
-    """The text, and all that follows from it, dealt out: a third is known, the rest is asked for."""
+    """Create a knowledge base. A third of what follows from the text are facts, the rest are queries."""
     facts = tuple(map(parse_atom, FACTS.split()))
     rules = tuple(map(parse_rule, RULES.strip().splitlines()))
     given = KnowledgeBase(facts, rules)
@@ -57,7 +57,7 @@ def knowledge() -> KnowledgeBase:
 
 
 def tree(proof: Proof, indent: str = "") -> str:
-    """A proof, a line for each goal: under it the goals that its rule asks for."""
+    """Return a proof as text: one line per goal, followed by the goals that its rule requires."""
     lines = [f"{indent}{proof.goal}  {'fact' if proof.rule is None else 'by ' + proof.rule.name}"]
     return "\n".join([*lines, *(tree(child, indent + "    ") for child in proof.children)])
 
@@ -86,7 +86,7 @@ def main() -> None:
             "num_steps=32",
             f"num_updates={arguments.updates}",
             "evaluation.every=0",
-            "env.depth_limit=9",
+            "env.max_computed_depth=9",
             "logging.sample_frequency=0",
         ),
     )

@@ -1,7 +1,9 @@
-"""Train with settings composed by Hydra: `python examples/sweeps/hydra_training.py ++ppo.seed=1`.
+"""Train with settings that Hydra composes from the presets.
 
-Presets are Hydra's config groups as they stand (`ppo=arc_single_family` selects another one), and `--multirun
-++ppo.seed=0,1,2` trains with each value. Needs `pip install hydra-core`.
+python examples/sweeps/hydra_training.py ++ppo.seed=1
+
+The presets are Hydra config groups: `ppo=arc_single_family` selects another one, and `--multirun
+++ppo.seed=0,1,2` trains with each seed. It needs `pip install hydra-core`.
 """
 
 from typing import Any
@@ -17,7 +19,7 @@ from phalanx.training import PPO, PPOConfig, config_class, train
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="hydra_training")
 def main(composed: Any) -> None:
-    """Train with the settings under `ppo`, in the folder that Hydra made for this job."""
+    """Train with the settings under `ppo`, in the folder that Hydra created for this job."""
     settings = OmegaConf.to_container(composed.ppo)
     config_type = config_class(PPOConfig, environment_class(settings["env"]["id"])[1])
     config = load_config(config_type, settings=settings)

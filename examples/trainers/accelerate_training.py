@@ -1,8 +1,12 @@
-"""Accelerate on a plan: the loader is part of its checkpoints, on one process or (by torchrun) on several.
+"""Train on a batch plan with Accelerate, and resume in the middle of an epoch.
+
+The position of the loader is part of Accelerate's checkpoints. With torchrun, the script runs on several
+processes.
 
 python examples/trainers/accelerate_training.py
 
-It needs phalanx[torch], transformers and accelerate, and downloads nothing: the model has random weights.
+It needs transformers and accelerate (`pip install ".[trl]"`). It downloads nothing, because the model has
+random weights.
 """
 
 import argparse
@@ -35,7 +39,7 @@ class Training:
         self.accelerator = accelerator
 
     def run(self, checkpoint: Path, *, kill_after: int | None = None, resume: bool = False) -> list[float]:
-        """The loss of every step from the checkpoint on, to the end or the kill."""
+        """Train from the start or a checkpoint, until the end or `kill_after` steps. Returns the losses."""
         if resume:
             self.accelerator.load_state(checkpoint)
         losses: list[float] = []
@@ -58,7 +62,7 @@ class Training:
 
     @torch.no_grad()
     def epoch_loss(self) -> float:
-        """The mean loss of a token in the first epoch, without dropout."""
+        """Return the mean loss per token in the first epoch, without dropout."""
         self.model.eval()
         total = sum(self.model(**batch, num_items_in_batch=1).loss for batch in self.loader.dataset)
         tokens = torch.tensor(learned_tokens(self.loader.dataset))

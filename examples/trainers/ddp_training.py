@@ -1,8 +1,9 @@
-"""Plain PyTorch on several ranks: each has its part of a plan, and all resume in the middle of an epoch.
+"""Train on a batch plan with `DistributedDataParallel`, and resume all ranks in the middle of an epoch.
 
 python examples/trainers/ddp_training.py --ranks 2
 
-It needs phalanx[torch]. Ranks are processes on this machine that speak through gloo.
+It needs PyTorch (`pip install ".[torch]"`). The ranks are processes on this machine that communicate with
+gloo.
 """
 
 import argparse
@@ -22,7 +23,7 @@ WIDTH = 64
 
 
 class TinyModel(nn.Module):
-    """One head of attention over bytes, by segments: no sample of a pack sees another."""
+    """Language model over bytes with one attention head, in which samples of a row are separated."""
 
     def __init__(self, vocab_size: int, size: int = 16) -> None:
         super().__init__()
@@ -34,7 +35,7 @@ class TinyModel(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, position_ids: torch.Tensor, segment_ids: torch.Tensor
     ) -> torch.Tensor:
-        """Scores of what comes next."""
+        """Return the logits of the next tokens."""
         seen = self.embedding(input_ids) + self.positions(position_ids)
         same = segment_ids[:, :, None] == segment_ids[:, None, :]
         mixed = nn.functional.scaled_dot_product_attention(*self.qkv(seen).chunk(3, -1), same.tril())
@@ -42,7 +43,7 @@ class TinyModel(nn.Module):
 
 
 def loader_of(rank: int, world_size: int, count: int, epochs: int = 2, *, packed: bool = True) -> PlanLoader:
-    """Every rank plans the same, and takes its part; `balance` lets them finish their steps together."""
+    """Return the loader of a rank. All ranks build the same plan and take their part of it."""
     texts = {str(n): f"{n} + {n} = " + "hm, " * (n * 7 % 11) + f"{2 * n}." for n in range(count)}
     samples = {name: {"input_ids": ByteTokenizer().encode(text)} for name, text in texts.items()}
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
@@ -55,7 +56,7 @@ def loader_of(rank: int, world_size: int, count: int, epochs: int = 2, *, packed
 
 
 def total_loss(model: nn.Module, batch: TorchBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sum over the tokens of this rank's batch, and how many tokens all ranks' batches have."""
+    """Return the summed loss of this rank's batch, and the number of tokens of all ranks."""
     labels = batch["labels"][:, 1:]
     scores = model(batch["input_ids"], batch["position_ids"], batch["segment_ids"])[:, :-1]
     tokens = (labels != -100).sum()
@@ -65,7 +66,7 @@ def total_loss(model: nn.Module, batch: TorchBatch) -> tuple[torch.Tensor, torch
 
 @torch.no_grad()
 def epoch_loss(loader: PlanLoader) -> float:
-    """The mean loss of a token over all ranks, of a model that has not learned anything."""
+    """Return the mean loss per token of an untrained model, over all ranks."""
     torch.manual_seed(0)
     model = TinyModel(ByteTokenizer().vocab_size)
     losses, tokens = zip(*(total_loss(model, batch) for batch in loader), strict=True)
@@ -77,7 +78,7 @@ def epoch_loss(loader: PlanLoader) -> float:
 def train(
     rank: int, world_size: int, count: int, checkpoint: Path, kill_after: int | None = None
 ) -> list[tuple[float, tuple[str, ...]]]:
-    """Loss and samples of every step from the checkpoint on, if there is one, to the end or the kill."""
+    """Train from the checkpoint, if it exists, and return the loss and the samples of every step."""
     torch.manual_seed(0)
     loader = loader_of(rank, world_size, count)
     model = DistributedDataParallel(TinyModel(ByteTokenizer().vocab_size))
@@ -113,7 +114,7 @@ def train(
 
 
 def run(rank: int, world_size: int, count: int, folder: str) -> None:
-    """One rank: a whole training, one that is killed, and its resume."""
+    """Run one rank: an uninterrupted run, an interrupted run, and its continuation."""
     torch.set_num_threads(1)
     meeting = f"file://{folder}/meeting"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size)

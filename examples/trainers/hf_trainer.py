@@ -1,8 +1,9 @@
-"""Hugging Face's Trainer on a plan: its batches as planned, and after a kill the very next one.
+"""Train on a batch plan with the Hugging Face Trainer, and resume with the next batch after an interruption.
 
 python examples/trainers/hf_trainer.py
 
-It needs phalanx[torch], transformers and accelerate, and downloads nothing: the model has random weights.
+It needs transformers and accelerate (`pip install ".[trl]"`). It downloads nothing, because the model has
+random weights.
 """
 
 import argparse
@@ -21,11 +22,11 @@ from phalanx.integrations.torch_data import PlanDataset
 
 
 class PlanTrainer(PlanTrainerMixin, Trainer):
-    """A trainer that takes the batches of a plan."""
+    """A trainer that trains on the batches of a plan."""
 
 
 class Killed(TrainerCallback):
-    """Ends training as a machine that goes away does."""
+    """Callback that interrupts training after a given step."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -36,20 +37,20 @@ class Killed(TrainerCallback):
 
 
 def losses(trainer: Trainer) -> list[float]:
-    """Of every step."""
+    """Return the loss of every step."""
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
 @torch.no_grad()
 def epoch_loss(trainer: Trainer, batches: PlanDataset) -> float:
-    """The mean loss of a token, by the trainer's own computation, without dropout."""
+    """Return the mean loss per token as the trainer computes it, without dropout."""
     trainer.model.eval()
     total = sum(trainer.compute_loss(trainer.model, batch, num_items_in_batch=1) for batch in batches)
     return float(total) / learned_tokens(batches)
 
 
 def show(make: Callable[..., Trainer], plans: Callable[[bool], BatchPlan], samples: Samples) -> None:
-    """Train, train and be killed, resume; `plans(packed)` are of one epoch, to compare losses."""
+    """Compare an uninterrupted run with an interrupted and resumed one, and packed with unpacked losses."""
     with tempfile.TemporaryDirectory() as folder:
         whole = make(f"{folder}/whole")
         packed, unpacked = (epoch_loss(whole, PlanDataset(plans(how), samples)) for how in (True, False))

@@ -1,8 +1,9 @@
-"""Lightning on a plan: its epochs are the plan's, and a checkpoint in mid-epoch brings back the next batch.
+"""Train on a batch plan with Lightning, and resume in the middle of an epoch from its checkpoints.
 
 python examples/trainers/lightning_training.py
 
-It needs phalanx[torch], transformers and lightning, and downloads nothing: the model has random weights.
+It needs transformers (`pip install ".[trl]"`) and Lightning (`pip install lightning`). It downloads nothing,
+because the model has random weights.
 """
 
 import argparse
@@ -21,14 +22,14 @@ from phalanx.integrations.torch_data import PlanDataset, PlanLoader, TorchBatch
 
 
 class PlannedData(lightning.LightningDataModule):
-    """A plan's epochs; Lightning itself keeps the loader's state in its checkpoints."""
+    """Data module for a plan. Lightning saves the state of the loader in its checkpoints."""
 
     def __init__(self, plan: BatchPlan, samples: Samples) -> None:
         super().__init__()
         self.plan, self.samples = plan, samples
 
     def train_dataloader(self) -> PlanLoader:
-        """The loader of the current epoch; asked for anew in each, by `reload_dataloaders_every_n_epochs`."""
+        """Return the loader of the current epoch. Lightning calls this method in every epoch."""
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
         tokens = PlanDataset(self.plan, self.samples, rank=rank, world_size=ranks)
         # With a generator of its own it draws nothing from torch's, whose state is dropout's.
@@ -38,7 +39,7 @@ class PlannedData(lightning.LightningDataModule):
 
 
 class LanguageModel(lightning.LightningModule):
-    """A model that notes what it was fed, and may be killed."""
+    """A model that records losses and samples, and can be interrupted after a given step."""
 
     def __init__(self, kill_after: int | None = None) -> None:
         super().__init__()
@@ -47,7 +48,7 @@ class LanguageModel(lightning.LightningModule):
         self.done: list[tuple[float, tuple[str, ...]]] = []
 
     def training_step(self, batch: TorchBatch) -> torch.Tensor:
-        """The mean loss of the batch's tokens."""
+        """Return the mean loss per token of the batch."""
         if len(self.done) == self.kill_after:
             raise RuntimeError("the machine goes away")
         loss = self.model(**batch).loss
@@ -58,7 +59,7 @@ class LanguageModel(lightning.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=3e-3)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Dropout's random numbers, which Lightning does not keep."""
+        """Save the state of the random generator for dropout, which Lightning does not save."""
         checkpoint["random"] = torch.get_rng_state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -70,7 +71,7 @@ class LanguageModel(lightning.LightningModule):
 
     @torch.no_grad()
     def epoch_loss(self, batches: PlanDataset) -> float:
-        """The mean loss of a token, without dropout."""
+        """Return the mean loss per token, without dropout."""
         self.model.eval()
         total = sum(self.model(**batch, num_items_in_batch=1).loss for batch in batches)
         return float(total) / learned_tokens(batches)

@@ -1,8 +1,9 @@
-"""Packing for a Hugging Face model: no sample sees another, its loss stays what it was, and less is padded.
+"""Train a Hugging Face model on packed rows, and check that each sample has the same loss as without packing.
 
 python examples/trainers/packing_for_transformers.py
 
-It needs phalanx[torch,data] and transformers, and downloads nothing: the model has random weights.
+It needs transformers and datasets (`pip install ".[trl]"`). It downloads nothing, because the model has
+random weights.
 """
 
 import argparse
@@ -21,13 +22,13 @@ WIDTH = 128
 
 
 def corpus(count: int) -> datasets.Dataset:
-    """Sums in words, of very unequal lengths."""
+    """Create texts of different lengths."""
     texts = [f"{n} + {n} = " + "hm, " * (n * 7 % 23) + f"{2 * n}." for n in range(count)]
     return datasets.Dataset.from_dict({"text": texts})
 
 
 def tiny_model(vocab_size: int) -> LlamaForCausalLM:
-    """Two layers with random weights."""
+    """Create a model with two layers and random weights."""
     config = LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=32,
@@ -42,7 +43,7 @@ def tiny_model(vocab_size: int) -> LlamaForCausalLM:
 
 @torch.no_grad()
 def sample_losses(model: LlamaForCausalLM, batch: TorchBatch) -> dict[str, float]:
-    """Each sample's mean loss; in a packed row the samples follow one another."""
+    """Return the mean loss of each sample in a batch."""
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     logits, labels = model(**inputs).logits[:, :-1], batch["labels"][:, 1:]
     costs = torch.nn.functional.cross_entropy(logits.mT, labels, ignore_index=-100, reduction="none")
@@ -59,7 +60,7 @@ def sample_losses(model: LlamaForCausalLM, batch: TorchBatch) -> dict[str, float
 def all_losses(
     model: LlamaForCausalLM, plan: BatchPlan, samples: HFDatasetSamples, *, keep_mask: bool = True
 ) -> torch.Tensor:
-    """Of every sample, in the order of the dataset."""
+    """Return the loss of every sample, in the order of the dataset."""
     losses: dict[str, float] = {}
     for batch in PlanDataset(plan, samples):
         if not keep_mask:
@@ -69,7 +70,7 @@ def all_losses(
 
 
 def train(model: LlamaForCausalLM, loader: PlanLoader, steps: int) -> list[float]:
-    """A few steps of AdamW; the loss is the model's own."""
+    """Train with AdamW for some steps, and return the losses."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses: list[float] = []
     for epoch in range(loader.dataset.plan.num_epochs):

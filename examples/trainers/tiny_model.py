@@ -1,6 +1,6 @@
-"""What the recipes beside it train: sums in words, planned, and a model of one layer with random weights.
+"""Data, batch plan and tiny model for the other examples in this folder.
 
-Your own data and model take its place; the recipes are the other files.
+Replace them with your own data and model.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,13 +15,13 @@ Samples = dict[str, dict[str, list[int]]]
 
 
 def sums(count: int) -> Samples:
-    """Texts of very unequal lengths, as bytes."""
+    """Create texts of different lengths, tokenized as bytes."""
     texts = {str(n): f"{n} + {n} = " + "hm, " * (n * 7 % 11) + f"{2 * n}." for n in range(count)}
     return {name: {"input_ids": ByteTokenizer().encode(text)} for name, text in texts.items()}
 
 
 def planned(samples: Samples, epochs: int, *, packed: bool = True) -> BatchPlan:
-    """Two rows a batch, packed anew in every epoch; or a sample a row, padded."""
+    """Build a plan with packed batches of two rows, or with padded batches of one sample per row."""
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
     batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), max_sample_length=WIDTH)
     packing = PackingConfig(max_length=WIDTH) if packed else None
@@ -29,7 +29,7 @@ def planned(samples: Samples, epochs: int, *, packed: bool = True) -> BatchPlan:
 
 
 def tiny_model(vocabulary: int = ByteTokenizer().vocab_size, dropout: float = 0.1) -> LlamaForCausalLM:
-    """With the same weights each time."""
+    """Create a model, which has the same weights in each call."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=vocabulary,
@@ -44,11 +44,11 @@ def tiny_model(vocabulary: int = ByteTokenizer().vocab_size, dropout: float = 0.
 
 
 def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    """To the last bit."""
+    """Return whether all weights are bitwise equal."""
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return all(torch.equal(mine, yours) for mine, yours in pairs)
 
 
 def learned_tokens(batches: Iterable[Mapping[str, torch.Tensor]]) -> int:
-    """How many tokens carry loss."""
+    """Return the number of tokens that count in the loss."""
     return sum(int((batch["labels"] != -100).sum()) for batch in batches)

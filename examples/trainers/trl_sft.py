@@ -1,8 +1,8 @@
-"""TRL's SFTTrainer on conversations: the tokenizer's template, loss on the assistant's turns, a plan's packs.
+"""Fine-tune on packed conversations with TRL's SFTTrainer, with a loss on the assistant's turns only.
 
 python examples/trainers/trl_sft.py
 
-It needs phalanx[torch,trl,tokenizers], and downloads nothing: model and tokenizer are made here.
+It needs `pip install ".[hf,trl]"`. It downloads nothing, because it creates the model and the tokenizer.
 """
 
 import argparse
@@ -28,11 +28,11 @@ TEMPLATE = (
 
 
 class PlanSFTTrainer(PlanTrainerMixin, SFTTrainer):
-    """An SFT trainer that takes the batches of a plan."""
+    """An SFT trainer that trains on the batches of a plan."""
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes, the end of a turn, and a chat template."""
+    """Return a byte-level tokenizer with an end-of-turn token and a chat template."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     inner = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, []))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -43,7 +43,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def conversations(count: int) -> list[dict[str, Any]]:
-    """Two questions and two answers each."""
+    """Create conversations with two questions and two answers."""
     return [
         {
             "id": f"chat-{n}",
@@ -59,7 +59,7 @@ def conversations(count: int) -> list[dict[str, Any]]:
 
 
 def tokenized(count: int, processing: PreTrainedTokenizerFast) -> Samples:
-    """By the tokenizer's files, as they would lie on a disk or on the hub."""
+    """Tokenize conversations with the tokenizer's files, as if they came from a disk or the Hub."""
     with tempfile.TemporaryDirectory() as folder:
         processing.save_pretrained(folder)
         tokenizer, chat = load_tokenizer(folder), load_chat_template(folder)

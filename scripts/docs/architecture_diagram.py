@@ -1,6 +1,6 @@
-"""`docs/images/architecture.svg`: how data flows through the packages.
+"""Generate `docs/images/architecture.svg`: how data flows through the packages.
 
-A light sheet with its own border, so that it reads on light and on dark pages alike.
+The diagram has a light background with a border, so that it is readable on light and dark pages.
 """
 
 import dataclasses
@@ -22,17 +22,17 @@ class _Box:
     title: str
     lines: tuple[str, ...] = ()
     source: bool = False
-    """Whether it is something outside that data comes from or goes to."""
+    """True for data sources and outputs outside the package."""
 
 
 _ENVIRONMENTS = (190, 104, 420, 112)
 _BOXES = (
-    _Box(200, 24, 190, 52, "Grid puzzles", ("files, generated families",), source=True),
+    _Box(200, 24, 190, 52, "ARC tasks", ("files, generated families",), source=True),
     _Box(410, 24, 190, 52, "Knowledge graphs", ("facts, rules, queries",), source=True),
     _Box(630, 24, 200, 52, "Puzzle servers, datasets", ("telnet, JSONL, Parquet",), source=True),
     _Box(200, 132, 190, 72, "arc", ("bit-planes, 42 operations", "C++ and XLA backends")),
     _Box(410, 132, 190, 72, "proofs", ("resolution, embeddings", "C++ and XLA backends")),
-    _Box(630, 132, 200, 72, "data: streams", ("episodes as samples", "replay buffer, rolling window")),
+    _Box(630, 132, 200, 72, "data: streams", ("episodes as samples", "replay buffer, mixtures")),
     _Box(200, 264, 400, 52, "training: rollouts", ("thousands of episodes, auto-reset, one compiled loop",)),
     _Box(630, 264, 200, 72, "data: batches", ("lengths, buckets, plans", "packing, ranks, batch files")),
     _Box(200, 376, 400, 52, "training: PPO", ("advantages, minibatches, any network, several devices",)),
@@ -43,7 +43,7 @@ _BOXES = (
         630,
         52,
         "logging",
-        ("one experiment logger: a batch is a line, a few episodes stay whole",),
+        ("experiment logger: metrics of every update, sampled episodes",),
     ),
     _Box(200, 600, 630, 44, "Files, SVG, console, W&B, TensorBoard, one HTML report", (), source=True),
     _Box(20, 132, 130, 72, "integrations", ("environments for", "other libraries")),
@@ -75,7 +75,7 @@ _NOTES = (
 
 
 def draw() -> str:
-    """The picture as SVG."""
+    """Return the diagram as SVG."""
     return "\n".join(_elements()) + "\n"
 
 
@@ -92,7 +92,7 @@ def _elements() -> Iterator[str]:
     )
     yield rectangle(0.5, 0.5, width - 1, height - 1, 14, SHEET, BORDER)
     yield rectangle(*_ENVIRONMENTS, 12, TRACK, "none")
-    yield text(306, 124, "environments on one protocol: core", 11, MUTED)
+    yield text(306, 124, "environments with the protocol of core", 11, MUTED)
     for path in _ARROWS:
         yield f'<path d="{path}" stroke="{MUTED}" stroke-width="1.6" fill="none" marker-end="url(#head)"/>'
     for x, y, note in _NOTES:
@@ -109,7 +109,7 @@ def _elements() -> Iterator[str]:
 
 
 def rectangle(x: float, y: float, width: float, height: float, radius: int, fill: str, edge: str) -> str:
-    """A box with round corners."""
+    """Return a rectangle with rounded corners."""
     return (
         f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{radius}" fill="{fill}" '
         f'stroke="{edge}"/>'
@@ -119,7 +119,7 @@ def rectangle(x: float, y: float, width: float, height: float, radius: int, fill
 def text(
     x: float, y: float, content: str, size: int, fill: str, *, bold: bool = False, anchor: str = "start"
 ) -> str:
-    """A line of text, by its baseline."""
+    """Return a line of text whose baseline is at `y`."""
     weight = 600 if bold else 400
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" fill="{fill}" '

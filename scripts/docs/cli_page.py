@@ -1,7 +1,4 @@
-"""`docs/reference/cli.md`: every command of `phalanx` with its arguments and options.
-
-The command tree is the one that runs; commands that are imported late are imported here.
-"""
+"""Generate `docs/reference/cli.md`: every command of `phalanx` with its arguments and options."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,12 +9,12 @@ from phalanx.cli.app import app
 
 
 def page() -> str:
-    """The page's Markdown."""
+    """Return the Markdown of the page."""
     return "\n".join(_lines()) + "\n"
 
 
 def commands() -> Iterator[Any]:
-    """The contexts of all commands and groups, depth first, as they would be made on a command line."""
+    """Iterate over the contexts of all commands and groups, depth first."""
     root = typer.main.get_command(app)
     yield from _walk(root.make_context("phalanx", [], resilient_parsing=True))
 
@@ -29,17 +26,17 @@ def _walk(context: Any) -> Iterator[Any]:
         return
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        # Making the context is what turns a command that is imported late into the real one.
+        # Creating the context imports commands that are loaded lazily.
         yield from _walk(command.make_context(name, [], parent=context, resilient_parsing=True))
 
 
 def _lines() -> Iterator[str]:
-    yield "# The command line"
+    yield "# Command line"
     yield ""
     yield (
-        "Made from the commands themselves by `scripts/docs/generate.py`; `phalanx COMMAND --help` says the "
-        "same. Exit codes: 0 (good), 1 (a verification failed, or nothing was found), 2 (a mistake in the "
-        "input, told in one line). Every command has `--help`."
+        "This page lists all commands with their arguments and options; `phalanx COMMAND --help` prints the "
+        "same text. The exit code is 0 on success, 1 if a check failed or nothing was found, and 2 if the "
+        "input is invalid. In the last case, the command prints a one-line error message."
     )
     for context in commands():
         yield from _command(context)
@@ -54,14 +51,14 @@ def _command(context: Any) -> Iterator[str]:
     ends = ["COMMAND"] if hasattr(command, "list_commands") else arguments
     yield from ("", "```text", " ".join([path, "[OPTIONS]", *ends]), "```")
     if hasattr(command, "list_commands"):
-        yield from ("", "| command | |", "| --- | --- |")
+        yield from ("", "| command | description |", "| --- | --- |")
         for name in command.list_commands(context):
             found = command.get_command(context, name)
             anchor = f"{path} {name}".replace(" ", "-")
             yield f"| [`{name}`](#{anchor}) | {_cell(found.get_short_help_str(limit=200))} |"
     rows = [row for parameter in command.get_params(context) if (row := _row(parameter, context))]
     if rows:
-        yield from ("", "| argument or option | |", "| --- | --- |", *rows)
+        yield from ("", "| argument or option | description |", "| --- | --- |", *rows)
 
 
 def _row(parameter: Any, context: Any) -> str | None:
@@ -73,7 +70,7 @@ def _row(parameter: Any, context: Any) -> str | None:
     name, text = record
     if parameter.param_type_name == "argument":
         name = _argument(parameter)
-    # A bound is told with the help text; code needs no angle brackets, and in a table allows no bars.
+    # The help text contains the range. Pipes would end the table cell.
     plain = name.replace(" range>", ">").replace(" <", " ").removesuffix(">").replace("|", ", ")
     return f"| `{plain}` | {_cell(text)} |"
 
@@ -84,11 +81,11 @@ def _argument(parameter: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    # Brackets hold defaults and ranges; as they are, Markdown would look for links in them.
+    # Markdown would read brackets around defaults and ranges as links.
     return _prose(text).replace("[", "\\[").replace("]", "\\]").replace("|", "\\|")
 
 
 def _prose(text: str) -> str:
-    """Paragraphs kept, lines joined, and what looks like HTML shown as it is."""
+    """Join the lines of each paragraph and escape HTML."""
     paragraphs = (" ".join(part.split()) for part in text.replace("\b", "").strip().split("\n\n"))
     return "\n\n".join(paragraphs).replace("<", "&lt;")

@@ -1,6 +1,6 @@
-"""`docs/reference/config.md`: every setting of every public config model, and the presets.
+"""Generate `docs/reference/config.md`: all settings of all public config models, and the presets.
 
-The models are the one truth: names, types, defaults, bounds and docstrings are read from them.
+Names, types, defaults, bounds and descriptions come from the Pydantic models.
 """
 
 import enum
@@ -57,7 +57,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream": ("GymConfig",),
     },
     "Training": {
-        "phalanx.arc.evaluation": ("ArcEvaluationConfig", "ArcEvalConfig"),
+        "phalanx.arc.evaluation": ("ArcEvaluationConfig", "ArcEvalCommandConfig"),
         "phalanx.training.bc": ("BCConfig",),
         "phalanx.arc.networks": ("ArcNetworkConfig",),
         "phalanx.arc.networks.transduction": ("TransductionNetworkConfig",),
@@ -71,7 +71,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.proofs.search.best_first": ("BestFirstConfig",),
         "phalanx.proofs.search.heuristics": ("HeuristicNetworkConfig",),
         "phalanx.training.search_heuristic": (
-            "HeuristicConfig",
+            "SearchHeuristicConfig",
             "HeuristicEvaluationConfig",
         ),
     },
@@ -88,13 +88,13 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Logging": {"phalanx.logging.config": ("LoggingConfig",)},
 }
-"""The models by the page's sections and their modules; a test says which one is missing."""
+"""Config models by section of the page and module. A test reports models that are missing."""
 
 _BOUNDS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"), ("min_length", "length ≥"))
 
 
 def models() -> Iterator[tuple[str, str, type[BaseModel]]]:
-    """(section, module, model) of every public config."""
+    """Iterate over the section, module and class of every public config model."""
     for group, modules in GROUPS.items():
         for module, names in modules.items():
             for name in names:
@@ -102,7 +102,7 @@ def models() -> Iterator[tuple[str, str, type[BaseModel]]]:
 
 
 def page() -> str:
-    """The page's Markdown."""
+    """Return the Markdown of the page."""
     return "\n".join(_lines()) + "\n"
 
 
@@ -111,10 +111,10 @@ def _lines() -> Iterator[str]:
     yield "# Settings"
     yield ""
     yield (
-        "Made from the config models by `scripts/docs/generate.py`. Configs are frozen: "
-        "`load_config(ArcConfig, preset, overrides)` makes one, an unknown key or a bad value is refused in "
-        "words. On the command line and in overrides a setting is named with dots, as in "
-        "`ppo.num_updates=200`; a type that links to another model is a section."
+        "This page lists all settings. Config objects are immutable. `load_config(ArcConfig, preset, "
+        "overrides)` creates one from a preset and overrides; an unknown setting or an invalid value raises "
+        "an error. On the command line and in overrides, the name of a nested setting contains dots, as in "
+        "`optimizer.learning_rate=1e-3`. A type that is a link is a nested config."
     )
     yield from _preset_lines()
     shown = ""
@@ -126,23 +126,24 @@ def _lines() -> Iterator[str]:
         yield from _table(model, known)
         if issubclass(model, Config) and model.removed_settings:
             gone = ", ".join(f"`{name}`" for name in model.removed_settings)
-            yield from ("", f"Settings of older files that are refused with the reason: {gone}.")
+            yield from ("", f"Removed settings, which raise an error that explains the alternative: {gone}.")
 
 
 def _preset_lines() -> Iterator[str]:
     yield from ("", "## Presets", "")
     yield (
-        "A preset lists what differs from the defaults. `phalanx train arc --preset single` and "
-        '`load_config(ArcConfig, "mini")` take one by name; a path takes a file of your own.'
+        "A preset is a YAML file with settings that differ from the defaults. `phalanx train ALGORITHM "
+        '--config PRESET` and `load_config(ArcConfig, "mini")` accept the name of a preset or the path of '
+        "your own file."
     )
-    yield from ("", "| group | preset | what it is |", "| --- | --- | --- |")
+    yield from ("", "| group | preset | description |", "| --- | --- | --- |")
     for path in sorted(PRESET_FOLDER.rglob("*.yaml")):
         group = path.parent.relative_to(PRESET_FOLDER).as_posix()
         yield f"| `{group}` | `{path.stem}` | {_escaped(_head_comment(path.read_text(encoding='utf-8')))} |"
 
 
 def _head_comment(text: str) -> str:
-    """The comment at the top of a preset, without Hydra's header."""
+    """Return the comment at the top of a preset, without Hydra's header."""
     words = []
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -153,13 +154,14 @@ def _head_comment(text: str) -> str:
 
 
 def _table(model: type[BaseModel], known: set[type[BaseModel]]) -> Iterator[str]:
-    yield "| setting | type | default | bounds | |"
-    yield "| --- | --- | --- | --- | --- |"
+    yield "| setting | default | description |"
+    yield "| --- | --- | --- |"
     for name, field in model.model_fields.items():
-        kind, section = _type(field.annotation, known), _section(field.annotation)
-        default = _default(field, section)
-        cells = (f"`{name}`", kind, default, _bounds(field), _escaped(_paragraph(field.description or "")))
-        yield f"| {' | '.join(cells)} |"
+        section = _section(field.annotation)
+        bounds = _bounds(field)
+        kind = _type(field.annotation, known) + (f", {bounds}" if bounds else "")
+        description = _escaped(_paragraph(field.description or ""))
+        yield f"| `{name}`<br>{kind} | {_default(field, section)} | {description} |"
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
@@ -170,12 +172,12 @@ def _type(annotation: Any, known: set[type[BaseModel]]) -> str:
     section = _section(annotation)
     if section in known:
         return f"[{section.__name__}](#{section.__name__.lower()})"
-    # Inside a table a bar in code is shown with its backslash by some readers, and ends the cell for others.
+    # Markdown parsers do not agree on how to escape a pipe in inline code in a table.
     return " or ".join(f"`{name}`" for name in _type_names(annotation))
 
 
 def _type_names(annotation: Any) -> list[str]:
-    """The choices of a type, each by its name or value."""
+    """Return the alternatives of a type, by name or value."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type_names(arguments[0])
@@ -201,13 +203,13 @@ def _default(field: FieldInfo, section: type[BaseModel] | None) -> str:
     value = field.get_default(call_default_factory=True)
     if section is None:
         return f"`{_value(value)}`"
-    # A section's default may differ from its model's own; only that is worth saying.
+    # Show only values that differ from the defaults of the nested config.
     changed = [
         f"`{name}={_value(getattr(value, name))}`"
         for name, inner in section.model_fields.items()
         if inner.is_required() or getattr(value, name) != inner.get_default(call_default_factory=True)
     ]
-    return f"its own, but {', '.join(changed)}" if changed else "its own"
+    return f"defaults, with {', '.join(changed)}" if changed else "defaults"
 
 
 def _value(value: Any) -> str:
@@ -230,14 +232,14 @@ def _bounds(field: FieldInfo) -> str:
 
 
 def _power(bound: Any) -> str:
-    """2147483648 reads 2^31^; other numbers as they are."""
+    """Format large powers of two as powers, such as 2<sup>31</sup>."""
     if isinstance(bound, int) and bound >= 2**20 and bound & (bound - 1) == 0:
         return f"2<sup>{bound.bit_length() - 1}</sup>"
     return f"{bound:,}" if isinstance(bound, int) else str(bound)
 
 
 def _paragraph(text: str) -> str:
-    """The first paragraph, on one line."""
+    """Return the first paragraph on one line."""
     return " ".join(text.strip().split("\n\n")[0].split())
 
 

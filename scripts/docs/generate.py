@@ -1,6 +1,7 @@
-"""Writes the pages and pictures of docs/ that are made from the code: `python scripts/docs/generate.py`.
+"""Generate the reference pages and images of the documentation from the code.
 
-With `--check` nothing is written: files that are not what the code says are named, and the exit code is 1.
+`python scripts/docs/generate.py` writes the files that changed. With `--check`, nothing is written, and the
+exit code is 1 if a file is not up to date.
 """
 
 import argparse
@@ -8,24 +9,26 @@ import os
 import sys
 from pathlib import Path
 
-# What is drawn is the same on every device; the CPU is always there, and starts at once.
+# Images are the same on all devices, and the CPU is always available.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 sys.path.insert(0, str(Path(__file__).parent))
 
 import api_pages
+import arc_operations
 import architecture_diagram
 import cli_page
 import config_page
-import operations_page
+import environment_pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def generated() -> dict[str, str]:
-    """Every generated file's text by its path under docs/."""
+    """Return the text of every generated file by its path in `docs/`."""
     return {
-        "operations.md": operations_page.page(),
-        **operations_page.pictures(),
+        environment_pages.PAGE: environment_pages.page(),
+        arc_operations.PAGE: arc_operations.page(),
+        **arc_operations.images(),
         "images/architecture.svg": architecture_diagram.draw(),
         "reference/config.md": config_page.page(),
         "reference/cli.md": cli_page.page(),
@@ -34,22 +37,23 @@ def generated() -> dict[str, str]:
 
 
 def differing(files: dict[str, str], docs: Path = DOCS) -> list[str]:
-    """The files that are missing or not up to date, and those of generated folders that are no more."""
+    """Return the files that are missing or outdated, and files in generated folders that should not exist."""
     changed = [
         name
         for name, text in files.items()
         if not (docs / name).is_file() or (docs / name).read_text(encoding="utf-8") != text
     ]
-    folders = [docs / operations_page.FOLDER, docs / api_pages.FOLDER]
-    there = [path for folder in folders for path in folder.glob("*") if path.is_file()]
-    stale = [path.relative_to(docs).as_posix() for path in there]
-    return sorted([*changed, *(name for name in stale if name not in files)])
+    folders = [docs / arc_operations.IMAGE_FOLDER, docs / api_pages.FOLDER]
+    existing = [path.relative_to(docs).as_posix() for folder in folders for path in folder.glob("*.*")]
+    return sorted([*changed, *(name for name in existing if name not in files)])
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a file differs")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit code 1 if a file is outdated"
+    )
     check = parser.parse_args(arguments).check
     files = generated()
     names = differing(files)
@@ -64,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(files[name], encoding="utf-8")
     if check and names:
-        print("run `make docs`, or python scripts/docs/generate.py", file=sys.stderr)
+        print("run: python scripts/docs/generate.py", file=sys.stderr)
     return int(check and bool(names))
 
 

@@ -1,7 +1,4 @@
-"""A picture of a real game for the documents: `python scripts/docs/play_picture.py docs/images/play.svg`.
-
-The game is `phalanx play`'s own; nothing is drawn here.
-"""
+"""Create a screenshot of `phalanx play`: `python scripts/docs/play_picture.py docs/images/play.svg`."""
 
 import asyncio
 import re
@@ -17,18 +14,18 @@ from phalanx.io.atomic import atomic_write
 SIZE = (120, 36)
 TASK = ("draw_border", 14)
 KEYS = ("9", *("down",) * 4, *("shift+right",) * 5, "space", "down", "shift+down", "shift+down")
-"""What is pressed before the picture is taken."""
+"""Keys that are pressed before the screenshot."""
 
 
 async def picture(keys: tuple[str, ...] = KEYS, size: tuple[int, int] = SIZE) -> str:
-    """The screen after these keys, as SVG."""
+    """Press keys and return the screen as SVG."""
     game = PlayApp([PlayTask(generate_task(*TASK))], play_config(), EpisodeFile(Path("unused.jsonl")))
     async with game.run_test(size=size) as pilot:
         await pilot.press(*keys)
         await pilot.pause()
-        drawn = game.export_screenshot(title="phalanx play arc")
-    # Textual names a font on another machine; documents are read without a network too.
-    return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
+        screen = game.export_screenshot(title="phalanx play arc")
+    # Textual loads a font from a network; the documentation must also work offline.
+    return re.sub(r"@font-face \{.*?\}\s*", "", screen, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

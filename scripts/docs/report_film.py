@@ -1,6 +1,7 @@
-"""The moving picture of the front page: a run's report in Chromium, and its agent at work, as animated WebP.
+"""Record the animation on the front page: the report of a run in Chromium, as animated WebP.
 
-It takes a run that `phalanx demo` has made, and is not part of `make docs`, which trains nothing.
+The run must have been created by `phalanx demo`. `make docs` does not run this script, because it needs a
+trained agent.
 """
 
 import argparse
@@ -16,33 +17,33 @@ from phalanx.logging.report import write_report
 
 ROOT = Path(__file__).parents[2]
 SIZE = {"width": 1240, "height": 780}
-LOOKED_THROUGH = 24
-"""Puzzles among which those with the most steps are shown."""
+NUM_CANDIDATES = 24
+"""Number of tasks from which the two with the longest solutions are selected."""
 RING = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2))
 
 
 class Film:
-    """Pictures of a page, one after the other."""
+    """Screenshots of a page with their durations."""
 
     def __init__(self, page: Page) -> None:
         self.page, self.frames, self.milliseconds = page, [], []  # type: ignore[var-annotated]
 
     def take(self, milliseconds: int) -> None:
-        """The page as it is, for so long."""
-        # Cells that were painted fade in.
+        """Take a screenshot that is shown for this number of milliseconds."""
+        # Wait until the animation of changed cells has finished.
         self.page.wait_for_timeout(700)
-        picture = Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")
-        self.frames.append(picture)
+        image = Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")
+        self.frames.append(image)
         self.milliseconds.append(milliseconds)
 
     def save(self, path: Path) -> None:
-        """As a WebP that goes round."""
+        """Save the screenshots as an animated WebP that repeats."""
         rest: dict[str, Any] = {"append_images": self.frames[1:], "duration": self.milliseconds}
         self.frames[0].save(path, save_all=True, loop=0, quality=72, method=6, minimize_size=True, **rest)
 
 
 def film_report(page: Page, report: Path) -> Film:
-    """The head of the report, two puzzles, one that is drawn, and all of them."""
+    """Record the top of the report, two tasks, a task that is drawn by hand, and all tasks."""
     film = Film(page)
     page.goto(report.as_uri())
     film.take(2200)
@@ -71,20 +72,20 @@ def film_report(page: Page, report: Path) -> Film:
 
 
 def width_of(page: Page) -> int:
-    """Columns of the puzzle that is drawn."""
+    """Return the number of columns of the task that is drawn by hand."""
     return int(page.locator(".stepper output").nth(1).inner_text())
 
 
 def choose(page: Page, puzzle: int) -> None:
-    """Begin a puzzle, with the panel in sight."""
+    """Select a task and scroll to the panel."""
     page.locator(".agent .reel li button").nth(puzzle).click()
     page.evaluate("scrollTo({top: document.querySelector('#agent').offsetTop - 70, behavior: 'instant'})")
 
 
 def longest(page: Page) -> list[int]:
-    """Two puzzles that are solved in the most steps, of two families."""
+    """Return the tasks of two families whose solutions have the most steps."""
     found: dict[str, tuple[int, int]] = {}
-    for puzzle in range(LOOKED_THROUGH):
+    for puzzle in range(NUM_CANDIDATES):
         choose(page, puzzle)
         while page.locator(".likely .chance").count():
             page.get_by_role("button", name="Step", exact=True).click()
@@ -97,7 +98,7 @@ def longest(page: Page) -> list[int]:
 
 
 def main() -> None:
-    """Film the report of a run, light and dark."""
+    """Record the report of a run in light and dark mode."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, nargs="?", default=ROOT / "out" / "demo")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")

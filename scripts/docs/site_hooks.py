@@ -1,7 +1,10 @@
-"""A MkDocs hook: links from a page to files of the repository that lie outside docs/.
+"""MkDocs hooks: pages for files outside `docs/`, and links to such files.
 
-In the repository such a link opens the file, and a test sees that it exists. On the site a text file that is
-linked has a page that shows it; what has none, such as a folder, is named as text.
+- The files in `PROJECT_PAGES` become pages of the site.
+- Other text files that a page links to are shown as source code under `source/`.
+- Links to anything else outside `docs/`, such as a folder, are replaced by its path.
+
+In the repository, all these links point to the files themselves.
 """
 
 import posixpath
@@ -11,75 +14,142 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-SOURCES = "source"
-"""The folder of the site that shows files."""
-LANGUAGES = {".py": "python", ".md": "markdown", ".yaml": "yaml", ".sh": "bash"}
+PROJECT_PAGES = {
+    "CONTRIBUTING.md": "project/contributing.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "examples/README.md": "project/examples.md",
+}
+"""Pages of the site by the path of their file in the repository."""
+SOURCE_FOLDER = "source"
+"""Folder of the site with the pages that show source code."""
+LANGUAGES = {".py": "python", ".md": "markdown", ".yaml": "yaml", ".sh": "bash", ".slurm": "bash"}
 
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)]*)?\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-_RULE = "~" * 12
-"""A fence that no file has in it."""
+_SOURCE_FENCE = "~" * 12
+"""Longer than any fence in the files that are shown."""
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
-    """Called by MkDocs with all files of the site: those that pages link to are added."""
+    """Add the project pages and the source files that pages link to."""
     from mkdocs.structure.files import File, InclusionLevel
 
-    pages = {file.src_uri: file.content_string for file in files.documentation_pages()}
-    for place in linked_files(pages):
-        uri = f"{SOURCES}/{place}.md"
+    for path, uri in PROJECT_PAGES.items():
+        if (ROOT / path).is_file():
+            files.append(File.generated(config, uri, content=(ROOT / path).read_text(encoding="utf-8")))
+    pages = {repository_path(file.src_uri): file.content_string for file in files.documentation_pages()}
+    for path in linked_files(pages):
         files.append(
-            File.generated(config, uri, content=shown_file(place), inclusion=InclusionLevel.NOT_IN_NAV)
+            File.generated(
+                config, source_page(path), content=source_view(path), inclusion=InclusionLevel.NOT_IN_NAV
+            )
         )
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
-    """Called by MkDocs with every page before it is rendered."""
-    if page.file.src_uri.startswith(f"{SOURCES}/"):
+    """Rewrite the links of a page that lead out of `docs/`."""
+    uri = page.file.src_uri
+    if uri.startswith(f"{SOURCE_FOLDER}/"):
         return markdown
-    shown = [uri.removeprefix(f"{SOURCES}/").removesuffix(".md") for uri in files.src_uris]
-    return replace_outside_links(markdown, page.file.src_uri, shown)
+    return rewrite_links(markdown, uri, set(files.src_uris))
+
+
+def repository_path(uri: str) -> str:
+    """Return the path of a page's file in the repository.
+
+    >>> repository_path("guides/arc.md"), repository_path("project/changelog.md")
+    ('docs/guides/arc.md', 'CHANGELOG.md')
+    """
+    files = {page: path for path, page in PROJECT_PAGES.items()}
+    return files.get(uri, f"docs/{uri}")
+
+
+def source_page(path: str) -> str:
+    """Return the URI of the page that shows a source file."""
+    return f"{SOURCE_FOLDER}/{path}.md"
 
 
 def linked_files(pages: dict[str, str]) -> list[str]:
-    """The text files outside docs/ that some page links to, by their place in the repository."""
-    places = {
-        place
-        for page, markdown in pages.items()
+    """Return the text files outside `docs/` that a page links to, except project pages.
+
+    Args:
+        pages: Markdown by path in the repository.
+
+    Returns:
+        Paths in the repository, sorted.
+    """
+    targets = {
+        target
+        for path, markdown in pages.items()
         for part, is_code in _parts(markdown)
         for match in _LINK.finditer(part)
-        if not is_code and (place := _place(match.group(2), page)) is not None
+        if not is_code and (target := _target(match.group(2), path)) is not None
     }
-    return sorted(place for place in places if Path(place).suffix in LANGUAGES and (ROOT / place).is_file())
-
-
-def shown_file(place: str) -> str:
-    """A page that shows a file; the search passes over it."""
-    text = (ROOT / place).read_text(encoding="utf-8").rstrip()
-    language = LANGUAGES[Path(place).suffix]
-    head = (
-        f"---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n\n# {posixpath.basename(place)}\n\n`{place}`\n"
+    return sorted(
+        target
+        for target in targets
+        if not target.startswith("docs/")
+        and target not in PROJECT_PAGES
+        and Path(target).suffix in LANGUAGES
+        and (ROOT / target).is_file()
     )
-    return f"{head}\n{_RULE} {language}\n{text}\n{_RULE}\n"
 
 
-def replace_outside_links(markdown: str, page: str, shown: Collection[str] = ()) -> str:
-    """The page's text with links that lead out of docs/ to the pages of those files that are `shown`.
+def source_view(path: str) -> str:
+    """Return the Markdown of a page that shows a source file. Search does not index it."""
+    text = (ROOT / path).read_text(encoding="utf-8").rstrip()
+    front_matter = "---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n"
+    language = LANGUAGES[Path(path).suffix]
+    return (
+        f"{front_matter}\n# {posixpath.basename(path)}\n\n`{path}`\n\n"
+        f"{_SOURCE_FENCE} {language}\n{text}\n{_SOURCE_FENCE}\n"
+    )
 
-    Other links that lead out become names of files; code blocks stay as they are.
 
-    >>> replace_outside_links("See [the tour](../examples/tour.py).", "index.md", ["examples/tour.py"])
+def rewrite_links(markdown: str, uri: str, pages: Collection[str] = ()) -> str:
+    """Rewrite the links of a page that lead out of `docs/`, except in code blocks.
+
+    Args:
+        markdown: Text of the page.
+        uri: The page's path on the site.
+        pages: Paths of all pages on the site.
+
+    >>> rewrite_links("See [the tour](../examples/tour.py).", "index.md", ["source/examples/tour.py.md"])
     'See [the tour](source/examples/tour.py.md).'
-    >>> replace_outside_links("See [ARC](arc.md) and [README.md](../README.md).", "index.md")
+    >>> rewrite_links("See [ARC](arc.md) and [README.md](../README.md).", "index.md")
     'See [ARC](arc.md) and `README.md`.'
     """
     parts = _parts(markdown)
-    return "".join(part if is_code else _replaced(part, page, shown) for part, is_code in parts)
+    return "".join(part if is_code else _rewrite_part(part, uri, pages) for part, is_code in parts)
+
+
+def _rewrite_part(text: str, uri: str, pages: Collection[str]) -> str:
+    path = repository_path(uri)
+
+    def rewrite(match: re.Match[str]) -> str:
+        label, anchor = match.group(1), match.group(3) or ""
+        target = _target(match.group(2), path)
+        if target is None:
+            return match.group()
+        if target.startswith("docs/"):
+            page = target.removeprefix("docs/")
+            if path == f"docs/{uri}":
+                return match.group()
+        elif target in PROJECT_PAGES:
+            page = PROJECT_PAGES[target]
+        else:
+            page, anchor = source_page(target), ""
+        if page in pages or target.startswith("docs/"):
+            return f"[{label}]({posixpath.relpath(page, posixpath.dirname(uri) or '.')}{anchor})"
+        is_path = label.strip("`") in (target, posixpath.basename(target))
+        return f"`{target}`" if is_path else f"{label} (`{target}`)"
+
+    return _LINK.sub(rewrite, text)
 
 
 def _parts(markdown: str) -> Iterator[tuple[str, bool]]:
-    """The text in pieces, with whether each is a block of code."""
+    """Split text into parts, each with whether it is a code block."""
     end = 0
     for fence in _FENCE.finditer(markdown):
         yield markdown[end : fence.start()], False
@@ -88,23 +158,8 @@ def _parts(markdown: str) -> Iterator[tuple[str, bool]]:
     yield markdown[end:], False
 
 
-def _place(target: str, page: str) -> str | None:
-    """Where in the repository a link leads; None where it stays in docs/ or leads to another site."""
-    if "://" in target or target.startswith(("/", "mailto:")):
+def _target(link: str, path: str) -> str | None:
+    """Return the path in the repository that a link in a file points to, or None for another site."""
+    if "://" in link or link.startswith(("/", "mailto:")):
         return None
-    place = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), target))
-    return None if place.startswith("docs/") else place
-
-
-def _replaced(text: str, page: str, shown: Collection[str]) -> str:
-    def name(match: re.Match[str]) -> str:
-        label, place = match.group(1), _place(match.group(2), page)
-        if place is None:
-            return match.group()
-        if place in shown:
-            there = posixpath.relpath(f"{SOURCES}/{place}.md", posixpath.dirname(page) or ".")
-            return f"[{label}]({there})"
-        same = label.strip("`") in (place, posixpath.basename(place))
-        return f"`{place}`" if same else f"{label} (`{place}`)"
-
-    return _LINK.sub(name, text)
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), link))

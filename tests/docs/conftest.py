@@ -1,4 +1,4 @@
-"""The scripts that make the documents are no package; their tests import them by name."""
+"""Let tests import the scripts in `scripts/docs` by name."""
 
 import sys
 from pathlib import Path

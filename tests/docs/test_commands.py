@@ -1,97 +1,79 @@
-"""Every shell command of the documents is run as it stands, or parsed and marked with why it is not run."""
+"""Commands in the documentation parse: their flags, settings, presets, files, targets and extras exist."""
 
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from phalanx.cli import app as cli
-from tests.helpers.markdown import NOT_RUN, ROOT, Shell, check, commands, spans, unknown_flags
+from tests.docs.commands import ShellCommand, check_command, shell_commands, unknown_flags
+from tests.helpers.markdown_pages import ROOT, code_spans, written_pages
 
-COMMANDS = list(commands())
-RUN = [one for one in COMMANDS if not one.reason]
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: one.where)
-def test_a_documented_command_parses(command: Shell) -> None:
-    check(command.words)
+FORMAT_NAMES = {"phalanx batch plan", "phalanx samples"}
+"""First lines of files."""
+COMMANDS = [command for path in written_pages() for command in shell_commands(path)]
 
 
-def test_flags_within_sentences_exist() -> None:
-    found = list(spans())
-    assert len(found) > 50
-    assert [(page, words, bad) for page, words in found if (bad := unknown_flags(words))] == []
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.page}:{command.line}")
+def test_command_parses(command: ShellCommand) -> None:
+    check_command(command.words)
 
 
-def test_every_reason_is_needed_and_most_kinds_of_command_are_run() -> None:
-    assert {one.words[0] for one in RUN} == {"phalanx"}
-    given = {one.reason for one in COMMANDS}
-    assert [why for why in NOT_RUN.values() if why not in given] == []
-    assert len(RUN) > 20, [one.text for one in RUN]
+@pytest.mark.parametrize("path", written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_flags_in_inline_code_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    errors = [
+        f"{path.relative_to(ROOT)}:{line}: {unknown}: {span}"
+        for line, span in code_spans(text)
+        if span.startswith("phalanx ") and span not in FORMAT_NAMES and (unknown := unknown_flags(span))
+    ]
+    assert errors == []
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "text",
     [
         "phalanx train ppo --env arc --sedes 3",
         "phalanx train ppo --env arc num_update=3",
         "phalanx train ppo --config grande",
         "phalanx sweep ppo --env arc optimizer.learning_rat=1,2 --out x",
         "phalanx trian ppo --env arc",
-        "python benchmarks/proofs.py --dataa x",
+        "python examples/arc/random_policy.py --stepz 3",
+        "python examples/arc/no_such_file.py",
+        "python -m no_such_module",
         "make demoo",
         'pip install "phalanx[plays]"',
+        "pip install -e '.[plays]'",
+        "gti clone x",
     ],
 )
-def test_a_misspelled_command_would_be_noticed(wrong: str) -> None:
+def test_invalid_commands_are_found(text: str) -> None:
     with pytest.raises((Exception, SystemExit)):
-        check(Shell("here", wrong).words)
+        check_command(ShellCommand("page.md", 1, text).words)
 
 
-def test_a_misspelled_flag_within_a_sentence_would_be_noticed() -> None:
-    assert unknown_flags(["phalanx", "kg", "show", "--paths", "x"]) == ["--paths"]
-    assert unknown_flags(["phalanx", "dta"]) == ["dta"]
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("phalanx kg show --paths x", ["--paths"]),
+        ("phalanx dta", ["dta"]),
+        ("phalanx train ppo --env arc ...", []),
+        ("phalanx [OPTIONS] COMMAND", []),
+    ],
+)
+def test_unknown_flags(text: str, unknown: list[str]) -> None:
+    assert unknown_flags(text) == unknown
 
 
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as a user has it: the repository, a small trained run by the documents' names, some text."""
-    from phalanx.training import PPO, train
-    from tests.helpers.small_training import small_config
-
-    folder = tmp_path_factory.mktemp("clone")
-    for name in ("examples", "benchmarks", "scripts"):
-        (folder / name).symlink_to(ROOT / name)
-    config = small_config("num_updates=1", "logging.sample_frequency=0")
-    train(PPO(config), folder / "runs" / "mine")
-    for name in ("bc", "demo", "other"):
-        shutil.copytree(folder / "runs" / "mine", folder / "runs" / name)
-    lines = "".join(f'{{"id": "s{i}", "text": "{"word " * (1 + i % 40)}"}}\n' for i in range(200))
-    (folder / "train.jsonl").write_text(lines)
-    if (family := ROOT.parent / "shared/data/kg/family").is_dir():
-        (folder / "data/kg").mkdir(parents=True)
-        (folder / "data/kg/family").symlink_to(family)
-    return folder
-
-
-@pytest.mark.slow
-def test_the_documented_commands_run(
-    clone: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """In the order of the documents, all in one folder, and each once."""
-    monkeypatch.chdir(clone)
-    monkeypatch.setenv("HOME", str(clone))
-    monkeypatch.delenv("PHALANX_KG", raising=False)
-    failed, done = [], set()
-    for one in RUN:
-        words = [word.replace("~", str(clone), word.startswith("~/")) for word in one.words]
-        if " ".join(words) in done or ("data/kg" in one.text and not Path("data").exists()):
-            continue
-        done.add(" ".join(words))
-        monkeypatch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        if left.value.code:
-            failed.append(f"{one.where}: {one.text}\n{''.join(capfd.readouterr())[-600:]}")
-    assert not failed, "\n".join(failed)
+def test_commands_of_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```bash\n# comment\nphalanx info  # comment\n"
+        "phalanx train ppo \\\n  --env arc && phalanx doctor\n```\n"
+        "<!-- not run: needs a network -->\n```sh\n$ pip install phalanx\n```\n"
+        "```text\nphalanx output\n```\n"
+    )
+    assert [(command.line, command.text, command.not_run) for command in shell_commands(page)] == [
+        (3, "phalanx info  # comment", ""),
+        (4, "phalanx train ppo --env arc", ""),
+        (4, "phalanx doctor", ""),
+        (9, "pip install phalanx", "needs a network"),
+    ]

@@ -1,18 +1,23 @@
-"""Pages and pictures that are made from the code are what the code says now."""
+"""Generated pages and images are up to date with the code."""
 
 import re
 from pathlib import Path
+from typing import Any
 
+import api_pages
 import cli_page
 import config_page
 import generate
+import griffe
 import pytest
-from operation_scenes import SCENES, play
+from arc_operations import SCENES, run_scene
+from griffe_extensions import DoctestBlocks, FieldConstructors
 
 from phalanx.arc.operations import OPERATIONS
+from phalanx.puzzles import puzzle_kinds
 
 ROOT = Path(__file__).parents[2]
-RENEW = "renew them: python scripts/docs/generate.py"
+UPDATE = "run: python scripts/docs/generate.py"
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +25,11 @@ def files() -> dict[str, str]:
     return generate.generated()
 
 
-def test_every_generated_file_is_up_to_date(files: dict[str, str]) -> None:
-    assert generate.differing(files) == [], RENEW
+def test_generated_files_are_up_to_date(files: dict[str, str]) -> None:
+    assert generate.differing(files) == [], UPDATE
 
 
-def test_a_file_that_differs_is_missing_or_left_over_is_named(files: dict[str, str], tmp_path: Path) -> None:
+def test_outdated_missing_and_superfluous_files_are_found(files: dict[str, str], tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -38,25 +43,25 @@ def test_a_file_that_differs_is_missing_or_left_over_is_named(files: dict[str, s
     ]
 
 
-def test_every_operation_has_one_small_picture_on_its_page(files: dict[str, str]) -> None:
-    pictures = [name for name in files if name.startswith("images/operations/")]
-    assert len(pictures) == len(OPERATIONS) == len(SCENES) == 42
-    for name in pictures:
+def test_every_operation_has_one_small_image(files: dict[str, str]) -> None:
+    images = [name for name in files if name.startswith("images/operations/")]
+    assert len(images) == len(OPERATIONS) == len(SCENES) == 42
+    for name in images:
         assert len(files[name].encode()) < 4096, name
-        assert files["operations.md"].count(f"]({name})") == 1
+        assert files["reference/arc-operations.md"].count(f"](../{name})") == 1
 
 
 @pytest.mark.parametrize("info", OPERATIONS, ids=lambda info: info.name)
-def test_a_picture_shows_that_something_happens(info) -> None:
-    before, after = play(info.id)
+def test_images_show_a_change(info) -> None:
+    before, after = run_scene(info.id)
     seen = [
         (view.working.tolist(), view.clipboard.tolist(), view.title, view.done) for view in (before, after)
     ]
     assert seen[0] != seen[1]
 
 
-def test_a_rotation_is_drawn_as_the_environment_does_it() -> None:
-    before, after = play(24)
+def test_rotation_is_clockwise() -> None:
+    before, after = run_scene(24)
     assert before.working[1:3, 1:3].tolist() == [[2, 2], [2, 0]]
     assert after.working[1:3, 1:3].tolist() == [[2, 2], [0, 2]]
 
@@ -71,26 +76,70 @@ def test_every_public_config_is_in_the_reference() -> None:
     assert defined - listed == set(), "add them to GROUPS in scripts/docs/config_page.py"
 
 
-def test_a_setting_is_shown_with_type_default_bounds_and_docstring(files: dict[str, str]) -> None:
+def test_settings_have_type_bounds_default_and_description(files: dict[str, str]) -> None:
     row = (
-        "| `max_episode_steps` | `int` | `100` | ≥ 1 | Number of steps after which an episode is truncated. |"
+        "| `max_episode_steps`<br>`int`, ≥ 1 | `100` | Number of steps after which an episode is truncated. |"
     )
     assert row in files["reference/config.md"]
 
 
 def test_every_setting_has_a_docstring() -> None:
-    silent = [
+    undocumented = [
         f"{model.__name__}.{name}"
         for _, _, model in config_page.models()
         for name, field in model.model_fields.items()
         if not field.description
     ]
-    assert silent == []
+    assert undocumented == []
 
 
-def test_commands_that_are_imported_late_are_in_the_reference(files: dict[str, str]) -> None:
+def test_lazily_imported_commands_are_listed(files: dict[str, str]) -> None:
     paths = [context.command_path for context in cli_page.commands()]
     assert {"phalanx demo", "phalanx train", "phalanx data batchplan shard"} <= set(paths)
     headings = re.findall(r"^#+ (phalanx.*)$", files["reference/cli.md"], re.MULTILINE)
     assert headings == paths
     assert "--token-budget int` | Maximum number of tokens in a batch" in files["reference/cli.md"]
+
+
+def test_environments_page_describes_every_built_in_environment(files: dict[str, str]) -> None:
+    page = files["reference/environments.md"]
+    for name in ("arc-v2", "proofs-v1", "puzzle_server-v1", *(kind.name for kind in puzzle_kinds())):
+        assert f"| `{name}` |" in page
+    for property in ("Observation", "Action", "Reward", "Termination"):
+        assert page.count(f"| {property} | ") >= 2
+
+
+def test_api_pages_contain_every_public_name_once(files: dict[str, str]) -> None:
+    for package in api_pages.packages():
+        page = files[f"reference/api/{(package.split('.')[1:] or ['phalanx'])[0]}.md"].splitlines()
+        for name in api_pages.public_names(package):
+            assert page.count(f"::: {name.module}.{name.name}") == 1, name
+
+
+@pytest.fixture(scope="module")
+def package() -> griffe.Module:
+    extensions = griffe.load_extensions(FieldConstructors(), DoctestBlocks())
+    loaded = griffe.load(
+        "phalanx", search_paths=[ROOT / "src"], allow_inspection=False, extensions=extensions
+    )
+    assert isinstance(loaded, griffe.Module)
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("data.packing.PackingConfig", ["self", "mode", "max_length"]),
+        ("arc.env.ArcEnvironment", ["self", "config", "task_arrays"]),
+        ("kg.rules.mining.MiningConfig", ["self"]),
+    ],
+)
+def test_constructors_have_the_fields_as_parameters(package: Any, name: str, parameters: list[str]) -> None:
+    found = package[name].members["__init__"].parameters
+    assert [parameter.name for parameter in found][: len(parameters)] == parameters
+    assert "renamed_settings" not in found and "config_type" not in found
+
+
+def test_doctests_are_code_blocks(package: Any) -> None:
+    docstring = package["arc.operations.operation_name"].docstring.value
+    assert "```pycon\n>>> operation_name(24)\n'Rotate clockwise'\n```" in docstring

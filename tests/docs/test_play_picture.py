@@ -1,4 +1,4 @@
-"""The picture of a game that the documents show."""
+"""The screenshot of `phalanx play`."""
 
 import asyncio
 
@@ -8,7 +8,10 @@ from play_picture import picture
 pytestmark = pytest.mark.slow
 
 
-def test_the_picture_of_the_documents_is_made() -> None:
-    drawn = asyncio.run(picture())
-    assert drawn.startswith("<svg") and "draw_border-000014" in drawn and "1×3" not in drawn
-    assert "3×1&#160;selected" in drawn and "url(http" not in drawn and "@font-face" not in drawn
+def test_screenshot_shows_the_task_and_the_selection() -> None:
+    screen = asyncio.run(picture())
+    assert screen.startswith("<svg")
+    assert "draw_border-000014" in screen
+    assert "3×1&#160;selected" in screen
+    assert "url(http" not in screen
+    assert "@font-face" not in screen

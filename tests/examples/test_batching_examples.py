@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-import arcade_server
 import pytest
 
+from tests.helpers import puzzle_server
 from tests.helpers.example_runs import EXAMPLES, run_example
 
 FOLDER = EXAMPLES / "batching"
@@ -27,12 +27,12 @@ def test_every_example_is_listed() -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[arcade_server.RealServer]:
+def server() -> Iterator[puzzle_server.RealServer]:
     """A real puzzle server on a free port."""
-    package = arcade_server.installed_server()
+    package = puzzle_server.installed_server()
     if package is None:
-        pytest.skip(arcade_server.MISSING)
-    server = arcade_server.RealServer(package)
+        pytest.skip(puzzle_server.MISSING)
+    server = puzzle_server.RealServer(package)
     server.start()
     yield server
     server.kill()

@@ -43,4 +43,4 @@ def test_the_container_copies_and_installs_what_there_is() -> None:
     text = (CLUSTER / "Containerfile").read_text()
     assert (ROOT / "constraints/ci.txt").is_file() and "PIP_CONSTRAINT=constraints/ci.txt" in text
     assert 'ENTRYPOINT ["phalanx"]' in text
-    assert 'cuda = ["jax[cuda12]' in (ROOT / "pyproject.toml").read_text()
+    assert 'cuda = ["phalanx[jax]", "jax[cuda12]' in (ROOT / "pyproject.toml").read_text()

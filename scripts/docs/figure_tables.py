@@ -1,0 +1,445 @@
+"""The tables of measurements in README and docs that `figures.py` fills in.
+
+A cell is an expression such as `arc_env.native-30x30-1024`, or fixed text.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A table cell with fixed text, such as a number from a paper with a link to it."""
+
+    text: str
+
+
+Cell = str | Text
+"""An expression, or fixed text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A generated table.
+
+    Attributes:
+        name: Name in the marker `<!--{{table NAME}}-->`.
+        columns: Headings. The first column contains the labels of the rows.
+        rows: Labels and the cells of the other columns.
+    """
+
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+
+
+def _row(label: str, suite: str, *cells: str) -> tuple[str, list[Cell]]:
+    """Return a row whose cells are ids of one suite, ratios of two ids, or empty."""
+    expressions = (" / ".join(f"{suite}.{name}" for name in cell.split(" / ")) for cell in cells)
+    return label, [Text("") if not cell else e for cell, e in zip(cells, expressions, strict=True)]
+
+
+def _arc_env() -> Table:
+    rows = []
+    for size, num_envs in ((30, 1), (30, 64), (30, 1024), (5, 1024)):
+        group = f"{size}x{size}-{num_envs}"
+        optimistic = f"jaxarc-vmap-optimistic-{group}" if num_envs > 1 else ""
+        ids = [f"native-{group}", f"xla-{group}", f"jaxarc-vmap-{group}", optimistic]
+        ids += [f"jaxarc-map-{group}", f"arcle-{group}"]
+        rows.append(_row(f"{size}x{size}, {num_envs:,}", "arc_env", *ids))
+    rows.append(_row("30x30, 16,384", "arc_env", "native-30x30-16384", "", "", "", "", ""))
+    columns = (
+        "grid, environments",
+        "Phalanx, native",
+        "Phalanx, XLA",
+        "JaxARC, `vmap`",
+        "JaxARC, `vmap`, optimistic resets",
+        "JaxARC, `lax.map`",
+        "ARCLE",
+    )
+    return Table("arc_env", columns, rows)
+
+
+def _ppo() -> Table:
+    rows = [_row("preset, 4x4 grids", "ppo", "preset", "", "", "", "")]
+    for network in ("small", "large"):
+        ids = [f"{name}-{network}" for name in ("phalanx", "jaxarc-vmap", "jaxarc-map")]
+        ratios = [f"{ids[0]} / {other}" for other in ids[1:]]
+        rows.append(_row(f"{network} network, 30x30 grids", "ppo", *ids, *ratios))
+    columns = (
+        "steps per second",
+        "Phalanx",
+        "JaxARC 1.0.3, `vmap`",
+        "JaxARC 1.0.3, `lax.map`",
+        "Phalanx / `vmap`",
+        "Phalanx / `lax.map`",
+    )
+    return Table("ppo", columns, rows)
+
+
+def _arc_planner() -> Table:
+    rows = [
+        _row(f"{label}", "arc_planner", f"{name}-steps", f"{name}-steps-ratio", f"{name}-time-per-pair")
+        for label, name in (("points", "point"), ("bounding boxes", "bbox"), ("masks", "mask"))
+    ]
+    rows.append(_row("filling each wrong cell", "arc_planner", "cell-by-cell-steps", "", ""))
+    columns = ("actions", "median steps", "median ratio to filling each cell", "CPU time per pair")
+    return Table("arc_planner", columns, rows)
+
+
+def _proof_env() -> Table:
+    names = {
+        "generated": "generated families",
+        "family": "family",
+        "wn18rr": "WN18RR",
+        "countries_s3": "Countries S3",
+    }
+    rows = [_row(label, "proof_env", f"native-{name}", f"xla-{name}") for name, label in names.items()]
+    return Table("proof_env", ("steps per second", "native", "XLA"), rows)
+
+
+def _rule_mining() -> Table:
+    names = {"umls": "UMLS", "wn18rr": "WN18RR", "fb15k-237": "FB15k-237", "million": "million facts"}
+    rows = [
+        _row(label, "rule_mining", f"{name}-1-threads", f"{name}-2-threads") for name, label in names.items()
+    ]
+    return Table("rule_mining", ("dataset", "one thread", "two threads"), rows)
+
+
+def _kge() -> Table:
+    names = {"kinship": "Kinship, ComplEx", "umls": "UMLS, DistMult", "fb15k-237": "FB15k-237, ComplEx"}
+    rows = [
+        _row(label, "kge", f"phalanx-{name}", f"pykeen-{name}", f"pykeen-{name} / phalanx-{name}")
+        for name, label in names.items()
+    ]
+    return Table("kge", ("time per epoch", "Phalanx", "PyKEEN 1.11.1", "PyKEEN / Phalanx"), rows)
+
+
+def _batch_planning() -> Table:
+    def row(label: str, own: str, other: str, system: str) -> tuple[str, list[Cell]]:
+        found = _row(label, "batch_planning", own, other, f"{own} / {other}" if other else "")
+        return label, [found[1][0], Text(system), *found[1][1:]]
+
+    rows = [
+        row(
+            "plan with buckets, samples/s", "plan-buckets", "chuk-lazarus-plan-buckets", "chuk-lazarus 0.4.1"
+        ),
+        row("plan with sorted pools, samples/s", "plan-sorted", "", ""),
+        row("plan with packing, samples/s", "plan-packed", "", ""),
+        row(
+            "assign to rows, log-normal lengths, samples/s",
+            "assign-lognormal",
+            "c-assign-lognormal",
+            "C program",
+        ),
+        row("assign to rows, uniform lengths, samples/s", "assign-uniform", "c-assign-uniform", "C program"),
+        row("pack tokens, tokens/s", "pack", "trl-pack", "TRL 1.16.0, one batch"),
+        row(
+            "the same, tokens/s",
+            "pack",
+            "trl-pack-default-batches",
+            "TRL 1.16.0, default (1,000 samples at a time)",
+        ),
+        row(
+            "pack 2,000 samples, tokens/s",
+            "pack-2000",
+            "chuk-lazarus-pack-2000-first-fit",
+            "chuk-lazarus 0.4.1, first fit",
+        ),
+        row("real tokens with buckets", "padding-buckets", "", ""),
+        row("real tokens with sorted pools", "padding-sorted", "", ""),
+        row("real tokens with packing", "padding-packed", "", ""),
+    ]
+    return Table("batch_planning", ("", "Phalanx", "compared with", "result", "ratio"), rows)
+
+
+def _simple(name: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
+    return Table(name, columns, [_row(label, name, *cells) for label, cells in rows.items()])
+
+
+def _puzzles() -> Table:
+    rows = {}
+    for kind in ("sudoku", "futoshiki", "sokoban", "countdown", "knights"):
+        for work in ("generate", "verify"):
+            own = f"{work}-{kind}"
+            rows[f"{work} `{kind}`"] = (own, f"reasoning-gym-{own}", f"{own} / reasoning-gym-{own}")
+    for kind in ("binary", "bridges", "hitori", "lights-out", "nonogram"):
+        rows[f"generate `{kind.replace('-', '_')}`"] = (f"generate-{kind}", "", "")
+    return _simple("puzzles", ("puzzles per second", "Phalanx", "reasoning-gym 0.1.25", "ratio"), rows)
+
+
+def _lm() -> Table:
+    rows = {}
+    for model, label in (("small", "small model"), ("medium", "medium model")):
+        for batch in (1, 64):
+            own = f"generate-{model}-batch-{batch}"
+            rows[f"generate, {label}, batch of {batch}"] = (own, f"huggingface-{own}", "")
+        own = f"train-{model}"
+        rows[f"train, {label}"] = (own, f"huggingface-{own}", f"huggingface-{own}-compiled")
+    columns = ("tokens per second", "Phalanx", "transformers", "transformers, `torch.compile`")
+    return _simple("lm", columns, rows)
+
+
+def _link_prediction() -> Table:
+    def own(label: str, id: str, ties: str, name: str) -> tuple[str, list[Cell]]:
+        cells = [f"link_prediction.{id}-mrr-{name}", f"link_prediction.{id}-hits-at-10-{name}"]
+        return label, [Text(ties), *cells]
+
+    rows: list[tuple[str, Sequence[Cell]]] = []
+    for dataset, id in (
+        ("WN18RR", "rules-wn18rr"),
+        ("WN18RR", "path-network-wn18rr"),
+        ("FB15k-237", "rules-fb15k-237"),
+    ):
+        method = "path network" if id.startswith("path") else "mined rules"
+        rows.append(own(f"{dataset}, {method}", id, "random", "random-ties"))
+        rows.append(own(f"{dataset}, {method}", id, "worst case", "worst-case-ties"))
+        if dataset == "WN18RR":
+            for suffix, text in (("reverse-in-training", "with"), ("no-reverse-in-training", "without")):
+                label = f"{dataset}, {method}, queries {text} a reverse training triple"
+                rows.append((label, [Text("worst case"), f"link_prediction.{id}-mrr-{suffix}", Text("")]))
+    published = (
+        ("WN18RR", "[NBFNet](https://github.com/DeepGraphLearning/NBFNet)", "worst case", "0.551", "0.666"),
+        ("WN18RR", "[RED-GNN](https://github.com/LARS-research/RED-GNN)", "", "0.533", "0.624"),
+        ("WN18RR", "[AdaProp](https://github.com/LARS-research/AdaProp)", "", "0.562", "0.661"),
+        (
+            "FB15k-237",
+            "[NBFNet](https://github.com/DeepGraphLearning/NBFNet)",
+            "worst case",
+            "0.415",
+            "0.599",
+        ),
+        ("FB15k-237", "[RED-GNN](https://github.com/LARS-research/RED-GNN)", "", "0.374", "0.558"),
+        ("FB15k-237", "[AdaProp](https://github.com/LARS-research/AdaProp)", "", "0.417", "0.585"),
+    )
+    for dataset, method, *cells in published:
+        rows.append((f"{dataset}, {method}", [Text(cell) for cell in cells]))
+    return Table("link_prediction", ("dataset, method", "ties", "MRR", "Hits@10"), rows)
+
+
+def _inductive() -> Table:
+    grail = {"wn18rr": (0.825, 0.787, 0.584, 0.734), "fb237": (0.642, 0.818, 0.828, 0.893)}
+    nbfnet = {"wn18rr": (0.948, 0.905, 0.893, 0.890), "fb237": (0.834, 0.949, 0.951, 0.960)}
+    rows = []
+    for graph, title in (("wn18rr", "WN18RR"), ("fb237", "FB15k-237")):
+        for version in (1, 2, 3, 4):
+            id = f"link_prediction.inductive-{graph}_v{version}"
+            values = [Text(f"{table[graph][version - 1]:.3f}") for table in (grail, nbfnet)]
+            rows.append((f"{title} v{version}", [f"{id}-rules-only", f"{id}-rules-and-roles", *values]))
+    columns = (
+        "Hits@10",
+        "rules",
+        "rules and roles",
+        "[GraIL](https://arxiv.org/abs/1911.06962)",
+        "[NBFNet](https://github.com/DeepGraphLearning/NBFNet)",
+    )
+    return Table("link_prediction_inductive", columns, rows)
+
+
+def _proof_search() -> Table:
+    methods = {
+        "uniform": "uniform",
+        "breadth-first": "breadth-first",
+        "rule-confidence": "rule confidence",
+        "nearness": "nearness (untrained)",
+        "trained": "trained",
+    }
+    rows = {
+        label: (
+            "" if name == "rule-confidence" else f"genealogy-{name}",
+            f"kinship-{name}",
+            f"fb15k-237-{name}",
+        )
+        for name, label in methods.items()
+    }
+    columns = ("proofs per 1,000 expansions", "genealogy", "Kinship", "FB15k-237")
+    return _simple("proof_search", columns, rows)
+
+
+def _lm_puzzles() -> tuple[Table, Table]:
+    methods = {
+        "untrained": "untrained",
+        "random": "random moves",
+        "initial": "SFT",
+        "grpo": "SFT, then GRPO",
+        "more-sft": "SFT, then more SFT (same CPU time)",
+    }
+    rows = [
+        _row(label, "lm_puzzles", f"{name}-binary", f"{name}-nonogram") for name, label in methods.items()
+    ]
+    kinds = (
+        "all",
+        "binary",
+        "bridges",
+        "countdown",
+        "futoshiki",
+        "hitori",
+        "knights",
+        "lights-out",
+        "nonogram",
+        "sokoban",
+        "sudoku",
+    )
+    names = {kind: "mean" if kind == "all" else f"`{kind.replace('-', '_')}`" for kind in kinds}
+    sft = [_row(names[kind], "lm_puzzles", f"sft-{kind}", f"sft-{kind}-random") for kind in kinds]
+    return (
+        Table("lm_puzzles", ("success rate", "`binary`", "`nonogram`"), rows),
+        Table("lm_puzzles_sft", ("success rate", "SFT", "random moves"), sft),
+    )
+
+
+def _readme() -> Table:
+    def row(label: str, own: str, library: str, other: str) -> tuple[str, list[Cell]]:
+        return label, [own, Text(library), other, f"{own} / {other}"]
+
+    rows = [
+        row(
+            f"ARC, 30x30 grids, 1,024 environments, {backend} backend: steps/s",
+            f"arc_env.{backend}-30x30-1024",
+            f"JaxARC 1.0.3, {mode}",
+            f"arc_env.jaxarc-{id}-30x30-1024",
+        )
+        for backend in ("native", "xla")
+        for mode, id in (
+            ("`vmap`", "vmap"),
+            ("`vmap` with optimistic resets", "vmap-optimistic"),
+            ("`lax.map`", "map"),
+        )
+    ]
+    rows += [
+        row(
+            "plan batches for a million samples: samples/s",
+            "batch_planning.plan-buckets",
+            "chuk-lazarus 0.4.1",
+            "batch_planning.chuk-lazarus-plan-buckets",
+        ),
+        row(
+            "pack 100,000 samples: tokens/s",
+            "batch_planning.pack",
+            "TRL 1.16.0",
+            "batch_planning.trl-pack",
+        ),
+        row(
+            "generate Sudoku puzzles: puzzles/s",
+            "puzzles.generate-sudoku",
+            "reasoning-gym 0.1.25",
+            "puzzles.reasoning-gym-generate-sudoku",
+        ),
+    ]
+    return Table("readme", ("", "Phalanx", "compared with", "its result", "ratio"), rows)
+
+
+TABLES: tuple[Table, ...] = (
+    _readme(),
+    _arc_env(),
+    _ppo(),
+    _arc_planner(),
+    _proof_env(),
+    _rule_mining(),
+    _kge(),
+    _batch_planning(),
+    _simple(
+        "data_loaders",
+        ("tokens per second", "result"),
+        {
+            "Phalanx, plan": ["plan"],
+            "Phalanx, streaming plan": ["streaming"],
+            "TRL 1.16.0, `DataLoader`": ["trl"],
+            "Grain 0.2.18": ["grain"],
+        },
+    ),
+    _simple(
+        "streaming_plans",
+        ("", "result"),
+        {
+            "samples per second": ["packed-mixture"],
+            "real tokens": ["padding-efficiency"],
+            "largest deviation from the mixture": ["mixture-error"],
+            "memory": ["memory"],
+            "size of the state in bytes": ["state-size"],
+        },
+    ),
+    _simple(
+        "replay_buffer",
+        ("", "Phalanx", "chuk-lazarus 0.4.1"),
+        {
+            "add, samples/s": ["add", "chuk-lazarus-add"],
+            "sample 32, samples/s": ["sample", "chuk-lazarus-sample"],
+            "sample 32 difficult ones, samples/s": ["sample-difficult", "chuk-lazarus-sample-difficult"],
+            "snapshot": ["snapshot", "chuk-lazarus-snapshot"],
+        },
+    ),
+    _puzzles(),
+    _lm(),
+    _simple(
+        "serving",
+        ("", "without pauses", "with pauses"),
+        {
+            "steps per second": ["steps-saturated", "steps-pauses"],
+            "median latency": ["latency-median-saturated", "latency-median-pauses"],
+            "99th percentile of latency": [
+                "latency-99th-percentile-saturated",
+                "latency-99th-percentile-pauses",
+            ],
+        },
+    ),
+    _simple(
+        "puzzle_server",
+        ("episodes per second", "Phalanx", "Phalanx, 8 connections", "minimal client"),
+        {
+            f"`{game}`": [f"client-{game}", f"client-8-connections-{game}", f"simple-client-{game}"]
+            for game in ("sudoku", "binary", "lights")
+        },
+    ),
+    _simple(
+        "gymnasium_vector",
+        ("steps per second", "result"),
+        {
+            "`gym.make_vec`, 64 environments": ["phalanx-64"],
+            "`gym.make_vec`, 1,024 environments": ["phalanx-1024"],
+            "`SyncVectorEnv`, 64 environments": ["sync-64"],
+            "`AsyncVectorEnv`, 2 processes": ["async-2"],
+            "`AsyncVectorEnv`, 8 processes": ["async-8"],
+        },
+    ),
+    _simple(
+        "logging",
+        ("", "result"),
+        {
+            "Phalanx, records/s": ["records"],
+            "`csv`, records/s": ["csv-records"],
+            "TensorBoard, records/s": ["tensorboard-records"],
+            "PPO update": ["ppo-update"],
+            "logging the update": ["log-update"],
+        },
+    ),
+    _simple(
+        "distributed",
+        ("", "one core", "two cores", "two processes"),
+        {
+            "ARC steps per second": ["arc-steps-1-core", "arc-steps-2-cores", "arc-steps-2-processes"],
+            "tokenization, MB/s": ["token-lengths-1-core", "", "token-lengths-2-workers"],
+            "PPO steps per second": ["training-1-core", "training-2-cores", "training-2-processes"],
+        },
+    ),
+    _simple(
+        "arc_demo",
+        ("", "result"),
+        {
+            "success rate before training": ["before-training"],
+            "success rate after training": ["after-training"],
+            "copying the input": ["copy-input"],
+            "random actions": ["random-actions"],
+            "hand-written rule": ["hand-written-rule"],
+            "CPU time of the command": ["cpu-time"],
+            "held-out inputs that are rotated, reflected or recolored training inputs": [
+                "inputs-similar-to-training"
+            ],
+        },
+    ),
+    _link_prediction(),
+    _inductive(),
+    _proof_search(),
+    *_lm_puzzles(),
+)
+"""All tables that README and docs may contain."""
