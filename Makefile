@@ -17,6 +17,7 @@ PYTEST_ARGS ?=
 # Most of the test time is spent in the XLA compiler, so two processes help. Each needs 2 GB of memory or more.
 TEST_PROCESSES ?= 2
 DEMO_ARGS ?=
+SUITE ?=
 BENCH_ARGS ?=
 
 # Changes to these files require a new install; an editable install reads Python files in place.
@@ -30,7 +31,7 @@ PIP_INSTALL := PIP_CONSTRAINT=constraints/ci.txt PIP_BUILD_CONSTRAINT=constraint
 # The tests start many Python processes, so bytecode is cached even if the environment disables it.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install demo check test openenv lint format docs bench compare compare-tokens compare-training wheel-check clean distclean
+.PHONY: help install demo check test openenv lint format docs bench wheel-check clean distclean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -45,7 +46,8 @@ SLOW_FOLDERS := integrations examples benchmarks compat faults
 check: $(DEV_STAMP)  ## run the fast tests
 	@$(PYTEST) -m "not slow" $(SLOW_FOLDERS:%=--ignore=tests/%) $(PYTEST_ARGS)
 
-test: $(DEV_STAMP) $(TORCH_STAMP) $(OPENENV_STAMP)  ## run all tests
+test: $(DEV_STAMP) $(TORCH_STAMP) $(OPENENV_STAMP)  ## run all tests; installs Chromium for the browser tests if possible
+	@.ci/install-chromium || echo "phalanx: the browser tests will be skipped" >&2
 	@$(PYTEST) $(PYTEST_ARGS)
 
 openenv: $(OPENENV_STAMP)  ## install OpenEnv's client for the tests in a separate environment
@@ -68,22 +70,10 @@ docs: $(DEV_STAMP)  ## build the documentation into out/site; warnings are error
 	@$(BIN)/python scripts/docs/generate.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-bench: $(DEV_STAMP)  ## run the benchmarks; prints one JSON line per measurement
-	@$(BIN)/python benchmarks/arc.py --json $(BENCH_ARGS)
-	@$(BIN)/python benchmarks/tokens.py --json
-	@$(BIN)/python benchmarks/training.py --json
-	@$(BIN)/python benchmarks/proofs.py --json
+bench: $(DEV_STAMP)  ## run a benchmark suite, such as SUITE=arc_env; without SUITE, list all suites
+	@$(BIN)/python -m benchmarks $(if $(SUITE),$(SUITE) $(BENCH_ARGS),--list)
 
-compare: $(DEV_STAMP)  ## compare with other ARC environments, each in its own venv (20 minutes)
-	@$(BIN)/python benchmarks/compare_arc.py $(BENCH_ARGS)
-
-compare-tokens: $(DEV_STAMP)  ## compare with other batching libraries, each in its own venv (6 minutes)
-	@$(BIN)/python benchmarks/compare_tokens.py $(BENCH_ARGS)
-
-compare-training: $(DEV_STAMP)  ## compare training with JaxARC's environment and the same network (10 minutes)
-	@$(BIN)/python benchmarks/compare_training.py $(BENCH_ARGS)
-
-wheel-check: $(DEV_STAMP)  ## build a wheel, install it into a clean venv without extras and train briefly
+wheel-check: $(DEV_STAMP)  ## build a wheel, install it into clean venvs and check the base install and a short training
 	@.ci/check-wheel
 
 clean:  ## remove build products and outputs, but not .venv
@@ -118,10 +108,10 @@ $(OPENENV_STAMP): constraints/openenv.txt | $(BIN)/python
 		--constraint constraints/openenv.txt openenv
 	@touch $@
 
-# The demo needs only the package; everything else also needs the extras and development tools.
+# The demo needs only the package and JAX; everything else also needs the other extras and development tools.
 $(STAMP): $(BUILD_INPUTS) | $(BIN)/python
 	@echo "phalanx: installing into $(VENV) (takes minutes the first time)"
-	@$(PIP_INSTALL) --editable .
+	@$(PIP_INSTALL) --editable '.[jax]'
 	@touch $@
 	@$(BIN)/phalanx info | grep '^native'
 
