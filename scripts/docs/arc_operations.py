@@ -38,12 +38,45 @@ _DESCRIPTIONS = {
     "flood fill": "Exactly one cell must be selected. Cells that touch only at a corner are not connected.",
     "move": "The selected object moves by one cell, and the cells that it leaves become 0. Without a "
     "selection, the entire grid moves.",
-    "transform": "The selected object is rotated or mirrored within its bounding box. Holes remain holes.",
+    "transform": "The selected object is rotated or mirrored within its bounding box. Cells of the "
+    "box that are not selected are not part of the object.",
     "clipboard": "The clipboard stores an object with its shape. It is kept when the episode continues with "
     "another pair.",
     "grid": "These operations change cells or the size of the grid.",
-    "submit": "A pair is solved if the size and all cells of the submitted grid equal the output.",
+    "submit": "A pair is solved if the submitted grid matches the output in size and in every cell.",
     "pair": "The episode continues with another pair of the same task. The clipboard is kept.",
+}
+
+_LOST = "cells that move off the grid are lost."
+_PAIR = "The episode continues with the input of the"
+# Prompts describe the operations in their own words (`OperationInfo.text`). Models are trained on these
+# texts, so they do not change between versions.
+_EFFECTS = {
+    Operation.MOVE_UP: f"The selected object moves one row up; {_LOST}",
+    Operation.MOVE_DOWN: f"The selected object moves one row down; {_LOST}",
+    Operation.MOVE_LEFT: f"The selected object moves one column to the left; {_LOST}",
+    Operation.MOVE_RIGHT: f"The selected object moves one column to the right; {_LOST}",
+    Operation.ROTATE_CLOCKWISE: "The selected object is rotated 90 degrees clockwise; its top-left corner "
+    "stays in place.",
+    Operation.ROTATE_COUNTERCLOCKWISE: "The selected object is rotated 90 degrees counterclockwise; its "
+    "top-left corner stays in place.",
+    Operation.FLIP_HORIZONTAL: "The selected object is mirrored left to right.",
+    Operation.FLIP_VERTICAL: "The selected object is mirrored top to bottom.",
+    Operation.COPY: "The selected object is copied to the clipboard.",
+    Operation.PASTE: "The object in the clipboard is pasted at the top-left corner of the selection.",
+    Operation.CUT: "The selected object is moved to the clipboard, and its cells become 0.",
+    Operation.CLEAR: "The selected cells become 0.",
+    Operation.COPY_INPUT: "The grid is replaced by the pair's input, including its size.",
+    Operation.RESIZE: "The grid is resized so that its bottom-right corner is that of the selection; new "
+    "cells are 0.",
+    Operation.SUBMIT: "The grid is submitted, and the episode ends.",
+    Operation.NEXT_DEMO_PAIR: f"{_PAIR} next demonstration pair.",
+    Operation.PREVIOUS_DEMO_PAIR: f"{_PAIR} previous demonstration pair.",
+    Operation.NEXT_TEST_PAIR: f"{_PAIR} next test pair.",
+    Operation.PREVIOUS_TEST_PAIR: f"{_PAIR} previous test pair.",
+    Operation.RESET_PAIR: "The grid is reset to the input of the current pair.",
+    Operation.FIRST_UNSOLVED_DEMO_PAIR: f"{_PAIR} first unsolved demonstration pair.",
+    Operation.FIRST_UNSOLVED_TEST_PAIR: f"{_PAIR} first unsolved test pair.",
 }
 
 SIDE = 5
@@ -196,14 +229,23 @@ def page() -> str:
     return "\n".join(_lines()) + "\n"
 
 
+def _effect(info: OperationInfo) -> str:
+    if info.category == "fill":
+        return f"The selected cells become {info.id}."
+    if info.category == "flood fill":
+        color = info.id - Operation.FLOOD_FILL_0
+        return f"The same-color region that contains the selected cell becomes {color}."
+    return _EFFECTS[Operation(info.id)]
+
+
 def _lines() -> Iterator[str]:
     yield "# ARC operations"
     yield ""
     yield (
         "An action of the ARC environment consists of one of 42 operations and a selection of cells. Each "
         "image shows one step: the grid with the selected cells outlined, and the grid after the step. The "
-        "ids of operations 0 to 34 are the same as in O2ARC and JaxARC. An invalid action only increments "
-        "the step count."
+        "ids of operations 0 to 34 are the same as in O2ARC and JaxARC. An invalid action leaves "
+        "the grid unchanged, counts as a step, and incurs a penalty."
     )
     for category in CATEGORIES:
         yield from ("", f"## {category.capitalize()}", "", _DESCRIPTIONS[category], "")
@@ -213,4 +255,4 @@ def _lines() -> Iterator[str]:
             if info.category == category:
                 name = Operation(info.id).name
                 image = f"![{info.name}: before and after](../{IMAGE_FOLDER}/{image_name(info)})"
-                yield f"| {info.id} | **{info.name}**<br>`{name}` | {info.text} | {image} |"
+                yield f"| {info.id} | **{info.name}**<br>`{name}` | {_effect(info)} | {image} |"

@@ -14,7 +14,7 @@ PAGE = "reference/environments.md"
 GUIDES = {
     "arc": "[ARC tasks and episodes](../guides/arc.md)",
     "proofs": "[Proof search](../guides/proofs.md)",
-    "puzzle_server": "[Streams, mixtures, replay](../guides/streaming.md)",
+    "puzzle_server": "[Streams, mixtures and replay buffers](../guides/streaming.md)",
 }
 TITLES = {"arc": "ARC", "proofs": "Proof search"}
 
@@ -44,10 +44,10 @@ def _lines() -> Iterator[str]:
     yield "# Environments"
     yield ""
     yield (
-        "JAX environments are created with `phalanx.make(id)` and step thousands of episodes in one compiled "
-        "call. Text environments are created with `phalanx.make_text_env(name)` and run one episode at a "
-        "time; their observations and actions are text. JAX environments with text prompts can also be used "
-        "as text environments."
+        "JAX environments are created with `phalanx.make(id)` and run thousands of episodes in parallel in "
+        "one compiled call. Text environments are created with `phalanx.make_text_env(name)` and run "
+        "one episode at a time; their observations and actions are text. JAX environments with text prompts "
+        "can also be used as text environments."
     )
     yield from ("", "| id | interface | task | guide |", "| --- | --- | --- | --- |")
     jax = _built_in("jax")
@@ -86,14 +86,14 @@ def _puzzles() -> Iterator[str]:
     yield from _table({name.replace("End", "Termination"): text for name, text in items(docstring).items()})
     yield ""
     yield (
-        '`phalanx.make_text_env("sudoku:easy:single")` creates an environment with this kind, difficulty and '
-        "number of turns. The table shows the generator parameters of each difficulty."
+        '`phalanx.make_text_env("sudoku:easy:single")` creates a single-turn environment with easy Sudoku '
+        "puzzles. The table shows the generator parameters of each difficulty."
     )
     yield ""
-    yield "| kind | task | solutions | easy | medium | hard |"
+    yield "| kind | task | accepted solutions | easy | medium | hard |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for kind in puzzle_kinds():
-        solutions = "one" if kind.has_unique_solution else "any"
+        solutions = "unique" if kind.has_unique_solution else "any valid"
         cells = [_parameters(kind.difficulties[level]) for level in ("easy", "medium", "hard")]
         yield f"| `{kind.name}` | {kind.description} | {solutions} | {' | '.join(cells)} |"
 
