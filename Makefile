@@ -28,6 +28,11 @@ BUILD_INPUTS := pyproject.toml constraints/ci.txt $(wildcard CMakeLists.txt src/
 PIP_INSTALL := PIP_CONSTRAINT=constraints/ci.txt PIP_BUILD_CONSTRAINT=constraints/ci.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
 	$(BIN)/python -m pip install $(if $(VERBOSE),--verbose,-qq)
 
+# uv installs the packages of the tests much faster than pip. The demo and PyTorch are installed with pip: it reads the
+# user's configuration of indexes and of local files, which may have a build of PyTorch without CUDA.
+UV_INSTALL := $(BIN)/uv pip install $(if $(VERBOSE),--verbose,--quiet)
+UV_CONSTRAINTS := --python $(BIN)/python --constraint constraints/ci.txt --build-constraint constraints/ci.txt
+
 # The tests start many Python processes, so bytecode is cached even if the environment disables it.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
@@ -94,18 +99,22 @@ $(BIN)/python:
 	echo "phalanx: no Python 3.11 or later $(if $(PYTHON),at PYTHON=$(PYTHON),found); install one or run: make PYTHON=/path/to/python3.11" >&2; \
 	exit 1
 
+$(BIN)/uv: | $(BIN)/python
+	@$(PIP_INSTALL) uv
+
 # Only the tests need PyTorch and the libraries that build on it.
-$(TORCH_STAMP): constraints/ci.txt | $(BIN)/python
+$(TORCH_STAMP): constraints/ci.txt | $(BIN)/uv
 	@echo "phalanx: installing PyTorch for the tests"
-	@$(PIP_INSTALL) torch torchrl stable-baselines3 sb3-contrib transformers accelerate trl lightning verifiers skyrl-gym
+	@$(PIP_INSTALL) --no-compile torch
+	@$(UV_INSTALL) $(UV_CONSTRAINTS) torchrl stable-baselines3 sb3-contrib transformers accelerate trl lightning \
+		verifiers skyrl-gym
 	@touch $@
 
 # OpenEnv's requirements conflict with those of verifiers, so it has its own venv and pins.
-$(OPENENV_STAMP): constraints/openenv.txt | $(BIN)/python
+$(OPENENV_STAMP): constraints/openenv.txt | $(BIN)/uv
 	@echo "phalanx: installing OpenEnv's client for the tests"
 	@$(BIN)/python -m venv $(VENV)/openenv
-	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(VENV)/openenv/bin/python -m pip install $(if $(VERBOSE),--verbose,-qq) \
-		--constraint constraints/openenv.txt openenv
+	@$(UV_INSTALL) --python $(VENV)/openenv/bin/python --constraint constraints/openenv.txt openenv
 	@touch $@
 
 # The demo needs only the package and JAX; everything else also needs the other extras and development tools.
@@ -115,8 +124,8 @@ $(STAMP): $(BUILD_INPUTS) | $(BIN)/python
 	@touch $@
 	@$(BIN)/phalanx info | grep '^native'
 
-$(DEV_STAMP): $(BUILD_INPUTS) | $(BIN)/python
+$(DEV_STAMP): $(BUILD_INPUTS) | $(BIN)/uv
 	@echo "phalanx: installing with extras and tools into $(VENV) (takes minutes the first time)"
-	@$(PIP_INSTALL) --editable '.[dev]'
+	@$(UV_INSTALL) $(UV_CONSTRAINTS) --editable '.[dev]'
 	@touch $(STAMP) $@
 	@$(BIN)/phalanx info | grep '^native'
