@@ -71,6 +71,14 @@ def test_a_worker_that_does_not_answer_is_killed(workers: Path, monkeypatch: pyt
         worker.wait_until_ready()
 
 
+def test_workers_get_additional_environment_variables(workers: Path) -> None:
+    command = [sys.executable, "-c", "import os; print(os.environ['MESSAGE'])"]
+    variables = {"MESSAGE": '{"event": "ready", "info": {"devices": 2}}'}
+    with Worker(command, workers, environment_variables=variables) as worker:
+        worker.wait_until_ready()
+    assert worker.info == {"devices": 2}
+
+
 def test_cases_of_a_group_are_measured_in_turn() -> None:
     suite, calls = Suite("example", packages=()), []
 
