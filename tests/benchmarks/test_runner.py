@@ -135,6 +135,17 @@ def test_measurements_of_the_same_commit_are_merged(tmp_path: Path) -> None:
     assert merged["measurements"] == [{"id": "b", "median": 2.0}, {"id": "a", "median": 3.0}]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "merged"), [(0.3, 0.1, 0.3), (0.1, 0.3, 0.3), (None, 0.1, 0.1), (None, None, None)]
+)
+def test_merged_results_have_the_highest_load(
+    tmp_path: Path, old: float | None, new: float | None, merged: float | None
+) -> None:
+    path = tmp_path / "example.json"
+    write_result(result(other_load=old), path)
+    assert merge_results(path, result(other_load=new))["other_load"] == merged
+
+
 @pytest.mark.parametrize("field", ["commit", "machine", "version"])
 def test_measurements_of_other_conditions_are_not_merged(tmp_path: Path, field: str) -> None:
     path = tmp_path / "example.json"
