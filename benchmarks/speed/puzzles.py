@@ -65,9 +65,17 @@ PAIRS = (
         {},
         "countdown",
         {"min_numbers": 6, "max_numbers": 6},
-        "both: 6 numbers up to 100, target 100 to 999; Phalanx: all intermediate results are integers",
+        "both: 6 numbers up to 100, target 100 to 999; Phalanx: all intermediate results are integers; "
+        "all numbers must be used; reasoning-gym accepts a subset",
     ),
-    Pair("knights", "hard", {}, "knights_knaves", {"n_people": 6}, "both: 6 people, unique solution"),
+    Pair(
+        "knights",
+        "hard",
+        {},
+        "knights_knaves",
+        {"n_people": 6},
+        "both: 6 people, unique solution; the statement types and wording differ",
+    ),
 )
 
 
