@@ -6,6 +6,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 
+from benchmarks.load import MAX_LOAD, OtherLoad
 from benchmarks.peers import WorkerError
 from benchmarks.suite import RESULTS, find_suites, load_average, merge_results, write_result
 
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5, help="repeats of each case [default: 5]")
     parser.add_argument("--seconds", type=float, default=1.0, help="duration of a repeat [default: 1]")
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/SUITE.json")
+    parser.add_argument("--allow-load", action="store_true", help="write results of a busy machine, too")
     options = parser.parse_args(arguments)
     if options.smoke and options.write:
         parser.error("--smoke cannot be combined with --write: its numbers mean nothing")
@@ -42,8 +44,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for suite in chosen:
             print(f"{suite.name}: {', '.join(suite.ids())}")
         return 0
+    # Later, the load comes from the benchmark itself.
+    load = load_average()
+    must_be_idle = options.write and any(suite.depends_on_load for suite in chosen)
+    if must_be_idle and not options.allow_load and load[0] > MAX_LOAD:
+        print(
+            f"the load average is {load[0]:.2f}, but --write needs an idle machine (at most {MAX_LOAD}); "
+            "wait, or use --allow-load",
+            file=sys.stderr,
+        )
+        return 2
     for suite in chosen:
-        load = load_average()
+        other_load = OtherLoad()
         measurements = []
         try:
             for measurement in suite.run(
@@ -66,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         if options.write:
             path = RESULTS / f"{suite.name}.json"
-            result = suite.result(measurements, load)
+            result = suite.result(measurements, load, other_load.measure())
             if options.only and path.exists():
                 result = merge_results(path, result)
             write_result(result, path)

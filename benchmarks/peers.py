@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.timing import Repeat
@@ -28,11 +29,13 @@ class Peer:
         name: Name of the library. Its virtual environment is a folder with this name.
         requirements: What pip installs.
         requirements_without_dependencies: What pip installs afterward with `--no-deps`.
+        environment_variables: Environment variables of worker processes.
     """
 
     name: str
     requirements: tuple[str, ...]
     requirements_without_dependencies: tuple[str, ...] = ()
+    environment_variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def python(self) -> pathlib.Path:
         """Return the interpreter of the virtual environment, which is created first if necessary."""
@@ -69,10 +72,15 @@ class Worker:
         command: Command line of the process.
         checkout: Folder whose package `benchmarks` the process imports.
         use_source: Import Phalanx from `checkout/src`.
+        environment_variables: Additional environment variables.
     """
 
     def __init__(
-        self, command: list[str], checkout: pathlib.Path = REPOSITORY, use_source: bool = False
+        self,
+        command: list[str],
+        checkout: pathlib.Path = REPOSITORY,
+        use_source: bool = False,
+        environment_variables: Mapping[str, str] | None = None,
     ) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         paths = [str(checkout), *([str(checkout / "src")] if use_source else [])]
@@ -83,14 +91,20 @@ class Worker:
             stderr=self._errors,
             text=True,
             cwd=checkout,
-            env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(paths)},
+            env={
+                **os.environ,
+                "JAX_PLATFORMS": "cpu",
+                "PYTHONPATH": os.pathsep.join(paths),
+                **(environment_variables or {}),
+            },
         )
         self.info: dict[str, Any] = {}
 
     @classmethod
     def start(cls, peer: Peer, module: str, settings: dict[str, Any]) -> "Worker":
         """Start the worker `benchmarks/workers/MODULE.py` in the virtual environment of a library."""
-        return cls([str(peer.python()), "-m", f"benchmarks.workers.{module}", json.dumps(settings)])
+        command = [str(peer.python()), "-m", f"benchmarks.workers.{module}", json.dumps(settings)]
+        return cls(command, environment_variables=peer.environment_variables)
 
     def __enter__(self) -> "Worker":
         return self

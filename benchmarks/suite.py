@@ -94,6 +94,7 @@ class Suite:
 
     def __init__(self, name: str, unit: str = "steps/s", packages: Sequence[str] = ("jax", "numpy")) -> None:
         self.name, self.unit, self.packages = name, unit, packages
+        self.depends_on_load = True
         self._cases: list[_Case] = []
         self._experiments: list[tuple[str, Callable[..., Iterable[Measurement]]]] = []
 
@@ -203,8 +204,16 @@ class Suite:
             if not only or name in only:
                 yield from function(smoke=smoke)
 
-    def result(self, measurements: Sequence[Measurement], load_average: Sequence[float]) -> dict[str, Any]:
-        """Return the content of the result file."""
+    def result(
+        self, measurements: Sequence[Measurement], load_average: Sequence[float], other_load: float | None
+    ) -> dict[str, Any]:
+        """Return the content of the result file.
+
+        Args:
+            measurements: Measurements of this suite.
+            load_average: Load average before the first suite of the command.
+            other_load: CPU time of other processes during this suite, as a fraction of all cores.
+        """
         return {
             "suite": self.name,
             "command": f"python -m benchmarks {self.name} --write",
@@ -216,6 +225,7 @@ class Suite:
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "machine": machine(),
             "load_average": [round(load, 2) for load in load_average],
+            "other_load": other_load,
             "packages": {name: importlib.metadata.version(name) for name in self.packages},
             "measurements": [measurement.to_json() for measurement in measurements],
         }
@@ -267,6 +277,8 @@ def find_suites() -> dict[str, Suite]:
                 raise ValueError(
                     f"benchmarks/{package}/{module.name}.py defines a suite named {suite.name!r}"
                 )
+            # Training results do not depend on how busy the machine is.
+            suite.depends_on_load = package == "speed"
             suites[suite.name] = suite
     return suites
 
@@ -283,7 +295,10 @@ def merge_results(path: pathlib.Path, result: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{path}: measured with another {field}; measure all cases of the suite again")
     new = {measurement["id"] for measurement in result["measurements"]}
     kept = [measurement for measurement in old["measurements"] if measurement["id"] not in new]
-    return {**result, "measurements": kept + result["measurements"]}
+    # The file describes the busiest run that it contains.
+    loads = [each["other_load"] for each in (old, result) if each.get("other_load") is not None]
+    other_load = max(loads, default=None)
+    return {**result, "other_load": other_load, "measurements": kept + result["measurements"]}
 
 
 def write_result(result: dict[str, Any], path: pathlib.Path) -> None:

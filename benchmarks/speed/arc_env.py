@@ -30,7 +30,9 @@ from phalanx.arc import (
 )
 from phalanx.core import AutoReset, AutoResetState
 
-JAXARC = Peer("jaxarc", ("jaxarc==1.0.3", f"jax=={importlib.metadata.version('jax')}"))
+JAXARC = Peer("jaxarc", ("jaxarc==1.0.3", "stoa-env==0.1.2", f"jax=={importlib.metadata.version('jax')}"))
+_TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+JAXARC_TWO_DEVICES = dataclasses.replace(JAXARC, environment_variables=_TWO_DEVICES)
 # ARCLE requires a version of Gymnasium before 1.0.
 ARCLE = Peer("arcle", ("arcle==0.2.6", "gymnasium<1.0", "numpy<2"))
 
@@ -110,6 +112,13 @@ def _prepare(**settings: Any) -> Workload:
     return Workload(rollout.run, rollout.num_envs * rollout.num_steps)
 
 
+_JAXARC_MODES: dict[str, tuple[str, dict[str, Any]]] = {
+    "vmap": ("`vmap`", {"vectorize": "vmap"}),
+    "vmap-optimistic": ("`vmap`, optimistic resets", {"vectorize": "vmap-optimistic"}),
+    "vmap-cached": ("`vmap`, cached resets", {"vectorize": "vmap-cached"}),
+    "map": ("`lax.map`", {"vectorize": "map"}),
+    "map-2-devices": ("`lax.map`, two devices", {"vectorize": "map", "num_devices": 2}),
+}
 _SMOKE = {"num_envs": 4, "num_steps": 2}
 for _size, _num_envs in ((30, 1), (30, 64), (30, 1024), (5, 1024)):
     _group = f"{_size}x{_size}-{_num_envs}"
@@ -118,15 +127,17 @@ for _size, _num_envs in ((30, 1), (30, 64), (30, 1024), (5, 1024)):
     _xla = {**_native, "num_steps": max(16, min(4096, 16_384 // _num_envs))}
     suite.case(f"xla-{_group}", group=_group, smoke=_SMOKE, backend="xla", **_xla)(_prepare)
     _common = {"grid": [_size, _size], "num_envs": _num_envs}
-    for _vectorize in ("vmap", "vmap-optimistic", "map") if _num_envs > 1 else ("vmap", "map"):
+    for _mode, (_label, _settings) in _JAXARC_MODES.items():
+        if _num_envs == 1 and _mode in ("vmap-optimistic", "map-2-devices"):
+            continue  # These need several environments.
         suite.peer_case(
-            f"jaxarc-{_vectorize}-{_group}",
-            JAXARC,
+            f"jaxarc-{_mode}-{_group}",
+            JAXARC_TWO_DEVICES if "num_devices" in _settings else JAXARC,
             "jaxarc_env",
             group=_group,
-            system=f"JaxARC 1.0.3, {_vectorize}",
-            vectorize=_vectorize,
-            num_steps=max(8, min(1024, 4096 // _num_envs)),
+            system=f"JaxARC 1.0.3, {_label}",
+            num_steps=_xla["num_steps"],
+            **_settings,
             **_common,
         )
     suite.peer_case(

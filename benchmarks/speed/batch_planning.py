@@ -83,6 +83,22 @@ def plan(mode: str, input_type: str, num_samples: int = 1_000_000) -> Workload:
     )
 
 
+@suite.case("plan-buckets-ids", group="plan", smoke=_SMOKE, mode="buckets")
+def plan_with_ids(mode: str, num_samples: int = 1_000_000) -> Workload:
+    """Build a plan from a dictionary, and create all batches with their sample ids.
+
+    chuk-lazarus does the same when it builds a plan. Phalanx creates batches and ids on access.
+    """
+    given = lengths_by_id(random_lengths(num_samples))
+
+    def run() -> int:
+        return sum(len(batch.sample_ids) for batch in _plan(given, mode).iter_epoch(0))
+
+    if (num_planned := run()) != num_samples:
+        raise AssertionError(f"the batches contain {num_planned} of {num_samples} samples")
+    return Workload(run, num_samples)
+
+
 suite.peer_case(
     "chuk-lazarus-plan-buckets",
     CHUK_LAZARUS,

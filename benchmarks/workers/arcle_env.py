@@ -1,5 +1,6 @@
 """Step ARCLE environments with random actions in a Python loop, on one core."""
 
+import itertools
 import os
 import sys
 
@@ -22,6 +23,8 @@ gymnasium.logger.set_level(gymnasium.logger.ERROR)
 COPY_FROM_INPUT = 28
 SHARED_OPERATIONS = np.array([operation for operation in range(35) if operation != COPY_FROM_INPUT])
 """ARCLE's ids of the operations that all measured environments have."""
+NUM_ACTIONS = 65_536
+"""Number of random actions that are drawn in advance. They are used again when all have been taken."""
 
 
 class SingleTask(Loader):
@@ -74,11 +77,17 @@ def main() -> None:
         environment.reset()
     ages = [0] * num_envs
     checksum = 0
+    # Drawn in advance: with one environment, drawing takes a third as long as a step.
+    actions_of_steps = itertools.cycle(
+        [
+            random_actions(rng, num_envs, grid, selection_format)
+            for _ in range(max(num_steps, NUM_ACTIONS // num_envs))
+        ]
+    )
 
     def run() -> None:
         nonlocal checksum
-        for _ in range(num_steps):
-            actions = random_actions(rng, num_envs, grid, selection_format)
+        for actions in itertools.islice(actions_of_steps, num_steps):
             for index, environment in enumerate(environments):
                 observation, _, terminated, _, _ = environment.step(actions[index])
                 ages[index] += 1

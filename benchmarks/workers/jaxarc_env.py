@@ -5,10 +5,17 @@ Setting `vectorize` selects how a batch is stepped:
         reset for every environment in every step.
     vmap-optimistic: Stoa's `OptimisticResetVmapWrapper`, as Stoix uses it. It computes one reset for 16
         environments in every step. Environments that end in the same step may start from the same state.
+    vmap-cached: Stoa's `CachedAutoResetWrapper`, which Stoix uses with `use_cached_auto_reset`. It computes
+        no resets: an environment always starts again from its first state.
     map: `jax.lax.map` over single environments instead of `vmap`, so that `lax.cond` executes only the
-        selected operation. The environments are stepped one after the other, on one core.
+        selected operation. The environments are stepped one after the other. XLA still uses up to two cores
+        within a step, so this does not measure the speed of one core.
+
+Setting `num_devices` distributes the environments over several XLA devices of the CPU with `pmap`. It
+requires `XLA_FLAGS=--xla_force_host_platform_device_count=N`.
 """
 
+import importlib.metadata
 import sys
 
 import jax
@@ -22,7 +29,7 @@ from jaxarc.envs.actions import Action
 from jaxarc.parsers.base_parser import ArcDataParserBase
 from jaxarc.utils.buffer import stack_task_list
 from loguru import logger
-from stoa.core_wrappers.auto_reset import AutoResetWrapper
+from stoa.core_wrappers.auto_reset import AutoResetWrapper, CachedAutoResetWrapper
 from stoa.core_wrappers.optimistic_auto_reset import OptimisticResetVmapWrapper
 from stoa.core_wrappers.vmap import VmapWrapper
 from stoa.core_wrappers.wrapper import AddRNGKey
@@ -62,17 +69,19 @@ def make_environment(task, grid, selection_format, max_episode_steps=100):
 
 def main() -> None:
     settings = protocol.read_settings(__doc__)
+    num_devices = settings.get("num_devices", 1)
     grid, num_envs, num_steps = tuple(settings["grid"]), settings["num_envs"], settings["num_steps"]
     selection_format = settings.get("selection_format", "bbox")
+    vectorize = settings["vectorize"]
     single = AddRNGKey(make_environment(checkerboard_task(grid[0]), grid, selection_format))
-    environment = AutoResetWrapper(single)
-    if settings["vectorize"] == "vmap-optimistic":
+    environment = (CachedAutoResetWrapper if vectorize == "vmap-cached" else AutoResetWrapper)(single)
+    if vectorize == "vmap-optimistic":
         batched = OptimisticResetVmapWrapper(single, num_envs, min(16, num_envs))
     else:
         batched = VmapWrapper(environment, num_envs=num_envs)
 
     def step(states, actions):
-        if settings["vectorize"] == "map":
+        if vectorize == "map":
             return jax.lax.map(lambda inputs: environment.step(*inputs), (states, actions))
         return batched.step(states, actions)
 
@@ -84,7 +93,6 @@ def main() -> None:
         states, timesteps = step(states, actions)
         return (states, timesteps, checksum + timesteps.reward.sum(), seed), None
 
-    @jax.jit
     def rollout(states, timesteps, seed):
         counters = jnp.arange(num_steps, dtype=jnp.uint32)
         (states, timesteps, checksum, _), _ = jax.lax.scan(
@@ -93,18 +101,31 @@ def main() -> None:
         return states, timesteps, checksum
 
     # The optimistic wrapper cannot be reset under `jit`.
-    carry = [*batched.reset(jax.random.PRNGKey(0)), jnp.uint32(0)]
+    states, timesteps = batched.reset(jax.random.PRNGKey(0))
+    seeds = jnp.uint32(0)
+    if num_devices > 1:
+        states, timesteps = jax.tree.map(
+            lambda array: array.reshape(num_devices, num_envs // num_devices, *array.shape[1:]),
+            (states, timesteps),
+        )
+        seeds = jnp.arange(num_devices, dtype=jnp.uint32)
+        compiled = jax.pmap(rollout, donate_argnums=(0, 1))
+    else:
+        compiled = jax.jit(rollout, donate_argnums=(0, 1))
+    # A wrapper may return the same array in several places, but a buffer can be donated only once.
+    carry = [*jax.tree.map(jnp.copy, (states, timesteps)), seeds]
 
     def run() -> None:
-        states, timesteps, checksum = rollout(*carry)
+        states, timesteps, checksum = compiled(*carry)
         jax.block_until_ready((states, timesteps, checksum))
-        carry[:] = states, timesteps, carry[2] + jnp.uint32(1)
+        carry[:] = states, timesteps, carry[2] + jnp.uint32(num_devices)
 
     protocol.serve(
         run,
         num_steps * num_envs,
         settings["seconds"],
         jax=jax.__version__,
+        stoa=importlib.metadata.version("stoa-env"),
         python=sys.version.split()[0],
     )
 

@@ -15,7 +15,7 @@ def main() -> None:
         settings["dataset"], seed=1, size=10**9, **settings["dataset_settings"]
     )
     numbers = itertools.count()
-    items = [dataset[index] for index in range(batch_size)]
+    items = [dataset[index] for index in range(batch_size if settings["work"] == "verify" else 0)]
     version = importlib.metadata.version("reasoning-gym")
 
     def generate():

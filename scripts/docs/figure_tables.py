@@ -14,8 +14,15 @@ class Text:
     text: str
 
 
-Cell = str | Text
-"""An expression, or fixed text."""
+@dataclasses.dataclass(frozen=True)
+class System:
+    """A table cell with the library that was measured, such as the fastest one that matches a pattern."""
+
+    measurement: str
+
+
+Cell = str | Text | System
+"""An expression, fixed text, or the name of a library."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +33,13 @@ class Table:
         name: Name in the marker `<!--{{table NAME}}-->`.
         columns: Headings. The first column contains the labels of the rows.
         rows: Labels and the cells of the other columns.
+        spread: Add the lowest and the highest repeat to each median.
     """
 
     name: str
     columns: Sequence[str]
     rows: Sequence[tuple[str, Sequence[Cell]]]
+    spread: bool = True
 
 
 def _row(label: str, suite: str, *cells: str) -> tuple[str, list[Cell]]:
@@ -40,23 +49,24 @@ def _row(label: str, suite: str, *cells: str) -> tuple[str, list[Cell]]:
 
 
 def _arc_env() -> Table:
+    settings = ((30, 1), (30, 64), (30, 1024), (5, 1024))
+    systems = {
+        "native": "Phalanx, native",
+        "xla": "Phalanx, XLA",
+        "jaxarc-vmap": "JaxARC, `vmap`",
+        "jaxarc-vmap-optimistic": "JaxARC, `vmap`, optimistic resets",
+        "jaxarc-vmap-cached": "JaxARC, `vmap`, cached resets",
+        "jaxarc-map": "JaxARC, `lax.map`",
+        "jaxarc-map-2-devices": "JaxARC, `lax.map`, two devices",
+        "arcle": "ARCLE",
+    }
     rows = []
-    for size, num_envs in ((30, 1), (30, 64), (30, 1024), (5, 1024)):
-        group = f"{size}x{size}-{num_envs}"
-        optimistic = f"jaxarc-vmap-optimistic-{group}" if num_envs > 1 else ""
-        ids = [f"native-{group}", f"xla-{group}", f"jaxarc-vmap-{group}", optimistic]
-        ids += [f"jaxarc-map-{group}", f"arcle-{group}"]
-        rows.append(_row(f"{size}x{size}, {num_envs:,}", "arc_env", *ids))
-    rows.append(_row("30x30, 16,384", "arc_env", "native-30x30-16384", "", "", "", "", ""))
-    columns = (
-        "grid, environments",
-        "Phalanx, native",
-        "Phalanx, XLA",
-        "JaxARC, `vmap`",
-        "JaxARC, `vmap`, optimistic resets",
-        "JaxARC, `lax.map`",
-        "ARCLE",
-    )
+    for name, label in systems.items():
+        ids = [f"{name}-{size}x{size}-{num_envs}" for size, num_envs in settings]
+        if name in ("jaxarc-vmap-optimistic", "jaxarc-map-2-devices"):
+            ids[0] = ""  # These modes need several environments.
+        rows.append(_row(label, "arc_env", *ids))
+    columns = ("grid, environments", *(f"{size}x{size}, {num_envs:,}" for size, num_envs in settings))
     return Table("arc_env", columns, rows)
 
 
@@ -122,8 +132,12 @@ def _batch_planning() -> Table:
 
     rows = [
         row(
-            "plan with buckets, samples/s", "plan-buckets", "chuk-lazarus-plan-buckets", "chuk-lazarus 0.4.1"
+            "plan with buckets and create all ids, samples/s",
+            "plan-buckets-ids",
+            "chuk-lazarus-plan-buckets",
+            "chuk-lazarus 0.4.1",
         ),
+        row("plan with buckets, samples/s", "plan-buckets", "", ""),
         row("plan with sorted pools, samples/s", "plan-sorted", "", ""),
         row("plan with packing, samples/s", "plan-packed", "", ""),
         row(
@@ -153,8 +167,10 @@ def _batch_planning() -> Table:
     return Table("batch_planning", ("", "Phalanx", "compared with", "result", "ratio"), rows)
 
 
-def _simple(name: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
-    return Table(name, columns, [_row(label, name, *cells) for label, cells in rows.items()])
+def _simple(
+    name: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]], spread: bool = True
+) -> Table:
+    return Table(name, columns, [_row(label, name, *cells) for label, cells in rows.items()], spread)
 
 
 def _puzzles() -> Table:
@@ -214,7 +230,7 @@ def _link_prediction() -> Table:
     )
     for dataset, method, *cells in published:
         rows.append((f"{dataset}, {method}", [Text(cell) for cell in cells]))
-    return Table("link_prediction", ("dataset, method", "ties", "MRR", "Hits@10"), rows)
+    return Table("link_prediction", ("dataset, method", "ties", "MRR", "Hits@10"), rows, spread=False)
 
 
 def _inductive() -> Table:
@@ -233,7 +249,7 @@ def _inductive() -> Table:
         "[GraIL](https://arxiv.org/abs/1911.06962)",
         "[NBFNet](https://github.com/DeepGraphLearning/NBFNet)",
     )
-    return Table("link_prediction_inductive", columns, rows)
+    return Table("link_prediction_inductive", columns, rows, spread=False)
 
 
 def _proof_search() -> Table:
@@ -253,7 +269,7 @@ def _proof_search() -> Table:
         for name, label in methods.items()
     }
     columns = ("proofs per 1,000 expansions", "genealogy", "Kinship", "FB15k-237")
-    return _simple("proof_search", columns, rows)
+    return _simple("proof_search", columns, rows, spread=False)
 
 
 def _lm_puzzles() -> tuple[Table, Table]:
@@ -283,33 +299,29 @@ def _lm_puzzles() -> tuple[Table, Table]:
     names = {kind: "mean" if kind == "all" else f"`{kind.replace('-', '_')}`" for kind in kinds}
     sft = [_row(names[kind], "lm_puzzles", f"sft-{kind}", f"sft-{kind}-random") for kind in kinds]
     return (
-        Table("lm_puzzles", ("success rate", "`binary`", "`nonogram`"), rows),
-        Table("lm_puzzles_sft", ("success rate", "SFT", "random moves"), sft),
+        Table("lm_puzzles", ("success rate", "`binary`", "`nonogram`"), rows, spread=False),
+        Table("lm_puzzles_sft", ("success rate", "SFT", "random moves"), sft, spread=False),
     )
 
 
 def _readme() -> Table:
     def row(label: str, own: str, library: str, other: str) -> tuple[str, list[Cell]]:
-        return label, [own, Text(library), other, f"{own} / {other}"]
+        return label, [own, Text(library) if library else System(other), other, f"{own} / {other}"]
 
     rows = [
         row(
-            f"ARC, 30x30 grids, 1,024 environments, {backend} backend: steps/s",
-            f"arc_env.{backend}-30x30-1024",
-            f"JaxARC 1.0.3, {mode}",
-            f"arc_env.jaxarc-{id}-30x30-1024",
+            f"ARC, {size}x{size} grids, 1,024 environments, {label} backend: steps/s",
+            f"arc_env.{backend}-{size}x{size}-1024",
+            "",
+            f"arc_env.jaxarc-*-{size}x{size}-1024",
         )
-        for backend in ("native", "xla")
-        for mode, id in (
-            ("`vmap`", "vmap"),
-            ("`vmap` with optimistic resets", "vmap-optimistic"),
-            ("`lax.map`", "map"),
-        )
+        for size in (30, 5)
+        for backend, label in (("native", "native"), ("xla", "XLA"))
     ]
     rows += [
         row(
             "plan batches for a million samples: samples/s",
-            "batch_planning.plan-buckets",
+            "batch_planning.plan-buckets-ids",
             "chuk-lazarus 0.4.1",
             "batch_planning.chuk-lazarus-plan-buckets",
         ),
@@ -317,16 +329,16 @@ def _readme() -> Table:
             "pack 100,000 samples: tokens/s",
             "batch_planning.pack",
             "TRL 1.16.0",
-            "batch_planning.trl-pack",
+            "batch_planning.trl-pack-default-batches",
         ),
         row(
-            "generate Sudoku puzzles: puzzles/s",
+            "generate Sudoku puzzles with 50 empty cells: puzzles/s",
             "puzzles.generate-sudoku",
             "reasoning-gym 0.1.25",
             "puzzles.reasoning-gym-generate-sudoku",
         ),
     ]
-    return Table("readme", ("", "Phalanx", "compared with", "its result", "ratio"), rows)
+    return Table("readme", ("", "Phalanx", "compared with", "its result", "ratio"), rows, spread=False)
 
 
 TABLES: tuple[Table, ...] = (
@@ -436,6 +448,7 @@ TABLES: tuple[Table, ...] = (
                 "inputs-similar-to-training"
             ],
         },
+        spread=False,
     ),
     _link_prediction(),
     _inductive(),

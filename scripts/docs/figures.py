@@ -12,11 +12,13 @@ The expression in braces is one of
 
     SUITE.ID                  median of a measurement
     SUITE.ID / SUITE.ID       ratio of two measurements
+    SUITE.PATTERN             the fastest measurement that matches, such as `arc_env.jaxarc-*-30x30-1024`
     ... cpu                   the same, based on CPU time instead of wall-clock time
 
 Percentages, times and sizes are written with their unit; the text names the unit of rates and counts. A table
 is written between `<!--{{table NAME}}-->` and `<!--/-->`, each on a line of its own. NAME is a table in
 `figure_tables.py`, or a suite, whose measurements are all listed with their median, lowest and highest value.
+Tables of `figure_tables.py` with `spread=True` contain the lowest and highest value in parentheses.
 A name such as `arc_env 30x30` lists only measurements whose id contains `30x30`.
 
 A number with a unit of measurement that is not between such comments is an error, unless its sentence or
@@ -27,6 +29,7 @@ comment on a line of its own applies to the paragraph or table below it.
 import argparse
 import dataclasses
 import difflib
+import fnmatch
 import json
 import re
 import statistics
@@ -38,7 +41,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from figure_tables import TABLES, Table, Text  # noqa: E402
+from figure_tables import TABLES, Cell, System, Table, Text  # noqa: E402
 from tests.helpers.markdown_pages import (  # noqa: E402
     line_number,
     mask_code,
@@ -107,8 +110,12 @@ class Results:
                 entry["values"],
             )
 
-    def evaluate(self, expression: str) -> str:
+    def evaluate(self, expression: str, spread: bool = False) -> str:
         """Return the text of an expression.
+
+        Args:
+            expression: A measurement or a ratio.
+            spread: Add the lowest and the highest value of a measurement.
 
         Raises:
             ValueError: The expression is malformed, or a measurement does not exist.
@@ -116,6 +123,9 @@ class Results:
         names = expression.removesuffix(" cpu").split(" / ")
         use_cpu = expression.endswith(" cpu")
         values = [self._value(name.strip(), use_cpu) for name in names]
+        if spread and len(names) == 1 and not use_cpu:
+            found = self.find(names[0].strip())
+            return format_with_spread(found.median, found.values, found.unit)
         match values:
             case [(value, unit)]:
                 return format_value(value, unit)
@@ -126,12 +136,22 @@ class Results:
             case _:
                 raise ValueError(f"{expression!r} is neither a measurement nor a ratio of two")
 
-    def _value(self, name: str, use_cpu: bool) -> tuple[float, str]:
-        if name not in self.measurements:
+    def find(self, name: str) -> Measurement:
+        """Return a measurement. If `name` contains `*`, return the fastest one that matches.
+
+        Raises:
+            ValueError: There is no such measurement.
+        """
+        matching = [self.measurements[each] for each in fnmatch.filter(self.measurements, name)]
+        if not matching:
             close = difflib.get_close_matches(name, self.measurements, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(f"no result contains the measurement {name!r}{hint}")
-        found = self.measurements[name]
+        is_rate = matching[0].unit.endswith("/s")
+        return (max if is_rate else min)(matching, key=lambda each: each.median)
+
+    def _value(self, name: str, use_cpu: bool) -> tuple[float, str]:
+        found = self.find(name)
         if not use_cpu:
             return found.median, found.unit
         if found.cpu_median is None:
@@ -177,13 +197,37 @@ def format_value(value: float, unit: str) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
 
 
+def format_with_spread(median: float, values: Sequence[float], unit: str) -> str:
+    """Format a median with the lowest and highest value, which have the same unit and number of decimals.
+
+    >>> format_with_spread(2_604_211, [2_604_211, 2_512_345, 2_700_000], "steps/s")
+    '2.60 M (2.51-2.70)'
+    >>> format_with_spread(8_604, [8_512, 8_604, 8_650], "steps/s"), format_with_spread(97, [97], "%")
+    ('8.60 k (8.51-8.65)', '97.0%')
+    """
+    if unit.endswith("/s"):
+        # Thousands are abbreviated, too, so that the cells of a table stay narrow.
+        divisor, suffix = (1.0, "") if median < 999.5 else (1e3, " k") if median < 999_500 else (1e6, " M")
+        number = _significant(median / divisor, 3)
+    else:
+        text = format_value(median, unit)
+        number = re.split("[% ]", text)[0]
+        suffix = text.removeprefix(number)
+        divisor = 60.0 if suffix == " minutes" else 1.0
+    if len(values) < 2:
+        return f"{number}{suffix}"
+    decimals = len(number.partition(".")[2])
+    spread = "-".join(f"{value / divisor:,.{decimals}f}" for value in (min(values), max(values)))
+    return f"{number}{suffix} ({spread})"
+
+
 def format_ratio(ratio: float) -> str:
-    """Format a ratio with two significant digits below 100, and as an integer above.
+    """Format a ratio with two significant digits.
 
     >>> [format_ratio(ratio) for ratio in (0.534, 1.04, 13.8, 99.7, 225.4, 1310)]
-    ['0.53', '1.0', '14', '100', '225', '1,310']
+    ['0.53', '1.0', '14', '100', '230', '1,300']
     """
-    return _significant(ratio, 2) if ratio < 99.5 else f"{ratio:,.0f}"
+    return _significant(ratio, 2)
 
 
 def _round_rate(value: float) -> str:
@@ -204,9 +248,18 @@ def format_table(table: Table, results: Results) -> str:
     for label, cells in table.rows:
         if len(cells) != len(table.columns) - 1:
             raise ValueError(f"row {label!r} of table {table.name!r} has {len(cells)} cells")
-        texts = [cell.text if isinstance(cell, Text) else results.evaluate(cell) for cell in cells]
-        lines.append(" | ".join([label, *texts]))
+        lines.append(" | ".join([label, *(_format_cell(cell, results, table.spread) for cell in cells)]))
     return "\n".join(f"| {line} |" for line in lines)
+
+
+def _format_cell(cell: Cell, results: Results, spread: bool) -> str:
+    match cell:
+        case Text(text):
+            return text
+        case System(measurement):
+            return results.find(measurement).system
+        case _:
+            return results.evaluate(cell, spread)
 
 
 def format_suite_table(suite: str, part: str, results: Results) -> str:

@@ -71,6 +71,14 @@ def test_a_worker_that_does_not_answer_is_killed(workers: Path, monkeypatch: pyt
         worker.wait_until_ready()
 
 
+def test_workers_get_additional_environment_variables(workers: Path) -> None:
+    command = [sys.executable, "-c", "import os; print(os.environ['MESSAGE'])"]
+    variables = {"MESSAGE": '{"event": "ready", "info": {"devices": 2}}'}
+    with Worker(command, workers, environment_variables=variables) as worker:
+        worker.wait_until_ready()
+    assert worker.info == {"devices": 2}
+
+
 def test_cases_of_a_group_are_measured_in_turn() -> None:
     suite, calls = Suite("example", packages=()), []
 
@@ -125,6 +133,17 @@ def test_measurements_of_the_same_commit_are_merged(tmp_path: Path) -> None:
     write_result(result(measurements=[{"id": "a", "median": 1.0}, {"id": "b", "median": 2.0}]), path)
     merged = merge_results(path, result(measurements=[{"id": "a", "median": 3.0}]))
     assert merged["measurements"] == [{"id": "b", "median": 2.0}, {"id": "a", "median": 3.0}]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "merged"), [(0.3, 0.1, 0.3), (0.1, 0.3, 0.3), (None, 0.1, 0.1), (None, None, None)]
+)
+def test_merged_results_have_the_highest_load(
+    tmp_path: Path, old: float | None, new: float | None, merged: float | None
+) -> None:
+    path = tmp_path / "example.json"
+    write_result(result(other_load=old), path)
+    assert merge_results(path, result(other_load=new))["other_load"] == merged
 
 
 @pytest.mark.parametrize("field", ["commit", "machine", "version"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import benchmarks.__main__ as command
 import pytest
-from benchmarks.suite import Measurement, find_suites
+from benchmarks.suite import Measurement, Suite, find_suites
 
 from benchmarks import plots
 from tests.helpers.puzzle_server import installed_server
@@ -21,6 +21,7 @@ RESULT_FIELDS = {
     "date": str,
     "machine": dict,
     "load_average": list,
+    "other_load": float,
     "packages": dict,
     "measurements": list,
 }
@@ -55,7 +56,7 @@ def test_suite_returns_valid_results(name: str) -> None:
     suite = SUITES[name]
     measurements = list(suite.run(smoke=True, peers=False))
     # Through JSON, as when the file is written and read again.
-    check_result(json.loads(json.dumps(suite.result(measurements, (0.0, 0.0, 0.0)))))
+    check_result(json.loads(json.dumps(suite.result(measurements, (0.0, 0.0, 0.0), 0.0))))
 
 
 def test_cases_of_all_suites_have_unique_names() -> None:
@@ -92,6 +93,51 @@ def test_invalid_arguments_are_rejected(
         command.main(arguments)
     assert error.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for results, a suite of each kind, and a load average of 0.51."""
+    suites = {}
+    for name, depends_on_load in (("fast", True), ("trained", False)):
+        suites[name] = Suite(name, packages=())
+        suites[name].depends_on_load = depends_on_load
+        suites[name].experiment("only")(lambda smoke: [Measurement("only", "phalanx", "%", [50.0])])
+    monkeypatch.setattr(command, "find_suites", lambda: suites)
+    monkeypatch.setattr(command, "load_average", lambda: (0.51, 0.2, 0.1))
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    return tmp_path
+
+
+def test_results_of_a_busy_machine_are_not_written(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["trained", "fast", "--write"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, list(written.iterdir())) == ("", [])
+    assert err == (
+        "the load average is 0.51, but --write needs an idle machine (at most 0.5); "
+        "wait, or use --allow-load\n"
+    )
+
+
+def test_a_busy_machine_can_be_allowed(written: Path) -> None:
+    assert command.main(["--write", "--allow-load"]) == 0
+    results = [json.loads((written / f"{name}.json").read_text()) for name in ("fast", "trained")]
+    for result in results:
+        check_result(result)
+    assert [result["load_average"] for result in results] == [[0.51, 0.2, 0.1]] * 2
+
+
+def test_training_results_do_not_need_an_idle_machine(written: Path) -> None:
+    assert command.main(["trained", "--write"]) == 0
+    assert (written / "trained.json").exists()
+
+
+def test_measuring_without_writing_does_not_need_an_idle_machine(written: Path) -> None:
+    assert command.main(["fast"]) == 0
+
+
+def test_only_speed_suites_depend_on_the_load() -> None:
+    assert SUITES["arc_env"].depends_on_load and not SUITES["arc_demo"].depends_on_load
 
 
 def test_plots_show_all_lines(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """Published numbers come from the result files of the benchmarks."""
 
 import json
+import statistics
 from pathlib import Path
 
 import figures
 import pytest
-from figures import PageError, Results, Table, Text
+from figures import PageError, Results, System, Table, Text
 
 from phalanx import __version__
 
@@ -134,7 +135,7 @@ def test_format_value(value: float, unit: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "text"),
-    [(0.534, "0.53"), (1.04, "1.0"), (13.8, "14"), (99.7, "100"), (225.4, "225"), (3183, "3,183")],
+    [(0.534, "0.53"), (1.04, "1.0"), (13.8, "14"), (99.7, "100"), (225.4, "230"), (3183, "3,200")],
 )
 def test_format_ratio(ratio: float, text: str) -> None:
     assert figures.format_ratio(ratio) == text
@@ -145,7 +146,7 @@ def test_format_ratio(ratio: float, text: str) -> None:
     [
         ("arc_env.native", "2.60 M"),
         ("arc_env.native cpu", "2.00 M"),
-        ("arc_env.native / arc_env.jaxarc", "303"),
+        ("arc_env.native / arc_env.jaxarc", "300"),
         ("arc_env.native / arc_env.jaxarc cpu", "250"),
     ],
 )
@@ -166,10 +167,44 @@ def test_fill_writes_tables(results: Results) -> None:
         "<!--{{table speed}}-->\n\n"
         "| environment | steps/s | ratio |\n"
         "| --- | ---: | ---: |\n"
-        "| Phalanx | 2.60 M | 303 |\n"
+        "| Phalanx | 2.60 M (2.50-2.70) | 300 |\n"
         "| a paper | 9,000 | [source](https://example.org) |\n\n"
         "<!--/-->\n"
     )
+
+
+def test_tables_can_omit_the_spread(results: Results) -> None:
+    table = Table("plain", ["environment", "steps/s"], [("Phalanx", ["arc_env.native"])], spread=False)
+    assert figures.format_table(table, results).endswith("| Phalanx | 2.60 M |")
+
+
+def test_patterns_select_the_fastest_measurement(results: Results) -> None:
+    assert results.evaluate("arc_env.*a*") == "2.60 M"
+    assert results.evaluate("arc_env.native / arc_env.jax*") == "300"
+    table = Table("fastest", ["library", "steps/s"], [("a", [System("arc_env.jax*")])])
+    assert figures.format_table(table, results).endswith("| a | JaxARC |")
+    with pytest.raises(ValueError, match=r"no result contains the measurement 'arc_env\.b"):
+        results.evaluate("arc_env.b*")
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "text"),
+    [
+        ([2_512_345, 2_604_211, 2_700_000], "steps/s", "2.60 M (2.51-2.70)"),
+        ([998_000, 999_600, 1_012_000], "steps/s", "1.00 M (1.00-1.01)"),
+        ([371_111, 385_432, 390_000], "steps/s", "385 k (371-390)"),
+        ([8_512, 8_604, 10_000], "samples/s", "8.60 k (8.51-10.00)"),
+        ([33.14, 35.02, 36], "puzzles/s", "35.0 (33.1-36.0)"),
+        ([96.5, 97, 97.25], "%", "97.0% (96.5-97.2)"),
+        ([0.211, 0.2213, 0.23], "s", "0.22 s (0.21-0.23)"),
+        ([1200, 1234, 1260], "s", "20.6 minutes (20.0-21.0)"),
+        ([0.55, 0.5601, 0.57], "MRR", "0.560 (0.550-0.570)"),
+        ([12_000, 12_345, 13_000], "tasks", "12,345 (12,000-13,000)"),
+        ([8_604], "steps/s", "8.60 k"),
+    ],
+)
+def test_format_with_spread(values: list[float], unit: str, text: str) -> None:
+    assert figures.format_with_spread(statistics.median(values), values, unit) == text
 
 
 def test_fill_leaves_code_unchanged(results: Results) -> None:
