@@ -69,7 +69,6 @@ def plan_pair(
     *,
     grid_shape: tuple[int, int] = CANVAS,
     allowed_operations: Collection[int] | None = None,
-    start: object = None,
     submit: bool = False,
 ) -> list[Action]:
     """Plan actions that turn the input of a pair into its output.
@@ -83,8 +82,6 @@ def plan_pair(
         selection_format: `point`, `bbox` or `mask`.
         grid_shape: Height and width of the environment's canvas.
         allowed_operations: Ids of the operations that the plan may use. If None, all are allowed.
-        start: Current working grid. If None, the plan starts from the input. Otherwise, the plan begins with
-            Copy input if this is allowed and makes the plan shorter.
         submit: Append Submit to the plan.
 
     >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
@@ -92,10 +89,7 @@ def plan_pair(
     """
     config = _config(selection_format, grid_shape, allowed_operations)
     before, after = as_grid(input, "input"), as_grid(output, "output")
-    plan = plan_grids(before if start is None else as_grid(start, "start"), after, config)
-    if start is not None and Operation.COPY_INPUT in config.action.operations:
-        again = _one_step(Operation.COPY_INPUT, config).then(plan_grids(before, after, config))
-        plan = again if len(again) < len(plan) else plan
+    plan = plan_grids(before, after, config)
     return (plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan).actions()
 
 
