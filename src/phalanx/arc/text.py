@@ -240,39 +240,30 @@ def _short(text: str) -> str:
 
 
 def compact_observation_texts(tasks: TaskBuffer, states: ArcState) -> list[str]:
-    """Create a short text observation, without rules, for each state of a batch.
+    """Create a short text observation for each state of a batch: the demonstrations of the task without the
+    current pair, the input and the working grid, without rules.
 
     Args:
         tasks: The tasks, in the order of their indices.
         states: The states.
     """
     given_grids, working_grids, _, task_indices, pairs, *_ = jax.device_get(_view(states))
-    rows = zip(task_indices.tolist(), pairs.tolist(), working_grids, given_grids, strict=True)
-    return [compact_task(tasks[task], pair, working, given) for task, pair, working, given in rows]
+    texts = []
+    for task, pair, working, given in zip(task_indices, pairs, working_grids, given_grids, strict=True):
+        demos = tasks[int(task)].demos or tasks[int(task)].tests
+        lines = [
+            f"{_grid_digits(demo.input)}={_grid_digits(demo.output)}"
+            for index, demo in enumerate(demos)
+            if index != pair and demo.output is not None
+        ]
+        texts.append("\n".join(["arc", *lines, f"{_grid_digits(given)}=?", _grid_digits(working), ""]))
+    return texts
 
 
 def episode_key(task: ArcTask) -> str:
     """Return the string that determines to which split (train, validation or test) the episodes of a task
     belong. It is the input grid of the task's first pair, as text."""
     return _grid_digits((task.demos or task.tests)[0].input)
-
-
-def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray) -> str:
-    """Create the short text observation of a state: the demonstrations of the task without the current pair,
-    the input and the working grid.
-
-    Args:
-        task: The task.
-        pair: Index of the current pair.
-        working: Working grid.
-        given: Input grid of the current pair.
-    """
-    lines = [
-        f"{_grid_digits(each.input)}={_grid_digits(each.output)}"
-        for index, each in enumerate(task.demos or task.tests)
-        if index != pair and each.output is not None
-    ]
-    return "\n".join(["arc", *lines, f"{_grid_digits(given)}=?", _grid_digits(working), ""])
 
 
 def _grid_digits(grid: Any) -> str:

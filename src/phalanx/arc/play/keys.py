@@ -162,7 +162,7 @@ KEY_HELP = (
     ("o  =", "copy the input, reset the pair: the grid becomes the input again"),
     ("[ ]  }", "previous, next, first unsolved test pair"),
     ("< >  {", "the same for demonstration pairs; they have no effect on a test pair"),
-    ("a, ctrl+p", "all 42 operations, as a list and by name"),
+    ("a", "list all 42 operations"),
     ("Episode", ""),
     ("u  U", "undo, redo; undone steps are not recorded"),
     ("r", "restart: undo everything"),

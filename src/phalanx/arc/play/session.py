@@ -110,6 +110,11 @@ class PlaySession:
         return self._view[1]
 
     @property
+    def states(self) -> tuple[ArcState, ...]:
+        """State before each action of the episode."""
+        return (self._start, *(step.state for step in self._steps[:-1]))
+
+    @property
     def actions(self) -> tuple[Action, ...]:
         """Actions of the episode, without undone steps."""
         return tuple(step.action for step in self._steps)
