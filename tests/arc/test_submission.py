@@ -15,7 +15,6 @@ from phalanx.arc import (
     Submission,
     TaskSubmission,
     submit,
-    submit_random,
     submitted_grids,
 )
 from phalanx.arc.evaluation import ArcEvaluation, ArcEvaluationConfig, copy_solves
@@ -103,12 +102,12 @@ def test_random_submission_does_not_depend_on_answers() -> None:
         ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
         for tasks in (TASKS, [hide_outputs(task) for task in TASKS])
     )
-    assert submit_random(open_tasks).submission() == submit_random(secret_tasks).submission()
+    assert submit(open_tasks, None).submission() == submit(secret_tasks, None).submission()
 
 
 def test_baselines_solve_only_trivial_tasks() -> None:
     environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), TASKS)
-    assert not any(answer.solved for answer in submit_random(environment).answers)
+    assert not any(answer.solved for answer in submit(environment, None).answers)
     same = GridPair(np.ones((2, 2), np.int8), np.ones((2, 2), np.int8))
     assert copy_solves(ArcTask("same", (), (same,)))
     assert not copy_solves(TASKS[0])

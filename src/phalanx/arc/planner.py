@@ -39,13 +39,6 @@ class ActionPlan:
         """Return the steps as a list of actions."""
         return [action_from_arrays(*step) for step in zip(self.operations, self.selections, strict=True)]
 
-    def then(self, other: "ActionPlan") -> "ActionPlan":
-        """Return this plan followed by another plan with the same selection format."""
-        return ActionPlan(
-            np.concatenate([self.operations, other.operations]),
-            np.concatenate([self.selections, other.selections]),
-        )
-
 
 def action_from_arrays(operations: ArrayLike, selections: np.ndarray) -> Action:
     """Create an action, or a batch of actions, from operation ids and selected cells.
@@ -90,7 +83,7 @@ def plan_pair(
     config = _config(selection_format, grid_shape, allowed_operations)
     before, after = as_grid(input, "input"), as_grid(output, "output")
     plan = plan_grids(before, after, config)
-    return (plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan).actions()
+    return (_append_submit(plan, config) if submit else plan).actions()
 
 
 def solution_actions(
@@ -130,14 +123,13 @@ def _config(
     )
 
 
-def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
-    """Create a plan of one step whose operation ignores the selected cells."""
-    if operation not in config.action.operations:
-        raise ValueError(f"a plan needs {operation_name(operation)} ({int(operation)}), which is not allowed")
-    shapes = {"point": (1, 2), "bbox": (1, 4), "mask": (1, *config.grid_shape)}
-    selection_format = config.action.selection_format
-    dtype = np.bool_ if selection_format == "mask" else np.int32
-    return ActionPlan(np.array([operation], np.int32), np.zeros(shapes[selection_format], dtype))
+def _append_submit(plan: ActionPlan, config: ArcConfig) -> ActionPlan:
+    submit = Operation.SUBMIT
+    if submit not in config.action.operations:
+        raise ValueError(f"a plan needs {operation_name(submit)} ({int(submit)}), which is not allowed")
+    ignored = np.zeros((1, *plan.selections.shape[1:]), plan.selections.dtype)
+    operations = np.append(plan.operations, np.int32(submit))
+    return ActionPlan(operations, np.concatenate([plan.selections, ignored]))
 
 
 def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> ActionPlan:
@@ -153,7 +145,7 @@ def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool =
             plan = plan_grids(before, after, config)
         except ValueError as error:
             raise ValueError(f"task {task.id!r}: pair {pair}: {error}") from error
-    return plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan
+    return _append_submit(plan, config) if submit else plan
 
 
 def _convert_solution(solution: Solution, config: ArcConfig) -> ActionPlan | None:

@@ -244,7 +244,7 @@ def evaluate_on_dataset(
     submission = submit(
         environment, network, attempts=settings.attempts, seed=settings.seed, too_large=too_large
     )
-    baseline = submit_random(environment, settings.seed)
+    baseline = submit(environment, None, seed=settings.seed)
     return dataclasses.replace(submission, name=settings.dataset, random=baseline)
 
 
@@ -335,11 +335,6 @@ def submit(
     return Submission(tuple(answers), operations, num_attempts=attempts)
 
 
-def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
-    """Attempt every task once with a random policy, as a baseline."""
-    return submit(environment, None, seed=seed)
-
-
 def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
     """Sample an allowed operation and random cells of the canvas."""
     rows, columns = (jnp.int32(side) for side in config.grid_shape)
@@ -373,5 +368,8 @@ def submit_grids(
     Returns:
         One boolean per pair, which is True if the answer is correct.
     """
-    outputs = [pair.output for pair in pairs]
-    return np.array([np.array_equal(trim(grid), out) for grid, out in zip(answers, outputs, strict=True)])
+    results = []
+    for pair, answer in zip(pairs, answers, strict=True):
+        assert pair.output is not None
+        results.append(np.array_equal(trim(answer), pair.output))
+    return np.array(results, bool)
