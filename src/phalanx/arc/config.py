@@ -93,12 +93,14 @@ class ActionConfig(Config):
     selection_format: SelectionFormat = "point"
     """Format in which an action selects cells. A `point` is one cell, a `bbox` is a rectangle, and a `mask`
     is any set of cells."""
-    allowed_operations: tuple[OperationId, ...] | None = Field(default=None, min_length=1)
+    allowed_operations: tuple[OperationId, ...] | None = None
     """Ids of the operations that the agent may use, each 0 to 41. If None, all 42 operations are allowed."""
 
     @field_validator("allowed_operations")
     @classmethod
     def _sort_operations(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if value == ():
+            raise ValueError("allowed_operations must contain at least one operation, or be None for all")
         return None if value is None else tuple(sorted(set(value)))
 
     @property
