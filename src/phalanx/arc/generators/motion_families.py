@@ -99,9 +99,7 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> GridPairBuilde
 
 
 @pair_family(
-    "Every object is mirrored in its box, along the axis that the demonstrations show.",
-    transpose="task",
-    needs_demos=True,
+    "Every object is mirrored in its box, along the axis that the demonstrations show.", transpose="task"
 )
 def mirror(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
     """Sample a pair in which every object is mirrored horizontally.
@@ -124,9 +122,7 @@ def mirror(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | 
 
 
 @pair_family(
-    "Every object is rotated by 90 degrees, in the direction that the demonstrations show.",
-    transpose="task",
-    needs_demos=True,
+    "Every object is rotated by 90 degrees, in the direction that the demonstrations show.", transpose="task"
 )
 def rotate(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
     """Sample a pair in which every object is rotated clockwise by 90 degrees. The top-left corner of its box
