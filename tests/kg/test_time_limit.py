@@ -75,7 +75,7 @@ def test_unfinished_rounds_are_discarded(queries, program, clock):
     finished = set()
     for seconds in range(20, 400, 20):
         messages: list[str] = []
-        found = chaining_rounds(queries, *program, None, TimeLimit(seconds, messages.append))
+        found = chaining_rounds(queries, *program, TimeLimit(seconds, messages.append))
         if match := re.search(r"out of time .* need more than (\d+) rounds", messages[-1]):
             rounds = int(match[1])
             finished.add(rounds)

@@ -81,21 +81,6 @@ class QueryConfig(Config):
     None means no limit."""
     max_depth: int | None = None
     """Maximum proof depth of positives. None means no limit."""
-    depth_weights: tuple[tuple[int, float], ...] = ()
-    """(depth, weight) pairs. The proof depth of a positive is sampled by weight, and then a query of that
-    depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
-
-    @model_validator(mode="after")
-    def _check_weights(self) -> "QueryConfig":
-        depths = [depth for depth, _ in self.depth_weights]
-        if len(set(depths)) < len(depths):
-            raise ValueError(f"depth_weights contains a depth twice: {depths}")
-        if self.depth_weights and not (
-            all(weight >= 0 for _, weight in self.depth_weights)
-            and sum(weight for _, weight in self.depth_weights) > 0
-        ):
-            raise ValueError("depth_weights must not be negative, and at least one must be positive")
-        return self
 
 
 class FamilyConfig(Config):
@@ -125,14 +110,6 @@ class CurriculumStage(Config):
     None means no limit."""
     max_depth: int | None = None
     """Maximum proof depth of positives. None means no limit."""
-    depth_weights: tuple[tuple[int, float], ...] = ()
-    """(depth, weight) pairs. The proof depth of a positive is sampled by weight, and then a query of that
-    depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
-
-    def apply(self, queries: QueryConfig) -> QueryConfig:
-        """Return query settings with the depth settings of this stage."""
-        depths = {name: getattr(self, name) for name in ("min_depth", "max_depth", "depth_weights")}
-        return QueryConfig(**{**queries.model_dump(), **depths})
 
 
 class ProofEvaluationConfig(EvaluationConfig):

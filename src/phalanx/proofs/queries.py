@@ -361,10 +361,9 @@ class QuerySet(Fingerprinted):
     def select(self, config: QueryConfig) -> "QuerySet":
         """Return the queries that satisfy the depth limits of a config.
 
-        If the config has depth weights, the result is sorted by depth, and queries whose depth has no weight
-        or weight 0 are removed. Raises `ValueError` if no query is left.
+        Raises `ValueError` if no query is left.
         """
-        by_depth = config.min_depth is not None or config.max_depth is not None or config.depth_weights
+        by_depth = config.min_depth is not None or config.max_depth is not None
         if by_depth and len(self) and self.depths.max() < 0 and config.max_depth != -1:
             raise ValueError(
                 "queries cannot be selected by depth because no depth is known: set max_computed_depth to "
@@ -372,20 +371,16 @@ class QuerySet(Fingerprinted):
             )
         low = -1 if config.min_depth is None else config.min_depth
         high = np.inf if config.max_depth is None else config.max_depth
-        order = np.flatnonzero((self.depths >= low) & (self.depths <= high))
-        if config.depth_weights:
-            weighted = [depth for depth, weight in config.depth_weights if weight > 0]
-            order = order[np.isin(self.depths[order], weighted)]
-            order = order[np.argsort(self.depths[order], kind="stable")]
-        if not len(order):
+        selected = (self.depths >= low) & (self.depths <= high)
+        if not selected.any():
             depths = ", ".join(
                 f"{d}: {n}" for d, n in zip(*np.unique(self.depths, return_counts=True), strict=True)
             )
             raise ValueError(
-                f"no query matches min_depth={config.min_depth}, max_depth={config.max_depth} and "
-                f"depth_weights={config.depth_weights}; numbers of queries by depth: {depths or 'none'}"
+                f"no query matches min_depth={config.min_depth} and max_depth={config.max_depth}; numbers of "
+                f"queries by depth: {depths or 'none'}"
             )
-        return QuerySet.create(self.positives[order], self.depths[order])
+        return QuerySet.create(self.positives[selected], self.depths[selected])
 
     @functools.cached_property
     def arrays(self) -> tuple[jax.Array, jax.Array]:
@@ -410,36 +405,18 @@ def sample_query(
     a positive.
 
     Args:
-        config: Settings for sampling: the ratio of negatives, the kind of corruption and the depth weights.
-        queries: Positives, as returned by `QuerySet.select` for the same config.
+        config: Settings for sampling: the ratio of negatives and the kind of corruption.
+        queries: Positives.
         known: Known triples, which are never sampled as negatives.
         bits: Random 32-bit integers.
     """
     positives, depths = queries.arrays
-    index = _sample_index(config, queries, bits[0])
+    index = (bits[0] % jnp.uint32(len(queries))).astype(jnp.int32)
     positive, depth = positives[index], depths[index]
     if config.negative_ratio == 0:
         return SampledQuery(positive, jnp.bool_(True), depth)
     negative_fraction = config.negative_ratio / (1 + config.negative_ratio)
-    wants_negative = _to_unit_interval(bits[1]) < negative_fraction
+    wants_negative = (bits[1] >> 8).astype(jnp.float32) * jnp.float32(2.0**-24) < negative_fraction
     negative, possible = corrupt(known.arrays, config.corruption, positive, bits[2:])
     changed = wants_negative & possible
     return SampledQuery(jnp.where(changed, negative, positive), ~changed, jnp.where(changed, -1, depth))
-
-
-def _sample_index(config: QueryConfig, queries: QuerySet, bits: UInt32[Array, ""]) -> Any:
-    if not config.depth_weights:
-        return (bits % jnp.uint32(len(queries))).astype(jnp.int32)
-    depths, starts, sizes = np.unique(queries.depths, return_index=True, return_counts=True)
-    by_depth = dict(config.depth_weights)
-    weights = np.array([by_depth[int(depth)] for depth in depths])
-    limits = jnp.asarray(np.cumsum(weights / weights.sum())[:-1], jnp.float32)
-    group = jnp.sum(_to_unit_interval(bits) >= limits)
-    # The high bits select the group; a multiplication moves the low bits up for the index within it.
-    index = (bits * jnp.uint32(0x9E3779B1)) % jnp.asarray(sizes, jnp.uint32)[group]
-    return jnp.asarray(starts, jnp.int32)[group] + index.astype(jnp.int32)
-
-
-def _to_unit_interval(bits: UInt32[Array, ""]) -> Array:
-    """Convert random bits to a number in [0, 1)."""
-    return (bits >> 8).astype(jnp.float32) * jnp.float32(2.0**-24)
