@@ -205,13 +205,8 @@ def test_network_ignores_label_and_depth(index: ProofVocabulary, observations: P
         np.testing.assert_array_equal(one, two)
 
 
-def test_critic_has_a_separate_backbone_by_default(
-    index: ProofVocabulary, observations: ProofObservation
-) -> None:
-    def trains_policy_embedding(net: ProofNetwork) -> bool:
-        goals = np.asarray(observations.goals)[0]
-        gradient = eqx.filter_jit(eqx.filter_grad(lambda net: net.value(jnp.asarray(goals))))(net)
-        return bool(np.any(np.asarray(gradient.embedding.tables.terms)))
-
-    assert not trains_policy_embedding(network(index))
-    assert trains_policy_embedding(network(index, separate_critic=False))
+def test_critic_has_its_own_embeddings(index: ProofVocabulary, observations: ProofObservation) -> None:
+    goals = jnp.asarray(np.asarray(observations.goals)[0])
+    gradient = eqx.filter_jit(eqx.filter_grad(lambda net: net.value(goals)))(network(index))
+    assert not np.any(np.asarray(gradient.embedding.tables.terms))
+    assert np.any(np.asarray(gradient.critic_embedding.tables.terms))

@@ -9,7 +9,7 @@ from phalanx.core.evaluation import EvaluationConfig
 from phalanx.kg.knowledge_base import GENERATED, OnLeak
 from phalanx.native import Backend
 
-Corruption = Literal["head", "tail", "either", "both"]
+Corruption = Literal["head", "tail", "either"]
 Split = Literal["train", "valid", "test"]
 KGEReward = Literal["probability", "log"]
 
@@ -67,15 +67,15 @@ class ProofRewardConfig(Config):
 class QueryConfig(Config):
     """Settings for sampling the queries that episodes start from.
 
-    Positives are true queries. Negatives are corruptions of positives: at least one argument is replaced, and
-    the result is not known to be true.
+    Positives are true queries. Negatives are corruptions of positives: one argument is replaced, and the
+    result is not known to be true.
     """
 
     negative_ratio: float = Field(default=1.0, ge=0)
     """Number of negatives per positive. With 1, half of the queries are negatives; with 0, none are."""
     corruption: Corruption = "either"
-    """Which arguments a corruption replaces: the first (`head`), the last (`tail`), a random one (`either`),
-    or both the first and the last (`both`)."""
+    """Which argument a corruption replaces: the first (`head`), the last (`tail`) or a random one
+    (`either`)."""
     min_depth: int | None = None
     """Minimum proof depth of positives. A query without a proof, or whose depth is not known, has depth -1.
     None means no limit."""

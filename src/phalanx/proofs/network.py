@@ -40,10 +40,6 @@ class ProofNetworkConfig(Config):
     """Size of all embeddings and hidden layers."""
     num_layers: int = Field(default=2, ge=1)
     """Number of layers of the actor. The critic has one more layer, whose output is the value."""
-    separate_critic: bool = True
-    """Give the critic its own embeddings instead of sharing those of the actor."""
-    temperature: float | None = Field(default=None, gt=0)
-    """Number by which the logits are divided. None uses the square root of `embedding_dim`."""
 
 
 class AtomRows(NamedTuple):
@@ -341,8 +337,9 @@ class ProofNetwork(eqx.Module):
     """Policy network for proofs.
 
     The actor maps the embedding of the state to a target vector. The logit of an action is the inner product
-    of this vector with the embedding of the successor. The critic estimates the value of the state. Only the
-    goals, successors and action mask of an observation are used.
+    of this vector with the embedding of the successor, divided by the square root of the embedding's size.
+    The critic estimates the value of the state with its own embeddings. Only the goals, successors and action
+    mask of an observation are used.
 
     Args:
         config: Settings of the network.
@@ -352,20 +349,16 @@ class ProofNetwork(eqx.Module):
 
     embedding: StateEmbedding
     actor: FeedForward
-    critic_embedding: StateEmbedding | None
-    """State embedding of the critic, or None if the critic uses that of the actor."""
+    critic_embedding: StateEmbedding
     critic: FeedForward
-    temperature: float = eqx.field(static=True)
 
     def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
         dim, num_layers = config.embedding_dim, config.num_layers
         self.embedding = StateEmbedding(config, vocabulary, key=keys[0])
         self.actor = FeedForward((dim,) * (num_layers + 1), key=keys[1])
-        separate = config.separate_critic
-        self.critic_embedding = StateEmbedding(config, vocabulary, key=keys[2]) if separate else None
+        self.critic_embedding = StateEmbedding(config, vocabulary, key=keys[2])
         self.critic = FeedForward((*(dim,) * (num_layers + 1), 1), key=keys[3], last_scale=0.1)
-        self.temperature = math.sqrt(dim) if config.temperature is None else config.temperature
 
     def __call__(self, observation: ProofObservation) -> tuple[MaskedCategorical, Float[Array, ""]]:
         logits, value = self.logits(observation)
@@ -396,9 +389,8 @@ class ProofNetwork(eqx.Module):
 
     def value(self, goals: Int32[Array, "atoms atom"]) -> Float[Array, ""]:
         """Return the critic's estimate of the return from a single state."""
-        embedding = self.embedding if self.critic_embedding is None else self.critic_embedding
-        return self.critic(embedding(goals))[0]
+        return self.critic(self.critic_embedding(goals))[0]
 
     def _target(self, state: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return the vector whose inner products with the successors are the logits."""
-        return self.actor(state) / self.temperature
+        return self.actor(state) / math.sqrt(state.shape[-1])

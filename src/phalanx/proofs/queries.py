@@ -175,9 +175,8 @@ def corrupt(
     give a known triple. If atoms have three terms, rejection sampling is used, which can fail to find such a
     constant.
 
-    If `corruption` is `either`, the argument is chosen at random among those that have such a constant. If it
-    is `both`, the first argument is replaced by any other constant of its domain, and then the last argument
-    is replaced as above. If there is only one argument, it is always the one that is replaced.
+    If `corruption` is `either`, the argument is chosen at random among those that have such a constant. If
+    there is only one argument, it is always the one that is replaced.
 
     Args:
         known: Index of the known triples.
@@ -191,12 +190,6 @@ def corrupt(
     """
     if len(triple) > 3:
         return _corrupt_three_terms(known, corruption, triple, bits)
-    if corruption == "both":
-        low, size = known.domain[triple[1]]
-        position = low + (bits[1] % jnp.maximum(size - 1, 1).astype(jnp.uint32)).astype(jnp.int32)
-        drawn, last = known.constant_at[position], known.constant_at[low + size - 1]
-        # The last constant of the domain replaces the constant itself, so all others are equally likely.
-        triple = triple.at[1].set(jnp.where(drawn == triple[1], last, drawn))
     free = jax.vmap(lambda side: _free_positions(known, triple, side))(jnp.arange(2))
     if corruption == "either":
         head_free, tail_free = free.size > 0
@@ -211,8 +204,8 @@ def _corrupt_three_terms(
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """Corrupt an atom with three terms by rejection sampling.
 
-    `head` replaces the first argument, `tail` replaces the last argument, `both` replaces these two, and
-    `either` replaces one random argument.
+    `head` replaces the first argument, `tail` replaces the last argument, and `either` replaces one random
+    argument.
 
     Returns:
         The first sample that is not a known triple, and whether there is such a sample.
@@ -220,8 +213,7 @@ def _corrupt_three_terms(
     last = known.arities[atom[0]] - 1
     argument = jnp.minimum(jnp.arange(len(atom) - 1), last)
     any_one = (bits[2] % (last + 1).astype(jnp.uint32)).astype(jnp.int32)
-    choices = {"head": argument == 0, "tail": argument == last, "either": argument == any_one}
-    is_replaced = choices.get(corruption, (argument == 0) | (argument == last))
+    is_replaced = argument == {"head": 0, "tail": last, "either": any_one}[corruption]
     salts = jnp.arange(1, _MAX_DRAWS + 1, dtype=jnp.uint32)[:, None] * jnp.uint32(0x9E3779B1)
     # Terms that repeat an argument get the same sample.
     mixed = (bits[0] + salts) * jnp.uint32(0x85EBCA6B) ^ (bits[1] + argument.astype(jnp.uint32) * 0x27D4EB2F)
