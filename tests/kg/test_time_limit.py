@@ -11,8 +11,9 @@ from phalanx.kg.chaining import chaining_rounds
 from phalanx.kg.proof_depths import UNDECIDED, compute_proof_depths
 from phalanx.kg.proving import parse_query
 from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
-from phalanx.proofs import ProofConfig, ProofEnvironment, QueryConfig, QuerySet, env as environment
+from phalanx.proofs import ProofConfig, ProofEnvironment, QueryConfig, env as environment
 from phalanx.proofs.link_prediction import exact_scorer
+from phalanx.proofs.queries import QuerySet
 
 
 @pytest.fixture(scope="module")

@@ -41,14 +41,18 @@ class TimeLimit:
 
     def check(self, activity: str) -> None:
         """Raise `TimeLimitExceeded` if the limit is exceeded; otherwise report progress like `report`."""
-        if self.seconds is not None and self.elapsed > self.seconds:
+        now = time.monotonic()
+        if self.seconds is not None and now - self._started > self.seconds:
             raise TimeLimitExceeded(activity)
-        self.report(activity)
+        self._report(activity, now)
 
     def report(self, activity: str) -> None:
         """Log the current activity if the last message was at least `REPORT_INTERVAL` seconds ago."""
-        if time.monotonic() - self._last_message >= REPORT_INTERVAL:
-            self.log(f"{activity} ({self.elapsed:.0f} s)")
+        self._report(activity, time.monotonic())
+
+    def _report(self, activity: str, now: float) -> None:
+        if now - self._last_message >= REPORT_INTERVAL:
+            self.log(f"{activity} ({now - self._started:.0f} s)")
 
     def log(self, text: str) -> None:
         """Log a message immediately, even if the last message was less than `REPORT_INTERVAL` seconds ago."""
