@@ -6,7 +6,7 @@ from phalanx.data import BucketSpec, LengthTable, OptimizationGoal, create_effic
 
 
 def test_report_compares_buckets_with_packing(million_lengths: LengthTable) -> None:
-    report = create_efficiency_report(million_lengths, BucketSpec.default())
+    report = create_efficiency_report(million_lengths, BucketSpec())
     assert report.overall_efficiency == pytest.approx(0.6919, abs=1e-4)
     assert report.packing.efficiency > 0.9999
     assert report.packing.num_packs <= 143_087

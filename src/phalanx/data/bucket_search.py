@@ -33,28 +33,20 @@ class BucketEfficiency(PaddingMetrics):
     """Number of samples in the bucket."""
 
     @property
-    def waste_tokens(self) -> int:
-        """Number of padding tokens."""
-        return self.padded_tokens - self.total_tokens
-
-    @property
-    def waste_percentage(self) -> float:
-        """Percentage of the tokens that are padding, from 0 to 100."""
-        return 100 * self.padding_waste
-
-    @property
     def label(self) -> str:
         """Range of lengths as text, such as `129-256`."""
         return f"{self.min_length}-{self.max_length}"
 
 
-class BucketAnalysis(FrozenModel):
+class BucketAnalysis(PaddingMetrics):
     """Efficiency of all buckets, and the number of samples that are not in any bucket."""
 
     bucket_spec: BucketSpec
     """Bucket boundaries."""
     buckets: tuple[BucketEfficiency, ...]
     """Efficiency of each bucket, including empty buckets."""
+    total_samples: int
+    """Number of samples in all buckets."""
     skipped_samples: int
     """Number of samples that are not in any bucket. They are not included in the other counts."""
     skipped_tokens: int
@@ -64,34 +56,9 @@ class BucketAnalysis(FrozenModel):
     shorter than `min_length`."""
 
     @property
-    def total_samples(self) -> int:
-        """Number of samples in all buckets."""
-        return sum(bucket.sample_count for bucket in self.buckets)
-
-    @property
-    def total_tokens(self) -> int:
-        """Number of tokens in all buckets, without padding."""
-        return sum(bucket.total_tokens for bucket in self.buckets)
-
-    @property
-    def padded_tokens(self) -> int:
-        """Number of tokens in all buckets, including padding."""
-        return sum(bucket.padded_tokens for bucket in self.buckets)
-
-    @property
     def overall_efficiency(self) -> float:
         """Fraction of the tokens that are not padding, from 0 to 1. It is 1 if all buckets are empty."""
-        return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
-
-    @property
-    def overall_waste(self) -> float:
-        """Fraction of the tokens that are padding, from 0 to 1."""
-        return 1 - self.overall_efficiency
-
-    @property
-    def empty_buckets(self) -> int:
-        """Number of buckets without samples."""
-        return sum(bucket.sample_count == 0 for bucket in self.buckets)
+        return self.efficiency
 
     def to_ascii(self) -> str:
         """Return the analysis as a text table with at most 80 columns."""
@@ -141,15 +108,10 @@ class BucketAnalysis(FrozenModel):
         return titled_drawing(chart, "Padding in each bucket", subtitle)
 
 
-def analyze_bucket_efficiency(lengths: Lengths, bucket_spec: BucketSpec) -> BucketAnalysis:
+def analyze_bucket_efficiency(lengths: Lengths | LengthCounts, bucket_spec: BucketSpec) -> BucketAnalysis:
     """Compute the padding in each bucket if samples are padded to the maximum length of their bucket."""
     check_type(bucket_spec, BucketSpec, "bucket_spec")
-    return analyze_counts(count_lengths(lengths), bucket_spec)
-
-
-def analyze_counts(counts: LengthCounts, bucket_spec: BucketSpec) -> BucketAnalysis:
-    """Compute the same result as `analyze_bucket_efficiency`, given the number of samples with each
-    length."""
+    counts = lengths if isinstance(lengths, LengthCounts) else count_lengths(lengths)
     buckets = []
     for bucket_id in range(bucket_spec.num_buckets):
         low, high = bucket_spec.get_bucket_range(bucket_id)
@@ -164,11 +126,16 @@ def analyze_counts(counts: LengthCounts, bucket_spec: BucketSpec) -> BucketAnaly
                 padded_tokens=inside.samples * high,
             )
         )
+    samples = sum(bucket.sample_count for bucket in buckets)
+    tokens = sum(bucket.total_tokens for bucket in buckets)
     return BucketAnalysis(
         bucket_spec=bucket_spec,
         buckets=tuple(buckets),
-        skipped_samples=counts.samples - sum(bucket.sample_count for bucket in buckets),
-        skipped_tokens=counts.tokens - sum(bucket.total_tokens for bucket in buckets),
+        total_samples=samples,
+        total_tokens=tokens,
+        padded_tokens=sum(bucket.padded_tokens for bucket in buckets),
+        skipped_samples=counts.samples - samples,
+        skipped_tokens=counts.tokens - tokens,
         too_long=int(counts.counts[counts.values > bucket_spec.max_sample_length].sum()),
     )
 
@@ -271,9 +238,9 @@ def suggest_bucket_edges(
         edges=edges,
         max_sample_length=top,
         rationale=rationale,
-        estimated_efficiency=analyze_counts(
+        estimated_efficiency=analyze_bucket_efficiency(
             kept, BucketSpec(edges=edges, max_sample_length=top)
-        ).overall_efficiency,
+        ).efficiency,
         optimization_goal=goal,
     )
 

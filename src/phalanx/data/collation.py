@@ -1,7 +1,7 @@
 """Collation of samples into padded or packed NumPy arrays."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -281,50 +281,13 @@ def pack_tokens(
         config: Packing settings.
         loss_mask: 1 for tokens that count in the loss. None counts every token.
         pad_id: Padding token.
-        layout: Assignment of samples to rows. If it covers only some of the samples, only its rows are
-            created. None computes a layout for all samples.
+        layout: Assignment of samples to rows. None computes a layout for all samples. To limit memory use,
+            call this function for parts of a layout (`PackLayout.slice_rows`), which create only their rows.
 
     >>> batch = pack_tokens(np.arange(1, 9), [0, 3, 7, 8], PackingConfig(max_length=4))
     >>> batch.input_ids.tolist(), batch.segment_ids.tolist()
     ([[4, 5, 6, 7], [1, 2, 3, 8]], [[1, 1, 1, 1], [1, 1, 1, 2]])
     """
-    source, layout = _check_tokens(tokens, offsets, config, loss_mask, layout)
-    return fill_rows(source, layout, pad_id)
-
-
-def iter_packed_batches(
-    tokens: Integer[np.ndarray, " tokens"],
-    offsets: Integer[np.ndarray, " samples_and_one"] | Sequence[int],
-    config: PackingConfig,
-    packs_per_batch: int,
-    *,
-    loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None = None,
-    pad_id: int = 0,
-    layout: PackLayout | None = None,
-) -> Iterator[TokenBatch]:
-    """Pack samples like `pack_tokens`, but yield batches of `packs_per_batch` rows to limit memory use."""
-    if packs_per_batch < 1:
-        raise ValueError(f"packs_per_batch must be at least 1, got {packs_per_batch}")
-    source, layout = _check_tokens(tokens, offsets, config, loss_mask, layout)
-
-    def batches() -> Iterator[TokenBatch]:
-        for first in range(0, len(layout), packs_per_batch):
-            part = layout.slice_rows(first, min(first + packs_per_batch, len(layout)))
-            begin = int(layout.offsets[first])
-            starts = source.starts[begin : begin + len(part.samples)]
-            yield fill_rows(source._replace(starts=starts), part, pad_id)
-
-    return batches()
-
-
-def _check_tokens(
-    tokens: Integer[np.ndarray, " tokens"],
-    offsets: Integer[np.ndarray, " samples_and_one"] | Sequence[int],
-    config: PackingConfig,
-    loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None,
-    layout: PackLayout | None,
-) -> tuple[ConcatenatedTokens, PackLayout]:
-    """Validate the arguments of `pack_tokens`, and compute the layout if it is None."""
     bounds = np.ascontiguousarray(offsets, np.int64)
     if len(bounds) == 0 or bounds[0] < 0 or bounds[-1] > len(tokens):
         raise ValueError(
@@ -352,7 +315,7 @@ def _check_tokens(
     if np.any(starts + layout.lengths > bounds[layout.samples + 1]):
         raise ValueError("the layout was computed for samples of other lengths")
     mask = None if loss_mask is None else as_loss_mask(loss_mask, "tokens")
-    return ConcatenatedTokens(ids, mask, starts, {}), layout
+    return fill_rows(ConcatenatedTokens(ids, mask, starts, {}), layout, pad_id)
 
 
 def _dataset_tokens(spec: BatchSpec, dataset: TokenDataset) -> ConcatenatedTokens:

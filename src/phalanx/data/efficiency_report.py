@@ -4,12 +4,12 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from phalanx.config import FrozenModel, check_type
+from phalanx.config import FrozenModel
 from phalanx.data.bucket_search import (
     BucketAnalysis,
     BucketSuggestion,
     OptimizationGoal,
-    analyze_counts,
+    analyze_bucket_efficiency,
     suggest_bucket_edges,
 )
 from phalanx.data.length_histogram import (
@@ -72,11 +72,6 @@ class BatchingEfficiencyReport(FrozenModel):
         return self.bucket_analysis.total_tokens
 
     @property
-    def total_padded(self) -> int:
-        """Number of tokens in the buckets, including padding."""
-        return self.bucket_analysis.padded_tokens
-
-    @property
     def overall_efficiency(self) -> float:
         """Fraction of the tokens in the given buckets that are not padding, from 0 to 1."""
         return self.bucket_analysis.overall_efficiency
@@ -124,10 +119,9 @@ def create_efficiency_report(
     lengths: Lengths, bucket_spec: BucketSpec, packing_mode: PackingMode = PackingMode.BEST_FIT_DECREASING
 ) -> BatchingEfficiencyReport:
     """Compare the given buckets with optimal buckets and with packing, and give recommendations."""
-    check_type(bucket_spec, BucketSpec, "bucket_spec")
     table = as_length_table(lengths)
     counts = count_lengths(table)
-    analysis = analyze_counts(counts, bucket_spec)
+    analysis = analyze_bucket_efficiency(counts, bucket_spec)
     capacity = bucket_spec.max_sample_length
     if not analysis.total_samples:
         raise ValueError(

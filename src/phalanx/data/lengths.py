@@ -50,6 +50,9 @@ class RangeIds(Sequence[str]):
         rows = self._range[index]
         return str(rows) if isinstance(rows, int) else [str(row) for row in rows]
 
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self._range)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LengthTable:

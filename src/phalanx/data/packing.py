@@ -78,11 +78,6 @@ class PackingConfig(Config):
     overlong: OverlongPolicy = OverlongPolicy.ERROR
     """Policy for samples that are longer than `max_length`."""
 
-    @classmethod
-    def default(cls, max_length: int = 2048) -> "PackingConfig":
-        """Return the default settings with the given row length."""
-        return cls(max_length=max_length)
-
 
 def pack_lengths(
     lengths: Integer[np.ndarray, " samples"] | Sequence[Any],

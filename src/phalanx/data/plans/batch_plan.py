@@ -280,11 +280,6 @@ class BatchPlan:
         """Samples that are in no batch because they are too short or too long, with the reason for each."""
         return self._selected.skipped
 
-    def dropped(self, epoch: int) -> tuple[SkippedSample, ...]:
-        """Return the samples that `drop_last` leaves out of an epoch, although they would fit in a batch."""
-        self._require_complete("list the dropped samples of")
-        return self._selected.dropped(self.get_epoch(epoch).batches)
-
     @cached_property
     def _selected(self) -> SelectedSamples:
         return select_samples(self.table, self.meta.batching, self.meta.packing)
@@ -616,7 +611,8 @@ class BatchPlanBuilder:
         self.dataset_hash = dataset_hash
         self.tokenizer_hash = tokenizer_hash
         self.packing = packing
-        self._selected = select_samples(self.table, batching_config, packing)
+        self.selected = select_samples(self.table, batching_config, packing)
+        """Samples that fit in a batch."""
 
     def build(self, num_epochs: int = 1) -> BatchPlan:
         """Build a plan with epochs 0 to `num_epochs - 1`."""
@@ -626,16 +622,17 @@ class BatchPlanBuilder:
 
     def build_epochs(self, epochs: range) -> BatchPlan:
         """Build a plan with the given epoch numbers."""
-        seed, table, packing = self.batching_config.seed, self.table, self.packing
-        plans = [
-            EpochPlan(epoch, epoch_seed(seed, epoch), plan_epoch(self._selected, epoch), table, packing)
-            for epoch in epochs
-        ]
+        plans = [self.plan_epoch(epoch) for epoch in epochs]
         meta = BatchPlanMeta(
             dataset_hash=self.dataset_hash,
             tokenizer_hash=self.tokenizer_hash,
             batching=self.batching_config,
-            packing=packing,
+            packing=self.packing,
             num_epochs=len(plans),
         )
-        return BatchPlan(meta, table, tuple(plans))
+        return BatchPlan(meta, self.table, tuple(plans))
+
+    def plan_epoch(self, epoch: int) -> EpochPlan:
+        """Plan the batches of one epoch."""
+        seed = epoch_seed(self.batching_config.seed, epoch)
+        return EpochPlan(epoch, seed, plan_epoch(self.selected, epoch), self.table, self.packing)

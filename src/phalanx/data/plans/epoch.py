@@ -4,7 +4,7 @@ import dataclasses
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Int, Int8, Int16, Int32, Int64
+from jaxtyping import Bool, Int, Int16, Int32, Int64
 
 from phalanx.config import check_type
 from phalanx.data.lengths import LengthTable, SkippedSample
@@ -151,35 +151,19 @@ class SelectedSamples:
         return positions if self.subset is None else self.subset[positions]
 
     @cached_property
-    def bucket_ids(self) -> Int8[np.ndarray, " kept"] | Int16[np.ndarray, " kept"]:
-        """Bucket index of each kept sample, as int8 if there are fewer than 128 buckets, else as int16."""
-        spec = self.config.bucket_spec
-        buckets = np.empty(len(self.lengths), np.int8 if spec.num_buckets < 128 else np.int16)
-        for start in range(0, len(buckets), _BLOCK):
-            buckets[start : start + _BLOCK] = spec.get_bucket_ids(self.lengths[start : start + _BLOCK])
-        return buckets
+    def bucket_ids(self) -> Int16[np.ndarray, " kept"]:
+        """Bucket index of each kept sample."""
+        return self.config.bucket_spec.get_bucket_ids(self.lengths)
 
     @cached_property
     def skipped(self) -> tuple[SkippedSample, ...]:
         """The skipped samples with the reason for each, in table order."""
         indices = np.arange(len(self.table))
-        return self._report(indices[:0] if self.subset is None else np.delete(indices, self.subset))
-
-    def dropped(self, batches: EpochBatches) -> tuple[SkippedSample, ...]:
-        """Return the kept samples that are not in any of the batches, in table order."""
-        kept = np.arange(len(self.table)) if self.subset is None else self.subset
-        reason = "in an incomplete batch, which drop_last removes"
-        return self._report(np.setdiff1d(kept, batches.order), reason)
-
-    def _report(
-        self, indices: Int[np.ndarray, " chosen"], reason: str | None = None
-    ) -> tuple[SkippedSample, ...]:
+        indices = indices[:0] if self.subset is None else np.delete(indices, self.subset)
         lengths = self.table.lengths[indices].tolist()
         return tuple(
             SkippedSample(
-                sample_id=str(self.table.ids[index]),
-                length=length,
-                reason=reason or self._skip_reason(length),
+                sample_id=str(self.table.ids[index]), length=length, reason=self._skip_reason(length)
             )
             for index, length in zip(indices.tolist(), lengths, strict=True)
         )
@@ -221,18 +205,13 @@ def select_samples(
     truncate = packing is not None and packing.overlong is OverlongPolicy.TRUNCATE
     max_length = config.max_sample_length if truncate else min(config.max_sample_length, row_length)
     subset = None
-    if not _all_between(lengths, config.min_length, max_length):
-        subset = np.flatnonzero((lengths >= config.min_length) & (lengths <= max_length)).astype(np.int32)
+    fits = (lengths >= config.min_length) & (lengths <= max_length)
+    if not fits.all():
+        subset = np.flatnonzero(fits).astype(np.int32)
         lengths = lengths[subset]
     if truncate:
         lengths = np.minimum(lengths, np.int32(row_length))
     return SelectedSamples(table, config, packing, subset, lengths)
-
-
-def _all_between(lengths: Int32[np.ndarray, " samples"], low: int, high: int) -> bool:
-    # In blocks, so that the array is read from memory once and from the cache once.
-    blocks = (lengths[start : start + _BLOCK] for start in range(0, len(lengths), _BLOCK))
-    return all(block.min() >= low and block.max() <= high for block in blocks)
 
 
 def _reject_overlong(table: LengthTable, packing: PackingConfig, config: BatchingConfig) -> None:
@@ -249,16 +228,8 @@ def _reject_overlong(table: LengthTable, packing: PackingConfig, config: Batchin
     )
 
 
-def plan_epoch(
-    selected: SelectedSamples, epoch: int, *, interleave_buckets: bool | None = None
-) -> EpochBatches:
-    """Plan the batches of one epoch, in training order.
-
-    Args:
-        selected: Samples and settings.
-        epoch: Epoch number. Together with the seed, it determines the shuffle.
-        interleave_buckets: Overrides `BatchingConfig.interleave_buckets`. None uses the config.
-    """
+def plan_epoch(selected: SelectedSamples, epoch: int) -> EpochBatches:
+    """Plan the batches of one epoch, in training order. The seed and the epoch determine the shuffle."""
     config = selected.config
     bits = np.random.PCG64(epoch_seed(config.seed, epoch))
     if selected.packing is not None:
@@ -270,8 +241,7 @@ def plan_epoch(
     if config.drop_last and not is_full.all():
         batches = batches.take(np.flatnonzero(is_full))
     order = spread_order(batches.counts, bits)
-    interleave = config.interleave_buckets if interleave_buckets is None else interleave_buckets
-    if not interleave:
+    if not config.interleave_buckets:
         order = order[np.argsort(batches.bucket_ids[order], kind="stable")]
     return batches.take(order)
 
@@ -369,9 +339,10 @@ def _cut_buckets(
     """
     config = selected.config
     sizes = np.bincount(selected.bucket_ids, minlength=len(config.bucket_widths))
-    buckets = selected.bucket_ids.astype(np.int16)
+    buckets = selected.bucket_ids.copy()
     shuffled = random_order(selected.num_kept, bits, buckets)
-    by_bucket = _group_by_bucket(shuffled, buckets.astype(selected.bucket_ids.dtype), sizes)
+    # NumPy's stable sort of 16-bit integers is a radix sort.
+    by_bucket = shuffled[np.argsort(buckets, kind="stable")]
     capacities = [config.token_budget // width for width in config.bucket_widths]
     num_batches = [-(-int(size) // capacity) for size, capacity in zip(sizes, capacities, strict=True)]
     capacity = np.repeat(np.array(capacities, np.int64), num_batches)
@@ -386,27 +357,6 @@ def _cut_buckets(
         longest = np.maximum.reduceat(selected.compact_lengths[by_bucket], batches.offsets[:-1])
         batches = dataclasses.replace(batches, max_lens=longest.astype(np.int32))
     return batches, counts == capacity
-
-
-def _group_by_bucket(
-    shuffled: Int32[np.ndarray, " samples"],
-    bucket_ids: Int8[np.ndarray, " samples"] | Int16[np.ndarray, " samples"],
-    sizes: Int64[np.ndarray, " buckets"],
-) -> Int32[np.ndarray, " samples"]:
-    """Sort shuffled samples by bucket, keeping their order within each bucket."""
-    order = np.empty(len(shuffled), np.int32)
-    heads = (np.cumsum(sizes) - sizes).tolist()
-    for start in range(0, len(shuffled), _BLOCK):
-        block = shuffled[start : start + _BLOCK]
-        buckets = bucket_ids[start : start + _BLOCK]
-        # NumPy's stable sort of small integers is a radix sort.
-        block = block[np.argsort(buckets, kind="stable")]
-        begin = 0
-        for bucket, count in enumerate(np.bincount(buckets, minlength=len(sizes)).tolist()):
-            order[heads[bucket] : heads[bucket] + count] = block[begin : begin + count]
-            heads[bucket] += count
-            begin += count
-    return order
 
 
 def _cut_pools(

@@ -1,7 +1,6 @@
 """Fingerprint of a plan, which changes if and only if its settings or batches change."""
 
 import hashlib
-import itertools
 import json
 import weakref
 from collections.abc import Iterable, Sequence
@@ -9,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.data.lengths import LengthTable, RangeIds
+from phalanx.data.lengths import LengthTable
 from phalanx.data.plans.epoch import EpochBatches
 from phalanx.native import require_native
 
 DIGEST_VERSION = 2
-_BLOCK = 1 << 15
 # By table and settings: the state of the hash before the first epoch.
 _PREFIX_CACHE: "weakref.WeakKeyDictionary[LengthTable, dict[bytes, Any]]" = weakref.WeakKeyDictionary()
 
@@ -63,9 +61,6 @@ def _update_array(sha: Any, array: np.ndarray, dtype: str) -> None:
 
 
 def _update_texts(sha: Any, texts: Sequence[str]) -> None:
-    if isinstance(texts, RangeIds):
-        _update_numbers(sha, len(texts))
-        return
     lengths = np.empty(len(texts), np.int32)
     names = texts if isinstance(texts, list) else list(texts)
     joined = require_native("plan fingerprints").concat_strings(names, lengths)
@@ -74,20 +69,3 @@ def _update_texts(sha: Any, texts: Sequence[str]) -> None:
         joined = "".join(texts).encode("utf-8", "surrogatepass")
     _update_array(sha, lengths, "<i4")
     sha.update(joined)
-
-
-def _update_numbers(sha: Any, count: int) -> None:
-    """Update the hash with the strings "0", "1", ... up to `count - 1`, without creating `count` strings."""
-    bounds = [0, *itertools.takewhile(lambda power: power < count, (10**n for n in range(1, 20))), count]
-    ranges = [(low, high) for low, high in itertools.pairwise(bounds) if low < high]
-    sha.update(count.to_bytes(8, "little"))
-    for digits, (low, high) in enumerate(ranges, 1):
-        sha.update(np.full(high - low, digits, "<i4"))
-    for digits, (low, high) in enumerate(ranges, 1):
-        for start in range(low, high, _BLOCK):
-            rest = np.arange(start, min(start + _BLOCK, high), dtype=np.int32)
-            characters = np.empty((len(rest), digits), np.uint8)
-            for column in range(digits - 1, -1, -1):
-                rest, characters[:, column] = np.divmod(rest, np.int32(10))
-            characters += ord("0")
-            sha.update(characters)

@@ -31,7 +31,14 @@ class ReplayBufferConfig(_replay.ReplayBufferConfig):
 class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
     """`phalanx.data.ReplayBuffer` of `StreamSample`s."""
 
-    renamed: ClassVar = {"to_dict": "save(path)", "from_dict": "ReplayBuffer.load(path)"}
+    renamed: ClassVar = {
+        "to_dict": "save(path)",
+        "from_dict": "ReplayBuffer.load(path)",
+        "sample_uniform": "sample(n) with priority_alpha=0",
+        **dict.fromkeys(
+            ("update_priority", "update_priorities_by_reward"), "update_priorities(draw.handles, priorities)"
+        ),
+    }
     config: ReplayBufferConfig
 
     def __init__(self, config: ReplayBufferConfig | None = None) -> None:
@@ -66,29 +73,27 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         origin = None if source is None else SampleSource(source).origin
         return _convert(super().sample(n, origin=origin, **bounds))
 
-    def sample_uniform(self, n: int) -> list[StreamSample]:  # type: ignore[override]
-        """Draw `n` different samples uniformly."""
-        return _convert(super().sample_uniform(n))
-
     def get_all(self) -> list[StreamSample]:  # type: ignore[override]
         """Return all samples, oldest first."""
         return _convert(super().get_all())
 
-    def filter(self, predicate: SampleFilter | Callable[[Any], bool]) -> list[StreamSample]:  # type: ignore[override]
-        """Return the samples, oldest first, that match a filter or for which a function returns True."""
-        if isinstance(predicate, SampleFilter):
-            return _convert(super().filter(predicate))
+    def filter(self, predicate: Callable[[StreamSample], bool]) -> list[StreamSample]:
+        """Return the samples, oldest first, for which a function returns True."""
         return [sample for sample in self.get_all() if predicate(sample)]
 
     def filter_by_difficulty(
         self, min_difficulty: float = 0.0, max_difficulty: float = 1.0
     ) -> list[StreamSample]:
         """Return the samples with a difficulty in a range, oldest first."""
-        return self.filter(SampleFilter(min_difficulty=min_difficulty, max_difficulty=max_difficulty))
+        return self.filter(
+            lambda sample: (
+                sample.difficulty is not None and min_difficulty <= sample.difficulty <= max_difficulty
+            )
+        )
 
     def filter_by_success(self, success: bool) -> list[StreamSample]:
         """Return the samples of episodes with this outcome, oldest first."""
-        return self.filter(SampleFilter(success=success))
+        return self.filter(lambda sample: sample.success is success)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ReplayBuffer":
