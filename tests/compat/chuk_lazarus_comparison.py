@@ -38,6 +38,8 @@ REFUSED = {"BucketSpec edges that descend"}
 """Cases that raise an error in both libraries."""
 MEMBERS = {
     "BatchingEfficiencyReport.total_padded": "report.bucket_analysis.padded_tokens",
+    "BatchReader.verify_fingerprint": "reader.fingerprint == expected",
+    "BatchWriter.collate_fn": "Sample.columns",
     "BucketAnalysis.empty_buckets": "count the buckets whose sample_count is 0",
     "BucketAnalysis.overall_waste": "padding_waste",
     "BucketEfficiency.waste_percentage": "100 * padding_waste",
@@ -55,6 +57,7 @@ MEMBERS = {
     "BufferSnapshot.timestamp": "the time at which snapshot() was called",
     "BufferSnapshot.total_added": "buffer.total_added",
     "BufferSnapshot.total_evicted": "buffer.total_evicted",
+    "ReplayBuffer.is_empty": "not buffer.size",
     "PuzzleObservation.type": "given by the class",
     "PuzzleResult.type": "given by the class",
 }

@@ -143,8 +143,6 @@ def test_invalid_requests_are_rejected() -> None:
         buffer.sample(1, min_difficulty=0.1)
     with pytest.raises(ValueError, match="n must be at least 0, got -1"):
         buffer.sample(-1)
-    with pytest.raises(ValueError, match="1 samples but 2 priorities"):
-        buffer.add_batch([sample()], [1.0, 2.0])
     handles = buffer_of(sample("b")).draw(2).handles
     with pytest.raises(ValueError, match="2 handles but 1 priorities"):
         buffer.update_priorities(handles, np.ones(1))

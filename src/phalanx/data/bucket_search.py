@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Int64
@@ -12,10 +12,7 @@ from phalanx.data.length_histogram import LengthCounts, count_lengths
 from phalanx.data.lengths import Lengths
 from phalanx.data.metrics import PaddingMetrics
 from phalanx.data.plans.buckets import BucketSpec
-from phalanx.formatting import format_compact, format_percent
-
-if TYPE_CHECKING:
-    import drawsvg as draw
+from phalanx.formatting import format_percent
 
 _Indices: TypeAlias = Int64[np.ndarray, " cases"]
 
@@ -83,29 +80,6 @@ class BucketAnalysis(PaddingMetrics):
                 f"{self.too_long:,} longer than {self.bucket_spec.max_sample_length}"
             )
         return "\n".join(lines)
-
-    def to_svg(self) -> "draw.Drawing":
-        """Draw the real tokens and the padding of each bucket."""
-        from phalanx.svg import Bar, bar_chart, titled_drawing
-
-        bars = [
-            Bar(
-                f"{bucket.min_length:,}–{bucket.max_length:,}",
-                bucket.total_tokens,
-                bucket.padded_tokens,
-                f"{format_percent(bucket.efficiency)} of {format_compact(bucket.padded_tokens)}"
-                if bucket.sample_count
-                else "empty",
-            )
-            for bucket in self.buckets
-        ]
-        skipped = f"; {self.skipped_samples:,} samples skipped" if self.skipped_samples else ""
-        subtitle = (
-            f"{format_percent(self.overall_efficiency)} of {format_compact(self.padded_tokens)} padded "
-            f"tokens are real; {self.total_samples:,} samples{skipped}"
-        )
-        chart = bar_chart(bars, ("real tokens", "padding"))
-        return titled_drawing(chart, "Padding in each bucket", subtitle)
 
 
 def analyze_bucket_efficiency(lengths: Lengths | LengthCounts, bucket_spec: BucketSpec) -> BucketAnalysis:

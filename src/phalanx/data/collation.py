@@ -1,7 +1,7 @@
 """Collation of samples into padded or packed NumPy arrays."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,11 +18,6 @@ IGNORE_INDEX = -100
 
 SampleLike: TypeAlias = Sample | Mapping[str, Any]
 """A `Sample`, or a mapping with `input_ids` and optionally `loss_mask` and further columns."""
-
-CollateFn: TypeAlias = Callable[[list[Sample], int, int], Mapping[str, np.ndarray]]
-"""Function that creates arrays for a batch that is not packed. Its arguments are the samples, the row length
-and the padding token. It returns arrays by name, with one row per sample. They are added to the columns of
-the batch, except that `input_ids` and `loss_mask` replace the default arrays."""
 
 TOKEN_ARRAYS = ("input_ids", "loss_mask", "segment_ids", "position_ids")
 
@@ -93,7 +88,10 @@ class TokenBatch:
         """
         if num_rows < len(self):
             raise ValueError(f"the batch has {len(self)} rows, more than num_rows={num_rows}")
-        padded = {name: _add_rows(array, num_rows - len(self)) for name, array in self.arrays().items()}
+        padded = {
+            name: np.pad(array, ((0, num_rows - len(self)), *[(0, 0)] * (array.ndim - 1)))
+            for name, array in self.arrays().items()
+        }
         tokens: dict[str, Any] = {name: padded.pop(name) for name in TOKEN_ARRAYS}
         return dataclasses.replace(self, columns=padded, **tokens)
 
@@ -152,7 +150,6 @@ def collate(
     *,
     pad_id: int = 0,
     num_rows: int | None = None,
-    collate_fn: CollateFn | None = None,
 ) -> TokenBatch:
     """Create the arrays of a batch.
 
@@ -165,37 +162,16 @@ def collate(
         pad_id: Padding token.
         num_rows: Number of rows in the result. Missing rows are filled with padding, so that all batches with
             the same row length have the same shape. None adds no rows.
-        collate_fn: Function that creates additional arrays for batches that are not packed.
 
     Raises:
         ValueError: If a sample is missing or does not have the planned length.
     """
-    if collate_fn is not None and spec.packed:
-        raise ValueError("collate_fn cannot be used with packing")
-    if isinstance(samples, TokenDataset) and spec.samples is None and collate_fn is None:
-        return fill_rows(_dataset_tokens(spec, samples), spec.layout, pad_id, num_rows, spec)
-    found = _find_samples(spec, samples)
-    tokens, loss_mask, offsets, columns = concatenate_samples(found)
-    source = ConcatenatedTokens(tokens, loss_mask, offsets[:-1], columns)
-    batch = fill_rows(source, spec.layout, pad_id, num_rows, spec)
-    if collate_fn is None:
-        return batch
-    arrays: dict[str, Any] = dict(collate_fn(found, spec.max_length, pad_id))
-    for name, array in arrays.items():
-        if len(array) != len(found):
-            raise ValueError(
-                f"batch {spec.index}: collate_fn returned {len(array)} rows of {name} for {len(found)} "
-                f"samples"
-            )
-        if len(array) < len(batch):
-            arrays[name] = _add_rows(array, len(batch) - len(array))
-    replaced = {name: arrays.pop(name) for name in ("input_ids", "loss_mask") if name in arrays}
-    return dataclasses.replace(batch, columns={**batch.columns, **arrays}, **replaced)
-
-
-def _add_rows(array: np.ndarray, count: int) -> np.ndarray:
-    """Return an array with `count` rows of zeros added at the end."""
-    return np.concatenate([array, np.zeros((count, *array.shape[1:]), array.dtype)])
+    if isinstance(samples, TokenDataset) and spec.samples is None:
+        source = _dataset_tokens(spec, samples)
+    else:
+        tokens, loss_mask, offsets, columns = concatenate_samples(_find_samples(spec, samples))
+        source = ConcatenatedTokens(tokens, loss_mask, offsets[:-1], columns)
+    return fill_rows(source, spec.layout, pad_id, num_rows, spec)
 
 
 class ConcatenatedTokens(NamedTuple):

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _COLUMNS = 80
 _MIN_IMPROVEMENT = 0.02
-_CROWDED_FRACTION = 0.8
 
 
 class PackingEstimate(PaddingMetrics):
@@ -181,14 +180,6 @@ def _recommend(
             f"If you pad to buckets, {best.edges_text} gives {format_percent(optimal, 2)} with as many "
             f"buckets: {1 - padded / padded_now:.0%} fewer padded tokens."
         )
-    *others, last = [bucket.label for bucket in analysis.buckets if not bucket.sample_count] or [""]
-    if last:
-        names = f"buckets {', '.join(others)} and {last}" if others else f"bucket {last}"
-        yield f"No sample is in {names}; its edge could serve elsewhere."
-    fullest = max(analysis.buckets, key=lambda bucket: bucket.sample_count)
-    share = fullest.sample_count / analysis.total_samples
-    if share > _CROWDED_FRACTION and len(analysis.buckets) > 2:
-        yield f"Bucket {fullest.label} holds {share:.0%} of the samples; put more edges inside it."
 
 
 def _wrap(text: str) -> str:

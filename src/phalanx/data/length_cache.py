@@ -23,7 +23,6 @@ from phalanx.io.checksum import CorruptFileError
 
 # Entries that are collected before they are written, to save system calls.
 _MAX_PENDING = 1 << 14
-_BLOCK_BYTES = 1 << 18
 _FIELDS = ("sample_id", "tokenizer_hash", "length")
 _FORMAT, _VERSION = "phalanx.lengths", 1
 _REMEDY = "build it again"
@@ -41,10 +40,6 @@ class TornLineError(ValueError):
         """Line number of the incomplete line, counted from 1."""
         self.offset = offset
         """Byte offset at which the incomplete line starts."""
-
-
-class NotJsonError(ValueError):
-    """Raised for a line that is not valid JSON."""
 
 
 class LengthCache:
@@ -252,31 +247,26 @@ class LengthCache:
             self._read_npz()
             return None
         ids: list[str] = []
-        lengths = [np.zeros(0, np.int32)]
+        lengths: list[int] = []
         torn = None
         try:
-            for lines, entries in _parse_file(self.path):
-                for line, entry in zip(lines, entries, strict=True):
-                    if entry["tokenizer_hash"] != self.tokenizer_hash:
-                        self._check_tokenizer(entry["tokenizer_hash"], f"{self.path}:{line}")
-                ids += [entry["sample_id"] for entry in entries]
-                lengths.append(np.array([entry["length"] for entry in entries], np.int32))
+            for line, entry in _parse_file(self.path):
+                self._check_tokenizer(entry["tokenizer_hash"], f"{self.path}:{line}")
+                ids.append(entry["sample_id"])
+                lengths.append(entry["length"])
         except TornLineError as error:
             torn = error
         if len(set(ids)) != len(ids):
             self._raise_for_repeat()
-        self._ids, self._lengths = ids, np.concatenate(lengths)
+        self._ids, self._lengths = ids, np.array(lengths, np.int32)
         return torn
 
     def _raise_for_repeat(self) -> None:
         first: dict[str, int] = {}
-        for lines, entries in _parse_file(self.path):
-            for line, entry in zip(lines, entries, strict=True):
-                if first.setdefault(entry["sample_id"], line) != line:
-                    raise ValueError(
-                        f"{self.path}:{line}: sample id {entry['sample_id']!r} is already on line "
-                        f"{first[entry['sample_id']]}"
-                    )
+        for line, entry in _parse_file(self.path):
+            name = entry["sample_id"]
+            if first.setdefault(name, line) != line:
+                raise ValueError(f"{self.path}:{line}: sample id {name!r} is already on line {first[name]}")
 
     def _check_tokenizer(self, found: str, where: str) -> None:
         if not self.tokenizer_hash:
@@ -328,60 +318,34 @@ def format_lines(entries: Iterable[tuple[str, int]], tokenizer_hash: str) -> byt
     return "".join(lines).encode()
 
 
-def _parse_file(path: Path) -> Iterator[tuple[Sequence[int], list[dict[str, Any]]]]:
-    """Iterate over the entries of a `.jsonl` file in blocks.
+def _parse_file(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Iterate over the line numbers (counted from 1) and the validated entries of a `.jsonl` file.
 
-    Yields the line numbers (counted from 1) and the validated entries of each block. Raises `TornLineError`
-    if the last line is incomplete.
+    Raises `TornLineError` if the last line is incomplete.
     """
+    offset = 0
     with path.open("rb") as file:
-        rest, line, offset = b"", 1, 0
-        while data := file.read(_BLOCK_BYTES):
-            complete, newline, rest = (rest + data).rpartition(b"\n")
-            if newline:
-                yield _parse_lines(path, line, complete)
-                line += complete.count(b"\n") + 1
-                offset += len(complete) + 1
-        if rest:
+        for number, line in enumerate(file, 1):
+            where = f"{path}:{number}"
             try:
-                last = _parse_lines(path, line, rest)
-            except NotJsonError as error:
-                # An incomplete line is not valid JSON, but a complete one can lack its line end.
-                raise TornLineError(path, line, offset) from error
-            yield last
-
-
-def _parse_lines(path: Path, first_line: int, data: bytes) -> tuple[Sequence[int], list[dict[str, Any]]]:
-    try:
-        texts = data.decode().split("\n")
-    except UnicodeDecodeError as error:
-        line = first_line + data.count(b"\n", 0, error.start)
-        raise NotJsonError(f"{path}:{line}: not valid UTF-8: {error.reason}") from error
-    lines: Sequence[int] = range(first_line, first_line + len(texts))
-    # One call for all lines is several times as fast as one per line. A line with several values, or a value
-    # over several lines, changes the count, and then lines are parsed one by one.
-    try:
-        entries = json.loads(f"[{','.join(texts)}]")
-        parsed = len(entries) == len(texts) and not any("}" in text[:-1] for text in texts)
-    except (ValueError, RecursionError):
-        parsed = False
-    if not parsed:
-        lines = [line for line, text in zip(lines, texts, strict=True) if text.strip()]
-        entries = []
-        for line in lines:
-            try:
-                entries.append(json.loads(texts[line - first_line]))
+                entry = json.loads(line) if line.strip() else None
             except (ValueError, RecursionError) as error:
-                raise NotJsonError(f"{path}:{line}: not a JSON object: {error}") from error
-    for line, entry in zip(lines, entries, strict=True):
-        where = f"{path}:{line}"
-        if not isinstance(entry, dict) or not all(field in entry for field in _FIELDS):
-            raise ValueError(f"{where}: expected an object with {', '.join(_FIELDS)}, got {entry!r:.80}")
-        entry["sample_id"] = check_id(entry["sample_id"], where)
-        if type(entry["length"]) is not int or not 0 < entry["length"] <= MAX_LENGTH:
-            raise ValueError(
-                f"{where}: length must be an integer from 1 to {MAX_LENGTH}, got {entry['length']!r}"
-            )
-        if type(entry["tokenizer_hash"]) is not str:
-            raise ValueError(f"{where}: tokenizer_hash must be a string, got {entry['tokenizer_hash']!r}")
-    return lines, entries
+                # An incomplete line is not valid JSON, but a complete one can lack its line end.
+                if not line.endswith(b"\n"):
+                    raise TornLineError(path, number, offset) from error
+                raise ValueError(f"{where}: not a JSON object: {error}") from error
+            if entry is not None:
+                yield number, _check_entry(entry, where)
+            offset += len(line)
+
+
+def _check_entry(entry: Any, where: str) -> dict[str, Any]:
+    """Validate an entry and return it with its id as a string."""
+    if not isinstance(entry, dict) or not all(field in entry for field in _FIELDS):
+        raise ValueError(f"{where}: expected an object with {', '.join(_FIELDS)}, got {entry!r:.80}")
+    length = entry["length"]
+    if type(length) is not int or not 0 < length <= MAX_LENGTH:
+        raise ValueError(f"{where}: length must be an integer from 1 to {MAX_LENGTH}, got {length!r}")
+    if type(entry["tokenizer_hash"]) is not str:
+        raise ValueError(f"{where}: tokenizer_hash must be a string, got {entry['tokenizer_hash']!r}")
+    return entry | {"sample_id": check_id(entry["sample_id"], where)}

@@ -1,16 +1,13 @@
 """Histograms of sample lengths."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
 
 from phalanx.config import FrozenModel
 from phalanx.data.lengths import Lengths, as_length_table
-
-if TYPE_CHECKING:
-    import drawsvg as draw
 
 # Columns for labels and notes next to the bars. If these need more columns, the bars become shorter.
 _MARGIN = 30
@@ -109,22 +106,6 @@ class LengthHistogram(FrozenModel):
         lines.append(f"min {self.min_length}  mean {self.mean_length:.1f}  max {self.max_length}")
         lines.append(f"p50 {self.p50}  p90 {self.p90}  p95 {self.p95}  p99 {self.p99}")
         return "\n".join(lines)
-
-    def to_svg(self) -> "draw.Drawing":
-        """Draw the histogram with the median and the 90th percentile."""
-        from phalanx.svg import histogram, titled_drawing
-
-        chart = histogram(
-            [b.min_length for b in self.bins] + [self.bins[-1].max_length],
-            [b.count for b in self.bins],
-            [f"{b.label}: {b.count:,} samples" for b in self.bins],
-            {"p50": self.p50, "p90": self.p90},
-        )
-        subtitle = (
-            f"{self.total_samples:,} samples, {self.total_tokens:,} tokens; mean {self.mean_length:,.0f}, "
-            f"p50 {self.p50:,}, p90 {self.p90:,}, longest {self.max_length:,}"
-        )
-        return titled_drawing(chart, "Sample lengths", subtitle)
 
 
 def compute_length_histogram(lengths: Lengths, num_bins: int = 10) -> LengthHistogram:

@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
@@ -35,13 +35,6 @@ class PackingMode(enum.StrEnum):
     """Find combinations of lengths that fill rows completely, by solving subset-sum problems. This never
     needs more rows than best-fit decreasing."""
 
-    @classmethod
-    def _missing_(cls, value: object) -> "PackingMode | None":
-        renamed = {"greedy": "next_fit", "hybrid": "subset_sum"}
-        if value in renamed:
-            raise ValueError(f"packing mode {value!r} was renamed to {renamed[str(value)]!r}")
-        return None
-
 
 class OverlongPolicy(enum.StrEnum):
     """Policy for samples that are longer than a row."""
@@ -58,10 +51,6 @@ class OverlongPolicy(enum.StrEnum):
 
 class PackingConfig(Config):
     """Settings for sequence packing."""
-
-    removed_settings: ClassVar[dict[str, str]] = {
-        "add_separator": "was removed; set separator_token_id, or None for no separator"
-    }
 
     mode: PackingMode = PackingMode.BEST_FIT_DECREASING
     """Algorithm that assigns samples to rows."""

@@ -6,7 +6,7 @@ import heapq
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -165,7 +165,7 @@ class BufferSnapshot:
         """Return the SHA-256 of names, tokens and loss masks."""
         sha = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogatepass"))
         for stored, _, numbers in self.packed:
-            tokens, mask = unpack_tokens(stored, numbers[4] * (1 + (numbers[11] & 1)))
+            tokens, mask = unpack_tokens(stored, numbers[4])
             sha.update(len(tokens).to_bytes(4, "little"))
             sha.update((tokens.astype("<u4") | mask.astype("<u4") << np.uint32(31)).tobytes())
         return sha.hexdigest()
@@ -204,11 +204,6 @@ class ReplayBuffer:
     def size(self) -> int:
         """Number of samples in the buffer."""
         return len(self._tokens)
-
-    @property
-    def is_empty(self) -> bool:
-        """True if the buffer has no samples."""
-        return not self._tokens
 
     @property
     def is_full(self) -> bool:
@@ -284,17 +279,10 @@ class ReplayBuffer:
             self._added += 1
             self._outdated.append(slot)
 
-    def add_batch(self, samples: Sequence[Sample], priorities: Sequence[float] | None = None) -> None:
-        """Add several samples in order.
-
-        Args:
-            samples: Samples to add.
-            priorities: Sampling priority of each sample. None chooses the priorities as in `add`.
-        """
-        if priorities is not None and len(priorities) != len(samples):
-            raise ValueError(f"got {len(samples)} samples but {len(priorities)} priorities")
-        for index, sample in enumerate(samples):
-            self.add(sample, None if priorities is None else priorities[index])
+    def add_batch(self, samples: Iterable[Sample]) -> None:
+        """Add several samples in order."""
+        for sample in samples:
+            self.add(sample)
 
     def sample(self, n: int, **conditions: Any) -> list[Sample]:
         """Draw `n` samples with replacement, in proportion to `priority ** priority_alpha`.

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Int8, Int32
@@ -58,8 +58,6 @@ _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "ass
 class TokenizeConfig(Config):
     """Settings for converting the rows of a dataset to tokenized samples."""
 
-    renamed_settings: ClassVar[dict[str, str]] = {"template": "format"}
-
     format: RowFormat = "auto"
     """Format of the rows: `chat` (messages), `prompt_completion`, `preference` (pairs of a chosen and a
     rejected answer), `text`, or `tokens` (input_ids). `auto` detects the format from the columns of the first
@@ -86,20 +84,6 @@ class TokenizeConfig(Config):
     template."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Variables that are passed to the chat template, such as `enable_thinking`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_old_values(cls, values: Any) -> Any:
-        renamed = {
-            "format": {"prompt": "prompt_completion"},
-            "loss": {"last": "last_turn"},
-            "truncation": {"turns": "drop_turns"},
-        }
-        for name, old in renamed.items():
-            value = values.get(name) if isinstance(values, Mapping) else None
-            if isinstance(value, str) and value in old:
-                raise ValueError(f"{name}={value!r} was renamed to {old[value]!r}")
-        return values
 
     @model_validator(mode="after")
     def _check_truncation(self) -> "TokenizeConfig":

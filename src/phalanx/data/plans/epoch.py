@@ -137,15 +137,6 @@ class SelectedSamples:
         """Number of skipped samples."""
         return len(self.table) - self.num_kept
 
-    @cached_property
-    def compact_lengths(self) -> Int16[np.ndarray, " kept"] | Int32[np.ndarray, " kept"]:
-        """Lengths of the kept samples, as int16 if all values fit, and otherwise as int32.
-
-        Random access to int16 is faster, because more of the lengths fit in the cache.
-        """
-        fits = self.config.max_sample_length <= np.iinfo(np.int16).max
-        return self.lengths.astype(np.int16) if fits else self.lengths
-
     def gather_indices(self, positions: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
         """Convert positions among the kept samples to indices in the length table."""
         return positions if self.subset is None else self.subset[positions]
@@ -256,17 +247,13 @@ def epoch_seed(seed: int, epoch: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1, np.uint64)[0])
 
 
-def random_order(
-    count: int, bits: np.random.PCG64, values: Int16[np.ndarray, " count"] | None = None
-) -> Int32[np.ndarray, " count"]:
-    """Return a random permutation of `range(count)`. If `values` is given, it is permuted in place in the
-    same way.
+def random_order(count: int, bits: np.random.PCG64) -> Int32[np.ndarray, " count"]:
+    """Return a random permutation of `range(count)`.
 
     This uses the raw output of the bit generator, which is the same in all NumPy versions. Each 64-bit key
     consists of random high bits and the index as low bits, so that sorting the keys shuffles the indices.
     Keys with equal high bits keep their order; among ten million keys, fewer than one in ten thousand are
-    affected. Moving `values` along with the keys is much faster than indexing them with the permutation
-    afterwards.
+    affected.
     """
     low = np.uint64((1 << max(count - 1, 0).bit_length()) - 1)
     keys = np.asarray(bits.random_raw(count), np.uint64)
@@ -276,7 +263,7 @@ def random_order(
         block &= ~low
         block |= np.arange(start, start + len(block), dtype=np.uint64)
     order = np.empty(count, np.int32)
-    require_native("batch planning").sort_random_keys(keys, int(low), order, values)
+    require_native("batch planning").sort_random_keys(keys, int(low), order)
     return order
 
 
@@ -317,18 +304,6 @@ def spread_order(
     return by_size[within][order]
 
 
-def _shuffle_with_lengths(
-    selected: SelectedSamples, bits: np.random.PCG64
-) -> tuple[Int32[np.ndarray, " samples"], Int16[np.ndarray, " samples"] | Int32[np.ndarray, " samples"]]:
-    """Return a random order of the kept samples, and their lengths in this order."""
-    lengths = selected.compact_lengths
-    if lengths.dtype != np.int16:
-        order = random_order(selected.num_kept, bits)
-        return order, lengths[order]
-    lengths = lengths.copy()
-    return random_order(selected.num_kept, bits, lengths), lengths
-
-
 def _cut_buckets(
     selected: SelectedSamples, bits: np.random.PCG64
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
@@ -339,10 +314,9 @@ def _cut_buckets(
     """
     config = selected.config
     sizes = np.bincount(selected.bucket_ids, minlength=len(config.bucket_widths))
-    buckets = selected.bucket_ids.copy()
-    shuffled = random_order(selected.num_kept, bits, buckets)
+    shuffled = random_order(selected.num_kept, bits)
     # NumPy's stable sort of 16-bit integers is a radix sort.
-    by_bucket = shuffled[np.argsort(buckets, kind="stable")]
+    by_bucket = shuffled[np.argsort(selected.bucket_ids[shuffled], kind="stable")]
     capacities = [config.token_budget // width for width in config.bucket_widths]
     num_batches = [-(-int(size) // capacity) for size, capacity in zip(sizes, capacities, strict=True)]
     capacity = np.repeat(np.array(capacities, np.int64), num_batches)
@@ -354,8 +328,8 @@ def _cut_buckets(
     order = selected.gather_indices(by_bucket)
     batches = EpochBatches(order, counts_to_offsets(counts), bucket_ids, widths)
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH and len(batches):
-        longest = np.maximum.reduceat(selected.compact_lengths[by_bucket], batches.offsets[:-1])
-        batches = dataclasses.replace(batches, max_lens=longest.astype(np.int32))
+        longest = np.maximum.reduceat(selected.lengths[by_bucket], batches.offsets[:-1])
+        batches = dataclasses.replace(batches, max_lens=longest)
     return batches, counts == capacity
 
 
@@ -373,7 +347,8 @@ def _cut_pools(
         The batches, and for each batch whether it is full.
     """
     config = selected.config
-    shuffled, remaining_lengths = _shuffle_with_lengths(selected, bits)
+    shuffled = random_order(selected.num_kept, bits)
+    remaining_lengths = selected.lengths[shuffled]
     pool_size = _pool_size(config, selected.lengths)
     # Overwritten from the front: each pool is read before its batches are written over it.
     order, placed = shuffled, 0
@@ -432,8 +407,8 @@ def _cut_packs(
         The batches, and for each batch whether it is full.
     """
     config = selected.config
-    shuffled, shuffled_lengths = _shuffle_with_lengths(selected, bits)
-    lengths = shuffled_lengths.astype(np.int32)
+    shuffled = random_order(selected.num_kept, bits)
+    lengths = selected.lengths[shuffled]
     segments, counts, totals = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     pool_size = _pool_size(config, lengths)
     for start in range(0, len(lengths), pool_size):
@@ -486,9 +461,10 @@ def _batch_widths(
 
 
 def _sort_descending(
-    samples: Int32[np.ndarray, " pool"], lengths: Int16[np.ndarray, " pool"] | Int32[np.ndarray, " pool"]
+    samples: Int32[np.ndarray, " pool"], lengths: Int32[np.ndarray, " pool"]
 ) -> tuple[Int32[np.ndarray, " pool"], Int32[np.ndarray, " pool"]]:
     """Sort the samples of a pool by descending length. Samples of equal length keep their order."""
     # NumPy's stable sort of 16-bit integers is a radix sort.
-    order = np.argsort(-lengths, kind="stable")
-    return samples[order], lengths[order].astype(np.int32)
+    keys = -lengths.astype(np.int16) if lengths.max() < 2**15 else -lengths
+    order = np.argsort(keys, kind="stable")
+    return samples[order], lengths[order]

@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from phalanx.data.plans.epoch import EpochBatches
 from phalanx.native import require_native
 
 DIGEST_VERSION = 2
-# By table and settings: the state of the hash before the first epoch.
-_PREFIX_CACHE: "weakref.WeakKeyDictionary[LengthTable, dict[bytes, Any]]" = weakref.WeakKeyDictionary()
 
 
 def digest_plan(
@@ -30,21 +27,14 @@ def digest_plan(
         epochs: Pairs of an epoch number and the batches of the epoch.
         used: Boolean array that says for each sample of the table whether it is in a batch.
     """
-    prefix = json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode()
-    all_used = bool(used.all())
-    # Hashing the ids dominates, and all plans of a table with the same settings share this part.
-    cached = _PREFIX_CACHE.setdefault(table, {}).get(prefix) if all_used else None
-    sha = hashlib.sha256(prefix) if cached is None else cached.copy()
-    if cached is None:
-        indices = np.flatnonzero(used)
-        _update_texts(sha, table.ids if all_used else [table.ids[index] for index in indices.tolist()])
-        _update_array(sha, table.lengths if all_used else table.lengths[indices], "<i4")
-        if all_used:
-            _PREFIX_CACHE[table][prefix] = sha.copy()
-    renumbered = None if all_used else np.cumsum(used) - 1
+    sha = hashlib.sha256(json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode())
+    indices = np.flatnonzero(used)
+    _update_texts(sha, [table.ids[index] for index in indices.tolist()])
+    _update_array(sha, table.lengths[indices], "<i4")
+    renumbered = np.cumsum(used) - 1
     for epoch, batches in epochs:
         sha.update(json.dumps(["epoch", epoch]).encode())
-        _update_array(sha, batches.order if renumbered is None else renumbered[batches.order], "<i4")
+        _update_array(sha, renumbered[batches.order], "<i4")
         _update_array(sha, batches.offsets, "<i8")
         _update_array(sha, batches.bucket_ids, "<i4")
         _update_array(sha, batches.max_lens, "<i4")
@@ -60,11 +50,10 @@ def _update_array(sha: Any, array: np.ndarray, dtype: str) -> None:
     sha.update(np.ascontiguousarray(array, dtype))
 
 
-def _update_texts(sha: Any, texts: Sequence[str]) -> None:
+def _update_texts(sha: Any, texts: list[str]) -> None:
     lengths = np.empty(len(texts), np.int32)
-    names = texts if isinstance(texts, list) else list(texts)
-    joined = require_native("plan fingerprints").concat_strings(names, lengths)
-    if joined is None:  # not all of them are plain `str` objects
+    joined = require_native("plan fingerprints").concat_strings(texts, lengths)
+    if joined is None:  # a string is not ASCII
         lengths = np.fromiter(map(len, texts), np.int32, len(texts))
         joined = "".join(texts).encode("utf-8", "surrogatepass")
     _update_array(sha, lengths, "<i4")
