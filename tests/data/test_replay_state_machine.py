@@ -153,4 +153,4 @@ def _mean(numbers: list[float]) -> float:
 
 
 TestReplayMachine = ReplayMachine.TestCase
-TestReplayMachine.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestReplayMachine.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)

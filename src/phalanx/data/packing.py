@@ -58,7 +58,7 @@ class PackingConfig(Config):
     """Maximum number of tokens in a row, including separators."""
     pad_to_max: bool = True
     """Pad every row to `max_length`. Otherwise, pad to the longest row of the batch."""
-    separator_token_id: int | None = None
+    separator_token_id: int | None = Field(default=None, ge=0, lt=2**31)
     """Token that is inserted between two segments of a row. It belongs to the first of the two segments. None
     inserts no separators."""
     separator_loss: bool = True
@@ -95,10 +95,6 @@ def pack_lengths(
     return bins
 
 
-def _no_samples() -> Int32[np.ndarray, " samples"]:
-    return np.empty(0, np.int32)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackLayout:
     """Assignment of samples to rows. Row `r` consists of the segments `offsets[r]:offsets[r + 1]`.
@@ -118,7 +114,7 @@ class PackLayout:
     starts: Int32[np.ndarray, " segments"] | None = None
     """For each segment, the position in its sample at which it starts. None if no sample was split, so that
     every segment starts at position 0."""
-    skipped: Int32[np.ndarray, " skipped"] = dataclasses.field(default_factory=_no_samples)
+    skipped: Int32[np.ndarray, " skipped"] = dataclasses.field(default_factory=lambda: np.empty(0, np.int32))
     """Indices of the samples that are not in any row, in ascending order."""
     separator_token_id: int | None = None
     """Token between two segments of a row. None if there are no separators."""
@@ -221,28 +217,26 @@ def _cut_overlong(
         Arrays with the sample index, the start within the sample (None if no sample was split) and the length
         of each segment, and the indices of the skipped samples.
     """
-    limit = config.max_length
+    limit, policy = config.max_length, config.overlong
     overlong = np.flatnonzero(lengths > limit).astype(np.int32)
     samples = np.arange(len(lengths), dtype=np.int32)
     if len(overlong) == 0:
-        return samples, None, lengths, _no_samples()
-    match config.overlong:
-        case OverlongPolicy.ERROR:
-            first = int(overlong[0])
-            name = f"sample {first}" if sample_ids is None else f"sample {first} ({sample_ids[first]!r})"
-            others = f" ({len(overlong) - 1} more are too long)" if len(overlong) > 1 else ""
-            raise ValueError(
-                f"{name} has {lengths[first]} tokens, more than max_length {limit}{others}; "
-                "choose overlong='skip', 'truncate' or 'split', or increase max_length"
-            )
-        case OverlongPolicy.SKIP:
-            kept = np.flatnonzero(lengths <= limit).astype(np.int32)
-            return kept, None, lengths[kept], overlong
-        case OverlongPolicy.TRUNCATE:
-            return samples, None, np.minimum(lengths, np.int32(limit)), _no_samples()
-        case OverlongPolicy.SPLIT:
-            pieces = -(-lengths // limit)
-            first_piece = np.cumsum(pieces) - pieces
-            owner = np.repeat(samples, pieces)
-            starts = ((np.arange(len(owner)) - first_piece[owner]) * limit).astype(np.int32)
-            return owner, starts, np.minimum(lengths[owner] - starts, np.int32(limit)), _no_samples()
+        return samples, None, lengths, overlong
+    if policy is OverlongPolicy.ERROR:
+        first = int(overlong[0])
+        name = f"sample {first}" if sample_ids is None else f"sample {first} ({sample_ids[first]!r})"
+        others = f" ({len(overlong) - 1} more are too long)" if len(overlong) > 1 else ""
+        raise ValueError(
+            f"{name} has {lengths[first]} tokens, more than max_length {limit}{others}; "
+            "choose overlong='skip', 'truncate' or 'split', or increase max_length"
+        )
+    if policy is OverlongPolicy.SKIP:
+        kept = np.flatnonzero(lengths <= limit).astype(np.int32)
+        return kept, None, lengths[kept], overlong
+    if policy is OverlongPolicy.TRUNCATE:
+        return samples, None, np.minimum(lengths, np.int32(limit)), overlong[:0]
+    pieces = -(-lengths // limit)
+    first_piece = np.cumsum(pieces) - pieces
+    owner = np.repeat(samples, pieces)
+    starts = ((np.arange(len(owner)) - first_piece[owner]) * limit).astype(np.int32)
+    return owner, starts, np.minimum(lengths[owner] - starts, np.int32(limit)), overlong[:0]

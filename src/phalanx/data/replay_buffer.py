@@ -291,19 +291,19 @@ class ReplayBuffer:
         empty if no sample matches or `can_sample` is false. Returned samples have the origin `REPLAY` and an
         incremented `replay_count`.
         """
-        return self.draw(n, SampleFilter(**conditions), 0.0).samples
+        return self.draw(n, beta=0.0, **conditions).samples
 
-    def draw(self, n: int, matching: SampleFilter | None = None, beta: float | None = None) -> ReplayDraw:
+    def draw(self, n: int, *, beta: float | None = None, **conditions: Any) -> ReplayDraw:
         """Draw samples like `sample`, and also return importance weights and handles for `update_priorities`.
 
         Args:
             n: Number of samples to draw.
-            matching: Conditions that restrict the samples that may be drawn. None allows all samples.
             beta: Exponent of the importance weights. None uses `priority_beta` of the config.
+            **conditions: Fields of `SampleFilter`, which restrict the samples that may be drawn.
         """
         if n < 0:
             raise ValueError(f"n must be at least 0, got {n}")
-        condition = matching or SampleFilter()
+        condition = SampleFilter(**conditions)
         beta = self.config.priority_beta if beta is None else beta
 
         def allowed(slots: np.ndarray | slice) -> Bool[np.ndarray, " count"]:

@@ -92,8 +92,7 @@ class ReplayPlanner:
         self.batching_config = batching_config or BatchingConfig.throughput()
         self.packing = packing
         self.state = ReplayPlannerState()
-        self._snapshot: BufferSnapshot | None = None
-        self._plan: BatchPlan | None = None
+        self._window: tuple[BufferSnapshot, BatchPlan] | None = None
 
     @property
     def can_plan(self) -> bool:
@@ -105,16 +104,12 @@ class ReplayPlanner:
     @property
     def plan(self) -> BatchPlan:
         """Plan of the current window."""
-        if self._plan is None:
-            raise ValueError("no window has been planned yet; call next_plan() first")
-        return self._plan
+        return self._current[1]
 
     @property
     def snapshot(self) -> BufferSnapshot:
         """Samples of the current window, oldest first."""
-        if self._snapshot is None:
-            raise ValueError("no window has been planned yet; call next_plan() first")
-        return self._snapshot
+        return self._current[0]
 
     @property
     def samples(self) -> dict[str, Sample]:
@@ -158,7 +153,7 @@ class ReplayPlanner:
             num_epochs=num_epochs,
             fingerprint=plan.fingerprint,
         )
-        self._snapshot, self._plan = snapshot, plan
+        self._window = snapshot, plan
         return plan
 
     def state_dict(self) -> dict[str, Any]:
@@ -175,17 +170,23 @@ class ReplayPlanner:
             loaded = ReplayPlannerState(**state)
         except ValidationError as error:
             raise ValueError(f"not the state of a replay planner: {error}") from error
-        snapshot, plan = None, None
+        window = None
         if loaded.window:
             snapshot = self.buffer.snapshot(loaded.start, loaded.stop)
             if len(snapshot):
-                plan = self._build(snapshot, loaded.window - 1, loaded.num_epochs)
-            if plan is None or plan.fingerprint != loaded.fingerprint:
+                window = snapshot, self._build(snapshot, loaded.window - 1, loaded.num_epochs)
+            if window is None or window[1].fingerprint != loaded.fingerprint:
                 raise ValueError(
                     f"window {loaded.window} cannot be planned again: the buffer no longer has the additions "
                     f"{loaded.start} to {loaded.stop - 1}, or the batching config differs"
                 )
-        self.state, self._snapshot, self._plan = loaded, snapshot, plan
+        self.state, self._window = loaded, window
+
+    @property
+    def _current(self) -> tuple[BufferSnapshot, BatchPlan]:
+        if self._window is None:
+            raise ValueError("no window has been planned yet; call next_plan() first")
+        return self._window
 
     def _build(self, snapshot: BufferSnapshot, window: int, num_epochs: int) -> BatchPlan:
         seed = epoch_seed(self.batching_config.seed, window)

@@ -210,11 +210,9 @@ def as_token_ids(values: Any, name: str) -> Int32[np.ndarray, " length"]:
         return np.zeros(0, np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"{name} must be a list of integers, got {array.dtype} with shape {array.shape}")
-    lowest = array.min()
-    highest = lowest if array.dtype == np.int32 else array.max()
-    if lowest < 0 or highest >= TOKEN_LIMIT:
-        wrong = lowest if lowest < 0 else highest
-        raise ValueError(f"{name} must be between 0 and {TOKEN_LIMIT - 1}, got {wrong}")
+    for extreme in (array.min(), array.max()):
+        if not 0 <= extreme < TOKEN_LIMIT:
+            raise ValueError(f"{name} must be between 0 and {TOKEN_LIMIT - 1}, got {extreme}")
     return np.ascontiguousarray(array, np.int32)
 
 

@@ -157,13 +157,10 @@ class HFTokenizer(Tokenizer):
             add_special_tokens: Add the special tokens that the tokenizer's post-processor defines.
         """
         library = _require_tokenizers(f"reading {os.fspath(path)}")
+        data = Path(path).read_bytes()
         try:
-            text = Path(path).read_text(encoding="utf-8")
-            description = dict(json.loads(text))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(f"{path}: not a tokenizer.json: {error}") from error
-        try:
-            self._tokenizer = library.Tokenizer.from_str(text)
+            description = dict(json.loads(data))
+            self._tokenizer = library.Tokenizer.from_str(data.decode())
         # The library has no exception class of its own.
         except Exception as error:
             raise ValueError(f"{path}: not a valid tokenizer.json: {error}") from error

@@ -14,8 +14,6 @@ from phalanx.native import require_native
 
 # Number of parts of the epoch over which batches of similar size are spread.
 _NUM_SLOTS = 32
-# Number of elements that are processed together, so that they stay in the cache.
-_BLOCK = 1 << 16
 # If a dataset has at least this many batches' worth of samples, it is divided into at least two pools.
 _MIN_BATCHES_TO_DIVIDE = 8
 
@@ -189,8 +187,6 @@ def select_samples(
                 f"the packing max_length {row_length} exceeds token_budget {config.token_budget}; increase "
                 "token_budget or decrease max_length"
             )
-        if packing.separator_token_id is not None and not 0 <= packing.separator_token_id < 2**31:
-            raise ValueError(f"separator_token_id must be a token id, got {packing.separator_token_id}")
         if packing.overlong in (OverlongPolicy.ERROR, OverlongPolicy.SPLIT):
             _reject_overlong(table, packing, config)
     truncate = packing is not None and packing.overlong is OverlongPolicy.TRUNCATE
@@ -257,11 +253,8 @@ def random_order(count: int, bits: np.random.PCG64) -> Int32[np.ndarray, " count
     """
     low = np.uint64((1 << max(count - 1, 0).bit_length()) - 1)
     keys = np.asarray(bits.random_raw(count), np.uint64)
-    # In blocks that fit in the cache, which also avoids the page faults of a large temporary array.
-    for start in range(0, count, _BLOCK):
-        block = keys[start : start + _BLOCK]
-        block &= ~low
-        block |= np.arange(start, start + len(block), dtype=np.uint64)
+    keys &= ~low
+    keys |= np.arange(count, dtype=np.uint64)
     order = np.empty(count, np.int32)
     require_native("batch planning").sort_random_keys(keys, int(low), order)
     return order
@@ -297,11 +290,8 @@ def spread_order(
     group_sizes = np.full(count, _NUM_SLOTS)
     group_sizes[full:] = count - full
     times = (slots + random[count:] * 2.0**-53) / group_sizes
-    order = np.argsort(times)
-    ordered = times[order]
-    if (ordered[1:] == ordered[:-1]).any():  # only a stable sort orders ties deterministically
-        order = np.argsort(times, kind="stable")
-    return by_size[within][order]
+    # Only a stable sort orders ties deterministically.
+    return by_size[within][np.argsort(times, kind="stable")]
 
 
 def _cut_buckets(

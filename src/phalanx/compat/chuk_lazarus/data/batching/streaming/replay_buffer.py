@@ -62,6 +62,10 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         """Add a sample."""
         super().add(to_samples([sample])[0], priority)
 
+    def add_batch(self, samples: Sequence[StreamSample | Sample]) -> None:  # type: ignore[override]
+        """Add several samples in order."""
+        super().add_batch(to_samples(samples))
+
     def sample(self, n: int, *, source: SampleSource | None = None, **bounds: Any) -> list[StreamSample]:  # type: ignore[override]
         """Draw `n` samples with replacement, in proportion to priority ** alpha."""
         origin = None if source is None else SampleSource(source).origin
