@@ -129,9 +129,10 @@ def test_drawn_samples_are_marked_as_replays() -> None:
 
 def test_sampling_requires_the_minimum_number_of_samples() -> None:
     buffer = buffer_of(sample("a"), min_samples_before_sampling=2)
-    assert (buffer.can_sample, buffer.sample(3)) == (False, [])
+    assert (buffer.can_sample, buffer.sample(3), buffer.sample_uniform(3)) == (False, [], [])
     buffer.add(sample("b"))
     assert len(buffer.sample(3)) == 3
+    assert sorted(names(buffer.sample_uniform(3))) == ["a", "b"]
     assert ReplayBuffer().sample(3) == []
 
 

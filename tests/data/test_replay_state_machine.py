@@ -98,6 +98,18 @@ class ReplayMachine(RuleBasedStateMachine):
         candidates = [e.as_sample(origin=SampleOrigin.REPLAY) for e in matching if e.priority > 0]
         assert all(sample in candidates for sample in drawn)
 
+    @rule(n=st.integers(0, 9))
+    def draw_uniformly(self, n: int) -> None:
+        before = [entry.replay_count for entry in self.entries]
+        drawn = self.buffer.sample_uniform(n)
+        after = [sample.info.replay_count for sample in self.buffer.get_all()]
+        assert len(drawn) == min(n, len(self.entries))
+        assert sorted(np.subtract(after, before).tolist(), reverse=True) == [1] * len(drawn) + [0] * (
+            len(self.entries) - len(drawn)
+        )
+        for entry, count in zip(self.entries, after, strict=True):
+            entry.replay_count = count
+
     @precondition(lambda self: any(entry.priority for entry in self.entries))
     @rule(n=st.integers(1, 5), priority=PRIORITIES, later=st.lists(samples(), max_size=3))
     def update_priorities_of_a_draw(self, n: int, priority: float, later: list[Sample]) -> None:

@@ -301,8 +301,7 @@ class ReplayBuffer:
             beta: Exponent of the importance weights. None uses `priority_beta` of the config.
             **conditions: Fields of `SampleFilter`, which restrict the samples that may be drawn.
         """
-        if n < 0:
-            raise ValueError(f"n must be at least 0, got {n}")
+        _check_count(n)
         condition = SampleFilter(**conditions)
         beta = self.config.priority_beta if beta is None else beta
 
@@ -321,6 +320,14 @@ class ReplayBuffer:
                 weights = (weights / weights.min()) ** -beta
             handles = SampleHandles(slots, self._serials[slots])
             return ReplayDraw(self._replay(slots), weights, handles)
+
+    def sample_uniform(self, n: int) -> list[Sample]:
+        """Draw `n` samples uniformly without replacement, or all samples if there are fewer than `n`."""
+        _check_count(n)
+        with self._lock:
+            if not self.can_sample:
+                return []
+            return self._replay(self._draw_rng.choice(self.size, min(n, self.size), replace=False))
 
     def update_priorities(self, handles: SampleHandles, priorities: Float64[np.ndarray, " count"]) -> int:
         """Set the priorities of drawn samples. Samples that were evicted after they were drawn are ignored.
@@ -469,6 +476,11 @@ class ReplayBuffer:
             (self._tokens[slot], self._texts[slot], values)
             for slot, values in zip(slots.tolist(), numbers.tolist(), strict=True)
         ]
+
+
+def _check_count(n: int) -> None:
+    if n < 0:
+        raise ValueError(f"n must be at least 0, got {n}")
 
 
 def exact_mean(values: Float64[np.ndarray, " count"]) -> float:

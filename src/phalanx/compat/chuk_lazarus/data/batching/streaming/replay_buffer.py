@@ -34,7 +34,6 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
     renamed: ClassVar = {
         "to_dict": "save(path)",
         "from_dict": "ReplayBuffer.load(path)",
-        "sample_uniform": "sample(n) with priority_alpha=0",
         **dict.fromkeys(
             ("update_priority", "update_priorities_by_reward"), "update_priorities(draw.handles, priorities)"
         ),
@@ -70,6 +69,10 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         """Draw `n` samples with replacement, in proportion to priority ** alpha."""
         origin = None if source is None else SampleSource(source).origin
         return _convert(super().sample(n, origin=origin, **bounds))
+
+    def sample_uniform(self, n: int) -> list[StreamSample]:  # type: ignore[override]
+        """Draw `n` different samples uniformly."""
+        return _convert(super().sample_uniform(n))
 
     def get_all(self) -> list[StreamSample]:  # type: ignore[override]
         """Return all samples, oldest first."""
