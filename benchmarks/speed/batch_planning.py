@@ -33,7 +33,7 @@ from phalanx.data import (
     LengthTable,
     PackingConfig,
     TokenBatch,
-    iter_packed_batches,
+    assign_packs,
     pack_lengths,
     pack_tokens,
 )
@@ -194,8 +194,10 @@ def pack_batches(num_samples: int, rows_per_batch: int = 8) -> Workload:
     config = PackingConfig(max_length=MAX_LENGTH)
 
     def run() -> None:
-        for _ in iter_packed_batches(tokens, offsets, config, rows_per_batch):
-            pass
+        layout = assign_packs(np.diff(offsets), config)
+        for first in range(0, len(layout), rows_per_batch):
+            part = layout.slice_rows(first, min(first + rows_per_batch, len(layout)))
+            pack_tokens(tokens, offsets, config, layout=part)
 
     return Workload(run, len(tokens))
 
