@@ -33,7 +33,7 @@ from phalanx.data import (
     LengthTable,
     PackingConfig,
     TokenBatch,
-    assign_packs,
+    iter_packed_batches,
     pack_lengths,
     pack_tokens,
 )
@@ -194,10 +194,8 @@ def pack_batches(num_samples: int, rows_per_batch: int = 8) -> Workload:
     config = PackingConfig(max_length=MAX_LENGTH)
 
     def run() -> None:
-        layout = assign_packs(np.diff(offsets), config)
-        for first in range(0, len(layout), rows_per_batch):
-            part = layout.slice_rows(first, min(first + rows_per_batch, len(layout)))
-            pack_tokens(tokens, offsets, config, layout=part)
+        for _ in iter_packed_batches(tokens, offsets, config, rows_per_batch):
+            pass
 
     return Workload(run, len(tokens))
 

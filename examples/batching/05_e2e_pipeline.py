@@ -51,7 +51,7 @@ def main(folder: pathlib.Path) -> None:
     samples = tokenize_dataset(dataset, tokenizer, add_eos=False)
     files = BatchWriter(plan, samples, folder / "batches", pad_id=tokenizer.pad_token_id or 0).write_all()
     reader = BatchReader(folder / "batches")
-    print(f"{len(files)} files, of this plan: {reader.fingerprint == plan.fingerprint}")
+    print(f"{len(files)} files, of this plan: {reader.verify_fingerprint(plan.fingerprint)}")
     for batch in reader.iter_epoch(0):
         row, segments = batch["input_ids"][0], batch["segment_ids"][0]
         print(f"first row of the first batch: {tokenizer.decode(row[segments == 1])!r}")

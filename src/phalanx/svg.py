@@ -6,12 +6,13 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import drawsvg as draw
 
+from phalanx.formatting import format_compact
 from phalanx.io.atomic import atomic_write
 
 Number = float | int
@@ -297,6 +298,67 @@ def line_chart(
         else:
             parts.append(draw.Lines(*itertools.chain(*line), fill="none", stroke=ink, stroke_width=2))
     return SvgBlock(width, height, tuple(parts))
+
+
+def histogram(
+    edges: Sequence[int],
+    counts: Sequence[int],
+    tooltips: Sequence[str],
+    marks: Mapping[str, float],
+    width: Number = 820,
+    height: Number = 250,
+) -> SvgBlock:
+    """Draw a histogram with labeled axes.
+
+    Args:
+        edges: Lower edge of each bin in ascending order, followed by the upper edge of the last bin.
+        counts: Count for each bin, shown as the height of its bar.
+        tooltips: Tooltip for each bar.
+        marks: Dictionary from labels to values, in ascending order of the values. Each value is marked with a
+            triangle and its label below the horizontal axis.
+        width: Width of the chart in pixels, including the labels of the vertical axis.
+        height: Height of the bars in pixels.
+    """
+    left, low, high = 50, edges[0], edges[-1]
+    scale = height / (1.04 * max(counts))
+
+    def to_x(value: float) -> float:
+        return left + (width - left) * (value - low) / (high - low)
+
+    parts: list[Any] = []
+    for tick in _round_ticks(max(counts), 5):
+        y = height - tick * scale
+        parts.append(draw.Line(left, short(y), width, short(y), stroke=BORDER, stroke_width=1))
+        parts.append(text_line(format_compact(tick), 12, left - 10, y + 4, fill=MUTED, anchor="end"))
+    gap = 1 if len(counts) <= 120 else 0
+    for (begin, end), count, tooltip in zip(itertools.pairwise(edges), counts, tooltips, strict=True):
+        if count:
+            bar_height = max(1.0, count * scale)
+            size = (max(0.6, to_x(end) - to_x(begin) - gap), bar_height)
+            corner = (to_x(begin), height - bar_height)
+            bar = draw.Rectangle(*map(short, (*corner, *size)), fill=ACCENT)
+            bar.append_title(tooltip)
+            parts.append(bar)
+    parts.append(draw.Line(left, height, width, height, stroke=MUTED, stroke_width=1))
+    for tick in _round_ticks(high - 1, 8):
+        if tick >= low:
+            parts.append(text_line(f"{tick:,}", 12, to_x(tick), height + 18, fill=MUTED, anchor="middle"))
+    label_x = -math.inf
+    for name, value in marks.items():
+        x, y = to_x(value), height + 28
+        label_x = max(x, label_x + 28)
+        parts.append(draw.Lines(short(x), y, short(x - 5), y + 8, short(x + 5), y + 8, close=True, fill=TEXT))
+        parts.append(text_line(name, 12, label_x, y + 21, anchor="middle"))
+    return SvgBlock(width, height + 54, tuple(parts))
+
+
+def _round_ticks(highest: int, num_steps: int) -> range:
+    """Return multiples of a round number (1, 2 or 5 times a power of ten) from 0 to `highest`.
+
+    The round number is chosen such that there are at most `num_steps` steps.
+    """
+    steps = (digit * 10**power for power in itertools.count() for digit in (1, 2, 5))
+    return range(0, highest + 1, next(step for step in steps if highest <= step * num_steps))
 
 
 class Bar(NamedTuple):

@@ -39,6 +39,7 @@ def test_analyze_compares_buckets_with_suggested_buckets_and_packing(phalanx):
     assert (result.code, result.err) == (0, "")
     # 15 samples padded to 16 and one of 64: 224 real of 304 padded tokens.
     assert "73.7%" in result.out
+    assert "No sample is in bucket 17-32" in result.out
     report = json.loads(Path("report.json").read_text())
     assert report["overall_efficiency"] == pytest.approx(224 / 304)
     # Packing: 224 tokens fill four rows of 64 but for 32 tokens.
@@ -48,15 +49,16 @@ def test_analyze_compares_buckets_with_suggested_buckets_and_packing(phalanx):
 
 
 def test_histogram_has_the_requested_number_of_bars(phalanx):
-    result = run(phalanx, "histogram", "--bins", 3, "--width", 10)
+    result = run(phalanx, "histogram", "--bins", 3, "--width", 10, "--svg", "h.svg")
     bars = [line for line in result.out.splitlines() if "|" in line]
     assert [bar.split("|")[1] for bar in bars] == ["##########", "          ", "#         "]
     found = json.loads(run(phalanx, "histogram", "--bins", 20, "--json").out)
     assert len(found["bins"]) == 20
+    assert is_svg("h.svg")
 
 
 def test_suggest_finds_edges_without_waste(phalanx):
-    result = run(phalanx, "suggest", "--num-buckets", 3, "--goal", "waste")
+    result = run(phalanx, "suggest", "--num-buckets", 3, "--goal", "waste", "--svg", "s.svg")
     assert result.out.splitlines() == [
         "edges              8,16",
         "max_sample_length  64",
@@ -64,6 +66,7 @@ def test_suggest_finds_edges_without_waste(phalanx):
         "efficiency         100.00%",
         "reason             no other 3 buckets need fewer padded tokens",
     ]
+    assert is_svg("s.svg")
 
 
 @pytest.mark.parametrize("goal", ["waste", "balance", "memory"])

@@ -62,7 +62,7 @@ async def _cache(b: Any, path: pathlib.Path) -> Any:
             await cache.add(name, length)
     again = await b.LengthCache.load(path)
     entries = await _collect(b.LengthCache.stream(path))
-    return [again.get_all(), again.get("s3"), len(again), plain(entries[:2])]
+    return [again.get_all(), again.get("s3"), again.is_complete({"s1"}), len(again), plain(entries[:2])]
 
 
 def _plan(b: Any, **more: Any) -> Any:
@@ -100,12 +100,19 @@ def cases() -> Iterator[tuple[str, Callable[[Any, Any, pathlib.Path], Any]]]:
 
     yield (
         "BucketSpec",
-        lambda b, s, f: [spec(b).get_bucket_id(n) for n in (1, 128, 129, 512, 513, 1024, 1025)],
+        lambda b, s, f: [
+            (spec(b).get_bucket_id(n), spec(b).should_skip(n)) for n in (1, 128, 129, 512, 513, 1024, 1025)
+        ],
     )
     yield (
         "BucketSpec ranges",
-        lambda b, s, f: [(spec(b).get_bucket_range(k), spec(b).is_overflow(k)) for k in range(4)],
+        lambda b, s, f: [
+            (spec(b).get_bucket_range(k), spec(b).get_bucket_max_length(k), spec(b).is_overflow(k))
+            for k in range(4)
+        ],
     )
+    yield "BucketSpec.from_max_length", lambda b, s, f: b.BucketSpec.from_max_length(1000, 4).edges
+    yield "BucketSpec.default", lambda b, s, f: b.BucketSpec.default()
     yield "BucketSpec edges that descend", lambda b, s, f: b.BucketSpec(edges=(5, 3), overflow_max=9)
 
     def stats(b: Any) -> Any:
@@ -129,7 +136,9 @@ def cases() -> Iterator[tuple[str, Callable[[Any, Any, pathlib.Path], Any]]]:
         lambda b, s, f: [
             sampler(b).num_samples,
             sampler(b).num_skipped,
+            sampler(b).bucket_sizes(),
             sampler(b).token_budget,
+            sampler(b).get_bucket_distribution(),
             sampler(b).estimate_batches_per_epoch(),
         ],
     )
@@ -354,7 +363,9 @@ def cases() -> Iterator[tuple[str, Callable[[Any, Any, pathlib.Path], Any]]]:
                     sorted(x.sample_id for x in r.get_all()),
                     sorted(x.sample_id for x in r.filter(lambda x: x.length > 6)),
                     sorted(x.sample_id for x in r.filter_by_success(True)),
-                    [x.length for x in r.snapshot().samples],
+                    r.snapshot().get_lengths(),
+                    r.update_priority("g5", 3.0),
+                    r.update_priority("none", 3.0),
                 ]
             )(_buffer(s, policy)),
         )

@@ -34,9 +34,7 @@ def test_goals_have_two_names():
 
 def test_plan_accepts_both_names_of_packing():
     plans = [
-        BatchPlanBuilder(
-            {"a": 3, "b": 4}, BatchingConfig(), **{name: PackingConfig(max_length=8)}
-        ).build_sync()
+        BatchPlanBuilder({"a": 3, "b": 4}, BatchingConfig(), **{name: PackingConfig.default(8)}).build_sync()
         for name in ("packing", "pack_config")
     ]
     assert plans[0].fingerprint == plans[1].fingerprint and plans[0].meta.pack_config.max_length == 8
@@ -55,11 +53,9 @@ def test_all_tokens_count_without_a_loss_mask():
     assert arrays["loss_mask"].tolist() == [[1, 1, 0], [0, 0, 0]]
 
 
-def test_removed_methods_name_their_replacement():
+def test_bucket_sizes_is_callable():
     sampler = TokenBudgetBatchSampler({"a": 3, "b": 9}, BucketSpec(edges=(4,), overflow_max=16), 64)
-    with pytest.raises(AttributeError, match=r"has no bucket_sizes: use compute_metrics\(\)\.bucket_summary"):
-        sampler.bucket_sizes()
-    assert [bucket["samples"] for bucket in sampler.compute_metrics().bucket_summary()] == [1, 1]
+    assert sampler.bucket_sizes() == sampler.bucket_sizes == {0: 1, 1: 1}
 
 
 def test_segment_mask_accepts_the_original_arguments():

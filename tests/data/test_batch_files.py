@@ -133,7 +133,8 @@ def test_written_batches_are_read_back(tmp_path: Path, packing: PackingConfig | 
     reader = BatchReader(tmp_path / "out")
     assert reader.num_epochs == 2
     assert reader.fingerprint == batch_plan.fingerprint
-    assert reader.fingerprint == batch_plan.fingerprint
+    assert reader.verify_fingerprint(batch_plan.fingerprint)
+    assert not reader.verify_fingerprint("another")
     assert reader.verify() == len(paths)
     tokens = samples()
     for epoch in range(2):
@@ -280,6 +281,25 @@ def test_shards_with_more_ranks_than_batches_can_be_written(tmp_path: Path) -> N
         BatchWriter(shard, samples(), tmp_path / str(rank)).write_all()
         seen += [i for batch in BatchReader(tmp_path / str(rank)).iter_epoch(0) for i in batch.sample_ids]
     assert sorted(seen) == sorted(LENGTHS)
+
+
+def test_custom_collate_function_can_add_arrays(tmp_path: Path) -> None:
+    def with_labels(tokens: list[dict[str, np.ndarray]], max_len: int, pad_id: int) -> dict[str, np.ndarray]:
+        arrays = default_collate(tokens, max_len, pad_id)
+        return arrays | {"labels": np.where(arrays["loss_mask"] == 1, arrays["input_ids"], -100)}
+
+    BatchWriter(plan(), samples(), tmp_path / "out", collate_fn=with_labels).write_all()
+    batch = BatchReader(tmp_path / "out").get_batch(0, 0)
+    assert batch["labels"][0, 0] == -100
+    assert batch["labels"][0, 1] == 101
+
+
+def test_collate_function_that_drops_a_row_is_rejected(tmp_path: Path) -> None:
+    def lossy(tokens: list[dict[str, np.ndarray]], max_len: int, pad_id: int) -> dict[str, np.ndarray]:
+        return default_collate(tokens[1:], max_len, pad_id)
+
+    with pytest.raises(ValueError, match=r"batch 0: collate_fn returned \d+ rows of input_ids for"):
+        BatchWriter(plan(), samples(), tmp_path / "out", collate_fn=lossy).write_all()
 
 
 def test_folder_without_valid_manifest_is_rejected(tmp_path: Path) -> None:

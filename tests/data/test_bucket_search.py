@@ -29,7 +29,10 @@ def test_samples_are_padded_to_the_maximum_length_of_their_bucket() -> None:
     rows = [(b.sample_count, b.total_tokens, b.padded_tokens, b.efficiency) for b in analysis.buckets]
     assert rows == [(3, 5, 6, 5 / 6), (0, 0, 0, 1.0), (1, 9, 10, 0.9)]
     assert analysis.overall_efficiency == 14 / 16
-    assert analysis.padding_waste == 1 - 14 / 16
+    assert analysis.overall_waste == 1 - 14 / 16
+    assert analysis.empty_buckets == 1
+    assert analysis.buckets[0].waste_tokens == 1
+    assert analysis.buckets[0].waste_percentage == pytest.approx(100 / 6)
 
 
 def test_skipped_samples_are_not_counted_in_the_efficiency() -> None:
@@ -53,7 +56,7 @@ def test_efficiency_is_never_above_one(lengths: list[int], edges: tuple[int, ...
 
 
 def test_text_output_is_ascii_within_80_columns(million_lengths: LengthTable) -> None:
-    spec = BucketSpec()
+    spec = BucketSpec.default()
     for printed in (
         analyze_bucket_efficiency(million_lengths, spec).to_ascii(),
         visualize_buckets(million_lengths, spec),

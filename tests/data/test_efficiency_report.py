@@ -6,7 +6,7 @@ from phalanx.data import BucketSpec, LengthTable, OptimizationGoal, create_effic
 
 
 def test_report_compares_buckets_with_packing(million_lengths: LengthTable) -> None:
-    report = create_efficiency_report(million_lengths, BucketSpec())
+    report = create_efficiency_report(million_lengths, BucketSpec.default())
     assert report.overall_efficiency == pytest.approx(0.6919, abs=1e-4)
     assert report.packing.efficiency > 0.9999
     assert report.packing.num_packs <= 143_087
@@ -34,11 +34,13 @@ def test_report_excludes_skipped_samples() -> None:
     assert "stay with buckets, which are simpler" in text
 
 
-def test_report_recommends_edges() -> None:
+def test_report_recommends_edges_and_lists_empty_and_crowded_buckets() -> None:
     lengths = {f"s{i}": 30 + i % 3 for i in range(50)} | {"long": 1000}
     report = create_efficiency_report(lengths, BucketSpec(edges=(10, 20, 512), max_sample_length=1024))
     text = " ".join(report.recommendations)
     assert "If you pad to buckets, 30,32,1000 (maximum 1024) gives 99.34%" in text
+    assert "No sample is in buckets 1-10 and 11-20" in text
+    assert "Bucket 21-512 holds 98% of the samples" in text
 
 
 def test_report_without_samples_in_buckets_raises_error() -> None:

@@ -45,6 +45,15 @@ def test_histogram_has_the_requested_number_of_bins(lengths: list[int], bins: in
         assert b.count == sum(b.min_length <= n < b.max_length for n in lengths)
 
 
+def test_bins_of_fixed_width_include_the_longest_sample() -> None:
+    histogram = compute_length_histogram(SMALL, bin_width=4)
+    assert [(b.min_length, b.max_length, b.count) for b in histogram.bins] == [
+        (1, 5, 3),
+        (5, 9, 0),
+        (9, 13, 1),
+    ]
+
+
 def test_printed_histogram_is_ascii_within_80_columns(million_lengths: LengthTable) -> None:
     printed = compute_length_histogram(million_lengths, num_bins=20).to_ascii(width=50)
     lines = printed.split("\n")

@@ -19,6 +19,7 @@ from phalanx.data import (
     PackingMode,
     TokenBatch,
     assign_packs,
+    iter_packed_batches,
     pack_tokens,
 )
 from phalanx.data.metrics import compute_packing_metrics as compute_layout_metrics
@@ -217,6 +218,12 @@ def test_layout_can_be_filled_in_parts() -> None:
     complete = pack_tokens(*flat(rows), config)
     parts = [pack_tokens(*flat(rows), config, layout=layout.slice_rows(i, i + 1)) for i in range(len(layout))]
     assert np.concatenate([part.input_ids for part in parts]).tolist() == complete.input_ids.tolist()
+    assert [part.input_ids.tolist() for part in iter_packed_batches(*flat(rows), config, 2)] == [
+        [[7, 8, 9, 10], [1, 2, 3, 6]],
+        [[4, 5, 0, 0]],
+    ]
+    with pytest.raises(ValueError, match="packs_per_batch must be at least 1, got 0"):
+        iter_packed_batches(*flat(rows), config, 0)
 
 
 def test_layout_of_other_samples_is_rejected() -> None:

@@ -4,7 +4,6 @@ import threading
 import tracemalloc
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from phalanx.data import (
     ReplayBuffer,
     ReplayBufferConfig,
     Sample,
+    SampleFilter,
     SampleOrigin,
     write_samples,
 )
@@ -29,7 +29,7 @@ def buffer_of(*samples: Sample, **settings: object) -> ReplayBuffer:
     return buffer
 
 
-def names(samples: Sequence[Sample]) -> list[str]:
+def names(samples: list[Sample]) -> list[str]:
     return [one.sample_id for one in samples]
 
 
@@ -61,8 +61,7 @@ def test_random_eviction_depends_only_on_the_seed() -> None:
         for number in range(100):
             buffer.add(sample(str(number)))
             if number % step == 0:
-                assert buffer.size == min(number + 1, 20)
-                assert buffer.mean_reward == 0.0
+                assert buffer.stats().size == min(number + 1, 20)
         return names(buffer.get_all())
 
     # Reading the statistics in between does not change the result.
@@ -118,6 +117,10 @@ def test_samples_can_be_filtered_by_success_origin_and_length() -> None:
     assert set(names(buffer.sample(9, success=False))) == {"lost"}
     assert set(names(buffer.sample(9, origin=SampleOrigin.SYNTHETIC))) == {"made"}
     assert "lost" not in names(buffer.sample(40, max_length=5))
+    assert names(buffer.filter(SampleFilter(success=False))) == ["lost"]
+    assert names(buffer.filter(SampleFilter(origin=SampleOrigin.ENVIRONMENT))) == ["won", "lost"]
+    assert names(buffer.filter(SampleFilter(max_length=3))) == ["won", "made"]
+    assert names(buffer.filter(lambda one: one.length == 9)) == ["lost"]
 
 
 def test_drawn_samples_are_marked_as_replays() -> None:
@@ -144,25 +147,31 @@ def test_invalid_requests_are_rejected() -> None:
         buffer.sample(1, min_difficulty=0.1)
     with pytest.raises(ValueError, match="n must be at least 0, got -1"):
         buffer.sample(-1)
+    with pytest.raises(ValueError, match="1 samples but 2 priorities"):
+        buffer.add_batch([sample()], [1.0, 2.0])
     handles = buffer_of(sample("b")).draw(2).handles
     with pytest.raises(ValueError, match="2 handles but 1 priorities"):
         buffer.update_priorities(handles, np.ones(1))
     with pytest.raises(ValueError, match="finite and at least 0"):
         buffer.update_priorities(handles, np.array([1.0, np.nan]))
+    with pytest.raises(ValueError, match="alpha must be between 0 and 1"):
+        buffer.update_priorities_by_reward(2.0)
+    assert not buffer.update_priority("nobody", 1.0)
 
 
 def test_memory_of_a_full_buffer_is_bounded() -> None:
     """Random evictions must not leave unused memory."""
-    buffer = ReplayBuffer(ReplayBufferConfig(max_size=500, eviction_policy=EvictionPolicy.RANDOM))
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=2000, eviction_policy=EvictionPolicy.RANDOM))
     tokens = np.arange(40_000, 40_500)
     tracemalloc.start()
-    for number in range(1500):
+    for number in range(6000):
         buffer.add(sample(str(number), input_ids=tokens, loss_mask=np.ones(500, np.uint8)))
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert buffer.total_tokens == 500 * 500
+    stats = buffer.stats()
+    assert stats.total_tokens == 2000 * 500
     # The tokens plus 25%, and the metadata.
-    assert used < 1.25 * 4 * buffer.total_tokens + 500 * 500
+    assert used < 1.25 * 4 * stats.total_tokens + 2000 * 500
     assert all(np.array_equal(one.input_ids, tokens) for one in buffer.sample(20))
 
 
@@ -171,10 +180,13 @@ def test_snapshot_is_not_affected_by_later_changes() -> None:
     snapshot = buffer.snapshot()
     buffer.add_batch([sample(name) for name in "cdef"])
     buffer.clear()
-    assert names(snapshot.samples) == ["a", "b", "a"]
+    assert names(list(snapshot)) == ["a", "b", "a"]
     assert snapshot.ids == ("a", "b", "a#2")
-    assert (snapshot.lengths.tolist(), snapshot.serials.tolist()) == ([3, 5, 3], [0, 1, 2])
-    assert snapshot.samples_by_id["a#2"] == sample("a")
+    assert snapshot.get_lengths() == {"a": 3, "b": 5, "a#2": 3}
+    assert (snapshot.size, snapshot.total_added, snapshot.total_evicted) == (3, 3, 0)
+    assert snapshot[-1] == sample("a")
+    with pytest.raises(IndexError, match="index must be less than 3, got 3"):
+        snapshot[3]
     assert (buffer.size, buffer.total_evicted) == (0, 7)
 
 
@@ -192,7 +204,7 @@ def test_loaded_buffer_draws_the_same_samples(tmp_path: Path) -> None:
         each.add_batch([sample(f"new{n}") for n in range(30)])
     assert loaded.get_all() == buffer.get_all()
     assert loaded.sample(20) == buffer.sample(20)
-    assert loaded.mean_reward == buffer.mean_reward
+    assert loaded.stats().mean_reward == buffer.stats().mean_reward
     assert loaded.total_added == 80
     empty = ReplayBuffer()
     empty.save(tmp_path / "empty.npz")
@@ -242,11 +254,11 @@ def test_inconsistent_arrays_raise_error(tmp_path: Path) -> None:
 
 
 def test_concurrent_access_loses_no_samples() -> None:
-    buffer = ReplayBuffer(ReplayBufferConfig(max_size=350))
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=700))
     errors: list[Exception] = []
 
     def add(thread: int) -> None:
-        for number in range(250):
+        for number in range(500):
             buffer.add(sample(f"{thread}-{number}", length=1 + number % 5, difficulty=0.5))
 
     def read() -> None:
@@ -255,8 +267,8 @@ def test_concurrent_access_loses_no_samples() -> None:
                 drawn = buffer.draw(8)
                 buffer.update_priorities(drawn.handles, np.full(len(drawn.samples), 2.0))
                 snapshot = buffer.snapshot()
-                assert len(snapshot.samples) == len(snapshot)
-                assert buffer.size <= 350
+                assert len(snapshot.samples) == snapshot.size
+                assert buffer.stats().size <= 700
         except (AssertionError, ValueError) as error:
             errors.append(error)
 
@@ -267,9 +279,9 @@ def test_concurrent_access_loses_no_samples() -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    assert (buffer.total_added, buffer.size, buffer.total_evicted) == (1000, 350, 650)
+    assert (buffer.total_added, buffer.size, buffer.total_evicted) == (2000, 700, 1300)
     held = buffer.get_all()
-    assert len({one.sample_id for one in held}) == 350
+    assert len({one.sample_id for one in held}) == 700
     for thread in range(4):
         numbers = [int(name.split("-")[1]) for name in names(held) if name.startswith(f"{thread}-")]
         assert numbers == sorted(numbers)

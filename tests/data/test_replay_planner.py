@@ -1,6 +1,5 @@
 """The replay planner: the samples of each window, reproducibility, and resuming."""
 
-import json
 import threading
 from pathlib import Path
 
@@ -68,8 +67,9 @@ def test_plan_contains_every_sample_of_the_window_once() -> None:
     for epoch in range(2):
         seen = [name for batch in plan.iter_epoch(epoch) for name in batch.sample_ids]
         assert sorted(seen) == sorted(f"s{n}" for n in range(20))
-    for batch in plan.iter_epoch(0):
-        assert batch.lengths == tuple(planner.samples[name].length for name in batch.sample_ids)
+    for batch, batch_samples in planner.iter_batches():
+        assert [one.sample_id for one in batch_samples] == list(batch.sample_ids)
+        assert all(one.length <= batch.max_length for one in batch_samples)
     assert len(planner.samples) == 20
     assert list(planner.samples)[:2] == ["s0", "s1"]
 
@@ -104,9 +104,9 @@ def test_window_is_restored_after_loading(tmp_path: Path) -> None:
     for _ in range(2):
         planner.next_plan()
     planner.buffer.save(tmp_path / "buffer.npz")
-    state = json.dumps(planner.state_dict())
+    planner.save(tmp_path / "window.json")
     restored = create_planner(ReplayBuffer.load(tmp_path / "buffer.npz"), 12, 3)
-    restored.load_state_dict(json.loads(state))
+    restored.load(tmp_path / "window.json")
     assert restored.plan.fingerprint == planner.plan.fingerprint
     assert list(restored.samples) == list(planner.samples)
     for each in (planner, restored):
@@ -115,7 +115,7 @@ def test_window_is_restored_after_loading(tmp_path: Path) -> None:
     assert restored.state == planner.state
 
 
-def test_invalid_state_is_rejected() -> None:
+def test_invalid_state_is_rejected(tmp_path: Path) -> None:
     planner = create_planner(create_buffer(10), 4, 1)
     with pytest.raises(ValueError, match="no window has been planned yet"):
         planner.plan  # noqa: B018
@@ -127,6 +127,9 @@ def test_invalid_state_is_rejected() -> None:
         _ = other.plan
     with pytest.raises(ValueError, match="not the state of a replay planner"):
         other.load_state_dict({"window": -1})
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(ValueError, match=r"bad\.json is corrupt"):
+        other.load(tmp_path / "bad.json")
     fresh = create_planner(create_buffer(10), 4, 1)
     fresh.load_state_dict(create_planner(create_buffer(1), 4, 1).state_dict())
     assert next_serials(fresh) == [0, 1, 2, 3]

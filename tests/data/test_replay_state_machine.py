@@ -110,6 +110,15 @@ class ReplayMachine(RuleBasedStateMachine):
         for entry, count in zip(self.entries, after, strict=True):
             entry.replay_count = count
 
+    @precondition(lambda self: self.entries)
+    @rule(index=st.integers(0, 6), priority=PRIORITIES)
+    def update_priority_by_id(self, index: int, priority: float) -> None:
+        sample_id = self.entries[index % len(self.entries)].sample.sample_id
+        assert self.buffer.update_priority(sample_id, priority)
+        for entry in self.entries:
+            if entry.sample.sample_id == sample_id:
+                entry.priority = priority
+
     @precondition(lambda self: any(entry.priority for entry in self.entries))
     @rule(n=st.integers(1, 5), priority=PRIORITIES, later=st.lists(samples(), max_size=3))
     def update_priorities_of_a_draw(self, n: int, priority: float, later: list[Sample]) -> None:
@@ -125,6 +134,13 @@ class ReplayMachine(RuleBasedStateMachine):
             if entry.serial in serials:
                 entry.priority = priority
                 entry.replay_count += serials.count(entry.serial)
+
+    @rule()
+    def update_priorities_by_reward(self) -> None:
+        self.buffer.update_priorities_by_reward(alpha=0.5)
+        for entry in self.entries:
+            if entry.sample.info.reward is not None:
+                entry.priority = 0.5 * entry.priority + 0.5 * max(entry.sample.info.reward + 1.0, 0.0)
 
     @rule()
     def clear(self) -> None:
@@ -149,14 +165,14 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @invariant()
     def statistics_equal_recomputation(self) -> None:
-        buffer, all_samples = self.buffer, [entry.sample for entry in self.entries]
+        stats, all_samples = self.buffer.stats(), [entry.sample for entry in self.entries]
         difficulties = [s.info.difficulty for s in all_samples if s.info.difficulty is not None]
         rewards = [s.info.reward for s in all_samples if s.info.reward is not None]
         outcomes = [s.info.success for s in all_samples if s.info.success is not None]
-        assert buffer.total_tokens == sum(s.length for s in all_samples)
-        assert buffer.mean_difficulty == pytest.approx(_mean(difficulties), rel=1e-15)
-        assert buffer.mean_reward == pytest.approx(_mean(rewards), rel=1e-15)
-        assert buffer.success_rate == (sum(outcomes) / len(outcomes) if outcomes else 0.0)
+        assert stats.total_tokens == sum(s.length for s in all_samples)
+        assert stats.mean_difficulty == pytest.approx(_mean(difficulties), rel=1e-15)
+        assert stats.mean_reward == pytest.approx(_mean(rewards), rel=1e-15)
+        assert stats.success_rate == (sum(outcomes) / len(outcomes) if outcomes else 0.0)
 
 
 def _mean(numbers: list[float]) -> float:
@@ -165,4 +181,4 @@ def _mean(numbers: list[float]) -> float:
 
 
 TestReplayMachine = ReplayMachine.TestCase
-TestReplayMachine.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+TestReplayMachine.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)

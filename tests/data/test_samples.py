@@ -67,15 +67,9 @@ def test_samples_are_restored_from_json(created: Sample):
     assert Sample.from_dict(json.loads(json.dumps(created.to_dict()))) == created
 
 
-def test_columns_are_stored_only_in_json_lines(tmp_path: Path):
-    created = sample(segment_ids=[0, 0, 1])
-    write_samples(tmp_path / "a.jsonl", [created])
-    assert read_samples(tmp_path / "a.jsonl") == [created]
-    with pytest.raises(ValueError, match="sample 'a': the columns segment_ids cannot be stored"):
-        write_samples(tmp_path / "a.npz", [created])
-
-
-def test_unknown_fields_are_rejected():
+def test_fields_of_earlier_versions_are_rejected():
+    with pytest.raises(ValueError, match="'source', which was renamed to 'origin'"):
+        Sample.from_dict({**sample().to_dict(), "source": "gym"})
     with pytest.raises(ValueError, match="no field 'color'"):
         Sample.from_dict({**sample().to_dict(), "color": 1})
 

@@ -16,10 +16,8 @@ SPEC = BucketSpec(edges=(128, 256, 512), max_sample_length=1024)
 EDGES = (128, 256, 512, 1024)
 
 
-def create_sampler(lengths=SEED_LENGTHS, spec=SPEC, token_budget=2048, mode="predictable", **settings):
-    create = BatchingConfig.predictable if mode == "predictable" else BatchingConfig.throughput
-    config = create(token_budget, spec.edges, spec.max_sample_length, min_length=spec.min_length, **settings)
-    return TokenBudgetBatchSampler.from_config(lengths, config)
+def create_sampler(lengths=SEED_LENGTHS, spec=SPEC, token_budget=2048, **settings):
+    return TokenBudgetBatchSampler(lengths, spec, token_budget, **settings)
 
 
 def ids(batches):
@@ -34,8 +32,9 @@ def test_batches_respect_the_budget_and_contain_every_sample_once(recipe, epoch)
     batches = list(sampler.iter_batches(epoch))
     seen = list(itertools.chain.from_iterable(ids(batches)))
     skipped = {sample.sample_id for sample in sampler.skipped}
-    assert len(seen) == len(set(seen)) and skipped.isdisjoint(seen)
-    assert config.drop_last or {*seen, *skipped} == lengths.keys()
+    dropped = {sample.sample_id for sample in sampler.dropped(epoch)}
+    assert sorted([*seen, *skipped, *dropped]) == sorted(lengths)
+    assert bool(dropped) <= config.drop_last
     for batch in batches:
         assert batch.batch_size >= 1
         assert batch.padded_token_count <= config.token_budget
@@ -164,24 +163,27 @@ def test_empty_lengths_have_no_batches():
     )
 
 
-def test_drop_last_drops_partial_batches():
+def test_drop_last_drops_and_reports_partial_batches():
     lengths = {f"s{i}": 100 for i in range(20)}  # 16 rows of 128 fit 2048
     assert sorted(b.batch_size for b in create_sampler(lengths).iter_batches()) == [4, 16]
     sampler = create_sampler(lengths, drop_last=True)
     assert [b.batch_size for b in sampler.iter_batches()] == [16]
-    assert sampler.num_skipped == 0 and sampler.compute_metrics().num_skipped == 4
+    assert len(sampler.dropped()) == 4 and "drop_last" in sampler.dropped()[0].reason
+    assert sampler.num_skipped == 0
 
 
 def test_throughput_mode_drops_at_most_one_batch():
     sampler = create_sampler(
-        lognormal_lengths(5000), BucketSpec(), 4096, mode=BatchingMode.THROUGHPUT, drop_last=True
+        lognormal_lengths(5000), BucketSpec.default(), 4096, mode=BatchingMode.THROUGHPUT, drop_last=True
     )
-    complete = create_sampler(lognormal_lengths(5000), BucketSpec(), 4096, mode=BatchingMode.THROUGHPUT)
+    complete = create_sampler(
+        lognormal_lengths(5000), BucketSpec.default(), 4096, mode=BatchingMode.THROUGHPUT
+    )
     assert len(complete) - len(sampler) in (0, 1)
 
 
 def test_buckets_are_sorted_without_interleaving():
-    buckets = [batch.bucket_id for batch in create_sampler(interleave_buckets=False).iter_batches(0)]
+    buckets = [batch.bucket_id for batch in create_sampler().iter_batches(0, interleave_buckets=False)]
     assert buckets == sorted(buckets)
     mixed = [batch.bucket_id for batch in create_sampler().iter_batches(0)]
     assert mixed != sorted(mixed)
@@ -194,21 +196,31 @@ def test_batches_are_padded_to_bucket_max_lengths():
         token_budget=400,
         bucket_edges=(10, 20),
         max_sample_length=30,
-        bucket_max_lengths=(16, 20, 64),
+        bucket_max_lengths={0: 16, 2: 64},
     )
     sampler = TokenBudgetBatchSampler.from_config({"a": 3, "b": 15, "c": 25}, config)
     assert {b.sample_ids[0]: b.max_length for b in sampler.iter_batches()} == {"a": 16, "b": 20, "c": 64}
 
 
+def test_iteration_can_start_at_any_batch():
+    complete = list(create_sampler().iter_batches(1))
+    for start in range(len(complete) + 1):
+        assert list(create_sampler().iter_batches(1, start=start)) == complete[start:]
+    with pytest.raises(ValueError, match=f"start must be between 0 and {len(complete)} in epoch 1, got 99"):
+        create_sampler().iter_batches(1, start=99)
+
+
 def test_predictable_mode_uses_all_buckets_and_reaches_expected_efficiency():
-    sampler = create_sampler(lognormal_lengths(100_000), BucketSpec(), 16_384)
+    sampler = create_sampler(lognormal_lengths(100_000), BucketSpec.default(), 16_384)
     assert sampler.compute_metrics().efficiency >= 0.69
     shapes = {(batch.max_length) for batch in sampler.iter_batches()}
     assert shapes == {*EDGES, 2048}
 
 
 def test_throughput_mode_has_little_padding():
-    sampler = create_sampler(lognormal_lengths(100_000), BucketSpec(), 16_384, mode=BatchingMode.THROUGHPUT)
+    sampler = create_sampler(
+        lognormal_lengths(100_000), BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT
+    )
     assert sampler.compute_metrics().efficiency >= 0.97
 
 
@@ -222,7 +234,9 @@ def batch_mates(batches):
     [(500, 4096, 0.91), (500, 16_384, 0.72), (5_000, 4096, 0.98), (5_000, 16_384, 0.95)],
 )
 def test_small_datasets_use_different_batches_in_every_epoch(samples, budget, min_efficiency):
-    sampler = create_sampler(lognormal_lengths(samples), BucketSpec(), budget, mode=BatchingMode.THROUGHPUT)
+    sampler = create_sampler(
+        lognormal_lengths(samples), BucketSpec.default(), budget, mode=BatchingMode.THROUGHPUT
+    )
     epochs = [list(sampler.iter_batches(epoch)) for epoch in range(2)]
     first, second = (
         {frozenset(batch.sample_ids) for batch in epoch if batch.batch_size > 1} for epoch in epochs
@@ -239,7 +253,7 @@ def test_small_datasets_use_different_batches_in_every_epoch(samples, budget, mi
 def test_larger_pools_reduce_padding():
     table = lognormal_lengths(50_000)
     efficiencies = [
-        create_sampler(table, BucketSpec(), 16_384, mode=BatchingMode.THROUGHPUT, pool_batches=pool)
+        create_sampler(table, BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT, pool_batches=pool)
         .compute_metrics()
         .efficiency
         for pool in (1, 8, 64, 512)
@@ -250,7 +264,7 @@ def test_larger_pools_reduce_padding():
 @pytest.mark.parametrize("mode", BatchingMode)
 def test_lengths_do_not_drift_over_an_epoch(mode):
     table = lognormal_lengths(500_000)
-    sampler = create_sampler(table, BucketSpec(), 16_384, mode=mode)
+    sampler = create_sampler(table, BucketSpec.default(), 16_384, mode=mode)
     for epoch in range(2):
         arrays = sampler.plan_epoch(epoch).batches
         sums, counts = arrays.batch_sums(table.lengths[arrays.order].astype(np.int64)), arrays.counts
@@ -270,7 +284,9 @@ def test_smaller_pools_change_batches_more_between_epochs():
         }
 
     def fraction_kept(pool):
-        sampler = create_sampler(table, BucketSpec(), 16_384, mode=BatchingMode.THROUGHPUT, pool_batches=pool)
+        sampler = create_sampler(
+            table, BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT, pool_batches=pool
+        )
         first = batch_mates(sampler, 0)
         return len(first & batch_mates(sampler, 1)) / len(first)
 
@@ -302,10 +318,16 @@ def test_sampler_can_be_the_batch_sampler_of_a_data_loader(mode):
     assert epochs[0] != epochs[1]
 
 
-def test_constructor_uses_predictable_mode():
-    sampler = TokenBudgetBatchSampler(SEED_LENGTHS, SPEC, 2048, seed=7, drop_last=True)
-    assert sampler.config == create_sampler(seed=7, drop_last=True).config
-    assert sampler.estimate_batches_per_epoch() == len(sampler) == len(list(sampler))
+def test_sampler_can_yield_ids():
+    lists = list(create_sampler(yields="ids"))
+    assert [tuple(batch) for batch in lists] == ids(create_sampler().iter_batches())
+
+
+def test_bucket_sizes_and_distribution_exclude_skipped_samples():
+    sampler = create_sampler({"a": 100, "b": 128, "c": 300, "d": 9999})
+    assert sampler.bucket_sizes == {0: 2, 1: 0, 2: 1, 3: 0}
+    assert sampler.get_bucket_distribution()[0] == pytest.approx(2 / 3)
+    assert sampler.estimate_batches_per_epoch() == len(list(sampler.iter_batches())) == 2
 
 
 @pytest.mark.parametrize(
@@ -320,13 +342,11 @@ def test_constructor_uses_predictable_mode():
             r"max_sample_length \(100\) must be greater than the last edge",
         ),
         (
-            {"bucket_max_lengths": (100, 256, 512, 1024, 2048)},
+            {"bucket_max_lengths": {0: 100}},
             r"bucket_max_lengths\[0\] must be at least 128, the maximum length of the bucket, go",
         ),
-        (
-            {"bucket_max_lengths": (128, 256, 512, 1024, 5000)},
-            r"bucket_max_lengths\[4\] \(5000\) exceeds token_budget 4096",
-        ),
+        ({"bucket_max_lengths": {9: 100}}, "there is no bucket 9; buckets are 0 to 4"),
+        ({"bucket_max_lengths": {4: 5000}}, r"bucket_max_lengths\[4\] \(5000\) exceeds token_budget 4096"),
         ({"bucket_max_lengths": (200,)}, "bucket_max_lengths must have a value for each of 5 buckets, got 1"),
         ({"min_length": 200}, r"min_length \(200\) must not exceed the first edge \(128\)"),
         ({"budget": 5}, "budget"),

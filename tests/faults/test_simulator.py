@@ -17,7 +17,7 @@ from tests.helpers.scripted_puzzle_server import ScriptedServer
 
 pytestmark = pytest.mark.slow
 
-WORLDS = int(os.environ.get("PHALANX_WORLDS", "150"))
+WORLDS = int(os.environ.get("PHALANX_WORLDS", "300"))
 
 
 def test_invariants_hold_in_every_simulated_world() -> None:

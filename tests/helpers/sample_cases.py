@@ -35,13 +35,15 @@ IDS = st.text(st.characters(blacklist_characters="\0"), min_size=0, max_size=5)
 
 @st.composite
 def samples(draw: st.DrawFn) -> Sample:
-    """Draw any sample without columns; some have token ids beyond 16 bits."""
+    """Draw any sample; some have token ids beyond 16 bits."""
     length = draw(st.integers(1, 6))
     top = draw(st.sampled_from([9, 2**15 - 1, 2**15, 2**31 - 1]))
+    segments = st.none() | st.lists(st.integers(0, 3), min_size=length, max_size=length)
     return sample(
         draw(IDS),
         input_ids=draw(st.lists(st.integers(0, top), min_size=length, max_size=length)),
         loss_mask=draw(st.lists(st.integers(0, 1), min_size=length, max_size=length)),
+        segment_ids=draw(segments),
         dataset_id=draw(IDS),
         origin=draw(st.sampled_from(SampleOrigin)),
         episode_id=draw(st.none() | IDS),

@@ -262,10 +262,7 @@ def replay_draws() -> Digests:
         buffer = ReplayBuffer(ReplayBufferConfig(max_size=64, eviction_policy=policy, seed=seed))
         drawn = []
         for first in range(0, len(samples), 50):
-            for sample, priority in zip(
-                samples[first : first + 50], priorities[first : first + 50], strict=True
-            ):
-                buffer.add(sample, priority)
+            buffer.add_batch(samples[first : first + 50], priorities[first : first + 50])
             draw = buffer.draw(16)
             buffer.update_priorities(draw.handles, 1.0 + np.arange(16) / 8)
             drawn += [sample.sample_id for sample in draw.samples]

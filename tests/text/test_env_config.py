@@ -20,7 +20,7 @@ def test_specs_are_resolved_and_invalid_specs_raise_error() -> None:
     assert make("sudoku", difficulty="hard").tasks == ("sudoku:hard:single",)
     with pytest.raises(ValueError, match="did you mean 'sudoku'"):
         make("sudoka")
-    with pytest.raises(ValueError, match="overrides"):
+    with pytest.raises(ValueError, match="overrides was removed; set the environment's own settings"):
         make("sudoku", overrides=("x=1",))
     with pytest.raises(ValueError, match="address must be HOST:PORT"):
         make("puzzle_server", address="localhost")

@@ -14,6 +14,7 @@ from phalanx.data.chat_template import ChatTemplate as ChatTemplate, load_chat_t
 from phalanx.data.collation import (
     TokenBatch as TokenBatch,
     collate as collate,
+    iter_packed_batches as iter_packed_batches,
     pack_tokens as pack_tokens,
 )
 from phalanx.data.efficiency_report import create_efficiency_report as create_efficiency_report

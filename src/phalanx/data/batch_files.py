@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from phalanx.config import FrozenModel, load_model, save_model
-from phalanx.data.collation import SampleLike, TokenBatch, collate
+from phalanx.data.collation import CollateFn, SampleLike, TokenBatch, collate
 from phalanx.data.lengths import LengthTable
 from phalanx.data.npz_files import open_npz, write_npz
 from phalanx.data.packing import PackLayout
@@ -77,6 +77,8 @@ class BatchWriter:
     """Mapping from ids to samples."""
     output_dir: str | os.PathLike[str]
     """Folder that the files are written to. It must be empty, or contain batches of the same plan."""
+    collate_fn: CollateFn | None = None
+    """Function that creates additional arrays for batches that are not packed, see `CollateFn`."""
     pad_id: int = 0
     """Padding token."""
 
@@ -151,7 +153,7 @@ class BatchWriter:
 
     def _write(self, path: Path, spec: BatchSpec) -> int:
         """Write one batch file unless an intact one exists. Return the largest token id of the batch."""
-        batch = collate(spec, self.samples, pad_id=self.pad_id)
+        batch = collate(spec, self.samples, pad_id=self.pad_id, collate_fn=self.collate_fn)
         arrays = {"input_ids": batch.input_ids, "loss_mask": batch.loss_mask, **batch.columns}
         if spec.packed:
             arrays |= {"segment_ids": batch.segment_ids, "position_ids": batch.position_ids}
@@ -166,7 +168,7 @@ class BatchWriter:
             "plan": np.array(self.plan.fingerprint),
         }
         if reserved := sorted(arrays.keys() & metadata.keys()):
-            raise ValueError(f"{path}: a column of a sample cannot be named {', '.join(reserved)}")
+            raise ValueError(f"{path}: collate_fn must not return arrays named {', '.join(reserved)}")
         members = arrays | metadata
         largest = int(batch.input_ids.max(initial=0))
         existing = None
@@ -223,12 +225,7 @@ class BatchReader:
 
         Missing files raise an error before the first batch is read.
         """
-        files = self._epoch(epoch)
-        for index in range(files.batches):
-            path = _batch_path(self._folder, epoch, index)
-            if not path.is_file():
-                state = "" if files.complete else " (the epoch is incomplete)"
-                raise FileNotFoundError(f"{path} is missing{state}; {self._remedy()}")
+        self._require_files(self._epoch(epoch))
         return (self.get_batch(epoch, index) for index in range(self.num_batches(epoch)))
 
     def get_batch(self, epoch: int, index: int) -> TokenBatch:
@@ -263,11 +260,21 @@ class BatchReader:
                 largest += [int(batch.input_ids.max(initial=0)) for batch in self.iter_epoch(epoch.epoch)]
         return max(largest)
 
-    def verify(self) -> int:
-        """Read every file and return the number of files. Raises an error if a file is missing or damaged."""
+    def verify_fingerprint(self, expected: str) -> bool:
+        """Return whether the fingerprint of the plan is `expected`."""
+        return self.fingerprint == expected
+
+    def verify(self, on_batch: Callable[[Path], None] | None = None) -> int:
+        """Read every file and return the number of files. Raises an error if a file is missing or damaged.
+
+        `on_batch` is called with the path of each file.
+        """
         for epoch in self.manifest.epochs:
-            for _ in self.iter_epoch(epoch.epoch):
-                pass
+            self._require_files(epoch)
+            for index in range(epoch.batches):
+                self.get_batch(epoch.epoch, index)
+                if on_batch is not None:
+                    on_batch(_batch_path(self._folder, epoch.epoch, index))
         return sum(epoch.batches for epoch in self.manifest.epochs)
 
     def _epoch(self, epoch: int) -> EpochFiles:
@@ -276,6 +283,15 @@ class BatchReader:
                 return files
         epochs = [files.epoch for files in self.manifest.epochs]
         raise ValueError(f"{self._folder} has the epochs {epochs}, not epoch {epoch}")
+
+    def _require_files(self, files: EpochFiles) -> None:
+        folder = _epoch_folder(self._folder, files.epoch)
+        existing = {entry.name for entry in os.scandir(folder)} if folder.is_dir() else set()
+        for index in range(files.batches):
+            path = _batch_path(self._folder, files.epoch, index)
+            if path.name not in existing:
+                state = "" if files.complete else " (the epoch is incomplete)"
+                raise FileNotFoundError(f"{path} is missing{state}; {self._remedy()}")
 
     def _remedy(self) -> str:
         return f"run BatchWriter again with plan {self.fingerprint}"

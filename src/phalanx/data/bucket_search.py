@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from jaxtyping import Int64
@@ -12,7 +12,10 @@ from phalanx.data.length_histogram import LengthCounts, count_lengths
 from phalanx.data.lengths import Lengths
 from phalanx.data.metrics import PaddingMetrics
 from phalanx.data.plans.buckets import BucketSpec
-from phalanx.formatting import format_percent
+from phalanx.formatting import format_compact, format_percent
+
+if TYPE_CHECKING:
+    import drawsvg as draw
 
 _Indices: TypeAlias = Int64[np.ndarray, " cases"]
 
@@ -30,20 +33,28 @@ class BucketEfficiency(PaddingMetrics):
     """Number of samples in the bucket."""
 
     @property
+    def waste_tokens(self) -> int:
+        """Number of padding tokens."""
+        return self.padded_tokens - self.total_tokens
+
+    @property
+    def waste_percentage(self) -> float:
+        """Percentage of the tokens that are padding, from 0 to 100."""
+        return 100 * self.padding_waste
+
+    @property
     def label(self) -> str:
         """Range of lengths as text, such as `129-256`."""
         return f"{self.min_length}-{self.max_length}"
 
 
-class BucketAnalysis(PaddingMetrics):
+class BucketAnalysis(FrozenModel):
     """Efficiency of all buckets, and the number of samples that are not in any bucket."""
 
     bucket_spec: BucketSpec
     """Bucket boundaries."""
     buckets: tuple[BucketEfficiency, ...]
     """Efficiency of each bucket, including empty buckets."""
-    total_samples: int
-    """Number of samples in all buckets."""
     skipped_samples: int
     """Number of samples that are not in any bucket. They are not included in the other counts."""
     skipped_tokens: int
@@ -53,9 +64,34 @@ class BucketAnalysis(PaddingMetrics):
     shorter than `min_length`."""
 
     @property
+    def total_samples(self) -> int:
+        """Number of samples in all buckets."""
+        return sum(bucket.sample_count for bucket in self.buckets)
+
+    @property
+    def total_tokens(self) -> int:
+        """Number of tokens in all buckets, without padding."""
+        return sum(bucket.total_tokens for bucket in self.buckets)
+
+    @property
+    def padded_tokens(self) -> int:
+        """Number of tokens in all buckets, including padding."""
+        return sum(bucket.padded_tokens for bucket in self.buckets)
+
+    @property
     def overall_efficiency(self) -> float:
         """Fraction of the tokens that are not padding, from 0 to 1. It is 1 if all buckets are empty."""
-        return self.efficiency
+        return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
+
+    @property
+    def overall_waste(self) -> float:
+        """Fraction of the tokens that are padding, from 0 to 1."""
+        return 1 - self.overall_efficiency
+
+    @property
+    def empty_buckets(self) -> int:
+        """Number of buckets without samples."""
+        return sum(bucket.sample_count == 0 for bucket in self.buckets)
 
     def to_ascii(self) -> str:
         """Return the analysis as a text table with at most 80 columns."""
@@ -81,11 +117,39 @@ class BucketAnalysis(PaddingMetrics):
             )
         return "\n".join(lines)
 
+    def to_svg(self) -> "draw.Drawing":
+        """Draw the real tokens and the padding of each bucket."""
+        from phalanx.svg import Bar, bar_chart, titled_drawing
 
-def analyze_bucket_efficiency(lengths: Lengths | LengthCounts, bucket_spec: BucketSpec) -> BucketAnalysis:
+        bars = [
+            Bar(
+                f"{bucket.min_length:,}–{bucket.max_length:,}",
+                bucket.total_tokens,
+                bucket.padded_tokens,
+                f"{format_percent(bucket.efficiency)} of {format_compact(bucket.padded_tokens)}"
+                if bucket.sample_count
+                else "empty",
+            )
+            for bucket in self.buckets
+        ]
+        skipped = f"; {self.skipped_samples:,} samples skipped" if self.skipped_samples else ""
+        subtitle = (
+            f"{format_percent(self.overall_efficiency)} of {format_compact(self.padded_tokens)} padded "
+            f"tokens are real; {self.total_samples:,} samples{skipped}"
+        )
+        chart = bar_chart(bars, ("real tokens", "padding"))
+        return titled_drawing(chart, "Padding in each bucket", subtitle)
+
+
+def analyze_bucket_efficiency(lengths: Lengths, bucket_spec: BucketSpec) -> BucketAnalysis:
     """Compute the padding in each bucket if samples are padded to the maximum length of their bucket."""
     check_type(bucket_spec, BucketSpec, "bucket_spec")
-    counts = lengths if isinstance(lengths, LengthCounts) else count_lengths(lengths)
+    return analyze_counts(count_lengths(lengths), bucket_spec)
+
+
+def analyze_counts(counts: LengthCounts, bucket_spec: BucketSpec) -> BucketAnalysis:
+    """Compute the same result as `analyze_bucket_efficiency`, given the number of samples with each
+    length."""
     buckets = []
     for bucket_id in range(bucket_spec.num_buckets):
         low, high = bucket_spec.get_bucket_range(bucket_id)
@@ -100,16 +164,11 @@ def analyze_bucket_efficiency(lengths: Lengths | LengthCounts, bucket_spec: Buck
                 padded_tokens=inside.samples * high,
             )
         )
-    samples = sum(bucket.sample_count for bucket in buckets)
-    tokens = sum(bucket.total_tokens for bucket in buckets)
     return BucketAnalysis(
         bucket_spec=bucket_spec,
         buckets=tuple(buckets),
-        total_samples=samples,
-        total_tokens=tokens,
-        padded_tokens=sum(bucket.padded_tokens for bucket in buckets),
-        skipped_samples=counts.samples - samples,
-        skipped_tokens=counts.tokens - tokens,
+        skipped_samples=counts.samples - sum(bucket.sample_count for bucket in buckets),
+        skipped_tokens=counts.tokens - sum(bucket.total_tokens for bucket in buckets),
         too_long=int(counts.counts[counts.values > bucket_spec.max_sample_length].sum()),
     )
 
@@ -212,9 +271,9 @@ def suggest_bucket_edges(
         edges=edges,
         max_sample_length=top,
         rationale=rationale,
-        estimated_efficiency=analyze_bucket_efficiency(
+        estimated_efficiency=analyze_counts(
             kept, BucketSpec(edges=edges, max_sample_length=top)
-        ).efficiency,
+        ).overall_efficiency,
         optimization_goal=goal,
     )
 

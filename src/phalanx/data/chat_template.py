@@ -1,5 +1,6 @@
 """Chat templates, which render conversations with `transformers` and locate the assistant's turns."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -8,7 +9,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from phalanx.data.tokenizers import (
-    find_tokenizer_folder,
+    BYTES,
+    CHARACTERS,
+    fetch_from_hub,
     read_special_tokens,
     read_tokenizer_config,
     short_hash,
@@ -24,6 +27,7 @@ CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
+BUILT_IN_TEMPLATES = {"chatml": CHATML}
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _TEXT_PARTS = re.compile(r"""\.text\b|\[['"]text['"]\]""")
 
@@ -148,15 +152,21 @@ def load_chat_template(
     config = read_tokenizer_config(tokenizer)
     special = read_special_tokens(config)
     if template is not None:
-        if template == "chatml":
-            return ChatTemplate(CHATML, special)
+        if str(template) in BUILT_IN_TEMPLATES:
+            return ChatTemplate(BUILT_IN_TEMPLATES[str(template)], special)
         if not Path(template).is_file():
-            raise FileNotFoundError(f"there is no chat template {template}; use a Jinja file or chatml")
+            raise FileNotFoundError(
+                f"there is no chat template {template}; use a Jinja file or {', '.join(BUILT_IN_TEMPLATES)}"
+            )
         return ChatTemplate(Path(template).read_text(encoding="utf-8"), special)
+    path = Path(tokenizer)
+    file = (path if path.is_dir() else path.parent) / "chat_template.jinja"
     source = config.get("chat_template")
-    folder = find_tokenizer_folder(tokenizer)
-    if folder is not None and (folder / "chat_template.jinja").is_file():
-        source = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    if path.exists() and file.is_file():
+        source = file.read_text(encoding="utf-8")
+    elif source is None and not path.exists() and os.fspath(tokenizer) not in (BYTES, CHARACTERS):
+        with contextlib.suppress(ValueError):
+            source = fetch_from_hub(os.fspath(tokenizer), "chat_template.jinja").read_text(encoding="utf-8")
     if isinstance(source, list):
         named = {entry["name"]: entry["template"] for entry in source}
         source = named.get("default") or next(iter(named.values()), None)

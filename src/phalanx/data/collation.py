@@ -1,7 +1,7 @@
 """Collation of samples into padded or packed NumPy arrays."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +18,11 @@ IGNORE_INDEX = -100
 
 SampleLike: TypeAlias = Sample | Mapping[str, Any]
 """A `Sample`, or a mapping with `input_ids` and optionally `loss_mask` and further columns."""
+
+CollateFn: TypeAlias = Callable[[list[Sample], int, int], Mapping[str, np.ndarray]]
+"""Function that creates arrays for a batch that is not packed. Its arguments are the samples, the row length
+and the padding token. It returns arrays by name, with one row per sample. They are added to the columns of
+the batch, except that `input_ids` and `loss_mask` replace the default arrays."""
 
 TOKEN_ARRAYS = ("input_ids", "loss_mask", "segment_ids", "position_ids")
 
@@ -88,10 +93,7 @@ class TokenBatch:
         """
         if num_rows < len(self):
             raise ValueError(f"the batch has {len(self)} rows, more than num_rows={num_rows}")
-        padded = {
-            name: np.pad(array, ((0, num_rows - len(self)), *[(0, 0)] * (array.ndim - 1)))
-            for name, array in self.arrays().items()
-        }
+        padded = {name: _add_rows(array, num_rows - len(self)) for name, array in self.arrays().items()}
         tokens: dict[str, Any] = {name: padded.pop(name) for name in TOKEN_ARRAYS}
         return dataclasses.replace(self, columns=padded, **tokens)
 
@@ -150,6 +152,7 @@ def collate(
     *,
     pad_id: int = 0,
     num_rows: int | None = None,
+    collate_fn: CollateFn | None = None,
 ) -> TokenBatch:
     """Create the arrays of a batch.
 
@@ -162,16 +165,37 @@ def collate(
         pad_id: Padding token.
         num_rows: Number of rows in the result. Missing rows are filled with padding, so that all batches with
             the same row length have the same shape. None adds no rows.
+        collate_fn: Function that creates additional arrays for batches that are not packed.
 
     Raises:
         ValueError: If a sample is missing or does not have the planned length.
     """
-    if isinstance(samples, TokenDataset) and spec.samples is None:
-        source = _dataset_tokens(spec, samples)
-    else:
-        tokens, loss_mask, offsets, columns = concatenate_samples(_find_samples(spec, samples))
-        source = ConcatenatedTokens(tokens, loss_mask, offsets[:-1], columns)
-    return fill_rows(source, spec.layout, pad_id, num_rows, spec)
+    if collate_fn is not None and spec.packed:
+        raise ValueError("collate_fn cannot be used with packing")
+    if isinstance(samples, TokenDataset) and spec.samples is None and collate_fn is None:
+        return fill_rows(_dataset_tokens(spec, samples), spec.layout, pad_id, num_rows, spec)
+    found = _find_samples(spec, samples)
+    tokens, loss_mask, offsets, columns = concatenate_samples(found)
+    source = ConcatenatedTokens(tokens, loss_mask, offsets[:-1], columns)
+    batch = fill_rows(source, spec.layout, pad_id, num_rows, spec)
+    if collate_fn is None:
+        return batch
+    arrays: dict[str, Any] = dict(collate_fn(found, spec.max_length, pad_id))
+    for name, array in arrays.items():
+        if len(array) != len(found):
+            raise ValueError(
+                f"batch {spec.index}: collate_fn returned {len(array)} rows of {name} for {len(found)} "
+                f"samples"
+            )
+        if len(array) < len(batch):
+            arrays[name] = _add_rows(array, len(batch) - len(array))
+    replaced = {name: arrays.pop(name) for name in ("input_ids", "loss_mask") if name in arrays}
+    return dataclasses.replace(batch, columns={**batch.columns, **arrays}, **replaced)
+
+
+def _add_rows(array: np.ndarray, count: int) -> np.ndarray:
+    """Return an array with `count` rows of zeros added at the end."""
+    return np.concatenate([array, np.zeros((count, *array.shape[1:]), array.dtype)])
 
 
 class ConcatenatedTokens(NamedTuple):
@@ -257,13 +281,50 @@ def pack_tokens(
         config: Packing settings.
         loss_mask: 1 for tokens that count in the loss. None counts every token.
         pad_id: Padding token.
-        layout: Assignment of samples to rows. None computes a layout for all samples. To limit memory use,
-            call this function for parts of a layout (`PackLayout.slice_rows`), which create only their rows.
+        layout: Assignment of samples to rows. If it covers only some of the samples, only its rows are
+            created. None computes a layout for all samples.
 
     >>> batch = pack_tokens(np.arange(1, 9), [0, 3, 7, 8], PackingConfig(max_length=4))
     >>> batch.input_ids.tolist(), batch.segment_ids.tolist()
     ([[4, 5, 6, 7], [1, 2, 3, 8]], [[1, 1, 1, 1], [1, 1, 1, 2]])
     """
+    source, layout = _check_tokens(tokens, offsets, config, loss_mask, layout)
+    return fill_rows(source, layout, pad_id)
+
+
+def iter_packed_batches(
+    tokens: Integer[np.ndarray, " tokens"],
+    offsets: Integer[np.ndarray, " samples_and_one"] | Sequence[int],
+    config: PackingConfig,
+    packs_per_batch: int,
+    *,
+    loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None = None,
+    pad_id: int = 0,
+    layout: PackLayout | None = None,
+) -> Iterator[TokenBatch]:
+    """Pack samples like `pack_tokens`, but yield batches of `packs_per_batch` rows to limit memory use."""
+    if packs_per_batch < 1:
+        raise ValueError(f"packs_per_batch must be at least 1, got {packs_per_batch}")
+    source, layout = _check_tokens(tokens, offsets, config, loss_mask, layout)
+
+    def batches() -> Iterator[TokenBatch]:
+        for first in range(0, len(layout), packs_per_batch):
+            part = layout.slice_rows(first, min(first + packs_per_batch, len(layout)))
+            begin = int(layout.offsets[first])
+            starts = source.starts[begin : begin + len(part.samples)]
+            yield fill_rows(source._replace(starts=starts), part, pad_id)
+
+    return batches()
+
+
+def _check_tokens(
+    tokens: Integer[np.ndarray, " tokens"],
+    offsets: Integer[np.ndarray, " samples_and_one"] | Sequence[int],
+    config: PackingConfig,
+    loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None,
+    layout: PackLayout | None,
+) -> tuple[ConcatenatedTokens, PackLayout]:
+    """Validate the arguments of `pack_tokens`, and compute the layout if it is None."""
     bounds = np.ascontiguousarray(offsets, np.int64)
     if len(bounds) == 0 or bounds[0] < 0 or bounds[-1] > len(tokens):
         raise ValueError(
@@ -291,7 +352,7 @@ def pack_tokens(
     if np.any(starts + layout.lengths > bounds[layout.samples + 1]):
         raise ValueError("the layout was computed for samples of other lengths")
     mask = None if loss_mask is None else as_loss_mask(loss_mask, "tokens")
-    return fill_rows(ConcatenatedTokens(ids, mask, starts, {}), layout, pad_id)
+    return ConcatenatedTokens(ids, mask, starts, {}), layout
 
 
 def _dataset_tokens(spec: BatchSpec, dataset: TokenDataset) -> ConcatenatedTokens:

@@ -4,12 +4,12 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from phalanx.config import FrozenModel
+from phalanx.config import FrozenModel, check_type
 from phalanx.data.bucket_search import (
     BucketAnalysis,
     BucketSuggestion,
     OptimizationGoal,
-    analyze_bucket_efficiency,
+    analyze_counts,
     suggest_bucket_edges,
 )
 from phalanx.data.length_histogram import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = 80
 _MIN_IMPROVEMENT = 0.02
+_CROWDED_FRACTION = 0.8
 
 
 class PackingEstimate(PaddingMetrics):
@@ -69,6 +70,11 @@ class BatchingEfficiencyReport(FrozenModel):
     def total_tokens(self) -> int:
         """Number of tokens in the buckets, without padding."""
         return self.bucket_analysis.total_tokens
+
+    @property
+    def total_padded(self) -> int:
+        """Number of tokens in the buckets, including padding."""
+        return self.bucket_analysis.padded_tokens
 
     @property
     def overall_efficiency(self) -> float:
@@ -118,9 +124,10 @@ def create_efficiency_report(
     lengths: Lengths, bucket_spec: BucketSpec, packing_mode: PackingMode = PackingMode.BEST_FIT_DECREASING
 ) -> BatchingEfficiencyReport:
     """Compare the given buckets with optimal buckets and with packing, and give recommendations."""
+    check_type(bucket_spec, BucketSpec, "bucket_spec")
     table = as_length_table(lengths)
     counts = count_lengths(table)
-    analysis = analyze_bucket_efficiency(counts, bucket_spec)
+    analysis = analyze_counts(counts, bucket_spec)
     capacity = bucket_spec.max_sample_length
     if not analysis.total_samples:
         raise ValueError(
@@ -180,6 +187,14 @@ def _recommend(
             f"If you pad to buckets, {best.edges_text} gives {format_percent(optimal, 2)} with as many "
             f"buckets: {1 - padded / padded_now:.0%} fewer padded tokens."
         )
+    *others, last = [bucket.label for bucket in analysis.buckets if not bucket.sample_count] or [""]
+    if last:
+        names = f"buckets {', '.join(others)} and {last}" if others else f"bucket {last}"
+        yield f"No sample is in {names}; its edge could serve elsewhere."
+    fullest = max(analysis.buckets, key=lambda bucket: bucket.sample_count)
+    share = fullest.sample_count / analysis.total_samples
+    if share > _CROWDED_FRACTION and len(analysis.buckets) > 2:
+        yield f"Bucket {fullest.label} holds {share:.0%} of the samples; put more edges inside it."
 
 
 def _wrap(text: str) -> str:

@@ -1,7 +1,7 @@
 """Histograms of sample lengths."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
@@ -9,8 +9,12 @@ from jaxtyping import Int64
 from phalanx.config import FrozenModel
 from phalanx.data.lengths import Lengths, as_length_table
 
+if TYPE_CHECKING:
+    import drawsvg as draw
+
 # Columns for labels and notes next to the bars. If these need more columns, the bars become shorter.
 _MARGIN = 30
+_MAX_BINCOUNT = 1 << 22
 
 
 class LengthCounts(NamedTuple):
@@ -45,6 +49,10 @@ def count_lengths(lengths: Lengths) -> LengthCounts:
     array = as_length_table(lengths).lengths
     if not len(array):
         raise ValueError("there are no samples to analyze")
+    if array.max() < _MAX_BINCOUNT:
+        counts = np.bincount(array)
+        values = np.flatnonzero(counts)
+        return LengthCounts(values, counts[values])
     values, counts = np.unique(array, return_counts=True)
     return LengthCounts(values.astype(np.int64), counts)
 
@@ -107,20 +115,45 @@ class LengthHistogram(FrozenModel):
         lines.append(f"p50 {self.p50}  p90 {self.p90}  p95 {self.p95}  p99 {self.p99}")
         return "\n".join(lines)
 
+    def to_svg(self) -> "draw.Drawing":
+        """Draw the histogram with the median and the 90th percentile."""
+        from phalanx.svg import histogram, titled_drawing
 
-def compute_length_histogram(lengths: Lengths, num_bins: int = 10) -> LengthHistogram:
+        chart = histogram(
+            [b.min_length for b in self.bins] + [self.bins[-1].max_length],
+            [b.count for b in self.bins],
+            [f"{b.label}: {b.count:,} samples" for b in self.bins],
+            {"p50": self.p50, "p90": self.p90},
+        )
+        subtitle = (
+            f"{self.total_samples:,} samples, {self.total_tokens:,} tokens; mean {self.mean_length:,.0f}, "
+            f"p50 {self.p50:,}, p90 {self.p90:,}, longest {self.max_length:,}"
+        )
+        return titled_drawing(chart, "Sample lengths", subtitle)
+
+
+def compute_length_histogram(
+    lengths: Lengths, num_bins: int = 10, bin_width: int | None = None
+) -> LengthHistogram:
     """Compute a histogram of lengths.
 
     Args:
         lengths: Mapping from sample ids to lengths, or a `LengthTable`.
         num_bins: Number of bins, which have the same width up to rounding.
+        bin_width: Width of a bin in tokens. If it is given, `num_bins` is ignored.
     """
     counts = count_lengths(lengths)
     low, high = int(counts.values[0]), int(counts.values[-1])
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    # If there are more bins than lengths, bins have width 1 and the last ones are empty.
-    edges = low + max(high - low + 1, num_bins) * np.arange(num_bins + 1) // num_bins
+    span = high - low + 1
+    if bin_width is not None:
+        if bin_width < 1:
+            raise ValueError(f"bin_width must be at least 1, got {bin_width}")
+        edges = low + bin_width * np.arange(-(-span // bin_width) + 1)
+    else:
+        if num_bins < 1:
+            raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+        # If there are more bins than lengths, bins have width 1 and the last ones are empty.
+        edges = low + max(span, num_bins) * np.arange(num_bins + 1) // num_bins
     running = np.concatenate([[0], np.cumsum(counts.counts)])
     inside = np.diff(running[np.searchsorted(counts.values, edges)]).tolist()
     samples, tokens = counts.samples, counts.tokens

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,19 +19,22 @@ class LazyIds(Sequence):
     def __init__(self, count: int, read: Callable[[], list[str]]) -> None:
         self._count = count
         self._read = read
+        self._ids: list[str] | None = None
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
-        return self._ids[index]
+        return self.as_list()[index]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._ids)
+        return iter(self.as_list())
 
-    @cached_property
-    def _ids(self) -> list[str]:
-        return self._read()
+    def as_list(self) -> list[str]:
+        """Return all ids."""
+        if self._ids is None:
+            self._ids = self._read()
+        return self._ids
 
 
 class RangeIds(Sequence[str]):
@@ -48,9 +50,6 @@ class RangeIds(Sequence[str]):
         rows = self._range[index]
         return str(rows) if isinstance(rows, int) else [str(row) for row in rows]
 
-    def __iter__(self) -> Iterator[str]:
-        return map(str, self._range)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LengthTable:
@@ -62,6 +61,15 @@ class LengthTable:
     lengths: Int32[np.ndarray, " samples"]
     """Number of tokens of each sample, at least 1."""
     _checked: bool = dataclasses.field(default=False, init=False, repr=False)
+
+    @classmethod
+    def from_mapping(cls, lengths: Mapping[Any, Any]) -> "LengthTable":
+        """Create a table from a mapping of ids to lengths, in the order of the mapping."""
+        ids = list(lengths)
+        table = cls(ids, check_lengths(list(lengths.values()), ids))
+        _check_id_types(ids)
+        # The keys of a mapping are unique, which saves the most expensive check.
+        return table.trust()
 
     @classmethod
     def from_arrays(cls, ids: Sequence[Any] | np.ndarray | None, lengths: Any) -> "LengthTable":
@@ -133,7 +141,7 @@ def as_length_table(lengths: Lengths) -> LengthTable:
             f"lengths must be {{id: length}} or a LengthTable, got {type(lengths).__name__}; use "
             f"LengthTable.from_arrays(ids, lengths), with ids=None for samples without ids"
         )
-    return LengthTable.from_arrays(list(lengths), list(lengths.values()))
+    return LengthTable.from_mapping(lengths)
 
 
 def check_lengths(lengths: Any, ids: Any = None) -> Int32[np.ndarray, " samples"]:

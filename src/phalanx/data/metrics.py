@@ -126,7 +126,7 @@ def compute_metrics(
         buckets.append(
             BucketMetrics(
                 bucket_id=bucket,
-                max_length=bucket_spec.max_lengths[bucket],
+                max_length=bucket_spec.get_bucket_max_length(bucket),
                 num_batches=int(inside.sum()),
                 num_samples=int(counts[inside].sum()),
                 total_tokens=int(tokens[inside].sum()),

@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
@@ -35,6 +35,13 @@ class PackingMode(enum.StrEnum):
     """Find combinations of lengths that fill rows completely, by solving subset-sum problems. This never
     needs more rows than best-fit decreasing."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> "PackingMode | None":
+        renamed = {"greedy": "next_fit", "hybrid": "subset_sum"}
+        if value in renamed:
+            raise ValueError(f"packing mode {value!r} was renamed to {renamed[str(value)]!r}")
+        return None
+
 
 class OverlongPolicy(enum.StrEnum):
     """Policy for samples that are longer than a row."""
@@ -52,13 +59,17 @@ class OverlongPolicy(enum.StrEnum):
 class PackingConfig(Config):
     """Settings for sequence packing."""
 
+    removed_settings: ClassVar[dict[str, str]] = {
+        "add_separator": "was removed; set separator_token_id, or None for no separator"
+    }
+
     mode: PackingMode = PackingMode.BEST_FIT_DECREASING
     """Algorithm that assigns samples to rows."""
     max_length: int = Field(default=2048, ge=1)
     """Maximum number of tokens in a row, including separators."""
     pad_to_max: bool = True
     """Pad every row to `max_length`. Otherwise, pad to the longest row of the batch."""
-    separator_token_id: int | None = Field(default=None, ge=0, lt=2**31)
+    separator_token_id: int | None = None
     """Token that is inserted between two segments of a row. It belongs to the first of the two segments. None
     inserts no separators."""
     separator_loss: bool = True
@@ -66,6 +77,11 @@ class PackingConfig(Config):
     segment of a row has no separator; use `TokenizeConfig.add_eos` to end every sample with a token."""
     overlong: OverlongPolicy = OverlongPolicy.ERROR
     """Policy for samples that are longer than `max_length`."""
+
+    @classmethod
+    def default(cls, max_length: int = 2048) -> "PackingConfig":
+        """Return the default settings with the given row length."""
+        return cls(max_length=max_length)
 
 
 def pack_lengths(
@@ -95,6 +111,10 @@ def pack_lengths(
     return bins
 
 
+def _no_samples() -> Int32[np.ndarray, " samples"]:
+    return np.empty(0, np.int32)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackLayout:
     """Assignment of samples to rows. Row `r` consists of the segments `offsets[r]:offsets[r + 1]`.
@@ -114,7 +134,7 @@ class PackLayout:
     starts: Int32[np.ndarray, " segments"] | None = None
     """For each segment, the position in its sample at which it starts. None if no sample was split, so that
     every segment starts at position 0."""
-    skipped: Int32[np.ndarray, " skipped"] = dataclasses.field(default_factory=lambda: np.empty(0, np.int32))
+    skipped: Int32[np.ndarray, " skipped"] = dataclasses.field(default_factory=_no_samples)
     """Indices of the samples that are not in any row, in ascending order."""
     separator_token_id: int | None = None
     """Token between two segments of a row. None if there are no separators."""
@@ -217,26 +237,28 @@ def _cut_overlong(
         Arrays with the sample index, the start within the sample (None if no sample was split) and the length
         of each segment, and the indices of the skipped samples.
     """
-    limit, policy = config.max_length, config.overlong
+    limit = config.max_length
     overlong = np.flatnonzero(lengths > limit).astype(np.int32)
     samples = np.arange(len(lengths), dtype=np.int32)
     if len(overlong) == 0:
-        return samples, None, lengths, overlong
-    if policy is OverlongPolicy.ERROR:
-        first = int(overlong[0])
-        name = f"sample {first}" if sample_ids is None else f"sample {first} ({sample_ids[first]!r})"
-        others = f" ({len(overlong) - 1} more are too long)" if len(overlong) > 1 else ""
-        raise ValueError(
-            f"{name} has {lengths[first]} tokens, more than max_length {limit}{others}; "
-            "choose overlong='skip', 'truncate' or 'split', or increase max_length"
-        )
-    if policy is OverlongPolicy.SKIP:
-        kept = np.flatnonzero(lengths <= limit).astype(np.int32)
-        return kept, None, lengths[kept], overlong
-    if policy is OverlongPolicy.TRUNCATE:
-        return samples, None, np.minimum(lengths, np.int32(limit)), overlong[:0]
-    pieces = -(-lengths // limit)
-    first_piece = np.cumsum(pieces) - pieces
-    owner = np.repeat(samples, pieces)
-    starts = ((np.arange(len(owner)) - first_piece[owner]) * limit).astype(np.int32)
-    return owner, starts, np.minimum(lengths[owner] - starts, np.int32(limit)), overlong[:0]
+        return samples, None, lengths, _no_samples()
+    match config.overlong:
+        case OverlongPolicy.ERROR:
+            first = int(overlong[0])
+            name = f"sample {first}" if sample_ids is None else f"sample {first} ({sample_ids[first]!r})"
+            others = f" ({len(overlong) - 1} more are too long)" if len(overlong) > 1 else ""
+            raise ValueError(
+                f"{name} has {lengths[first]} tokens, more than max_length {limit}{others}; "
+                "choose overlong='skip', 'truncate' or 'split', or increase max_length"
+            )
+        case OverlongPolicy.SKIP:
+            kept = np.flatnonzero(lengths <= limit).astype(np.int32)
+            return kept, None, lengths[kept], overlong
+        case OverlongPolicy.TRUNCATE:
+            return samples, None, np.minimum(lengths, np.int32(limit)), _no_samples()
+        case OverlongPolicy.SPLIT:
+            pieces = -(-lengths // limit)
+            first_piece = np.cumsum(pieces) - pieces
+            owner = np.repeat(samples, pieces)
+            starts = ((np.arange(len(owner)) - first_piece[owner]) * limit).astype(np.int32)
+            return owner, starts, np.minimum(lengths[owner] - starts, np.int32(limit)), _no_samples()

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -70,7 +69,7 @@ def iter_rows(source: RowSource, split: str | None = None) -> Iterator[Row]:
         split: Name of the split to read from a saved Hugging Face dataset with several splits.
     """
     if isinstance(source, str | os.PathLike):
-        for part in split_files([Path(source)], sys.maxsize, split):
+        for part in split_files([Path(source)], None, split):
             yield from read_part(part)
         return
     if isinstance(source, Mapping):
@@ -84,11 +83,11 @@ def iter_rows(source: RowSource, split: str | None = None) -> Iterator[Row]:
             raise TypeError(f"row {number} must be a mapping or a path, got {type(item).__name__}")
 
 
-def split_files(paths: Sequence[Path], part_bytes: int, split: str | None = None) -> list[FilePart]:
+def split_files(paths: Sequence[Path], part_bytes: int | None, split: str | None = None) -> list[FilePart]:
     """Split files, folders and saved datasets into parts of about `part_bytes` bytes.
 
     JSONL and text files are split between lines, Parquet files between row groups, and saved datasets between
-    rows.
+    rows. If `part_bytes` is None, each file is one part.
     """
     parts: list[FilePart] = []
     for path in paths:
@@ -103,8 +102,8 @@ def split_files(paths: Sequence[Path], part_bytes: int, split: str | None = None
                 parts += _split_parquet(str(file), part_bytes)
                 continue
             size = file.stat().st_size
-            begins = range(0, size, part_bytes)
-            parts += [FilePart(str(file), begin, min(begin + part_bytes, size)) for begin in begins]
+            step = part_bytes or max(size, 1)
+            parts += [FilePart(str(file), begin, min(begin + step, size)) for begin in range(0, size, step)]
     return parts
 
 
@@ -226,14 +225,14 @@ def _open_parquet(path: str) -> Iterator[Any]:
         raise ValueError(f"{path}: not a valid Parquet file: {error}") from error
 
 
-def _split_parquet(path: str, part_bytes: int) -> Iterator[FilePart]:
+def _split_parquet(path: str, part_bytes: int | None) -> Iterator[FilePart]:
     with _open_parquet(path) as file:
         groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
     begin, first_row, size, rows = 0, 0, 0, 0
     for end, group in enumerate(groups, 1):
         size += group.total_byte_size
         rows += group.num_rows
-        if end == len(groups) or size >= part_bytes:
+        if end == len(groups) or (part_bytes is not None and size >= part_bytes):
             yield FilePart(path, begin, end, first_row)
             begin, first_row, size, rows = end, first_row + rows, 0, 0
 
@@ -250,10 +249,10 @@ def _read_parquet(part: FilePart, columns: Sequence[str] | None) -> Iterator[Row
             yield f"{part.path}: row {number}", row
 
 
-def _split_saved_dataset(path: Path, part_bytes: int, split: str | None) -> Iterator[FilePart]:
+def _split_saved_dataset(path: Path, part_bytes: int | None, split: str | None) -> Iterator[FilePart]:
     dataset = _load_saved_dataset(path, split)
     rows, size = len(dataset), int(dataset.data.nbytes)
-    step = max(1, rows * part_bytes // max(size, 1))
+    step = max(rows, 1) if part_bytes is None else max(1, rows * part_bytes // max(size, 1))
     for begin in range(0, rows, step):
         yield FilePart(str(path), begin, min(begin + step, rows), begin, True, split)
 

@@ -6,7 +6,8 @@ import heapq
 import math
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -99,6 +100,28 @@ class SampleFilter:
         return mask
 
 
+@dataclasses.dataclass(frozen=True)
+class ReplayStats:
+    """Statistics of a replay buffer. A mean is 0 if there are no values."""
+
+    size: int
+    """Number of samples in the buffer."""
+    total_added: int
+    """Number of samples that have been added since the buffer was created."""
+    total_evicted: int
+    """Number of samples that have been evicted or cleared since the buffer was created."""
+    total_tokens: int
+    """Number of tokens of all samples in the buffer."""
+    mean_length: float
+    """Mean number of tokens of a sample."""
+    mean_difficulty: float
+    """Mean difficulty of the samples whose difficulty is known."""
+    mean_reward: float
+    """Mean reward of the samples whose reward is known."""
+    success_rate: float
+    """Fraction of successes among the samples whose outcome is known."""
+
+
 class SampleHandles(NamedTuple):
     """References to drawn samples, which `ReplayBuffer.update_priorities` takes."""
 
@@ -121,7 +144,7 @@ class ReplayDraw(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class BufferSnapshot:
+class BufferSnapshot(Sequence[Sample]):
     """Samples of a buffer at one time, oldest first.
 
     Later changes to the buffer do not affect the snapshot.
@@ -131,41 +154,71 @@ class BufferSnapshot:
     """Samples in compact form."""
     serials: Int64[np.ndarray, " size"]
     """Serial number of each sample. Samples are numbered from 0 in the order in which they were added."""
+    total_added: int
+    """Number of samples that had been added to the buffer since it was created."""
+    total_evicted: int
+    """Number of samples that had been evicted or cleared since the buffer was created."""
+    timestamp: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
+    """Time at which the snapshot was created."""
 
     def __len__(self) -> int:
         return len(self.packed)
 
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [unpack_sample(packed) for packed in self.packed[index]]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index must be less than {len(self)}, got {index}")
+        return unpack_sample(self.packed[index])
+
+    def __iter__(self) -> Iterator[Sample]:
+        return map(unpack_sample, self.packed)
+
+    @property
+    def size(self) -> int:
+        """Number of samples in the snapshot."""
+        return len(self.packed)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Metadata of the samples, as a structured array of type `NUMBERS`."""
+        return np.array([packed[2] for packed in self.packed], NUMBERS)
+
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
         """All samples."""
-        return tuple(map(unpack_sample, self.packed))
+        return tuple(self)
 
     @cached_property
     def lengths(self) -> Int32[np.ndarray, " size"]:
         """Number of tokens of each sample."""
-        return np.ascontiguousarray(np.array([packed[2] for packed in self.packed], NUMBERS)["length"])
+        return np.ascontiguousarray(self.numbers["length"])
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
         """Unique name of each sample: its id, or `id#serial` if an earlier sample has the same id."""
         names: dict[str, None] = {}
         for (_, text, _), serial in zip(self.packed, self.serials.tolist(), strict=True):
-            name = text.partition(b"\0")[0].decode("utf-8", "surrogatepass")
+            name = _sample_id(text).decode("utf-8", "surrogatepass")
             while name in names:
                 name = f"{name}#{serial}"
             names[name] = None
         return tuple(names)
 
     @cached_property
-    def samples_by_id(self) -> dict[str, Sample]:
-        """Mapping from the names in `ids` to samples."""
-        return dict(zip(self.ids, self.samples, strict=True))
+    def index_by_id(self) -> dict[str, int]:
+        """Mapping from the names in `ids` to positions in the snapshot."""
+        return {name: index for index, name in enumerate(self.ids)}
+
+    def get_lengths(self) -> dict[str, int]:
+        """Return a mapping from the names in `ids` to lengths."""
+        return dict(zip(self.ids, self.lengths.tolist(), strict=True))
 
     def digest(self) -> str:
         """Return the SHA-256 of names, tokens and loss masks."""
         sha = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogatepass"))
         for stored, _, numbers in self.packed:
-            tokens, mask = unpack_tokens(stored, numbers[4])
+            tokens, mask = unpack_tokens(stored, numbers[4] * (1 + (numbers[11] & 1)))
             sha.update(len(tokens).to_bytes(4, "little"))
             sha.update((tokens.astype("<u4") | mask.astype("<u4") << np.uint32(31)).tobytes())
         return sha.hexdigest()
@@ -206,6 +259,11 @@ class ReplayBuffer:
         return len(self._tokens)
 
     @property
+    def is_empty(self) -> bool:
+        """True if the buffer has no samples."""
+        return not self._tokens
+
+    @property
     def is_full(self) -> bool:
         """True if the next addition evicts a sample."""
         return self.size == self.config.max_size
@@ -229,27 +287,38 @@ class ReplayBuffer:
     @property
     def total_tokens(self) -> int:
         """Number of tokens of all samples in the buffer."""
-        with self._lock:
-            return int(self._numbers["length"][: self.size].sum(dtype=np.int64))
+        return self.stats().total_tokens
 
     @property
     def mean_difficulty(self) -> float:
         """Mean difficulty of the samples whose difficulty is known. 0 if there are none."""
-        with self._lock:
-            return exact_mean(self._numbers["difficulty"][: self.size])
+        return self.stats().mean_difficulty
 
     @property
     def mean_reward(self) -> float:
         """Mean reward of the samples whose reward is known. 0 if there are none."""
-        with self._lock:
-            return exact_mean(self._numbers["reward"][: self.size])
+        return self.stats().mean_reward
 
     @property
     def success_rate(self) -> float:
         """Fraction of successes among the samples whose outcome is known. 0 if there are none."""
+        return self.stats().success_rate
+
+    def stats(self) -> ReplayStats:
+        """Compute statistics of the current samples."""
         with self._lock:
-            success = self._numbers["success"][: self.size]
-            return exact_mean(np.where(success < 0, np.nan, success))
+            size, numbers = self.size, self._numbers[: self.size]
+            tokens = int(numbers["length"].sum(dtype=np.int64))
+            return ReplayStats(
+                size=size,
+                total_added=self._added,
+                total_evicted=self._added - size,
+                total_tokens=tokens,
+                mean_length=tokens / size if size else 0.0,
+                mean_difficulty=exact_mean(numbers["difficulty"]),
+                mean_reward=exact_mean(numbers["reward"]),
+                success_rate=exact_mean(np.where(numbers["success"] < 0, np.nan, numbers["success"])),
+            )
 
     def add(self, sample: Sample, priority: float | None = None) -> None:
         """Add a sample. If the buffer is full, the sample that the eviction policy chooses is evicted.
@@ -279,10 +348,17 @@ class ReplayBuffer:
             self._added += 1
             self._outdated.append(slot)
 
-    def add_batch(self, samples: Iterable[Sample]) -> None:
-        """Add several samples in order."""
-        for sample in samples:
-            self.add(sample)
+    def add_batch(self, samples: Sequence[Sample], priorities: Sequence[float] | None = None) -> None:
+        """Add several samples in order.
+
+        Args:
+            samples: Samples to add.
+            priorities: Sampling priority of each sample. None chooses the priorities as in `add`.
+        """
+        if priorities is not None and len(priorities) != len(samples):
+            raise ValueError(f"got {len(samples)} samples but {len(priorities)} priorities")
+        for index, sample in enumerate(samples):
+            self.add(sample, None if priorities is None else priorities[index])
 
     def sample(self, n: int, **conditions: Any) -> list[Sample]:
         """Draw `n` samples with replacement, in proportion to `priority ** priority_alpha`.
@@ -291,18 +367,18 @@ class ReplayBuffer:
         empty if no sample matches or `can_sample` is false. Returned samples have the origin `REPLAY` and an
         incremented `replay_count`.
         """
-        return self.draw(n, beta=0.0, **conditions).samples
+        return self.draw(n, SampleFilter(**conditions), 0.0).samples
 
-    def draw(self, n: int, *, beta: float | None = None, **conditions: Any) -> ReplayDraw:
+    def draw(self, n: int, matching: SampleFilter | None = None, beta: float | None = None) -> ReplayDraw:
         """Draw samples like `sample`, and also return importance weights and handles for `update_priorities`.
 
         Args:
             n: Number of samples to draw.
+            matching: Conditions that restrict the samples that may be drawn. None allows all samples.
             beta: Exponent of the importance weights. None uses `priority_beta` of the config.
-            **conditions: Fields of `SampleFilter`, which restrict the samples that may be drawn.
         """
         _check_count(n)
-        condition = SampleFilter(**conditions)
+        condition = matching or SampleFilter()
         beta = self.config.priority_beta if beta is None else beta
 
         def allowed(slots: np.ndarray | slice) -> Bool[np.ndarray, " count"]:
@@ -347,6 +423,28 @@ class ReplayBuffer:
             self._set_priorities(slots[current], values[inside][current])
             return int(current.sum())
 
+    def update_priority(self, sample_id: str, priority: float) -> bool:
+        """Set the priority of every sample with this id. Return whether there is such a sample."""
+        name = sample_id.encode("utf-8", "surrogatepass")
+        with self._lock:
+            found = [slot for slot, text in enumerate(self._texts) if _sample_id(text) == name]
+            slots = np.array(found, np.int64)
+            handles = SampleHandles(slots, self._serials[slots])
+            return self.update_priorities(handles, np.full(len(slots), priority, np.float64)) > 0
+
+    def update_priorities_by_reward(self, alpha: float = 0.1) -> None:
+        """Move the priority of every sample with a known reward toward a target that depends on the reward.
+
+        The new priority is `(1 - alpha) * priority + alpha * max(reward + 1, 0)`.
+        """
+        if not 0.0 <= alpha <= 1.0:
+            raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
+        with self._lock:
+            numbers = self._numbers[: self.size]
+            slots = np.flatnonzero(~np.isnan(numbers["reward"]))
+            target = np.maximum(numbers["reward"][slots] + 1.0, 0.0)
+            self._set_priorities(slots, (1.0 - alpha) * numbers["priority"][slots] + alpha * target)
+
     def snapshot(self, since: int = 0, until: int | None = None, count: int | None = None) -> BufferSnapshot:
         """Return the current samples, oldest first.
 
@@ -361,7 +459,9 @@ class ReplayBuffer:
             first = int(np.searchsorted(serials[order], since))
             last = self.size if until is None else int(np.searchsorted(serials[order], until))
             slots = order[first : max(first, last if count is None else min(last, first + count))]
-            return BufferSnapshot(self._packed(slots), serials[slots].copy())
+            return BufferSnapshot(
+                self._packed(slots), serials[slots].copy(), self._added, self._added - self.size
+            )
 
     def count_since(self, since: int) -> int:
         """Return the number of samples in the buffer whose serial number is at least `since`."""
@@ -370,7 +470,14 @@ class ReplayBuffer:
 
     def get_all(self) -> list[Sample]:
         """Return all samples, oldest first."""
-        return list(self.snapshot().samples)
+        return list(self.snapshot())
+
+    def filter(self, predicate: SampleFilter | Callable[[Sample], bool]) -> list[Sample]:
+        """Return the samples that match a filter, or for which a function returns True, oldest first."""
+        snapshot = self.snapshot()
+        if isinstance(predicate, SampleFilter):
+            return [snapshot[index] for index in np.flatnonzero(predicate.matches(snapshot.numbers)).tolist()]
+        return [sample for sample in snapshot if predicate(sample)]
 
     def clear(self) -> None:
         """Remove all samples. They count as evicted."""
@@ -481,6 +588,10 @@ class ReplayBuffer:
 def _check_count(n: int) -> None:
     if n < 0:
         raise ValueError(f"n must be at least 0, got {n}")
+
+
+def _sample_id(text: bytes) -> bytes:
+    return text.partition(b"\0")[0]
 
 
 def exact_mean(values: Float64[np.ndarray, " count"]) -> float:

@@ -1,20 +1,22 @@
 """Batch plans over windows of a replay buffer that is still being filled."""
 
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from phalanx.config import Config, FrozenModel
+from phalanx.config import Config, FrozenModel, save_model
 from phalanx.data.lengths import LengthTable
 from phalanx.data.packing import PackingConfig
-from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder
+from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchSpec
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.epoch import epoch_seed
 from phalanx.data.replay_buffer import BufferSnapshot, ReplayBuffer
 from phalanx.data.samples import Sample
+from phalanx.io.checksum import read_verified_json
 
 _POLL_SECONDS = 0.02
 
@@ -30,6 +32,8 @@ class WindowEnd(StrEnum):
 
 class ReplayPlannerConfig(Config):
     """Settings for a `ReplayPlanner`."""
+
+    renamed_settings: ClassVar[dict[str, str]] = {"when_covered": "at_end"}
 
     window_size: int = Field(default=1000, ge=1)
     """Maximum number of samples in a window."""
@@ -71,6 +75,22 @@ class ReplayPlannerState(FrozenModel):
     """Fingerprint of the current plan. Empty if there is none."""
 
 
+class WindowSamples(Mapping[str, Sample]):
+    """The samples of a window by the ids that the window's plan uses. Samples are created on access."""
+
+    def __init__(self, snapshot: BufferSnapshot) -> None:
+        self._snapshot = snapshot
+
+    def __getitem__(self, sample_id: str) -> Sample:
+        return self._snapshot[self._snapshot.index_by_id[sample_id]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._snapshot.ids)
+
+    def __len__(self) -> int:
+        return len(self._snapshot)
+
+
 class ReplayPlanner:
     """Creates batch plans for successive windows of a replay buffer, starting with the oldest samples.
 
@@ -92,7 +112,8 @@ class ReplayPlanner:
         self.batching_config = batching_config or BatchingConfig.throughput()
         self.packing = packing
         self.state = ReplayPlannerState()
-        self._window: tuple[BufferSnapshot, BatchPlan] | None = None
+        self._snapshot: BufferSnapshot | None = None
+        self._plan: BatchPlan | None = None
 
     @property
     def can_plan(self) -> bool:
@@ -104,17 +125,21 @@ class ReplayPlanner:
     @property
     def plan(self) -> BatchPlan:
         """Plan of the current window."""
-        return self._current[1]
+        if self._plan is None:
+            raise ValueError("no window has been planned yet; call next_plan() first")
+        return self._plan
 
     @property
     def snapshot(self) -> BufferSnapshot:
         """Samples of the current window, oldest first."""
-        return self._current[0]
+        if self._snapshot is None:
+            raise ValueError("no window has been planned yet; call next_plan() first")
+        return self._snapshot
 
     @property
-    def samples(self) -> dict[str, Sample]:
+    def samples(self) -> WindowSamples:
         """The samples of the current window, by the ids that its plan uses."""
-        return self.snapshot.samples_by_id
+        return WindowSamples(self.snapshot)
 
     def next_plan(self, num_epochs: int = 1) -> BatchPlan:
         """Create the plan of the next window.
@@ -142,7 +167,7 @@ class ReplayPlanner:
         snapshot = self.buffer.snapshot(start, count=self.config.window_size)
         # The state changes together with the plan, so that a failed call can be repeated.
         plan = self._build(snapshot, self.state.window, num_epochs)
-        serials, repeated = snapshot.serials, min(self.config.overlap, len(snapshot))
+        serials, repeated = snapshot.serials, min(self.config.overlap, snapshot.size)
         stop = int(serials[-1]) + 1
         self.state = ReplayPlannerState(
             window=self.state.window + 1,
@@ -153,8 +178,14 @@ class ReplayPlanner:
             num_epochs=num_epochs,
             fingerprint=plan.fingerprint,
         )
-        self._window = snapshot, plan
+        self._snapshot, self._plan = snapshot, plan
         return plan
+
+    def iter_batches(self, epoch: int = 0) -> Iterator[tuple[BatchSpec, list[Sample]]]:
+        """Iterate over the batches of one epoch of the current plan, together with their samples."""
+        samples = self.samples
+        for batch in self.plan.iter_epoch(epoch):
+            yield batch, [samples[sample_id] for sample_id in batch.sample_ids]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON-compatible values."""
@@ -170,23 +201,25 @@ class ReplayPlanner:
             loaded = ReplayPlannerState(**state)
         except ValidationError as error:
             raise ValueError(f"not the state of a replay planner: {error}") from error
-        window = None
+        snapshot, plan = None, None
         if loaded.window:
             snapshot = self.buffer.snapshot(loaded.start, loaded.stop)
-            if len(snapshot):
-                window = snapshot, self._build(snapshot, loaded.window - 1, loaded.num_epochs)
-            if window is None or window[1].fingerprint != loaded.fingerprint:
+            if snapshot.size:
+                plan = self._build(snapshot, loaded.window - 1, loaded.num_epochs)
+            if plan is None or plan.fingerprint != loaded.fingerprint:
                 raise ValueError(
                     f"window {loaded.window} cannot be planned again: the buffer no longer has the additions "
                     f"{loaded.start} to {loaded.stop - 1}, or the batching config differs"
                 )
-        self.state, self._window = loaded, window
+        self.state, self._snapshot, self._plan = loaded, snapshot, plan
 
-    @property
-    def _current(self) -> tuple[BufferSnapshot, BatchPlan]:
-        if self._window is None:
-            raise ValueError("no window has been planned yet; call next_plan() first")
-        return self._window
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a JSON file atomically."""
+        save_model(self.state, path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Load the state from a JSON file that `save` wrote."""
+        self.load_state_dict(read_verified_json(path))
 
     def _build(self, snapshot: BufferSnapshot, window: int, num_epochs: int) -> BatchPlan:
         seed = epoch_seed(self.batching_config.seed, window)

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -185,6 +186,10 @@ class Sample:
         Raises `ValueError` if a field is unknown or missing.
         """
         values = dict(fields)
+        if "source" in values:
+            raise ValueError(
+                "a sample has no field 'source', which was renamed to 'origin'; create the file again"
+            )
         for name in ("sample_id", "input_ids", "loss_mask"):
             if name not in values:
                 raise ValueError(f"a sample needs the field {name!r}")
@@ -210,9 +215,11 @@ def as_token_ids(values: Any, name: str) -> Int32[np.ndarray, " length"]:
         return np.zeros(0, np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"{name} must be a list of integers, got {array.dtype} with shape {array.shape}")
-    for extreme in (array.min(), array.max()):
-        if not 0 <= extreme < TOKEN_LIMIT:
-            raise ValueError(f"{name} must be between 0 and {TOKEN_LIMIT - 1}, got {extreme}")
+    lowest = array.min()
+    highest = lowest if array.dtype == np.int32 else array.max()
+    if lowest < 0 or highest >= TOKEN_LIMIT:
+        wrong = lowest if lowest < 0 else highest
+        raise ValueError(f"{name} must be between 0 and {TOKEN_LIMIT - 1}, got {wrong}")
     return np.ascontiguousarray(array, np.int32)
 
 
@@ -301,7 +308,7 @@ class TokenDataset(Mapping[str, Sample]):
                 f"{len(self.ids)} ids, {len(self.offsets)} offsets, {len(self.tokens)} tokens and "
                 f"{len(self.loss_mask)} mask entries do not belong together"
             )
-        self._latest_map: tuple[LengthTable, Int64[np.ndarray, " samples"]] | None = None
+        self._index_maps = weakref.WeakKeyDictionary[LengthTable, Int64[np.ndarray, " samples"]]()
 
     @classmethod
     def from_samples(cls, samples: Iterable[Sample]) -> "TokenDataset":
@@ -348,14 +355,15 @@ class TokenDataset(Mapping[str, Sample]):
     def index_map(self, table: LengthTable) -> Int64[np.ndarray, " samples"]:
         """Return the position in this dataset of each sample of a length table.
 
-        The position is -1 for samples that are not in the dataset. The result of the last call is cached.
+        The position is -1 for samples that are not in the dataset.
         """
         if table is self.__dict__.get("lengths"):
             return np.arange(len(self))
-        if self._latest_map is None or self._latest_map[0] is not table:
-            found = (self._index.get(str(name), -1) for name in table.ids)
-            self._latest_map = table, np.fromiter(found, np.int64, len(table))
-        return self._latest_map[1]
+        if table not in self._index_maps:
+            find = self._index.get
+            found = (find(str(name), -1) for name in table.ids)
+            self._index_maps[table] = np.fromiter(found, np.int64, len(table))
+        return self._index_maps[table]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -433,7 +441,7 @@ NUMBERS = np.dtype(
 )
 """Data type of the numeric metadata of a stored sample. Unknown values are NaN in floating-point fields, and
 -1 in integer fields."""
-_HAS_EPISODE, _HAS_INFO = 2, 4
+_HAS_SEGMENTS, _HAS_EPISODE, _HAS_INFO = 1, 2, 4
 
 # Stored by number: add new members at the end.
 _ORIGINS, _STATUSES = tuple(SampleOrigin), tuple(EpisodeStatus)
@@ -448,13 +456,18 @@ millions of samples do not slow it down."""
 
 
 def pack_sample(sample: Sample) -> CompactSample:
-    """Convert a sample to compact form. Raises `ValueError` if it has columns, which cannot be stored."""
-    if sample.columns:
-        names = ", ".join(sorted(sample.columns))
+    """Convert a sample to compact form. Raises `ValueError` if it has columns other than `segment_ids`."""
+    if sample.columns.keys() - {"segment_ids"}:
+        names = ", ".join(sorted(sample.columns.keys() - {"segment_ids"}))
         raise ValueError(f"sample {sample.sample_id!r}: the columns {names} cannot be stored")
     info = sample.info or _EMPTY_INFO
     tokens, mask = sample.input_ids, sample.loss_mask
     flags = _HAS_INFO * (sample.info is not None) + _HAS_EPISODE * (info.episode_id is not None)
+    if sample.columns:
+        segments = as_token_ids(sample.columns["segment_ids"], "segment_ids")
+        tokens = np.concatenate([tokens, segments])
+        mask = np.concatenate([mask, np.zeros(len(segments), np.int8)])
+        flags += _HAS_SEGMENTS
     # 16 bits per token if that leaves the top bit free for the mask.
     dtype: Any = np.uint16 if tokens.max() < 1 << 15 else np.uint32
     packed = tokens.astype(dtype) | mask.astype(dtype) << dtype(8 * np.dtype(dtype).itemsize - 1)
@@ -491,7 +504,7 @@ def unpack_sample(packed: CompactSample) -> Sample:
     stored, text, numbers = packed
     timestamp, reward, difficulty, priority, length, step, total, replays = numbers[:8]
     origin, status, success, flags = numbers[8:]
-    tokens, mask = unpack_tokens(stored, length)
+    tokens, mask = unpack_tokens(stored, length * (2 if flags & _HAS_SEGMENTS else 1))
     sample_id, dataset_id, episode_id = text.decode("utf-8", "surrogatepass").split("\0")
     info = SampleInfo(
         dataset_id=dataset_id,
@@ -507,8 +520,9 @@ def unpack_sample(packed: CompactSample) -> Sample:
         replay_count=replays,
         timestamp=datetime.fromtimestamp(timestamp, UTC),
     )
+    columns = {"segment_ids": tokens[length:]} if flags & _HAS_SEGMENTS else {}
     has_info = flags & (_HAS_INFO | _HAS_EPISODE)
-    return Sample(sample_id, tokens, mask, info=info if has_info else None)
+    return Sample(sample_id, tokens[:length], mask[:length], columns, info if has_info else None)
 
 
 def write_packed_samples(
@@ -559,7 +573,7 @@ def read_packed_samples(
     sizes, data = arrays["sizes"], [arrays[name].tobytes() for name in ("tokens", "texts")]
     if sizes.min(initial=1) < 1 or sizes.sum(axis=0).tolist() != [len(part) for part in data]:
         raise CorruptFileError(f"{path} is corrupt: tokens and sizes do not match")
-    num_tokens = arrays["length"].astype(np.int64)
+    num_tokens = arrays["length"].astype(np.int64) * (1 + (arrays["flags"] & _HAS_SEGMENTS))
     if not ((sizes[:, 0] == 2 * num_tokens) | (sizes[:, 0] == 4 * num_tokens)).all():
         raise CorruptFileError(f"{path} is corrupt: tokens and length do not match")
     tokens, texts = (

@@ -1,13 +1,18 @@
 """PyTorch batch sampler that limits the number of tokens in a batch."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
 
 from phalanx.config import check_type
-from phalanx.data.lengths import Lengths, SkippedSample
+from phalanx.data.lengths import Lengths, SkippedSample, as_length_table
 from phalanx.data.metrics import BatchMetrics, compute_metrics
-from phalanx.data.plans.batch_plan import BatchPlanBuilder, BatchSpec, EpochPlan
-from phalanx.data.plans.batching_config import BatchingConfig
-from phalanx.data.plans.buckets import BucketSpec
+from phalanx.data.plans.batch_plan import BatchSpec, EpochPlan
+from phalanx.data.plans.batching_config import BatchingConfig, BatchingMode, PadPolicy
+from phalanx.data.plans.buckets import BucketId, BucketSpec
+from phalanx.data.plans.epoch import SelectedSamples, epoch_seed, plan_epoch, select_samples
 
 
 class TokenBudgetBatchSampler:
@@ -15,7 +20,7 @@ class TokenBudgetBatchSampler:
 
     Every sample that fits in a batch is used exactly once per epoch, unless `drop_last` drops it. The order
     depends only on the seed and the epoch. Pass the sampler as `batch_sampler` of a PyTorch `DataLoader`, and
-    call `set_epoch` before each epoch. It yields lists of indices into the lengths.
+    call `set_epoch` before each epoch. It yields lists of indices, or of sample ids with `yields="ids"`.
     """
 
     def __init__(
@@ -25,8 +30,13 @@ class TokenBudgetBatchSampler:
         token_budget: int,
         seed: int = 42,
         drop_last: bool = False,
+        *,
+        mode: BatchingMode = BatchingMode.PREDICTABLE,
+        pad_policy: PadPolicy | None = None,
+        pool_batches: int = 128,
+        yields: Literal["rows", "ids"] = "rows",
     ) -> None:
-        """Create a sampler in predictable mode. Use `from_config` for other settings.
+        """Create a sampler.
 
         Args:
             lengths: Mapping from sample ids to lengths, or a `LengthTable`.
@@ -34,30 +44,47 @@ class TokenBudgetBatchSampler:
             token_budget: Maximum number of tokens in a batch, including padding.
             seed: Seed for the shuffle.
             drop_last: Drop incomplete batches.
+            mode: Form batches from samples in the same bucket, or from pools of samples sorted by length.
+            pad_policy: Row length of a batch. By default, it is the maximum length of the bucket in
+                predictable mode, and the length of the longest sample otherwise.
+            pool_batches: Size of a pool as a number of batches, as in `BatchingConfig`.
+            yields: Yield indices into `lengths` ("rows") or sample ids ("ids").
         """
         check_type(bucket_spec, BucketSpec, "bucket_spec")
-        config = BatchingConfig.predictable(
-            token_budget,
-            bucket_spec.edges,
-            bucket_spec.max_sample_length,
-            seed,
-            min_length=bucket_spec.min_length,
-            drop_last=drop_last,
+        default = (
+            PadPolicy.PAD_TO_BUCKET if mode is BatchingMode.PREDICTABLE else PadPolicy.PAD_TO_MAX_IN_BATCH
         )
-        self._init(lengths, config)
+        config = BatchingConfig(
+            mode=mode,
+            pad_policy=pad_policy or default,
+            token_budget=token_budget,
+            bucket_edges=bucket_spec.edges,
+            max_sample_length=bucket_spec.max_sample_length,
+            min_length=bucket_spec.min_length,
+            seed=seed,
+            drop_last=drop_last,
+            pool_batches=pool_batches,
+        )
+        self._init(lengths, config, yields)
 
     @classmethod
-    def from_config(cls, lengths: Lengths, config: BatchingConfig) -> "TokenBudgetBatchSampler":
+    def from_config(
+        cls, lengths: Lengths, config: BatchingConfig, *, yields: Literal["rows", "ids"] = "rows"
+    ) -> "TokenBudgetBatchSampler":
         """Create a sampler from a `BatchingConfig`."""
         sampler = cls.__new__(cls)
-        sampler._init(lengths, config)
+        sampler._init(lengths, config, yields)
         return sampler
 
-    def _init(self, lengths: Lengths, config: BatchingConfig) -> None:
+    def _init(self, lengths: Lengths, config: BatchingConfig, yields: Literal["rows", "ids"]) -> None:
+        if yields not in ("rows", "ids"):
+            raise ValueError(f"yields must be 'rows' or 'ids', got {yields!r}")
         self.config = config
+        self.table = as_length_table(lengths)
         self.epoch = 0
-        self._builder = BatchPlanBuilder(lengths, config)
-        self._latest: EpochPlan | None = None
+        self._yields = yields
+        self._selected: SelectedSamples = select_samples(self.table, config)
+        self._latest: tuple[int, bool, EpochPlan] | None = None
 
     @property
     def bucket_spec(self) -> BucketSpec:
@@ -72,27 +99,54 @@ class TokenBudgetBatchSampler:
     @property
     def num_samples(self) -> int:
         """Number of samples that fit in a batch."""
-        return self._builder.selected.num_kept
+        return self._selected.num_kept
 
     @property
     def num_skipped(self) -> int:
         """Number of samples that are in no batch because they are too short or too long."""
-        return self._builder.selected.num_skipped
+        return self._selected.num_skipped
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
         """Samples that are in no batch because they are too short or too long, with the reason for each."""
-        return self._builder.selected.skipped
+        return self._selected.skipped
 
-    def plan_epoch(self, epoch: int = 0) -> EpochPlan:
-        """Return the batches of an epoch. The result of the last call is cached."""
-        if self._latest is None or self._latest.epoch != epoch:
-            self._latest = self._builder.plan_epoch(epoch)
-        return self._latest
+    @cached_property
+    def bucket_sizes(self) -> dict[BucketId, int]:
+        """Number of samples in each bucket, including empty buckets."""
+        buckets = self.bucket_spec.get_bucket_ids(self._selected.lengths)
+        return dict(enumerate(np.bincount(buckets, minlength=self.bucket_spec.num_buckets).tolist()))
 
-    def iter_batches(self, epoch: int = 0) -> Iterator[BatchSpec]:
-        """Iterate over the batches of an epoch."""
-        return iter(self.plan_epoch(epoch))
+    def get_bucket_distribution(self) -> dict[BucketId, float]:
+        """Return the fraction of the samples that are in each bucket."""
+        return {bucket: size / max(self.num_samples, 1) for bucket, size in self.bucket_sizes.items()}
+
+    def plan_epoch(self, epoch: int = 0, interleave_buckets: bool | None = None) -> EpochPlan:
+        """Return the batches of an epoch. The result of the last call is cached.
+
+        Args:
+            epoch: Epoch number.
+            interleave_buckets: Overrides `BatchingConfig.interleave_buckets`. None uses the config.
+        """
+        interleave = self.config.interleave_buckets if interleave_buckets is None else interleave_buckets
+        if self._latest is None or self._latest[:2] != (epoch, interleave):
+            batches = plan_epoch(self._selected, epoch, interleave_buckets=interleave)
+            plan = EpochPlan(epoch, epoch_seed(self.config.seed, epoch), batches, self.table)
+            self._latest = (epoch, interleave, plan)
+        return self._latest[2]
+
+    def dropped(self, epoch: int = 0) -> tuple[SkippedSample, ...]:
+        """Return the samples that `drop_last` leaves out of an epoch, although they would fit in a batch."""
+        return self._selected.dropped(self.plan_epoch(epoch).batches)
+
+    def iter_batches(
+        self, epoch: int = 0, interleave_buckets: bool | None = None, *, start: int = 0
+    ) -> Iterator[BatchSpec]:
+        """Iterate over the batches of an epoch, starting with the batch at index `start`."""
+        plan = self.plan_epoch(epoch, interleave_buckets)
+        if not 0 <= start <= len(plan):
+            raise ValueError(f"start must be between 0 and {len(plan)} in epoch {epoch}, got {start}")
+        return (plan[index] for index in range(start, len(plan)))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that iteration and `len()` refer to."""
@@ -103,10 +157,11 @@ class TokenBudgetBatchSampler:
     def __len__(self) -> int:
         return len(self.plan_epoch(self.epoch))
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[list[int] | list[str]]:
         batches = self.plan_epoch(self.epoch).batches
         for batch in range(len(batches)):
-            yield batches.order[batches.offsets[batch] : batches.offsets[batch + 1]].tolist()
+            rows = batches.order[batches.offsets[batch] : batches.offsets[batch + 1]].tolist()
+            yield rows if self._yields == "rows" else [str(self.table.ids[row]) for row in rows]
 
     def estimate_batches_per_epoch(self) -> int:
         """Return the number of batches in epoch 0.
@@ -129,26 +184,25 @@ class TokenBudgetBatchSampler:
         plan = self.plan_epoch(epoch)
         loss_tokens = None
         if loss_tokens_per_sample is not None:
-            loss_tokens = _count_loss_tokens(loss_tokens_per_sample, plan)
+            loss_tokens = self._count_loss_tokens(loss_tokens_per_sample, plan)
         return compute_metrics(
             plan.batches,
             plan.lengths,
             self.bucket_spec,
-            num_skipped=len(plan.table) - plan.num_samples,
+            num_skipped=len(self.table) - plan.num_samples,
             loss_tokens=loss_tokens,
         )
 
-
-def _count_loss_tokens(loss_tokens: Mapping[str, int], plan: EpochPlan) -> int:
-    total = 0
-    for row in plan.batches.order.tolist():
-        sample, length = plan.table.ids[row], int(plan.table.lengths[row])
-        if sample not in loss_tokens:
-            raise ValueError(f"loss_tokens_per_sample has no entry for sample {sample!r}")
-        if not 0 <= loss_tokens[sample] <= length:
-            raise ValueError(
-                f"sample {sample!r} has {length} tokens, but loss_tokens_per_sample says "
-                f"{loss_tokens[sample]} of them count"
-            )
-        total += loss_tokens[sample]
-    return total
+    def _count_loss_tokens(self, loss_tokens: Mapping[str, int], plan: EpochPlan) -> int:
+        total = 0
+        for row in plan.batches.order.tolist():
+            sample, length = self.table.ids[row], int(self.table.lengths[row])
+            if sample not in loss_tokens:
+                raise ValueError(f"loss_tokens_per_sample has no entry for sample {sample!r}")
+            if not 0 <= loss_tokens[sample] <= length:
+                raise ValueError(
+                    f"sample {sample!r} has {length} tokens, but loss_tokens_per_sample says "
+                    f"{loss_tokens[sample]} of them count"
+                )
+            total += loss_tokens[sample]
+        return total

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Int8, Int32
@@ -58,6 +58,8 @@ _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "ass
 class TokenizeConfig(Config):
     """Settings for converting the rows of a dataset to tokenized samples."""
 
+    renamed_settings: ClassVar[dict[str, str]] = {"template": "format"}
+
     format: RowFormat = "auto"
     """Format of the rows: `chat` (messages), `prompt_completion`, `preference` (pairs of a chosen and a
     rejected answer), `text`, or `tokens` (input_ids). `auto` detects the format from the columns of the first
@@ -84,6 +86,20 @@ class TokenizeConfig(Config):
     template."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Variables that are passed to the chat template, such as `enable_thinking`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_old_values(cls, values: Any) -> Any:
+        renamed = {
+            "format": {"prompt": "prompt_completion"},
+            "loss": {"last": "last_turn"},
+            "truncation": {"turns": "drop_turns"},
+        }
+        for name, old in renamed.items():
+            value = values.get(name) if isinstance(values, Mapping) else None
+            if isinstance(value, str) and value in old:
+                raise ValueError(f"{name}={value!r} was renamed to {old[value]!r}")
+        return values
 
     @model_validator(mode="after")
     def _check_truncation(self) -> "TokenizeConfig":
@@ -375,11 +391,16 @@ class _RowTokenizer(NamedTuple):
         ids: list[str] = []
         lengths: list[int] = []
         while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-            items = self._format_rows(chunk, 0)
-            counts = self.tokenizer.count_batch([item.text for *_, item in items])
+            texts = []
+            for where, row in chunk:
+                try:
+                    texts.append(self._get_text(row))
+                except ValueError as error:
+                    raise ValueError(f"{where}: {error}") from error
+                ids.append(row_id(row, where))
+            counts = self.tokenizer.count_batch(texts)
             if 0 in counts:
                 raise ValueError(f"{chunk[counts.index(0)][0]}: the sample has no tokens; remove the row")
-            ids += [row_id(row, where) for where, row in chunk]
             lengths += counts
         return ids, lengths
 
@@ -390,7 +411,12 @@ class _RowTokenizer(NamedTuple):
         outcomes: list[_Outcome] = []
         tokens, masks = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)]
         while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-            items = self._format_rows(chunk, len(row_ids))
+            items: list[tuple[int, str, _FormattedSample]] = []
+            for index, (where, row) in enumerate(chunk, len(row_ids)):
+                try:
+                    items += [(index, where, item) for item in self._format_row(row)]
+                except (ValueError, ImportError) as error:
+                    raise type(error)(f"{where}: {error}") from error
             encoded = iter(
                 self.tokenizer.encode_with_offsets([item.text for *_, item in items if not item.tokens])
             )
@@ -413,16 +439,6 @@ class _RowTokenizer(NamedTuple):
                     masks.append(np.array(mask, np.int8))
             row_ids += [row_id(row, where) for where, row in chunk]
         return _Block(row_ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
-
-    def _format_rows(self, chunk: list[Row], first: int) -> list[tuple[int, str, _FormattedSample]]:
-        """Convert rows to texts, with the index (counted from `first`) and the location of each row."""
-        items: list[tuple[int, str, _FormattedSample]] = []
-        for index, (where, row) in enumerate(chunk, first):
-            try:
-                items += [(index, where, item) for item in self._format_row(row)]
-            except (ValueError, ImportError) as error:
-                raise type(error)(f"{where}: {error}") from error
-        return items
 
     def _format_row(self, row: Mapping[str, Any]) -> list[_FormattedSample]:
         """Convert a row to texts. A preference pair gives two texts, and any other row gives one."""
@@ -450,14 +466,18 @@ class _RowTokenizer(NamedTuple):
                 ]
             case "tokens":
                 return [_FormattedSample("", "", [], tokens=_get_tokens(row))]
-        name = config.text_field
+        text = self._get_text(row)
+        if config.loss not in ("auto", "all"):
+            raise ValueError(f"a text has no turns for loss={config.loss!r}; use loss='all'")
+        return [_FormattedSample("", text, [(0, len(text))])]
+
+    def _get_text(self, row: Mapping[str, Any]) -> str:
+        name = self.config.text_field
         text = row.get(name)
         if not isinstance(text, str):
             found = f"{name!r} is {text!r:.60}" if name in row else f"it has {_columns(row)}"
             raise ValueError(f"the row needs a text in {name!r}; {found}")
-        if config.loss not in ("auto", "all"):
-            raise ValueError(f"a text has no turns for loss={config.loss!r}; use loss='all'")
-        return [_FormattedSample("", text, [(0, len(text))])]
+        return text
 
     def _format_chat(
         self, suffix: str, messages: Sequence[Message], first_turn: int, tools: Any

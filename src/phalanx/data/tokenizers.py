@@ -16,8 +16,6 @@ from phalanx.io.untrusted import read_json
 
 BYTES, CHARACTERS = "bytes", "characters"
 """Names of the built-in tokenizers."""
-_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-"""Files of a tokenizer that are downloaded from the Hugging Face Hub."""
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -149,18 +147,29 @@ class HFTokenizer(Tokenizer):
     tokenizer has no special tokens.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, add_special_tokens: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        add_special_tokens: bool = False,
+        special_tokens: Mapping[str, str] | None = None,
+    ) -> None:
         """Load a tokenizer.
 
         Args:
             path: Path of a `tokenizer.json`.
             add_special_tokens: Add the special tokens that the tokenizer's post-processor defines.
+            special_tokens: Mapping from `bos_token`, `eos_token` and `pad_token` to their texts. By default,
+                it is read from the `tokenizer_config.json` in the same folder.
         """
         library = _require_tokenizers(f"reading {os.fspath(path)}")
-        data = Path(path).read_bytes()
         try:
-            description = dict(json.loads(data))
-            self._tokenizer = library.Tokenizer.from_str(data.decode())
+            text = Path(path).read_text(encoding="utf-8")
+            description = dict(json.loads(text))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(f"{path}: not a tokenizer.json: {error}") from error
+        try:
+            self._tokenizer = library.Tokenizer.from_str(text)
         # The library has no exception class of its own.
         except Exception as error:
             raise ValueError(f"{path}: not a valid tokenizer.json: {error}") from error
@@ -169,7 +178,8 @@ class HFTokenizer(Tokenizer):
         self._tokenizer.no_padding()
         description.update(truncation=None, padding=None)
         self._add_special_tokens = add_special_tokens
-        special_tokens = read_special_tokens(read_tokenizer_config(path))
+        if special_tokens is None:
+            special_tokens = read_special_tokens(read_tokenizer_config(path))
         self.pad_token_id, self.eos_token_id, self.bos_token_id = (
             self._tokenizer.token_to_id(special_tokens[name]) if name in special_tokens else None
             for name in ("pad_token", "eos_token", "bos_token")
@@ -207,38 +217,17 @@ def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: 
         kind = ByteTokenizer if name == BYTES else CharTokenizer
         return kind(add_special_tokens=add_special_tokens)
     path = Path(name)
-    folder = find_tokenizer_folder(name)
-    if folder is not None and not path.is_file():
-        path = folder / "tokenizer.json"
-        if not path.is_file():
-            raise ValueError(f"the folder {folder} has no tokenizer.json")
+    if path.is_dir():
+        if not (path / "tokenizer.json").is_file():
+            raise ValueError(f"the folder {path} has no tokenizer.json")
+        path /= "tokenizer.json"
+    elif not path.is_file():
+        if not isinstance(name, str) or path.suffix == ".json" or path.is_absolute():
+            raise FileNotFoundError(f"there is no tokenizer file {path}")
+        path = fetch_from_hub(name, "tokenizer.json")
+        special = read_special_tokens(read_tokenizer_config(name))
+        return HFTokenizer(path, add_special_tokens=add_special_tokens, special_tokens=special)
     return HFTokenizer(path, add_special_tokens=add_special_tokens)
-
-
-def find_tokenizer_folder(name: str | os.PathLike[str]) -> Path | None:
-    """Return the folder with the files of a tokenizer, or None for `bytes` and `characters`.
-
-    The files of a tokenizer on the Hugging Face Hub are downloaded unless they are in the local cache.
-    """
-    path = Path(name)
-    if path.exists():
-        return path if path.is_dir() else path.parent
-    if name in (BYTES, CHARACTERS):
-        return None
-    if not isinstance(name, str) or path.suffix == ".json" or path.is_absolute():
-        raise FileNotFoundError(f"there is no tokenizer file {path}")
-    _require_tokenizers(f"downloading tokenizer {name!r}")
-    import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(_FILES)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"cannot download tokenizer {name!r} from Hugging Face ({reason}); check the name and the "
-            f"network, or use {BYTES!r} or the path of a tokenizer.json"
-        ) from error
 
 
 def read_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
@@ -246,14 +235,21 @@ def read_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
 
     Return an empty dictionary if there is none.
     """
-    folder = find_tokenizer_folder(tokenizer)
-    if folder is None or not (folder / "tokenizer_config.json").is_file():
+    path = Path(tokenizer)
+    if path.exists():
+        config = (path if path.is_dir() else path.parent) / "tokenizer_config.json"
+        if not config.is_file():
+            return {}
+    elif os.fspath(tokenizer) in (BYTES, CHARACTERS):
         return {}
-    value = read_json(folder / "tokenizer_config.json")
+    else:
+        try:
+            config = fetch_from_hub(os.fspath(tokenizer), "tokenizer_config.json")
+        except ValueError:
+            return {}
+    value = read_json(config)
     if not isinstance(value, dict):
-        raise ValueError(
-            f"{folder}/tokenizer_config.json: expected a JSON object, got {type(value).__name__}"
-        )
+        raise ValueError(f"{config}: expected a JSON object, got {type(value).__name__}")
     return value
 
 
@@ -263,6 +259,25 @@ def read_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     return {
         name: str(token["content"] if isinstance(token, Mapping) else token) for name, token in tokens.items()
     }
+
+
+def fetch_from_hub(name: str, file: str) -> Path:
+    """Return the path of a file of a Hugging Face repository.
+
+    The file is downloaded unless it is in the local cache.
+    """
+    _require_tokenizers(f"downloading tokenizer {name!r}")
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(huggingface_hub.hf_hub_download(name, file))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"cannot download tokenizer {name!r} from Hugging Face ({reason}); check the name and the "
+            f"network, or use {BYTES!r} or the path of a tokenizer.json"
+        ) from error
 
 
 def _require_tokenizers(purpose: str) -> Any:

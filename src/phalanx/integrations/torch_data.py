@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from phalanx.data.attention_masks import create_segment_attention_mask
-from phalanx.data.collation import IGNORE_INDEX, SampleLike, TokenBatch, collate
+from phalanx.data.collation import IGNORE_INDEX, CollateFn, SampleLike, TokenBatch, collate
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanState, BatchSpec, EpochPlan, resolve_state
 from phalanx.data.plans.sharding import ShardSpec
 from phalanx.data.plans.streaming_plan import StreamingPlan
@@ -68,6 +68,7 @@ class PlanDataset(IterableDataset):
         pad_id: int = 0,
         attention: Attention = "positions",
         dtype: torch.dtype = torch.float32,
+        collate_fn: CollateFn | None = None,
         align: int = 1,
     ) -> None:
         """Create a dataset.
@@ -82,6 +83,8 @@ class PlanDataset(IterableDataset):
             pad_id: Padding token.
             attention: Tensors that tell a model which tokens belong together, see `Attention`.
             dtype: Data type of an additive attention mask.
+            collate_fn: Function that creates additional arrays for batches that are not packed, see
+                `CollateFn`.
             align: Pad the length of every sample to a multiple of this number of tokens. Only for
                 `attention="varlen"`.
         """
@@ -97,7 +100,7 @@ class PlanDataset(IterableDataset):
         self.shard.check_rank(rank)
         self.all_epochs = all_epochs
         self.pad_id, self.attention, self.dtype = pad_id, attention, dtype
-        self.align = align
+        self.collate_fn, self.align = collate_fn, align
         self._stream = None
         if isinstance(plan, StreamingPlan):
             self._stream = plan.batches(rank, self.shard)
@@ -225,8 +228,8 @@ class PlanDataset(IterableDataset):
         return (self._convert(self.epoch_plan(epoch)[index]) for epoch, index in batches)
 
     def _convert(self, spec: BatchSpec) -> TorchBatch:
-        samples = None if self._stream is not None else self.samples
-        batch = collate(spec, samples, pad_id=self.pad_id)
+        samples, collate_fn = (None, None) if self._stream is not None else (self.samples, self.collate_fn)
+        batch = collate(spec, samples, pad_id=self.pad_id, collate_fn=collate_fn)
         return to_torch(batch, self.attention, self.dtype, align=self.align, pad_id=self.pad_id)
 
 

@@ -10,11 +10,19 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, overload
 
 from phalanx.io.checksum import add_checksum
 
 
+@overload
+def atomic_write(
+    path: str | os.PathLike[str], mode: Literal["wb"] = "wb", *, checksum: bool = False
+) -> contextlib.AbstractContextManager[IO[bytes]]: ...
+@overload
+def atomic_write(
+    path: str | os.PathLike[str], mode: Literal["w"], *, checksum: bool = False
+) -> contextlib.AbstractContextManager[IO[str]]: ...
 @contextlib.contextmanager
 def atomic_write(
     path: str | os.PathLike[str], mode: str = "wb", *, checksum: bool = False

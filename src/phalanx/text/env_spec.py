@@ -32,6 +32,9 @@ class TextEnvConfig(Config):
     `env_config_class` creates subclasses that also have the settings of a JAX environment or a puzzle server.
     """
 
+    removed_settings: ClassVar[Mapping[str, str]] = {
+        "overrides": "was removed; set the environment's own settings, such as env.max_episode_steps=20"
+    }
     environment_type: ClassVar[Any] = None
     """Class of the environment whose settings `env_config_class` added. None if it added no settings."""
 

@@ -21,6 +21,12 @@ def test_bucket_ranges_have_no_gaps_or_overlaps():
     assert [SPEC.get_bucket_range(b) for b in range(4)] == [(1, 128), (129, 256), (257, 512), (513, 1024)]
     assert SPEC.num_buckets == 4
     assert [SPEC.is_overflow(b) for b in range(4)] == [False, False, False, True]
+    assert SPEC.get_bucket_max_length(1) == 256
+
+
+def test_lengths_outside_all_buckets_are_skipped():
+    spec = BucketSpec(edges=(8,), max_sample_length=16, min_length=3)
+    assert [spec.should_skip(length) for length in (2, 3, 16, 17)] == [True, False, False, True]
 
 
 @given(st.lists(st.integers(1, 3000), min_size=1))
@@ -49,6 +55,18 @@ def test_invalid_length_and_bucket_id_are_rejected():
         SPEC.get_bucket(0)
     with pytest.raises(ValueError, match="bucket_id must be between 0 and 3, got 4"):
         SPEC.get_bucket_range(4)
+
+
+@given(st.integers(2, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(n, 5000))))
+def test_from_max_length_creates_the_requested_number_of_buckets(case):
+    num_buckets, max_length = case
+    spec = BucketSpec.from_max_length(max_length, num_buckets)
+    assert spec.num_buckets == num_buckets and spec.max_sample_length == max_length
+
+
+def test_from_max_length_creates_buckets_of_equal_width():
+    assert BucketSpec.from_max_length(2048).edges == (512, 1024, 1536)
+    assert BucketSpec.default().edges == (128, 256, 512, 1024)
 
 
 def test_stats_count_real_and_padded_tokens():

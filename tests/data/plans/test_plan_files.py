@@ -41,7 +41,7 @@ def test_loaded_plan_equals_the_saved_one(tmp_path_factory, recipe):
 def test_arrays_are_memory_mapped_and_ids_are_loaded_lazily(saved):
     plan = load_batch_plan(saved)
     assert not plan.get_epoch(0).batches.order.flags.owndata
-    assert "_ids" not in vars(plan.table.ids)
+    assert plan.table.ids._ids is None
     assert plan.get_epoch(0)[0].sample_ids == small_plan(num_epochs=2).get_epoch(0)[0].sample_ids
 
 
@@ -177,6 +177,6 @@ def test_missing_and_outdated_plans_are_rejected(tmp_path):
 def test_expected_hashes_are_checked(tmp_path):
     plan = BatchPlanBuilder({"a": 3}, BatchingConfig(), "data", "tokenizer", PackingConfig()).build()
     save_batch_plan(plan, tmp_path / "a.plan")
-    load_batch_plan(tmp_path / "a.plan", expected_tokenizer_hash="tokenizer")
+    load_batch_plan(tmp_path / "a.plan", expected_dataset_hash="data", expected_tokenizer_hash="tokenizer")
     with pytest.raises(ValueError, match="built with the tokenizer 'tokenizer', but 'other' is expected"):
         load_batch_plan(tmp_path / "a.plan", expected_tokenizer_hash="other")

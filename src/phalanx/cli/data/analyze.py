@@ -1,7 +1,7 @@
 """`phalanx data analyze`: compares bucketing and packing for the sample lengths of a dataset."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,9 +16,16 @@ from phalanx.cli.data.options import (
 from phalanx.cli.errors import user_errors
 from phalanx.cli.output import format_fields, print_json
 
+if TYPE_CHECKING:
+    from phalanx.data.bucket_search import BucketAnalysis
+    from phalanx.data.efficiency_report import BatchingEfficiencyReport
+    from phalanx.data.length_histogram import LengthHistogram
+
 app = typer.Typer(
     help="Analysis of lengths: report, histogram, suggest.", no_args_is_help=True, add_completion=False
 )
+
+SvgPath = Annotated[Path | None, typer.Option(help="Also draw a chart to this SVG file.")]
 
 
 @app.command("analyze", hidden=True)
@@ -28,7 +35,7 @@ def report(
     bucket_edges: BucketEdges = "128,256,512",
     max_sample_length: MaxSampleLength = 2048,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Save the report as JSON.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Also draw a chart to this SVG file.")] = None,
+    svg: SvgPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the given buckets with optimal buckets and with packing, and print recommendations."""
@@ -52,12 +59,7 @@ def report(
 
         with user_errors(), atomic_write(output, "w") as file:
             file.write(json.dumps(values, indent=2) + "\n")
-    if svg is not None:
-        from phalanx.svg import save_svg
-
-        with user_errors():
-            save_svg(found.to_svg(), svg)
-    print_json(values) if as_json else typer.echo(found.to_ascii())
+    _show(values, found.to_ascii(), found, svg, as_json)
 
 
 @app.command()
@@ -65,6 +67,7 @@ def histogram(
     cache: CachePath,
     bins: Annotated[int, typer.Option(min=1, help="Number of bars.")] = 15,
     width: Annotated[int, typer.Option(min=1, help="Length of the longest bar.")] = 50,
+    svg: SvgPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a histogram of the sample lengths."""
@@ -72,7 +75,7 @@ def histogram(
 
     found = compute_length_histogram(read_lengths(cache).table(), num_bins=bins)
     values = {"cache": str(cache), **found.model_dump()}
-    print_json(values) if as_json else typer.echo(found.to_ascii(width=width))
+    _show(values, found.to_ascii(width=width), found, svg, as_json)
 
 
 @app.command()
@@ -90,10 +93,11 @@ def suggest(
         typer.Option(min=1, help="Maximum length of the last bucket.", show_default="the longest sample"),
     ] = None,
     multiple_of: Annotated[int, typer.Option(min=1, help="Edges are multiples of this.")] = 1,
+    svg: SvgPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the optimal bucket edges for the lengths of a dataset."""
-    from phalanx.data.bucket_search import OptimizationGoal, suggest_bucket_edges
+    from phalanx.data.bucket_search import OptimizationGoal, analyze_bucket_efficiency, suggest_bucket_edges
 
     lengths = read_lengths(cache).table()
     with user_errors():
@@ -106,4 +110,24 @@ def suggest(
         ("reason", found.rationale),
     ]
     values = {"cache": str(cache), **found.model_dump(mode="json")}
-    print_json(values) if as_json else typer.echo(format_fields(fields))
+    analysis = analyze_bucket_efficiency(lengths, found.bucket_spec)
+    _show(values, format_fields(fields), analysis, svg, as_json)
+
+
+def _show(
+    values: dict[str, Any],
+    text: str,
+    chart: "BatchingEfficiencyReport | BucketAnalysis | LengthHistogram",
+    svg: Path | None,
+    as_json: bool,
+) -> None:
+    """Print `values` as JSON if `as_json` is true, and `text` otherwise.
+
+    If `svg` is not None, also save a drawing of the chart to this path.
+    """
+    from phalanx.svg import save_svg
+
+    if svg is not None:
+        with user_errors():
+            save_svg(chart.to_svg(), svg)
+    print_json(values) if as_json else typer.echo(text)

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Int32
@@ -187,7 +187,11 @@ class EpochPlan(Sequence[BatchSpec]):
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> BatchSpec: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[BatchSpec]: ...
+    def __getitem__(self, index: int | slice) -> BatchSpec | list[BatchSpec]:
         selected = range(len(self))[index]
         return self._spec(selected) if isinstance(selected, int) else [self._spec(i) for i in selected]
 
@@ -276,6 +280,11 @@ class BatchPlan:
         """Samples that are in no batch because they are too short or too long, with the reason for each."""
         return self._selected.skipped
 
+    def dropped(self, epoch: int) -> tuple[SkippedSample, ...]:
+        """Return the samples that `drop_last` leaves out of an epoch, although they would fit in a batch."""
+        self._require_complete("list the dropped samples of")
+        return self._selected.dropped(self.get_epoch(epoch).batches)
+
     @cached_property
     def _selected(self) -> SelectedSamples:
         return select_samples(self.table, self.meta.batching, self.meta.packing)
@@ -309,6 +318,8 @@ class BatchPlan:
 
         This avoids hashing a large plan again, which takes time.
         """
+        if len(full_hash) != 64:
+            raise ValueError(f"full_hash must have 64 characters, got {full_hash!r}")
         self.__dict__["full_hash"] = full_hash
 
     @property
@@ -605,8 +616,7 @@ class BatchPlanBuilder:
         self.dataset_hash = dataset_hash
         self.tokenizer_hash = tokenizer_hash
         self.packing = packing
-        self.selected = select_samples(self.table, batching_config, packing)
-        """Samples that fit in a batch."""
+        self._selected = select_samples(self.table, batching_config, packing)
 
     def build(self, num_epochs: int = 1) -> BatchPlan:
         """Build a plan with epochs 0 to `num_epochs - 1`."""
@@ -616,17 +626,16 @@ class BatchPlanBuilder:
 
     def build_epochs(self, epochs: range) -> BatchPlan:
         """Build a plan with the given epoch numbers."""
-        plans = [self.plan_epoch(epoch) for epoch in epochs]
+        seed, table, packing = self.batching_config.seed, self.table, self.packing
+        plans = [
+            EpochPlan(epoch, epoch_seed(seed, epoch), plan_epoch(self._selected, epoch), table, packing)
+            for epoch in epochs
+        ]
         meta = BatchPlanMeta(
             dataset_hash=self.dataset_hash,
             tokenizer_hash=self.tokenizer_hash,
             batching=self.batching_config,
-            packing=self.packing,
+            packing=packing,
             num_epochs=len(plans),
         )
-        return BatchPlan(meta, self.table, tuple(plans))
-
-    def plan_epoch(self, epoch: int) -> EpochPlan:
-        """Plan the batches of one epoch."""
-        seed = epoch_seed(self.batching_config.seed, epoch)
-        return EpochPlan(epoch, seed, plan_epoch(self.selected, epoch), self.table, self.packing)
+        return BatchPlan(meta, table, tuple(plans))

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from phalanx.config import Config
 from phalanx.data.plans.buckets import BucketSpec
@@ -70,11 +70,25 @@ class BatchingConfig(Config):
     with the shortest samples."""
     bucket_max_lengths: tuple[int, ...] | None = None
     """Padded length of each bucket, if it should be larger than the bucket's maximum length (for example a
-    multiple of 64). None uses the maximum lengths."""
+    multiple of 64). A mapping from bucket indices to lengths changes only the given buckets. None uses the
+    maximum lengths."""
     pool_batches: int = Field(default=128, ge=1)
     """Size of a pool of samples that are sorted or packed together, as a number of batches. Pools are used in
     throughput mode and for packing. A pool has at most half of all samples, unless the dataset is very small.
     A larger value reduces padding; a smaller value makes batches more random."""
+
+    @field_validator("bucket_max_lengths", mode="before")
+    @classmethod
+    def _complete_max_lengths(cls, value: Any, info: Any) -> Any:
+        # `info` is Pydantic's ValidationInfo, a protocol that cannot be checked at run time.
+        if not isinstance(value, Mapping):
+            return value
+        lengths = [*info.data.get("bucket_edges", ()), info.data.get("max_sample_length", 0)]
+        for bucket, length in value.items():
+            if not isinstance(bucket, int) or not 0 <= bucket < len(lengths):
+                raise ValueError(f"there is no bucket {bucket!r}; buckets are 0 to {len(lengths) - 1}")
+            lengths[bucket] = length
+        return tuple(lengths)
 
     @model_validator(mode="after")
     def _check_consistency(self) -> "BatchingConfig":

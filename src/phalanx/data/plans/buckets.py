@@ -25,9 +25,9 @@ class BucketSpec(Config):
 
     renamed_settings: ClassVar[dict[str, str]] = {"overflow_max": "max_sample_length"}
 
-    edges: tuple[int, ...] = (128, 256, 512, 1024)
+    edges: tuple[int, ...]
     """Maximum length of each bucket except the last, in tokens and in ascending order."""
-    max_sample_length: int = 2048
+    max_sample_length: int
     """Maximum sample length, in tokens, which is also the maximum length of the last bucket. Longer samples
     are skipped and reported."""
     min_length: int = Field(default=1, ge=1)
@@ -60,6 +60,23 @@ class BucketSpec(Config):
             )
         return self
 
+    @classmethod
+    def default(cls) -> "BucketSpec":
+        """Return buckets with the edges 128, 256, 512 and 1024, and a last bucket up to 2048."""
+        return cls(edges=(128, 256, 512, 1024), max_sample_length=2048)
+
+    @classmethod
+    def from_max_length(cls, max_length: int, num_buckets: int = 4) -> "BucketSpec":
+        """Return `num_buckets` buckets of equal width up to `max_length`."""
+        if num_buckets < 2:
+            raise ValueError(
+                f"num_buckets must be at least 2 (one edge and the last bucket), got {num_buckets}"
+            )
+        if max_length < num_buckets:
+            raise ValueError(f"max_length must be at least num_buckets ({num_buckets}), got {max_length}")
+        step = max_length // num_buckets
+        return cls(edges=tuple(step * k for k in range(1, num_buckets)), max_sample_length=max_length)
+
     @property
     def num_buckets(self) -> int:
         """Number of buckets, including the last."""
@@ -80,6 +97,10 @@ class BucketSpec(Config):
         """Return the index of the bucket for each length."""
         return np.searchsorted(np.array(self.edges, np.int32), lengths).astype(np.int16)
 
+    def get_bucket_max_length(self, bucket_id: BucketId) -> int:
+        """Return the maximum length of a bucket."""
+        return self.get_bucket_range(bucket_id)[1]
+
     def get_bucket_range(self, bucket_id: BucketId) -> tuple[int, int]:
         """Return the minimum and maximum length of a bucket, both inclusive."""
         if not 0 <= bucket_id < self.num_buckets:
@@ -91,3 +112,7 @@ class BucketSpec(Config):
         """Return whether a bucket is the last one, which ends at `max_sample_length` and not at an edge."""
         self.get_bucket_range(bucket_id)
         return bucket_id == len(self.edges)
+
+    def should_skip(self, length: int) -> bool:
+        """Return whether a sample of this length is skipped because it is too short or too long."""
+        return not self.min_length <= length <= self.max_sample_length

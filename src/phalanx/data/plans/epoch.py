@@ -4,7 +4,7 @@ import dataclasses
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Int, Int16, Int32, Int64
+from jaxtyping import Bool, Int, Int8, Int16, Int32, Int64
 
 from phalanx.config import check_type
 from phalanx.data.lengths import LengthTable, SkippedSample
@@ -14,6 +14,8 @@ from phalanx.native import require_native
 
 # Number of parts of the epoch over which batches of similar size are spread.
 _NUM_SLOTS = 32
+# Number of elements that are processed together, so that they stay in the cache.
+_BLOCK = 1 << 16
 # If a dataset has at least this many batches' worth of samples, it is divided into at least two pools.
 _MIN_BATCHES_TO_DIVIDE = 8
 
@@ -135,24 +137,49 @@ class SelectedSamples:
         """Number of skipped samples."""
         return len(self.table) - self.num_kept
 
+    @cached_property
+    def compact_lengths(self) -> Int16[np.ndarray, " kept"] | Int32[np.ndarray, " kept"]:
+        """Lengths of the kept samples, as int16 if all values fit, and otherwise as int32.
+
+        Random access to int16 is faster, because more of the lengths fit in the cache.
+        """
+        fits = self.config.max_sample_length <= np.iinfo(np.int16).max
+        return self.lengths.astype(np.int16) if fits else self.lengths
+
     def gather_indices(self, positions: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
         """Convert positions among the kept samples to indices in the length table."""
         return positions if self.subset is None else self.subset[positions]
 
     @cached_property
-    def bucket_ids(self) -> Int16[np.ndarray, " kept"]:
-        """Bucket index of each kept sample."""
-        return self.config.bucket_spec.get_bucket_ids(self.lengths)
+    def bucket_ids(self) -> Int8[np.ndarray, " kept"] | Int16[np.ndarray, " kept"]:
+        """Bucket index of each kept sample, as int8 if there are fewer than 128 buckets, else as int16."""
+        spec = self.config.bucket_spec
+        buckets = np.empty(len(self.lengths), np.int8 if spec.num_buckets < 128 else np.int16)
+        for start in range(0, len(buckets), _BLOCK):
+            buckets[start : start + _BLOCK] = spec.get_bucket_ids(self.lengths[start : start + _BLOCK])
+        return buckets
 
     @cached_property
     def skipped(self) -> tuple[SkippedSample, ...]:
         """The skipped samples with the reason for each, in table order."""
         indices = np.arange(len(self.table))
-        indices = indices[:0] if self.subset is None else np.delete(indices, self.subset)
+        return self._report(indices[:0] if self.subset is None else np.delete(indices, self.subset))
+
+    def dropped(self, batches: EpochBatches) -> tuple[SkippedSample, ...]:
+        """Return the kept samples that are not in any of the batches, in table order."""
+        kept = np.arange(len(self.table)) if self.subset is None else self.subset
+        reason = "in an incomplete batch, which drop_last removes"
+        return self._report(np.setdiff1d(kept, batches.order), reason)
+
+    def _report(
+        self, indices: Int[np.ndarray, " chosen"], reason: str | None = None
+    ) -> tuple[SkippedSample, ...]:
         lengths = self.table.lengths[indices].tolist()
         return tuple(
             SkippedSample(
-                sample_id=str(self.table.ids[index]), length=length, reason=self._skip_reason(length)
+                sample_id=str(self.table.ids[index]),
+                length=length,
+                reason=reason or self._skip_reason(length),
             )
             for index, length in zip(indices.tolist(), lengths, strict=True)
         )
@@ -187,18 +214,25 @@ def select_samples(
                 f"the packing max_length {row_length} exceeds token_budget {config.token_budget}; increase "
                 "token_budget or decrease max_length"
             )
+        if packing.separator_token_id is not None and not 0 <= packing.separator_token_id < 2**31:
+            raise ValueError(f"separator_token_id must be a token id, got {packing.separator_token_id}")
         if packing.overlong in (OverlongPolicy.ERROR, OverlongPolicy.SPLIT):
             _reject_overlong(table, packing, config)
     truncate = packing is not None and packing.overlong is OverlongPolicy.TRUNCATE
     max_length = config.max_sample_length if truncate else min(config.max_sample_length, row_length)
     subset = None
-    fits = (lengths >= config.min_length) & (lengths <= max_length)
-    if not fits.all():
-        subset = np.flatnonzero(fits).astype(np.int32)
+    if not _all_between(lengths, config.min_length, max_length):
+        subset = np.flatnonzero((lengths >= config.min_length) & (lengths <= max_length)).astype(np.int32)
         lengths = lengths[subset]
     if truncate:
         lengths = np.minimum(lengths, np.int32(row_length))
     return SelectedSamples(table, config, packing, subset, lengths)
+
+
+def _all_between(lengths: Int32[np.ndarray, " samples"], low: int, high: int) -> bool:
+    # In blocks, so that the array is read from memory once and from the cache once.
+    blocks = (lengths[start : start + _BLOCK] for start in range(0, len(lengths), _BLOCK))
+    return all(block.min() >= low and block.max() <= high for block in blocks)
 
 
 def _reject_overlong(table: LengthTable, packing: PackingConfig, config: BatchingConfig) -> None:
@@ -215,8 +249,16 @@ def _reject_overlong(table: LengthTable, packing: PackingConfig, config: Batchin
     )
 
 
-def plan_epoch(selected: SelectedSamples, epoch: int) -> EpochBatches:
-    """Plan the batches of one epoch, in training order. The seed and the epoch determine the shuffle."""
+def plan_epoch(
+    selected: SelectedSamples, epoch: int, *, interleave_buckets: bool | None = None
+) -> EpochBatches:
+    """Plan the batches of one epoch, in training order.
+
+    Args:
+        selected: Samples and settings.
+        epoch: Epoch number. Together with the seed, it determines the shuffle.
+        interleave_buckets: Overrides `BatchingConfig.interleave_buckets`. None uses the config.
+    """
     config = selected.config
     bits = np.random.PCG64(epoch_seed(config.seed, epoch))
     if selected.packing is not None:
@@ -228,7 +270,8 @@ def plan_epoch(selected: SelectedSamples, epoch: int) -> EpochBatches:
     if config.drop_last and not is_full.all():
         batches = batches.take(np.flatnonzero(is_full))
     order = spread_order(batches.counts, bits)
-    if not config.interleave_buckets:
+    interleave = config.interleave_buckets if interleave_buckets is None else interleave_buckets
+    if not interleave:
         order = order[np.argsort(batches.bucket_ids[order], kind="stable")]
     return batches.take(order)
 
@@ -243,20 +286,27 @@ def epoch_seed(seed: int, epoch: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1, np.uint64)[0])
 
 
-def random_order(count: int, bits: np.random.PCG64) -> Int32[np.ndarray, " count"]:
-    """Return a random permutation of `range(count)`.
+def random_order(
+    count: int, bits: np.random.PCG64, values: Int16[np.ndarray, " count"] | None = None
+) -> Int32[np.ndarray, " count"]:
+    """Return a random permutation of `range(count)`. If `values` is given, it is permuted in place in the
+    same way.
 
     This uses the raw output of the bit generator, which is the same in all NumPy versions. Each 64-bit key
     consists of random high bits and the index as low bits, so that sorting the keys shuffles the indices.
     Keys with equal high bits keep their order; among ten million keys, fewer than one in ten thousand are
-    affected.
+    affected. Moving `values` along with the keys is much faster than indexing them with the permutation
+    afterwards.
     """
     low = np.uint64((1 << max(count - 1, 0).bit_length()) - 1)
     keys = np.asarray(bits.random_raw(count), np.uint64)
-    keys &= ~low
-    keys |= np.arange(count, dtype=np.uint64)
+    # In blocks that fit in the cache, which also avoids the page faults of a large temporary array.
+    for start in range(0, count, _BLOCK):
+        block = keys[start : start + _BLOCK]
+        block &= ~low
+        block |= np.arange(start, start + len(block), dtype=np.uint64)
     order = np.empty(count, np.int32)
-    require_native("batch planning").sort_random_keys(keys, int(low), order)
+    require_native("batch planning").sort_random_keys(keys, int(low), order, values)
     return order
 
 
@@ -290,8 +340,23 @@ def spread_order(
     group_sizes = np.full(count, _NUM_SLOTS)
     group_sizes[full:] = count - full
     times = (slots + random[count:] * 2.0**-53) / group_sizes
-    # Only a stable sort orders ties deterministically.
-    return by_size[within][np.argsort(times, kind="stable")]
+    order = np.argsort(times)
+    ordered = times[order]
+    if (ordered[1:] == ordered[:-1]).any():  # only a stable sort orders ties deterministically
+        order = np.argsort(times, kind="stable")
+    return by_size[within][order]
+
+
+def _shuffle_with_lengths(
+    selected: SelectedSamples, bits: np.random.PCG64
+) -> tuple[Int32[np.ndarray, " samples"], Int16[np.ndarray, " samples"] | Int32[np.ndarray, " samples"]]:
+    """Return a random order of the kept samples, and their lengths in this order."""
+    lengths = selected.compact_lengths
+    if lengths.dtype != np.int16:
+        order = random_order(selected.num_kept, bits)
+        return order, lengths[order]
+    lengths = lengths.copy()
+    return random_order(selected.num_kept, bits, lengths), lengths
 
 
 def _cut_buckets(
@@ -304,9 +369,9 @@ def _cut_buckets(
     """
     config = selected.config
     sizes = np.bincount(selected.bucket_ids, minlength=len(config.bucket_widths))
-    shuffled = random_order(selected.num_kept, bits)
-    # NumPy's stable sort of 16-bit integers is a radix sort.
-    by_bucket = shuffled[np.argsort(selected.bucket_ids[shuffled], kind="stable")]
+    buckets = selected.bucket_ids.astype(np.int16)
+    shuffled = random_order(selected.num_kept, bits, buckets)
+    by_bucket = _group_by_bucket(shuffled, buckets.astype(selected.bucket_ids.dtype), sizes)
     capacities = [config.token_budget // width for width in config.bucket_widths]
     num_batches = [-(-int(size) // capacity) for size, capacity in zip(sizes, capacities, strict=True)]
     capacity = np.repeat(np.array(capacities, np.int64), num_batches)
@@ -318,9 +383,30 @@ def _cut_buckets(
     order = selected.gather_indices(by_bucket)
     batches = EpochBatches(order, counts_to_offsets(counts), bucket_ids, widths)
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH and len(batches):
-        longest = np.maximum.reduceat(selected.lengths[by_bucket], batches.offsets[:-1])
-        batches = dataclasses.replace(batches, max_lens=longest)
+        longest = np.maximum.reduceat(selected.compact_lengths[by_bucket], batches.offsets[:-1])
+        batches = dataclasses.replace(batches, max_lens=longest.astype(np.int32))
     return batches, counts == capacity
+
+
+def _group_by_bucket(
+    shuffled: Int32[np.ndarray, " samples"],
+    bucket_ids: Int8[np.ndarray, " samples"] | Int16[np.ndarray, " samples"],
+    sizes: Int64[np.ndarray, " buckets"],
+) -> Int32[np.ndarray, " samples"]:
+    """Sort shuffled samples by bucket, keeping their order within each bucket."""
+    order = np.empty(len(shuffled), np.int32)
+    heads = (np.cumsum(sizes) - sizes).tolist()
+    for start in range(0, len(shuffled), _BLOCK):
+        block = shuffled[start : start + _BLOCK]
+        buckets = bucket_ids[start : start + _BLOCK]
+        # NumPy's stable sort of small integers is a radix sort.
+        block = block[np.argsort(buckets, kind="stable")]
+        begin = 0
+        for bucket, count in enumerate(np.bincount(buckets, minlength=len(sizes)).tolist()):
+            order[heads[bucket] : heads[bucket] + count] = block[begin : begin + count]
+            heads[bucket] += count
+            begin += count
+    return order
 
 
 def _cut_pools(
@@ -337,8 +423,7 @@ def _cut_pools(
         The batches, and for each batch whether it is full.
     """
     config = selected.config
-    shuffled = random_order(selected.num_kept, bits)
-    remaining_lengths = selected.lengths[shuffled]
+    shuffled, remaining_lengths = _shuffle_with_lengths(selected, bits)
     pool_size = _pool_size(config, selected.lengths)
     # Overwritten from the front: each pool is read before its batches are written over it.
     order, placed = shuffled, 0
@@ -397,8 +482,8 @@ def _cut_packs(
         The batches, and for each batch whether it is full.
     """
     config = selected.config
-    shuffled = random_order(selected.num_kept, bits)
-    lengths = selected.lengths[shuffled]
+    shuffled, shuffled_lengths = _shuffle_with_lengths(selected, bits)
+    lengths = shuffled_lengths.astype(np.int32)
     segments, counts, totals = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     pool_size = _pool_size(config, lengths)
     for start in range(0, len(lengths), pool_size):
@@ -451,10 +536,9 @@ def _batch_widths(
 
 
 def _sort_descending(
-    samples: Int32[np.ndarray, " pool"], lengths: Int32[np.ndarray, " pool"]
+    samples: Int32[np.ndarray, " pool"], lengths: Int16[np.ndarray, " pool"] | Int32[np.ndarray, " pool"]
 ) -> tuple[Int32[np.ndarray, " pool"], Int32[np.ndarray, " pool"]]:
     """Sort the samples of a pool by descending length. Samples of equal length keep their order."""
     # NumPy's stable sort of 16-bit integers is a radix sort.
-    keys = -lengths.astype(np.int16) if lengths.max() < 2**15 else -lengths
-    order = np.argsort(keys, kind="stable")
-    return samples[order], lengths[order]
+    order = np.argsort(-lengths, kind="stable")
+    return samples[order], lengths[order].astype(np.int32)

@@ -1,12 +1,13 @@
 """Comparison of batch plans: finds the first difference and its cause, and checks reproducibility."""
 
-import itertools
-from collections.abc import Mapping
 from typing import Literal
 
+import numpy as np
+from jaxtyping import Int32
+
 from phalanx.config import FrozenModel
-from phalanx.data.lengths import Lengths
-from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchPlanMeta, BatchSpec
+from phalanx.data.lengths import Lengths, LengthTable
+from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchPlanMeta, EpochPlan
 
 # Samples of a batch that a message lists.
 _NUM_LISTED = 4
@@ -29,15 +30,15 @@ class PlanDifference(FrozenModel):
 
 def compare_plans(expected: BatchPlan, found: BatchPlan) -> PlanDifference | None:
     """Return the first difference between two plans. Return None if settings and batches are equal."""
-    location = _first_difference(expected, found)
-    old, new = expected.table.as_dict(), found.table.as_dict()
+    rows = _match_rows(expected.table, found.table)
+    location = _first_difference(expected, found, rows)
     cause: Literal["config", "membership", "lengths", "order"] = "order"
     text = "the same samples and lengths in a different order" if location is not None else ""
     if settings := _compare_settings(expected.meta, found.meta):
         cause, text = "config", settings
-    elif members := _compare_members(old, new):
+    elif members := _compare_members(expected.table, found.table, rows):
         cause, text = "membership", members
-    elif lengths := _compare_lengths(old, new):
+    elif lengths := _compare_lengths(expected.table, found.table, rows):
         cause, text = "lengths", lengths
     if not text:
         return None
@@ -79,37 +80,79 @@ def _compare_settings(expected: BatchPlanMeta, found: BatchPlanMeta) -> str:
     return ", ".join(changes)
 
 
-def _compare_members(old: Mapping[str, int], new: Mapping[str, int]) -> str:
-    changes = [f"{str(name)!r} is missing" for name in old if name not in new][:1]
-    changes += [f"{str(name)!r} is new" for name in new if name not in old][:1]
-    return ", ".join([f"{len(old)} samples before, {len(new)} now", *changes]) if changes else ""
+def _compare_members(expected: LengthTable, found: LengthTable, rows: Int32[np.ndarray, " found"]) -> str:
+    missing = np.setdiff1d(np.arange(len(expected)), rows)
+    changes = [f"{str(expected.ids[row])!r} is missing" for row in missing[:1].tolist()]
+    new = np.flatnonzero(rows >= len(expected))
+    changes += [f"{str(found.ids[row])!r} is new" for row in new[:1].tolist()]
+    return ", ".join([f"{len(expected)} samples before, {len(found)} now", *changes]) if changes else ""
 
 
-def _compare_lengths(old: Mapping[str, int], new: Mapping[str, int]) -> str:
-    changed = [name for name, length in new.items() if length != old[name]]
-    if not changed:
+def _compare_lengths(expected: LengthTable, found: LengthTable, rows: Int32[np.ndarray, " found"]) -> str:
+    differs = expected.lengths[rows] != found.lengths
+    if not differs.any():
         return ""
-    name = changed[0]
-    return f"sample {str(name)!r} had {old[name]} tokens, now {new[name]} ({len(changed)} samples changed)"
+    row = int(np.argmax(differs))
+    return (
+        f"sample {found.ids[row]!r} had {expected.lengths[rows[row]]} tokens, now {found.lengths[row]} "
+        f"({int(differs.sum())} samples changed)"
+    )
 
 
-def _first_difference(expected: BatchPlan, found: BatchPlan) -> tuple[int, int, str] | None:
-    """Return the epoch, the index and a description of the first different batch, or None."""
-    for old, new in itertools.zip_longest(expected.epochs, found.epochs):
-        if old is None or new is None:
-            epoch = new.epoch if old is None else old.epoch
-            return epoch, 0, f"expected {expected.num_epochs} epochs, found {found.num_epochs}"
+def _match_rows(expected: LengthTable, found: LengthTable) -> Int32[np.ndarray, " found"]:
+    """Return the index in `expected` of each sample of `found`.
+
+    Samples that are not in `expected` get consecutive indices that start at `len(expected)`.
+    """
+    index = {sample: row for row, sample in enumerate(expected.ids)}
+    new = len(expected)
+    return np.fromiter(
+        (index.get(sample, new + row) for row, sample in enumerate(found.ids)), np.int32, len(found)
+    )
+
+
+def _first_difference(
+    expected: BatchPlan, found: BatchPlan, rows: Int32[np.ndarray, " found"]
+) -> tuple[int, int, str] | None:
+    for old, new in zip(expected.epochs, found.epochs, strict=False):
         if old.epoch != new.epoch:
             return old.epoch, 0, f"expected epoch {old.epoch}, found epoch {new.epoch}"
-        for batch, (a, b) in enumerate(itertools.zip_longest(old, new)):
-            if a != b:
-                where = f"first different batch: epoch {old.epoch}, batch {batch}"
-                return old.epoch, batch, f"{where}: expected {_describe(a)}, found {_describe(b)}"
+        batch = _first_in_epoch(old, new, rows)
+        if batch is not None:
+            where = f"first different batch: epoch {old.epoch}, batch {batch}"
+            return (
+                old.epoch,
+                batch,
+                f"{where}: expected {_describe(old, batch)}, found {_describe(new, batch)}",
+            )
+    if expected.num_epochs != found.num_epochs:
+        longer = max(expected, found, key=lambda plan: plan.num_epochs)
+        epoch = longer.epochs[min(expected.num_epochs, found.num_epochs)].epoch
+        return epoch, 0, f"expected {expected.num_epochs} epochs, found {found.num_epochs}"
     return None
 
 
-def _describe(spec: BatchSpec | None) -> str:
-    if spec is None:
+def _first_in_epoch(old: EpochPlan, new: EpochPlan, rows: Int32[np.ndarray, " found"]) -> int | None:
+    a, b = old.batches, new.batches
+    batches, samples = min(len(a), len(b)), min(len(a.order), len(b.order))
+    differs = a.offsets[1 : batches + 1] != b.offsets[1 : batches + 1]
+    for name in ("max_lens", "bucket_ids", "row_counts"):
+        differs |= getattr(a, name)[:batches] != getattr(b, name)[:batches]
+    moved = a.order[:samples] != rows[b.order[:samples]]
+    moved |= old.lengths[:samples] != new.lengths[:samples]
+    positions = np.flatnonzero(moved)[:1].tolist()
+    if a.pack_offsets is not None and b.pack_offsets is not None:
+        packs = min(len(a.pack_offsets), len(b.pack_offsets))
+        cut = np.flatnonzero(a.pack_offsets[:packs] != b.pack_offsets[:packs])[:1]
+        positions += a.pack_offsets[cut - 1].tolist()
+    first = np.flatnonzero(differs)[:1].tolist() + ([batches] if len(a) != len(b) else [])
+    first += (np.searchsorted(a.offsets, positions, side="right") - 1).tolist()
+    return min(first, default=None)
+
+
+def _describe(epoch: EpochPlan, batch: int) -> str:
+    if batch >= len(epoch):
         return "none"
+    spec = epoch[batch]
     more = f" and {spec.batch_size - _NUM_LISTED} more" if spec.batch_size > _NUM_LISTED else ""
     return f"{list(spec.sample_ids[:_NUM_LISTED])}{more}, {spec.num_packs} x {spec.max_length}"

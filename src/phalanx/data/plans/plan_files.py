@@ -110,6 +110,7 @@ def load_batch_plan(
     *,
     verify: bool = False,
     expected_tokenizer_hash: str | None = None,
+    expected_dataset_hash: str | None = None,
 ) -> BatchPlan:
     """Load a plan. The checksums of all arrays are verified, and the arrays are memory-mapped.
 
@@ -118,6 +119,8 @@ def load_batch_plan(
         verify: Also recompute the fingerprint from the batches and compare it with the stored one.
         expected_tokenizer_hash: Raise `ValueError` if the plan was built with a different tokenizer. None
             skips the check.
+        expected_dataset_hash: Raise `ValueError` if the plan was built from a different dataset. None skips
+            the check.
 
     Raises:
         FileNotFoundError: If there is no plan.
@@ -137,12 +140,12 @@ def load_batch_plan(
         except ValueError:
             raise CorruptFileError(f"{source} is empty; {_REMEDY}") from None
     header, start = _read_header(source, data)
-    actual = header.meta.tokenizer_hash
-    if expected_tokenizer_hash not in (None, actual):
-        raise ValueError(
-            f"{source} was built with the tokenizer {actual!r}, but {expected_tokenizer_hash!r} is expected; "
-            f"{_REMEDY}"
-        )
+    for name, expected in (("tokenizer", expected_tokenizer_hash), ("dataset", expected_dataset_hash)):
+        actual = getattr(header.meta, f"{name}_hash")
+        if expected is not None and actual != expected:
+            raise ValueError(
+                f"{source} was built with the {name} {actual!r}, but {expected!r} is expected; {_REMEDY}"
+            )
     plan = _read_plan(source, data, header, start)
     if not verify:
         plan.adopt_fingerprint(header.full_hash)

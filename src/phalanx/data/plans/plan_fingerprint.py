@@ -1,17 +1,22 @@
 """Fingerprint of a plan, which changes if and only if its settings or batches change."""
 
 import hashlib
+import itertools
 import json
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from phalanx.data.lengths import LengthTable
+from phalanx.data.lengths import LengthTable, RangeIds
 from phalanx.data.plans.epoch import EpochBatches
 from phalanx.native import require_native
 
 DIGEST_VERSION = 2
+_BLOCK = 1 << 15
+# By table and settings: the state of the hash before the first epoch.
+_PREFIX_CACHE: "weakref.WeakKeyDictionary[LengthTable, dict[bytes, Any]]" = weakref.WeakKeyDictionary()
 
 
 def digest_plan(
@@ -27,14 +32,21 @@ def digest_plan(
         epochs: Pairs of an epoch number and the batches of the epoch.
         used: Boolean array that says for each sample of the table whether it is in a batch.
     """
-    sha = hashlib.sha256(json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode())
-    indices = np.flatnonzero(used)
-    _update_texts(sha, [table.ids[index] for index in indices.tolist()])
-    _update_array(sha, table.lengths[indices], "<i4")
-    renumbered = np.cumsum(used) - 1
+    prefix = json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode()
+    all_used = bool(used.all())
+    # Hashing the ids dominates, and all plans of a table with the same settings share this part.
+    cached = _PREFIX_CACHE.setdefault(table, {}).get(prefix) if all_used else None
+    sha = hashlib.sha256(prefix) if cached is None else cached.copy()
+    if cached is None:
+        indices = np.flatnonzero(used)
+        _update_texts(sha, table.ids if all_used else [table.ids[index] for index in indices.tolist()])
+        _update_array(sha, table.lengths if all_used else table.lengths[indices], "<i4")
+        if all_used:
+            _PREFIX_CACHE[table][prefix] = sha.copy()
+    renumbered = None if all_used else np.cumsum(used) - 1
     for epoch, batches in epochs:
         sha.update(json.dumps(["epoch", epoch]).encode())
-        _update_array(sha, renumbered[batches.order], "<i4")
+        _update_array(sha, batches.order if renumbered is None else renumbered[batches.order], "<i4")
         _update_array(sha, batches.offsets, "<i8")
         _update_array(sha, batches.bucket_ids, "<i4")
         _update_array(sha, batches.max_lens, "<i4")
@@ -50,11 +62,32 @@ def _update_array(sha: Any, array: np.ndarray, dtype: str) -> None:
     sha.update(np.ascontiguousarray(array, dtype))
 
 
-def _update_texts(sha: Any, texts: list[str]) -> None:
+def _update_texts(sha: Any, texts: Sequence[str]) -> None:
+    if isinstance(texts, RangeIds):
+        _update_numbers(sha, len(texts))
+        return
     lengths = np.empty(len(texts), np.int32)
-    joined = require_native("plan fingerprints").concat_strings(texts, lengths)
-    if joined is None:  # a string is not ASCII
+    names = texts if isinstance(texts, list) else list(texts)
+    joined = require_native("plan fingerprints").concat_strings(names, lengths)
+    if joined is None:  # not all of them are plain `str` objects
         lengths = np.fromiter(map(len, texts), np.int32, len(texts))
         joined = "".join(texts).encode("utf-8", "surrogatepass")
     _update_array(sha, lengths, "<i4")
     sha.update(joined)
+
+
+def _update_numbers(sha: Any, count: int) -> None:
+    """Update the hash with the strings "0", "1", ... up to `count - 1`, without creating `count` strings."""
+    bounds = [0, *itertools.takewhile(lambda power: power < count, (10**n for n in range(1, 20))), count]
+    ranges = [(low, high) for low, high in itertools.pairwise(bounds) if low < high]
+    sha.update(count.to_bytes(8, "little"))
+    for digits, (low, high) in enumerate(ranges, 1):
+        sha.update(np.full(high - low, digits, "<i4"))
+    for digits, (low, high) in enumerate(ranges, 1):
+        for start in range(low, high, _BLOCK):
+            rest = np.arange(start, min(start + _BLOCK, high), dtype=np.int32)
+            characters = np.empty((len(rest), digits), np.uint8)
+            for column in range(digits - 1, -1, -1):
+                rest, characters[:, column] = np.divmod(rest, np.int32(10))
+            characters += ord("0")
+            sha.update(characters)

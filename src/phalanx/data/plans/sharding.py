@@ -3,7 +3,7 @@
 import dataclasses
 import heapq
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
@@ -25,9 +25,17 @@ class ShardPolicy(StrEnum):
     sample is dropped or repeated. If every batch has a single row, the first batches are repeated, because no
     rank can train on an empty batch."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> "ShardPolicy | None":
+        if value == "pad":
+            raise ValueError("shard policy 'pad' was renamed to 'split'")
+        return None
+
 
 class ShardSpec(Config):
     """Sharding settings. Together with the plan, they determine the batches of every rank."""
+
+    renamed_settings: ClassVar[dict[str, str]] = {"model_width": "d_model"}
 
     world_size: int = Field(default=1, ge=1)
     """Number of ranks."""

@@ -113,16 +113,25 @@ class IterableSource(StreamSource):
     `lambda start: itertools.islice(rows(), start, None)`.
     """
 
-    def __init__(self, open_at: Callable[[int], Iterable[Any]], *, fingerprint: str = "") -> None:
+    def __init__(
+        self,
+        open_at: Callable[[int], Iterable[Any]],
+        length: Callable[[Any], int] | None = None,
+        *,
+        fingerprint: str = "",
+    ) -> None:
         """Create a source.
 
         Args:
             open_at: Function that takes a position and returns an iterable over the samples from this
                 position on. A sample is a `Sample` or a mapping with `input_ids`.
+            length: Function that returns the number of tokens of a sample. By default, the length of its
+                `input_ids`.
             fingerprint: String that identifies the contents and their order. A state that was saved with a
                 different fingerprint is rejected.
         """
-        self._open_at, self._fingerprint = open_at, fingerprint
+        self._open_at, self._length = open_at, length or _count_tokens
+        self._fingerprint = fingerprint
         # Samples that were read but not returned as part of a pool yet, and the position of the first one.
         self._ahead: list[Any] = []
         self._position = 0
@@ -145,7 +154,7 @@ class IterableSource(StreamSource):
         self._position = start
         self._ahead += itertools.islice(self._iterator, max(count - len(self._ahead), 0))
         samples = self._ahead[:count]
-        lengths = np.array([_count_tokens(sample) for sample in samples], np.int64)
+        lengths = np.array([self._length(sample) for sample in samples], np.int64)
         return StreamChunk(check_lengths(lengths), samples)
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Int16, Int32, Int64, Shaped
@@ -54,6 +54,15 @@ class StreamingState(FrozenModel):
 
 class StreamingPlanConfig(Config):
     """Settings for a streaming plan."""
+
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "rows": "packs_per_batch",
+        "pool_packs": "packing_buffer_size",
+    }
+    removed_settings: ClassVar[dict[str, str]] = {
+        "balance": "moved to ShardSpec: plan.batches(rank, ShardSpec(world_size=..., balance=True))",
+        "model_width": "moved to ShardSpec.d_model: plan.batches(rank, ShardSpec(..., d_model=...))",
+    }
 
     packing: PackingConfig | None = PackingConfig()
     """Packing settings. If it is None, each sample is a row of its own, padded to `max_length`."""

@@ -1,20 +1,28 @@
 """Token-budget sampler with asynchronous iteration."""
 
 from collections.abc import AsyncIterator
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any
 
 from phalanx.compat.chuk_lazarus.data.batching.core.metrics import BatchMetrics, convert_metrics
-from phalanx.compat.renamed import RenamedAttributes
 from phalanx.data.plans.batch_plan import BatchSpec
 from phalanx.data.token_budget_sampler import TokenBudgetBatchSampler as _TokenBudgetBatchSampler
 
 
-class TokenBudgetBatchSampler(RenamedAttributes, _TokenBudgetBatchSampler):
+class BucketSizes(dict[int, int]):
+    """Number of samples by bucket, which can also be called as a function."""
+
+    def __call__(self) -> "BucketSizes":
+        return self
+
+
+class TokenBudgetBatchSampler(_TokenBudgetBatchSampler):
     """`phalanx.data.TokenBudgetBatchSampler` with asynchronous iteration and mutable metrics."""
 
-    renamed: ClassVar = dict.fromkeys(
-        ("bucket_sizes", "get_bucket_distribution"), "compute_metrics().bucket_summary()"
-    )
+    @cached_property
+    def bucket_sizes(self) -> Any:
+        """Number of samples in each bucket."""
+        return BucketSizes(super().bucket_sizes)
 
     async def iter_epoch(self, *args: Any, **options: Any) -> AsyncIterator[BatchSpec]:
         """Iterate over the batches of an epoch asynchronously. The arguments are those of `iter_batches`."""

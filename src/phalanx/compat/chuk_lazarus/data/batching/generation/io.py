@@ -1,7 +1,7 @@
 """Batch files, which contain collated batches and the plan that they belong to."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,10 @@ from phalanx.config import FrozenModel
 from phalanx.data import batch_files as _files
 from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, as_sample
 from phalanx.data.plans.batch_plan import BatchPlan as _BatchPlan
-from phalanx.data.samples import as_loss_mask
+from phalanx.data.samples import Sample, as_loss_mask
+
+CollateFunction = Callable[[Sequence[Mapping[str, Any]], int, int], dict[str, np.ndarray]]
+"""Function that takes samples, the row length and the padding token, and returns arrays by name."""
 
 
 class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
@@ -108,13 +111,19 @@ class BatchWriter(_files.BatchWriter):
         plan: BatchPlan | _BatchPlan,
         samples: Mapping[str, SampleLike],
         output_dir: str | os.PathLike[str],
+        collate_fn: CollateFunction | None = None,
         pad_id: int = 0,
     ) -> None:
+        def convert(batch: list[Sample], width: int, pad_id: int) -> dict[str, np.ndarray]:
+            assert collate_fn is not None
+            rows = [{"input_ids": sample.input_ids, "loss_mask": sample.loss_mask} for sample in batch]
+            return collate_fn(rows, width, pad_id)
+
         arrays = plan.arrays if isinstance(plan, BatchPlan) else plan
         if isinstance(plan, BatchPlan) and not arrays.table.lengths.all():
             names = [name for name in arrays.table.ids if name in samples]
             arrays = plan.to_arrays({name: as_sample(name, samples[name]).length for name in names})
-        super().__init__(arrays, samples, output_dir, pad_id)
+        super().__init__(arrays, samples, output_dir, None if collate_fn is None else convert, pad_id)
 
 
 class BatchReader(_files.BatchReader):

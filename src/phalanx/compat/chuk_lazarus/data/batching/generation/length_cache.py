@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -39,10 +39,16 @@ class LengthCache(_cache.LengthCache):
         return await asyncio.to_thread(load, path, *args, **options)
 
     @classmethod
+    async def load_or_create(cls, path: str | os.PathLike[str], tokenizer_hash: str) -> "LengthCache":  # type: ignore[override]
+        """Load a cache, or create it if its file does not exist. Use `async with` to add entries."""
+        load: Any = super().load_or_create
+        return await asyncio.to_thread(load, path, tokenizer_hash)
+
+    @classmethod
     async def stream(cls, path: str | os.PathLike[str]) -> AsyncIterator[LengthEntry]:
         """Iterate over the entries of a cache in the order of the file."""
         cache = await cls.load(path)
-        for sample_id, length in cache.get_all().items():
+        for sample_id, length in cache.items():
             yield LengthEntry(sample_id=sample_id, tokenizer_hash=cache.tokenizer_hash, length=length)
 
     async def __aenter__(self) -> "LengthCache":
@@ -59,3 +65,7 @@ class LengthCache(_cache.LengthCache):
     async def add_many(self, sample_ids: Sequence[str | int], lengths: Any) -> None:  # type: ignore[override]
         """Add many samples."""
         super().add_many(sample_ids, lengths)
+
+    async def validate(self, sample_ids: Iterable[str | int]) -> tuple[set[str], set[str]]:  # type: ignore[override]
+        """Return the given ids that are not in the cache, and the ids in the cache that are not given."""
+        return super().validate(sample_ids)

@@ -31,13 +31,7 @@ class ReplayBufferConfig(_replay.ReplayBufferConfig):
 class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
     """`phalanx.data.ReplayBuffer` of `StreamSample`s."""
 
-    renamed: ClassVar = {
-        "to_dict": "save(path)",
-        "from_dict": "ReplayBuffer.load(path)",
-        **dict.fromkeys(
-            ("update_priority", "update_priorities_by_reward"), "update_priorities(draw.handles, priorities)"
-        ),
-    }
+    renamed: ClassVar = {"to_dict": "save(path)", "from_dict": "ReplayBuffer.load(path)"}
     config: ReplayBufferConfig
 
     def __init__(self, config: ReplayBufferConfig | None = None) -> None:
@@ -61,9 +55,11 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         """Add a sample."""
         super().add(to_samples([sample])[0], priority)
 
-    def add_batch(self, samples: Sequence[StreamSample | Sample]) -> None:  # type: ignore[override]
+    def add_batch(
+        self, samples: Sequence[StreamSample | Sample], priorities: Sequence[float] | None = None
+    ) -> None:
         """Add several samples in order."""
-        super().add_batch(to_samples(samples))
+        super().add_batch(to_samples(samples), priorities)
 
     def sample(self, n: int, *, source: SampleSource | None = None, **bounds: Any) -> list[StreamSample]:  # type: ignore[override]
         """Draw `n` samples with replacement, in proportion to priority ** alpha."""
@@ -78,23 +74,21 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         """Return all samples, oldest first."""
         return _convert(super().get_all())
 
-    def filter(self, predicate: Callable[[StreamSample], bool]) -> list[StreamSample]:
-        """Return the samples, oldest first, for which a function returns True."""
+    def filter(self, predicate: SampleFilter | Callable[[Any], bool]) -> list[StreamSample]:  # type: ignore[override]
+        """Return the samples, oldest first, that match a filter or for which a function returns True."""
+        if isinstance(predicate, SampleFilter):
+            return _convert(super().filter(predicate))
         return [sample for sample in self.get_all() if predicate(sample)]
 
     def filter_by_difficulty(
         self, min_difficulty: float = 0.0, max_difficulty: float = 1.0
     ) -> list[StreamSample]:
         """Return the samples with a difficulty in a range, oldest first."""
-        return self.filter(
-            lambda sample: (
-                sample.difficulty is not None and min_difficulty <= sample.difficulty <= max_difficulty
-            )
-        )
+        return self.filter(SampleFilter(min_difficulty=min_difficulty, max_difficulty=max_difficulty))
 
     def filter_by_success(self, success: bool) -> list[StreamSample]:
         """Return the samples of episodes with this outcome, oldest first."""
-        return self.filter(lambda sample: sample.success is success)
+        return self.filter(SampleFilter(success=success))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ReplayBuffer":

@@ -98,9 +98,8 @@ class RollingBatchPlanWindow(RenamedAttributes):
 
     def iter_batches(self, epoch: int = 0) -> Iterator[tuple[MicrobatchSpec, list[StreamSample]]]:
         """Iterate over the batches of the current window with their samples."""
-        samples = self.samples
-        for spec in self.plan.iter_epoch(epoch):
-            yield spec, [samples[name] for name in spec.samples]
+        for spec, samples in self.planner.iter_batches(epoch):
+            yield MicrobatchSpec.from_spec(spec), [StreamSample.from_sample(sample) for sample in samples]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON-compatible values."""

@@ -1,4 +1,4 @@
-"""The SVG chart of an efficiency report."""
+"""SVG charts of lengths, buckets and efficiency reports."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -12,6 +12,8 @@ import pytest
 from phalanx.data import (
     BucketSpec,
     LengthTable,
+    analyze_bucket_efficiency,
+    compute_length_histogram,
     create_efficiency_report,
 )
 from phalanx.svg import save_svg
@@ -61,6 +63,30 @@ def assert_inside(chart: drawsvg.Drawing) -> None:
             assert 0 < y <= chart.height
 
 
+def test_histogram_has_bars_and_percentile_markers(lengths: LengthTable) -> None:
+    histogram = compute_length_histogram(lengths, 40)
+    chart = histogram.to_svg()
+    titles = [title.text for title in elements(chart, "title")]
+    assert sum("samples" in (title or "") for title in titles) == sum(b.count > 0 for b in histogram.bins)
+    assert {"Sample lengths", "p50", "p90", "200"} <= set(texts(chart))
+    assert_inside(chart)
+
+
+def test_histogram_of_equal_lengths_is_drawn() -> None:
+    assert_inside(compute_length_histogram({"a": 5, "b": 5}).to_svg())
+
+
+def test_every_bucket_has_a_row_and_empty_ones_are_labeled() -> None:
+    analysis = analyze_bucket_efficiency({"a": 100, "b": 600, "c": 9000}, SPEC)
+    chart = analysis.to_svg()
+    shown = texts(chart)
+    assert [text for text in shown if "–" in text] == ["1–128", "129–256", "257–512", "513–1,024"]
+    assert shown.count("empty") == 2
+    assert "78.1% of 128" in shown
+    assert any("1 samples skipped" in text for text in shown)
+    assert_inside(chart)
+
+
 def test_report_chart_compares_buckets_and_packing(lengths: LengthTable) -> None:
     report = create_efficiency_report(lengths, SPEC)
     chart = report.to_svg()
@@ -70,7 +96,7 @@ def test_report_chart_compares_buckets_and_packing(lengths: LengthTable) -> None
 
 def test_saved_chart_is_valid_and_reproducible_svg(lengths: LengthTable, tmp_path: Path) -> None:
     for name in ("one.svg", "two.svg"):
-        save_svg(create_efficiency_report(lengths, SPEC).to_svg(), tmp_path / name)
+        save_svg(compute_length_histogram(lengths).to_svg(), tmp_path / name)
     one = (tmp_path / "one.svg").read_text()
     assert one == (tmp_path / "two.svg").read_text()
     assert ElementTree.fromstring(one).tag.endswith("svg")
