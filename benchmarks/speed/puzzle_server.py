@@ -15,7 +15,12 @@ from benchmarks.suite import Measurement, Suite
 from benchmarks.timing import Repeat
 from benchmarks.workers.protocol import measure
 from phalanx.puzzles.server_client import PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server_client.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
+from phalanx.puzzles.server_client.episode_pool import (
+    ConnectionPoolConfig,
+    EpisodeSpec,
+    PuzzlePool,
+    episode_specs,
+)
 from phalanx.puzzles.server_client.protocol import PuzzleDifficulty
 
 suite = Suite("puzzle_server", unit="episodes/s", packages=("puzzle-arcade-server",))

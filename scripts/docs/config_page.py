@@ -52,7 +52,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.data.replay_buffer": ("ReplayBufferConfig",),
         "phalanx.data.replay_planner": ("ReplayPlannerConfig",),
         "phalanx.puzzles.server_client.episodes": ("CollectConfig",),
-        "phalanx.puzzles.server_client.pool": ("ConnectionPoolConfig",),
+        "phalanx.puzzles.server_client.episode_pool": ("ConnectionPoolConfig",),
         "phalanx.puzzles.server_client.client": ("PuzzleClientConfig",),
         "phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream": ("GymConfig",),
     },

@@ -278,7 +278,7 @@ def replay_draws() -> Digests:
 @workload("integers")
 def puzzle_server_episodes() -> Digests:
     """Digest the episodes, with their seeds, that a client asks a puzzle server for."""
-    from phalanx.puzzles.server_client.pool import episode_specs
+    from phalanx.puzzles.server_client.episode_pool import episode_specs
 
     specs = episode_specs(("sudoku", "binary", "kenken"), ("easy", "medium"), 11, end=200)
     return {"episodes": digest_text(f"{s.index} {s.game} {s.difficulty} {s.seed}" for s in specs)}

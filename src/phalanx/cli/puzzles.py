@@ -106,8 +106,8 @@ def collect(
     from phalanx.data.tokenizers import load_tokenizer
     from phalanx.puzzles.server_client.client import PuzzleClientConfig
     from phalanx.puzzles.server_client.collect import collect, read_existing
+    from phalanx.puzzles.server_client.episode_pool import ConnectionPoolConfig
     from phalanx.puzzles.server_client.episodes import CollectConfig
-    from phalanx.puzzles.server_client.pool import ConnectionPoolConfig
 
     with user_errors():
         encode = load_tokenizer(tokenizer).encode

@@ -12,6 +12,7 @@ from phalanx.data import Sample, SampleOrigin
 from phalanx.data.samples import EpisodeStatus
 from phalanx.data.tokenizers import ByteTokenizer
 from phalanx.puzzles.server_client.client import PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server_client.episode_pool import ConnectionPoolConfig, EpisodeSpec, episode_seed
 from phalanx.puzzles.server_client.episodes import (
     CollectConfig,
     PuzzleSampleStream,
@@ -21,7 +22,6 @@ from phalanx.puzzles.server_client.episodes import (
     move_prompt,
     rollout_episode,
 )
-from phalanx.puzzles.server_client.pool import ConnectionPoolConfig, EpisodeSpec, episode_seed
 from phalanx.puzzles.server_client.protocol import (
     PuzzleDifficulty,
     PuzzleHint,

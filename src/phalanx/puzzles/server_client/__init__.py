@@ -9,6 +9,13 @@ from phalanx.puzzles.server_client.env import (
     PuzzleServerEnvironment as PuzzleServerEnvironment,
     PuzzleServerVectorEnvironment as PuzzleServerVectorEnvironment,
 )
+from phalanx.puzzles.server_client.episode_pool import (
+    ConnectionPoolConfig as ConnectionPoolConfig,
+    EpisodeSpec as EpisodeSpec,
+    PuzzlePool as PuzzlePool,
+    episode_seed as episode_seed,
+    episode_specs as episode_specs,
+)
 from phalanx.puzzles.server_client.episodes import (
     CollectConfig as CollectConfig,
     EpisodeStep as EpisodeStep,
@@ -18,13 +25,6 @@ from phalanx.puzzles.server_client.episodes import (
     episode_samples as episode_samples,
     move_prompt as move_prompt,
     rollout_episode as rollout_episode,
-)
-from phalanx.puzzles.server_client.pool import (
-    ConnectionPoolConfig as ConnectionPoolConfig,
-    EpisodeSpec as EpisodeSpec,
-    PuzzlePool as PuzzlePool,
-    episode_seed as episode_seed,
-    episode_specs as episode_specs,
 )
 from phalanx.puzzles.server_client.protocol import (
     CommandError as CommandError,

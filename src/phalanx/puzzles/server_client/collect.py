@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from phalanx.io.jsonl import JsonlFile
 from phalanx.io.untrusted import parse_json
 from phalanx.puzzles.server_client.client import PuzzleClient
+from phalanx.puzzles.server_client.episode_pool import episode_specs
 from phalanx.puzzles.server_client.episodes import (
     CollectConfig,
     Encode,
     PuzzleSampleStream,
     check_hints_known,
 )
-from phalanx.puzzles.server_client.pool import episode_specs
 
 if TYPE_CHECKING:
     from phalanx.data.samples import Sample

@@ -14,7 +14,12 @@ from pydantic import AfterValidator, Field
 from phalanx.config import Config
 from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
 from phalanx.puzzles.server_client.client import ClosedOnExit, PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server_client.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
+from phalanx.puzzles.server_client.episode_pool import (
+    ConnectionPoolConfig,
+    EpisodeSpec,
+    PuzzlePool,
+    episode_specs,
+)
 from phalanx.puzzles.server_client.protocol import (
     CommandError,
     PuzzleDifficulty,
@@ -404,7 +409,7 @@ def _ratio(part: float, total: float) -> float:
     return part / total if total else 0.0
 
 
-class EpisodeStream(ClosedOnExit):
+class EpisodeSampleStream(ClosedOnExit):
     """Base class for asynchronous streams of samples from episodes.
 
     If an `async for` loop is left in the middle of an episode, the next loop continues with the remaining
@@ -493,7 +498,7 @@ class EpisodeStream(ClosedOnExit):
         return kept
 
 
-class PuzzleSampleStream(EpisodeStream):
+class PuzzleSampleStream(EpisodeSampleStream):
     """Asynchronous stream of samples from episodes on a puzzle server.
 
     In the episodes, the server's hints are followed, or a policy chooses the moves.

@@ -9,15 +9,15 @@ from pydantic import model_validator
 from phalanx.compat.chuk_lazarus.data.batching.streaming.types import StreamSample
 from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
 from phalanx.data.samples import EpisodeStatus
+from phalanx.puzzles.server_client.episode_pool import episode_seed
 from phalanx.puzzles.server_client.episodes import (
     CollectConfig,
+    EpisodeSampleStream,
     EpisodeStep,
-    EpisodeStream,
     PuzzleEpisode,
     PuzzleSampleStream,
     StreamStatus,
 )
-from phalanx.puzzles.server_client.pool import episode_seed
 
 _ADDRESS = ("host", "port", "connect_timeout", "read_timeout", "deadline", "max_retries")
 
@@ -69,7 +69,7 @@ class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
             yield StreamSample.from_sample(sample)
 
 
-class MockGymStream(EpisodeStream):
+class MockGymStream(EpisodeSampleStream):
     """A stream without a server: 4x4 Latin squares whose blank cells are filled one after another.
 
     In an episode that fails, the last move is a wrong number. The same seed gives the same samples.

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from phalanx.puzzles.server_client.client import PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server_client.episodes import PuzzleEpisode, rollout_episode
-from phalanx.puzzles.server_client.pool import (
+from phalanx.puzzles.server_client.episode_pool import (
     ConnectionPoolConfig,
     EpisodeSpec,
     PuzzlePool,
     episode_seed,
     episode_specs,
 )
+from phalanx.puzzles.server_client.episodes import PuzzleEpisode, rollout_episode
 from phalanx.puzzles.server_client.protocol import (
     PuzzleDifficulty,
     PuzzleServerUnavailableError,
