@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from phalanx import load_policy
 from phalanx.cli.app import app
 from phalanx.logging import LoggingConfig
-from phalanx.training.distributed import DeviceMesh, initialize
+from phalanx.training.device_mesh import DeviceMesh, initialize
 from phalanx.training.optimizer import OptimizerConfig
 from phalanx.training.ppo import PPO, PPOConfig
 from phalanx.training.process_group import EXIT_CODE_PROCESS_LOST, ProcessGroup, ProcessLostError

@@ -227,14 +227,6 @@ def test_merged_duplicates_have_the_gradient_of_all_completions() -> None:
             np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_limited_completions_are_the_best_and_worst_with_the_weight_of_all() -> None:
-    advantages = [2.0, 1.5, -0.5, -0.7, -0.6, -0.7]
-    completions = [Completion([3], [4 + i], [-1.0], advantage) for i, advantage in enumerate(advantages)]
-    kept = merge_duplicates([*completions, Completion([9], [4], [-1.0], 1.0)], max_per_prompt=3)
-    assert [(one.advantage, one.weight) for one in kept] == [(2.0, 1), (1.5, 1), (-0.7, 4), (1.0, 1)]
-    assert merge_duplicates(completions, max_per_prompt=6) == completions
-
-
 def test_reward_teaches_which_token_to_generate() -> None:
     """A bandit with 16 arms and two states: the rewarded arm is in the prompt."""
     optimizer = OptimizerConfig(
@@ -275,8 +267,7 @@ def test_reward_teaches_which_token_to_generate() -> None:
 def test_resumed_run_is_identical_to_an_uninterrupted_one(async_rollouts: bool, tmp_path: Path) -> None:
     settings: tuple[str, ...] = ()
     if async_rollouts:
-        settings = ("async_rollouts=true", "curriculum.retry_fraction=0.5", "curriculum.retry_capacity=8")
-        settings = (*settings, "num_prompts=4")
+        settings = ("async_rollouts=true", "num_prompts=4")
     config = load_config(GRPOConfig, None, (*TINY, *settings))
 
     def stop(progress: Progress) -> None:
@@ -318,11 +309,10 @@ def test_invalid_settings_are_rejected() -> None:
     [
         ("grpo.group_size=8", "num_generations"),
         ("grpo.clip=0.2", "epsilon"),
-        ("legal_only=true", "legal_actions_only"),
         ("environment=sudoku", "env.id"),
         ("model.width=8", "model.d_model"),
         ("optimizer.method=muon", "optimizer.name"),
-        ("curriculum.replay=0.5", "curriculum.retry_fraction"),
+        ("curriculum.floor=0.5", "curriculum.min_task_weight"),
         ("evaluation.puzzles=3", "evaluation.num_episodes"),
     ],
 )

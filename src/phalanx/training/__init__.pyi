@@ -20,7 +20,7 @@ from .config import (
     config_class as config_class,
 )
 from .curriculum import Curriculum as Curriculum, CurriculumConfig as CurriculumConfig
-from .distributed import DeviceMesh as DeviceMesh
+from .device_mesh import DeviceMesh as DeviceMesh
 from .grpo import (
     GRPO as GRPO,
     Completion as Completion,

@@ -22,7 +22,7 @@ from phalanx.core.evaluation import EvaluationResult
 from phalanx.formatting import format_count
 from phalanx.registry import ALGORITHMS, import_file, import_object
 from phalanx.training.config import RunConfig
-from phalanx.training.distributed import DeviceMesh
+from phalanx.training.device_mesh import DeviceMesh
 
 AnyAlgorithm = TypeVar("AnyAlgorithm", bound="Algorithm[Any]")
 

@@ -24,7 +24,7 @@ from phalanx.core.spaces import masked_choice
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch, select_action
 from phalanx.training.algorithm import TrainState, UpdateResult
 from phalanx.training.config import PolicyConfig, RunConfig
-from phalanx.training.distributed import DeviceMesh
+from phalanx.training.device_mesh import DeviceMesh
 from phalanx.training.optimizer import OptimizerConfig, adam, lr_schedule
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 
@@ -38,17 +38,8 @@ class BCConfig(PolicyConfig):
     preset_group = "bc"
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "cloning.fresh_tasks": "env.dataset.tasks_per_update",
-        "cloning.augment": "env.dataset.augment",
-        "cloning.episodes": "expert_episodes",
-        "cloning.epochs": "update_epochs",
-        "cloning.minibatch": "minibatch_size",
-        "cloning.expert_share": "expert_prob",
-        "cloning.expert_share_end": "expert_prob_end",
         "cloning.expert_until": "expert_anneal_fraction",
-        "cloning.learning_rate": "optimizer.learning_rate",
         "cloning.learning_rate_end": "optimizer.end_learning_rate",
-        "cloning.max_gradient_norm": "optimizer.max_grad_norm",
-        **{f"cloning.{name}": name for name in ("num_updates", "num_envs", "num_steps")},
         "arc": "env",
     }
 

@@ -31,7 +31,7 @@ from phalanx.io.checksum import (
 )
 from phalanx.io.untrusted import read_yaml
 from phalanx.training.config import CheckpointConfig
-from phalanx.training.distributed import with_key_type_of, without_key_type
+from phalanx.training.device_mesh import with_key_type_of, without_key_type
 from phalanx.training.run_dir import CHECKPOINTS, CONFIG, METADATA, read_metadata
 
 _LOG = logging.getLogger("phalanx.training")

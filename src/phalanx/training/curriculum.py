@@ -1,7 +1,4 @@
-"""Curriculum for text environments.
-
-It prefers tasks of medium difficulty, and can retry episodes of which some but not all attempts succeeded.
-"""
+"""Curriculum for text environments, which prefers tasks of medium difficulty."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -23,8 +20,6 @@ class CurriculumConfig(Config):
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "memory": "success_rate_ema_decay",
         "floor": "min_task_weight",
-        "replay": "retry_fraction",
-        "replay_size": "retry_capacity",
     }
 
     success_rate_ema_decay: float = Field(default=0.9, ge=0, lt=1)
@@ -33,11 +28,6 @@ class CurriculumConfig(Config):
     """Lower bound on a task's sampling weight `4 * p * (1 - p)`, where `p` is the task's success rate. The
     weight is 1 for a task that is solved half of the time. Because of the bound, tasks that are always or
     never solved are sampled as well."""
-    retry_fraction: float = Field(default=0.0, ge=0, le=1)
-    """Fraction of an update's episodes that are retries of earlier episodes. Only episodes of which some but
-    not all attempts succeeded are retried."""
-    retry_capacity: int = Field(default=256, ge=1)
-    """Maximum number of episodes that are kept for retries. The oldest ones are dropped first."""
 
 
 class Curriculum:
@@ -51,21 +41,14 @@ class Curriculum:
         self.success_rates = dict.fromkeys(env.tasks, _INITIAL_SUCCESS_RATE)
         """Moving average of each task's success rate, by task name."""
         self._next_seeds = dict.fromkeys(env.tasks, env.first_seed(seed))
-        self._retry_episodes: dict[EpisodeId, None] = {}
-        """Episodes to retry, oldest first. The dictionary is used as an ordered set."""
 
     def sample(self, update: int, num_episodes: int) -> list[EpisodeId]:
-        """Sample the episodes of an update. Retries come first, followed by new episodes grouped by task."""
+        """Sample the episodes of an update, grouped by task. No episode is sampled twice."""
         rng = np.random.default_rng([self._seed, update])
-        candidates = list(self._retry_episodes)
-        num_retries = min(len(candidates), round(self._config.retry_fraction * num_episodes))
         episodes: list[EpisodeId] = []
-        if num_retries:
-            chosen = sorted(rng.choice(len(candidates), num_retries, replace=False).tolist())
-            episodes = [candidates[index] for index in chosen]
         rates = np.array(list(self.success_rates.values()))
         weights = np.maximum(4 * rates * (1 - rates), self._config.min_task_weight)
-        counts = rng.multinomial(num_episodes - num_retries, weights / weights.sum())
+        counts = rng.multinomial(num_episodes, weights / weights.sum())
         for task, count in zip(self.success_rates, counts.tolist(), strict=True):
             if count:
                 seeds = self._env.seeds(task, "train", self._next_seeds[task])
@@ -75,50 +58,23 @@ class Curriculum:
         return episodes
 
     def record(self, episodes: Sequence[EpisodeId], solved: Bool[np.ndarray, "episodes attempts"]) -> None:
-        """Update the success rates and the episodes to retry.
+        """Update the success rates.
 
         Args:
             episodes: Episodes of an update.
             solved: Entry `[i, j]` is true if attempt `j` solved episode `i`.
         """
         decay = self._config.success_rate_ema_decay
-        results = list(zip(episodes, solved, strict=True))
-        # Retries are selected by their results, so they would bias the success rate of their task.
-        new = [(episode.task, own) for episode, own in results if episode not in self._retry_episodes]
-        for task in dict.fromkeys(task for task, _ in new):
-            rate = float(np.mean([own for other, own in new if other == task]))
+        tasks = np.array([episode.task for episode in episodes])
+        for task in dict.fromkeys(tasks.tolist()):
+            rate = float(np.mean(solved[tasks == task]))
             self.success_rates[task] = decay * self.success_rates[task] + (1 - decay) * rate
-        if not self._config.retry_fraction:
-            return
-        for episode, own in results:
-            if own.all():
-                self._retry_episodes.pop(episode, None)
-            elif own.any():
-                self._retry_episodes.setdefault(episode)
-        num_dropped = max(len(self._retry_episodes) - self._config.retry_capacity, 0)
-        for episode in list(self._retry_episodes)[:num_dropped]:
-            del self._retry_episodes[episode]
-
-    def num_retries(self, episodes: Sequence[EpisodeId]) -> int:
-        """Return how many of the given episodes are retries.
-
-        Call this method before `record`, which changes the episodes to retry.
-        """
-        return sum(episode in self._retry_episodes for episode in episodes)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as JSON values."""
-        return {
-            "success_rates": dict(self.success_rates),
-            "next_seeds": dict(self._next_seeds),
-            "retry_episodes": [list(episode) for episode in self._retry_episodes],
-        }
+        return {"success_rates": dict(self.success_rates), "next_seeds": dict(self._next_seeds)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from a value that `state_dict` returned."""
-        tasks = self._env.tasks
-        self.success_rates = {task: float(state["success_rates"][task]) for task in tasks}
-        self._next_seeds = {task: int(state["next_seeds"][task]) for task in tasks}
-        self._retry_episodes = {
-            EpisodeId(str(task), int(seed)): None for task, seed in state["retry_episodes"]
-        }
+        self.success_rates = {task: float(state["success_rates"][task]) for task in self._env.tasks}
+        self._next_seeds = {task: int(state["next_seeds"][task]) for task in self._env.tasks}

@@ -65,14 +65,11 @@ class GRPOConfig(TextRunConfig):
     preset_group = "grpo"
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "environment": "env.id",
-        "difficulty": "env.difficulty",
-        "turns": "env.turns",
         "arcade.connections": "env.num_connections",
         "arcade.max_refused": "env.max_invalid_answers",
         "arcade": "env",
         "compact": "prompt_format",
         "max_new_tokens": "max_completion_length",
-        "legal_only": "legal_actions_only",
         "ahead": "async_rollouts",
         "grpo.groups": "num_prompts",
         "grpo.group_size": "num_generations",
@@ -85,7 +82,6 @@ class GRPOConfig(TextRunConfig):
         "grpo.credit": "advantage_granularity",
         "grpo.discount": "gamma",
         "grpo.negative": "negative_advantage_weight",
-        "grpo.learned": "max_trained_generations",
         "grpo.width": "max_length",
         "grpo.rows": "microbatch_size",
         "evaluation.puzzles": "evaluation.num_episodes",
@@ -136,9 +132,6 @@ class GRPOConfig(TextRunConfig):
     are worse than the average of their group. For tasks with a single solution, this does not change the
     direction of the expected gradient, and it reduces noise, because most tokens of a wrong answer are
     correct."""
-    max_trained_generations: int = Field(default=0, ge=0)
-    """Maximum number of distinct completions per prompt to train on. If there are more, those with the
-    highest and the lowest advantages are used. 0 means no limit."""
     max_length: int = Field(default=192, ge=16)
     """Length of packed rows in tokens. Must be at least the combined length of any prompt and its
     completion."""
@@ -250,46 +243,26 @@ class Completion(NamedTuple):
     """For each completion token, the ids of all tokens that could be sampled at its position. Empty if all
     tokens of the vocabulary could be sampled."""
     weight: float = 1.0
-    """Weight in the loss: the number of equal sampled completions that this object represents, scaled up if
-    `merge_duplicates` has left out other completions of the prompt."""
+    """Weight in the loss: the number of equal sampled completions that this object represents."""
 
 
-def merge_duplicates(completions: Sequence[Completion], max_per_prompt: int = 0) -> list[Completion]:
+def merge_duplicates(completions: Sequence[Completion]) -> list[Completion]:
     """Merge equal completions of a prompt into one, with their mean advantage and the sum of their weights.
-
-    If a prompt has more than `max_per_prompt` distinct completions, only those with the highest and the
-    lowest advantages are kept. If `max_per_prompt` is 0, all distinct completions are kept. The weights of
-    the kept completions are scaled up, so that the total weight of completions with a positive advantage
-    stays the same, and so does the total weight of all other completions.
 
     >>> [one] = merge_duplicates([Completion([5], [6], [-1.0], 1.0), Completion([5], [6], [-1.0], 0.0)])
     >>> one.advantage, one.weight
     (0.5, 2.0)
     """
-    duplicates: dict[Any, list[Completion]] = collections.defaultdict(list)
+    by_prompt: dict[Any, dict[Any, list[Completion]]] = {}
     for completion in completions:
-        duplicates[tuple(completion.prompt_ids), tuple(completion.completion_ids)].append(completion)
-    by_prompt: dict[Any, list[Completion]] = collections.defaultdict(list)
-    for (prompt_ids, _), equal in duplicates.items():
+        duplicates = by_prompt.setdefault(tuple(completion.prompt_ids), {})
+        duplicates.setdefault(tuple(completion.completion_ids), []).append(completion)
+    merged = []
+    for equal in itertools.chain.from_iterable(group.values() for group in by_prompt.values()):
         weight = sum(completion.weight for completion in equal)
         advantage = sum(completion.advantage * completion.weight for completion in equal) / weight
-        by_prompt[prompt_ids].append(equal[0]._replace(advantage=advantage, weight=weight))
-    return [kept for group in by_prompt.values() for kept in _keep_extremes(group, max_per_prompt)]
-
-
-def _keep_extremes(group: list[Completion], max_count: int) -> list[Completion]:
-    if not max_count or len(group) <= max_count:
-        return group
-    ordered = sorted(group, key=lambda completion: -completion.advantage)
-    positive = [completion for completion in ordered if completion.advantage > 0]
-    others = [completion for completion in reversed(ordered) if completion.advantage <= 0]
-    num_positive = min(len(positive), max(-(-max_count // 2), max_count - len(others)))
-    kept: list[Completion] = []
-    for side, count in ((positive, num_positive), (others, max_count - num_positive)):
-        total = sum(completion.weight for completion in side)
-        scale = total / max(sum(completion.weight for completion in side[:count]), 1)
-        kept += [completion._replace(weight=completion.weight * scale) for completion in side[:count]]
-    return kept
+        merged.append(equal[0]._replace(advantage=advantage, weight=weight))
+    return merged
 
 
 def pack_completions(
@@ -567,7 +540,6 @@ class GRPO(Algorithm[GRPOState]):
         """Run rollouts, compute advantages and train on the completions."""
         start_time, step, num_prompts = time.process_time(), int(state.step), self.config.num_prompts
         batch = self._pending or self._rollout(state.params, self._curriculum.sample(step, num_prompts), step)
-        retry_fraction = self._curriculum.num_retries(batch.episodes) / len(batch.episodes)
         self._curriculum.record(batch.episodes, batch.solved)
         completions = self._completions(batch)
         if self.config.async_rollouts:
@@ -588,7 +560,6 @@ class GRPO(Algorithm[GRPOState]):
             "cpu_seconds": time.process_time() - start_time,
             "valid_action_rate": float(np.mean([not turn.error for turn in turns])),
             "completion_length": float(np.mean([len(turn.completion_ids) for turn in turns])),
-            "retry_fraction": retry_fraction,
         }
         for task, rate in self._curriculum.success_rates.items():
             kind_and_difficulty = "_".join(task.split(":")[:2])
@@ -649,7 +620,7 @@ class GRPO(Algorithm[GRPOState]):
             completion
             if completion.advantage > 0
             else completion._replace(advantage=completion.advantage * config.negative_advantage_weight)
-            for completion in merge_duplicates(completions, config.max_trained_generations)
+            for completion in merge_duplicates(completions)
         ]
         trained = [completion for completion in trained if completion.advantage or config.beta]
         microbatches = pack_completions(

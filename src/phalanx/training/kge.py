@@ -76,30 +76,11 @@ class KGEConfig(RunConfig):
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "kge.model": "model.name",
         "kge.dim": "model.embedding_dim",
-        **{
-            f"kge.{name}": f"model.{name}"
-            for name in ("relation_dim", "reciprocal", "norm", "margin", "dropout")
-        },
-        "kge.init_scale": "model.init_scale_factor",
+        "kge.relation_dim": "model.relation_dim",
         "kge.identity_share": "model.identity_init_fraction",
         "kge.optimizer": "optimizer.name",
-        "kge.learning_rate": "optimizer.learning_rate",
         "kge.learning_rate_end": "optimizer.end_learning_rate",
-        "kge.schedule": "optimizer.lr_schedule",
-        "kge.epochs": "num_epochs",
-        "kge.negatives": "num_negatives",
-        "kge.regularization": "regularization_weight",
-        **{
-            f"kge.{name}": name
-            for name in (
-                *("loss", "adversarial_temperature", "label_smoothing"),
-                *("regularizer", "batch_size", "seed"),
-            )
-        },
-        "epochs": "num_epochs",
         "num_updates": "num_epochs",
-        "negatives": "num_negatives",
-        "regularization": "regularization_weight",
     }
 
     dataset: str = GENERATED
@@ -144,14 +125,6 @@ class KGEConfig(RunConfig):
     """Settings for checkpoints, with intervals in epochs. The best checkpoint is exported."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """Settings for logging metrics."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_old_losses(cls, values: Any) -> Any:
-        old = {"softmax": "cross_entropy", "binary": "bce"}
-        if isinstance(values, Mapping) and values.get("loss") in old:
-            raise ValueError(f"loss={values['loss']} was renamed to loss={old[values['loss']]}")
-        return values
 
     @model_validator(mode="after")
     def _check_settings(self) -> "KGEConfig":

@@ -30,7 +30,7 @@ from phalanx.training.checkpoints import (
     intact_checkpoints,
     named,
 )
-from phalanx.training.distributed import unreplicate
+from phalanx.training.device_mesh import unreplicate
 from phalanx.training.process_group import ProcessLostError
 from phalanx.training.stop_signals import stop_on_signals
 from phalanx.training.warm_start import load_params
