@@ -24,7 +24,7 @@ def test_tasks_that_are_sometimes_solved_are_sampled_most_often() -> None:
     assert tasks.success_rates[TASKS[0]] == pytest.approx(1, abs=0.1)
     assert tasks.success_rates[TASKS[1]] == pytest.approx(0.5)
     names = [one.task for one in tasks.sample(30, 100)]
-    assert names.count(TASKS[1]) > 80
+    assert names.count(TASKS[1]) > 60
 
 
 def test_no_episode_is_sampled_twice() -> None:

@@ -165,10 +165,8 @@ class BC(PolicyAlgorithm[BCState]):
                 history.append(metrics)
         metrics = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *history)
         metrics |= {"learning_rate": self.learning_rate(state.step)}
-        return (
-            BCState(params, opt_state, state.step + 1, key),
-            UpdateResult(metrics, episodes, {self.unit: np.int64(count)}),
-        )
+        state = BCState(params, opt_state, state.step + 1, key)
+        return state, UpdateResult(metrics, episodes, {self.unit: np.int64(count)})
 
     def _next_tasks(self, update: int) -> tuple[Environment, np.random.Generator]:
         """Return the result of `prepare_tasks` for an update, and prepare the next update in a thread."""

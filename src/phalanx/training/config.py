@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, create_model, model_validator
 
@@ -22,6 +22,7 @@ from phalanx.text.env import PromptFormat
 from phalanx.text.env_spec import TextEnvConfig, env_config_class
 from phalanx.training.optimizer import OptimizerConfig
 
+AnyRunConfig = TypeVar("AnyRunConfig", bound="RunConfig")
 AnyEnvRunConfig = TypeVar("AnyEnvRunConfig", bound="EnvRunConfig")
 
 OPTIMIZER_ALIASES = {
@@ -75,13 +76,13 @@ class RunConfig(Config):
 
     @classmethod
     def load(
-        cls,
+        cls: type[AnyRunConfig],
         preset: str | Path | None = None,
         overrides: Sequence[str] = (),
         *,
         env: str | None = None,
         inherited: Mapping[str, Any] | None = None,
-    ) -> Self:
+    ) -> AnyRunConfig:
         """Create a config from defaults, a preset, inherited settings and overrides.
 
         Sources later in this list take precedence over earlier ones.
@@ -115,13 +116,13 @@ class EnvRunConfig(RunConfig):
 
     @classmethod
     def load(
-        cls,
+        cls: type[AnyEnvRunConfig],
         preset: str | Path | None = None,
         overrides: Sequence[str] = (),
         *,
         env: str | None = None,
         inherited: Mapping[str, Any] | None = None,
-    ) -> Self:
+    ) -> AnyEnvRunConfig:
         algorithm_config = cls.algorithm_config or cls
         preset_values = {} if preset is None else read_preset(algorithm_config, preset)
         name = choose_environment(env, [preset_values, inherited or {}, parse_overrides(overrides)])

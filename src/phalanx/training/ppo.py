@@ -322,10 +322,8 @@ class PPO(PolicyAlgorithm[PPOState]):
         logged = metrics.mean(i + 1) | self.schedule_values(state.step)
         logged |= {"gradient_steps": np.int32(i + 1), "explained_variance": stats.explained_variance}
         counts = {self.unit: config.steps_per_update}
-        return (
-            PPOState(params, opt_state, state.step + 1, rollout, key),
-            UpdateResult(logged, episodes, counts),
-        )
+        state = PPOState(params, opt_state, state.step + 1, rollout, key)
+        return state, UpdateResult(logged, episodes, counts)
 
     @jit_method
     def init_rollout(self, key: Key, env_ids: Int32[Array, " envs"]) -> RolloutState:

@@ -6,7 +6,6 @@ use it directly: they call the methods of `DeviceMesh`, which also cover the dev
 
 import contextlib
 import dataclasses
-import json
 import socket
 import struct
 import threading
@@ -16,9 +15,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
-_PROTOCOL = "phalanx-processes-1"
+_GREETING = struct.Struct("<16sQQ")
+"""First message of a connection: the name of the protocol, the number of processes and the sender's rank."""
+_PROTOCOL = b"phalanx-exchange"
 _MAX_DISCARDED_BYTES = 1 << 20
-_MAX_GREETING_BYTES = 4096
 _HEADER = struct.Struct("<QQ")
 """Header of a message: the number of exchanges so far including this one, and the number of bytes that each
 process sends in this exchange. Both must be equal in all processes."""
@@ -198,24 +198,18 @@ def _read_greeting(peer: socket.socket, size: int) -> int | None:
     """
     peer.settimeout(10)
     try:
-        (num_bytes,) = struct.unpack("<I", _receive(peer, 4))
-        greeting = json.loads(_receive(peer, num_bytes)) if num_bytes <= _MAX_GREETING_BYTES else None
-    except (OSError, EOFError, ValueError):
+        protocol, count, rank = _GREETING.unpack(_receive(peer, _GREETING.size))
+    except (OSError, EOFError):
         return None
-    if not isinstance(greeting, dict) or greeting.get("protocol") != _PROTOCOL:
-        return None
-    rank = greeting.get("rank")
-    is_valid = greeting.get("count") == size and type(rank) is int and 0 < rank < size
-    return rank if is_valid else None
+    return rank if (protocol, count) == (_PROTOCOL, size) and 0 < rank < size else None
 
 
 def _connect_to_first(address: tuple[str, int], size: int, rank: int, deadline: float) -> socket.socket:
     """Connect to the first process. Retry until the deadline, because the first process may start late."""
-    greeting = json.dumps({"protocol": _PROTOCOL, "count": size, "rank": rank}).encode()
     while True:
         try:
             first = socket.create_connection(address, timeout=10)
-            first.sendall(struct.pack("<I", len(greeting)) + greeting)
+            first.sendall(_GREETING.pack(_PROTOCOL, size, rank))
             first.settimeout(max(deadline - time.monotonic(), 0.01))
             _receive(first, 1)
         except (OSError, EOFError) as error:

@@ -76,13 +76,6 @@ class SFTDataConfig(Config):
         "held_out": "num_eval_samples",
         "window_size": "packing_buffer_size",
     }
-    removed_settings: ClassVar[Mapping[str, str]] = {
-        "source": "was removed; set data.plan or data.samples, or neither to use env",
-        "path": "was removed; set data.plan or data.samples",
-        "overlap": "was removed; every sample of a stream is used once",
-        "buffer_size": "was removed; set data.packing_buffer_size",
-    }
-
     plan: str = ""
     """Path of a batch plan, which `phalanx data plan build` writes, or of a folder of batch files, which
     `phalanx data export` writes. Empty if there is no plan."""
