@@ -97,7 +97,7 @@ def test_evaluation_adds_its_metrics_to_the_checkpoint_of_the_same_step(tmp_path
         assert (checkpoints.best(), checkpoints.metadata(1)) == (1, {"metrics": {"accuracy": 0.5}})
 
 
-@pytest.mark.parametrize("name", ["a[1]", "a\\b", "*", "what?", "gs:"])
+@pytest.mark.parametrize("name", ["a[1]", "a\\b*?", "gs:"])
 def test_runs_in_folders_with_special_characters_can_be_read_resumed_and_copied(
     tmp_path: Path, name: str
 ) -> None:
@@ -123,7 +123,7 @@ def test_state_with_other_arrays_is_rejected(tmp_path: Path) -> None:
 
 def test_kill_while_saving_leaves_an_intact_checkpoint(tmp_path: Path) -> None:
     rng = random.Random(0)
-    for _ in range(3):
+    for _ in range(2):
         child = subprocess.Popen(
             [sys.executable, "-c", SAVE_FOREVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
         )

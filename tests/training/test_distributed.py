@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -271,7 +272,8 @@ def test_other_connections_to_the_port_are_closed() -> None:
     port = free_port()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = pool.submit(ProcessGroup.join, f"127.0.0.1:{port}", 2, 0, 60)
-        for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x02\x00\x00\x00[]", b'\x0b\x00\x00\x00{"rank": 1}'):
+        wrong_size, wrong_rank = (b"PHX2" + struct.pack("<QQ", *pair) for pair in ((3, 1), (2, 2)))
+        for data in (b"GET / HTTP/1.1\r\n\r\n", wrong_size, wrong_rank):
             while True:
                 try:
                     connection = socket.create_connection(("127.0.0.1", port))

@@ -116,9 +116,6 @@ class BC(PolicyAlgorithm[BCState]):
         # A thread prepares the tasks of the next update while XLA's threads run the gradient steps.
         self._worker: concurrent.futures.ThreadPoolExecutor | None = None
         self._prepared: dict[int, concurrent.futures.Future[tuple[Environment, np.random.Generator]]] = {}
-        self._jit_reset = eqx.filter_jit(self._reset)
-        self._jit_act, self._jit_step = eqx.filter_jit(self._act), eqx.filter_jit(self._step)
-        self._jit_learn = eqx.filter_jit(self._learn)
 
     def learning_rate(self, step: Int32[Array, ""]) -> Float[Array, ""]:
         """Compute the learning rate of update `step`, counted from 0."""
@@ -161,7 +158,7 @@ class BC(PolicyAlgorithm[BCState]):
                 # The last minibatch is filled up with the first steps, so that all have the same shape.
                 rows = order.take(np.arange(first, first + min(config.minibatch_size, count)), mode="wrap")
                 minibatch = jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], steps)
-                params, opt_state, metrics = self._jit_learn(minibatch, params, opt_state, state.step)
+                params, opt_state, metrics = self._learn(minibatch, params, opt_state, state.step)
                 history.append(metrics)
         metrics = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *history)
         metrics |= {"learning_rate": self.learning_rate(state.step)}
@@ -204,19 +201,19 @@ class BC(PolicyAlgorithm[BCState]):
         expert, expert_prob = environment.expert(), config.expert_prob_at(update)
         assert expert is not None
         reset_key, key = jax.random.split(key)
-        states, observations = self._jit_reset(environment, reset_key)
+        states, observations = self._reset(environment, reset_key)
         memory = expert.init(states)
         lengths, returns = jnp.zeros(config.num_envs, jnp.int32), jnp.zeros(config.num_envs)
         seen, labeled, ended = [], [], []
         for step_key in jax.random.split(key, config.num_steps):
-            own = self._jit_act(network, observations, step_key)
+            own = self._act(network, observations, step_key)
             labels = expert.label(states, memory)
             acts = (rng.random(config.num_envs) < expert_prob) | expert.must_act(own, labels)
             seen.append(jax.tree.map(np.asarray, observations))
             labeled.append(labels)
             first = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], labels.actions)
             acts &= labels.mask[:, 0]
-            states, observations, actions, episodes = self._jit_step(
+            states, observations, actions, episodes = self._step(
                 environment, states, observations, lengths, returns, own, first, acts, step_key
             )
             is_running = ~episodes["episode_mask"]
@@ -231,15 +228,18 @@ class BC(PolicyAlgorithm[BCState]):
             steps = jax.tree.map(lambda leaf: leaf[answered], steps)
         return steps, jax.tree.map(lambda *parts: np.stack(parts), *ended)
 
+    @eqx.filter_jit
     def _reset(self, environment: Environment, key: Key) -> tuple[PyTree, PyTree]:
         states, observations = environment.batch_reset(jax.random.split(key, self.config.num_envs))
         return environment.detach_names(states), observations
 
+    @eqx.filter_jit
     def _act(self, network: PolicyNetwork, observations: PyTree, key: Key) -> PyTree:
         """Sample actions from the policy."""
         keys = jax.random.split(key, self.config.num_envs)
         return jax.vmap(functools.partial(select_action, network))(observations, keys)
 
+    @eqx.filter_jit
     def _step(
         self,
         environment: Environment,
@@ -285,6 +285,7 @@ class BC(PolicyAlgorithm[BCState]):
         }
         return environment.detach_names(states), observations, actions, episodes
 
+    @eqx.filter_jit
     def _learn(
         self, steps: Steps, params: PyTree, opt_state: optax.OptState, update: Int32[Array, ""]
     ) -> tuple[PyTree, optax.OptState, dict[str, Array]]:

@@ -15,13 +15,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
-_GREETING = struct.Struct("<16sQQ")
-"""First message of a connection: the name of the protocol, the number of processes and the sender's rank."""
-_PROTOCOL = b"phalanx-exchange"
+_PROTOCOL = b"PHX2"
+"""First bytes of a connection. They are followed by the number of processes and the sender's rank."""
 _MAX_DISCARDED_BYTES = 1 << 20
-_HEADER = struct.Struct("<QQ")
-"""Header of a message: the number of exchanges so far including this one, and the number of bytes that each
-process sends in this exchange. Both must be equal in all processes."""
+_PAIR = struct.Struct("<QQ")
+"""Two integers. The header of a message contains the number of exchanges so far including this one, and the
+number of bytes that each process sends in this exchange. Both must be equal in all processes."""
 _TIMEOUT_SECONDS = 60
 """Number of seconds without a response after which a machine is considered lost. The operating system
 responds to keep-alive probes even if the process is slow or suspended."""
@@ -114,11 +113,11 @@ class ProcessGroup:
         for rank, peer in self.peers.items():
             with self._raise_if_lost(rank):
                 # Before anything is read, so that both sides notice if they are out of step.
-                peer.sendall(_HEADER.pack(*header))
+                peer.sendall(_PAIR.pack(*header))
         senders = [_send_in_thread(peer, data.data) for peer in self.peers.values()]
         for rank, peer in self.peers.items():
             with self._raise_if_lost(rank):
-                number, size = _HEADER.unpack(_receive(peer, _HEADER.size))
+                number, size = _PAIR.unpack(_receive(peer, _PAIR.size))
                 if (number, size) != header:
                     # Closing a connection with unread data resets it, and the other process might not get to
                     # read the header that was sent to it.
@@ -198,10 +197,12 @@ def _read_greeting(peer: socket.socket, size: int) -> int | None:
     """
     peer.settimeout(10)
     try:
-        protocol, count, rank = _GREETING.unpack(_receive(peer, _GREETING.size))
+        if _receive(peer, len(_PROTOCOL)) != _PROTOCOL:
+            return None
+        count, rank = _PAIR.unpack(_receive(peer, _PAIR.size))
     except (OSError, EOFError):
         return None
-    return rank if (protocol, count) == (_PROTOCOL, size) and 0 < rank < size else None
+    return rank if count == size and 0 < rank < size else None
 
 
 def _connect_to_first(address: tuple[str, int], size: int, rank: int, deadline: float) -> socket.socket:
@@ -209,7 +210,7 @@ def _connect_to_first(address: tuple[str, int], size: int, rank: int, deadline: 
     while True:
         try:
             first = socket.create_connection(address, timeout=10)
-            first.sendall(_GREETING.pack(_PROTOCOL, size, rank))
+            first.sendall(_PROTOCOL + _PAIR.pack(size, rank))
             first.settimeout(max(deadline - time.monotonic(), 0.01))
             _receive(first, 1)
         except (OSError, EOFError) as error:
