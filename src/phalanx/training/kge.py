@@ -23,12 +23,7 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
-from phalanx.kg.evaluation import (
-    count_ranks,
-    expected_sampled_mrr,
-    mean_reciprocal_rank,
-    select_evenly,
-)
+from phalanx.kg.evaluation import count_ranks, expected_sampled_mrr, mean_reciprocal_rank, select_evenly
 from phalanx.kg.joins import expand_ranges
 from phalanx.kg.kge.embedding import KGE, RUN_FOLDER, calibrate, save_kge
 from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig

@@ -306,9 +306,7 @@ class SFTData:
         """
         token_budget = plan.meta.batching.token_budget
         return cls(
-            plan,
-            lambda spec: collate(spec, samples, num_rows=_num_rows(spec, token_budget)),
-            eval_samples,
+            plan, lambda spec: collate(spec, samples, num_rows=_num_rows(spec, token_budget)), eval_samples
         )
 
 
