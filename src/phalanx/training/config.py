@@ -113,6 +113,7 @@ class EnvRunConfig(RunConfig):
     not derived."""
 
     env: Any
+    """Environment and its settings."""
 
     @classmethod
     def load(
@@ -126,14 +127,14 @@ class EnvRunConfig(RunConfig):
         algorithm_config = cls.algorithm_config or cls
         preset_values = {} if preset is None else read_preset(algorithm_config, preset)
         name = choose_environment(env, [preset_values, inherited or {}, parse_overrides(overrides)])
+        has_env_section = isinstance(preset_values.get("env"), Mapping)
+        name, composed = algorithm_config._with_env_settings(name, has_env_section)
         if preset is None and inherited is None and name:
             preset = default_preset(algorithm_config, name)
             if preset is not None and env == preset:
                 # The preset with the name of the environment can be more specific: `lights_out::multi`.
                 name = read_preset(algorithm_config, preset).get("env", {}).get("id", name)
-        name, composed = algorithm_config._with_env_settings(
-            name, isinstance(preset_values.get("env"), Mapping)
-        )
+                name, composed = algorithm_config._with_env_settings(name, has_env_section)
         config: Any = load_config(composed, preset, overrides, settings=inherited)
         return config.model_copy(update={"env": config.env.model_copy(update={"id": name})})
 

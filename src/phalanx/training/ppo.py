@@ -353,10 +353,11 @@ class PPO(PolicyAlgorithm[PPOState]):
             num_shards,
         )
 
+        def estimate_advantages(shard: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array]:
+            return gae(*shard, config.gamma, config.gae_lambda)
+
         arrays = (steps.rewards, steps.values, steps.next_values, steps.terminated, steps.done)
-        advantages, returns = map_shards(
-            lambda shard: gae(*shard, config.gamma, config.gae_lambda), arrays, num_shards, axis=1
-        )
+        advantages, returns = map_shards(estimate_advantages, arrays, num_shards, axis=1)
         batch = PPOBatch(
             steps.observations, steps.actions, steps.log_probs, steps.values, advantages, returns
         )
