@@ -154,7 +154,7 @@ def test_sharded_episodes_are_logged_completely(four_devices: Path) -> None:
 SETTINGS = (
     "network.kind=color_equivariant",
     "num_env_shards=4",
-    "num_updates=20",
+    "num_updates=12",
     "checkpoint.every=4",
     "logging.sample_frequency=4",
 )
