@@ -6,7 +6,7 @@ import jax
 
 from phalanx.arc.networks import create_network
 from phalanx.core import Environment
-from phalanx.training.distributed import DeviceMesh
+from phalanx.training.device_mesh import DeviceMesh
 from phalanx.training.ppo import PPO, PPOConfig
 
 NETWORKS = {

@@ -58,8 +58,9 @@ class Config(FrozenModel):
     renamed_settings: ClassVar[Mapping[str, str]] = {}
     """Maps old names of settings to new names. Both are dotted names relative to this class.
 
-    An old name is rejected with an error message that contains the new name. If a section was renamed, one
-    entry covers all settings in it: `{"arc": "env"}` also maps `arc.dataset.split` to `env.dataset.split`.
+    An old name is rejected with an error message that contains the new name. An entry is needed only if
+    `suggest_key` does not find the new name, because it is not similar. If a section was renamed, one entry
+    covers all settings in it: `{"arc": "env"}` also maps `arc.dataset.split` to `env.dataset.split`.
     Entries of base classes and of nested sections apply as well.
     """
     removed_settings: ClassVar[Mapping[str, str]] = {}
@@ -177,16 +178,18 @@ def suggest_key(
 
     Args:
         cls: Class of the config.
-        key: The unknown key, without the section's name.
+        key: The unknown key, without the section's name. For a setting in an unknown section, it is dotted.
         section: Class of the section that contains the key. None if the key is not in a section.
         prefix: Dotted name of the section with a final dot. Empty if the key is not in a section.
     """
     fields = (section or cls).model_fields
     names = [path for path, *_ in _walk_settings(cls)]
+    last = key.rpartition(".")[2]
     candidates = (
-        (key, {name: prefix + name for name in fields}),
-        (key, {name.rpartition(".")[2]: name for name in reversed(names)}),
+        (last, {name: prefix + name for name in fields}),
+        (last, {name.rpartition(".")[2]: name for name in reversed(names)}),
         (prefix + key, {name: name for name in names}),
+        (key.partition(".")[0], {name: prefix + name for name in fields}),
     )
     for given, choices in candidates:
         if close := difflib.get_close_matches(given, choices, 1):
@@ -513,8 +516,8 @@ def _check_section_keys(
     for key, value in values.items():
         field = cls.model_fields.get(key)
         if field is None:
-            hint = suggest_key(root, str(key), cls, prefix)
-            raise ValueError(f"{source}unknown key '{prefix}{key}'; {hint}")
+            path = next(_leaf_paths({key: value}))
+            raise ValueError(f"{source}unknown key '{prefix}{path}'; {suggest_key(root, path, cls, prefix)}")
         section = _section_class(field.annotation)
         if section is not None and isinstance(value, Mapping):
             _check_section_keys(root, section, value, f"{prefix}{key}.", source)

@@ -212,7 +212,7 @@ def test_signal_saves_a_checkpoint_and_sets_the_exit_code(
         (["train", "ppo", "--env=sudoku"], "'sudoku' is a text environment"),
         (["train", "ppo", "--env=arc", "env.id=proofs"], "contradict each other"),
         (["train", "pto"], "unknown algorithm 'pto'; did you mean 'ppo'?"),
-        (["train", "ppo", "--env=arc", "ppo.clip=3"], "ppo.clip was renamed to clip_eps"),
+        (["train", "ppo", "--env=arc", "ppo.clip=3"], "unknown key 'ppo.clip'; did you mean 'clip_eps'?"),
         (["train", "kge", "--env=arc"], "set dataset=PATH"),
         (["train", "ppo", "--env=arc", "--tracker=wb"], "unknown tracker 'wb'; choose from"),
         (["train", "ppo", "--env=arc", "--init-from=/nowhere"], "/nowhere"),

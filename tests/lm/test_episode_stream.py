@@ -175,11 +175,6 @@ def test_agent_episodes_can_be_single_samples() -> None:
         )
 
 
-def test_failures_can_be_filtered() -> None:
-    stream = EnvironmentStream(arc(), episodes=6, batch_size=4, seed=3, filter_failures=True)
-    assert list(stream) == [one for one in arc_samples() if info_of(one).success]
-
-
 def test_proof_episodes_become_samples() -> None:
     facts = np.array([[1, 1, 2], [1, 2, 3], [1, 3, 4]], np.int32)
     program = Program.create(facts, [((2, -1, -2), [(1, -1, -3), (1, -3, -2)])], 2, 4)

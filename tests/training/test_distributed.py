@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 from phalanx import load_policy
 from phalanx.cli.app import app
 from phalanx.logging import LoggingConfig
-from phalanx.training.distributed import DeviceMesh, initialize
+from phalanx.training.device_mesh import DeviceMesh, initialize
 from phalanx.training.optimizer import OptimizerConfig
 from phalanx.training.ppo import PPO, PPOConfig
 from phalanx.training.process_group import EXIT_CODE_PROCESS_LOST, ProcessGroup, ProcessLostError
@@ -108,58 +109,52 @@ def test_result_is_bit_identical_for_any_number_of_processes(count: int, single_
         assert result == single_process
 
 
-TRAIN_ON_DEVICES = """
+TRAIN_ON_FOUR_DEVICES = """
 import sys
 import jax
-from phalanx.training import DeviceMesh, train
-from tests.training.test_distributed import create_ppo
-for count in (1, 4):
-    train(create_ppo(DeviceMesh(jax.devices()[:count])), f"{sys.argv[1]}/{count}")
-"""
-
-
-def test_episodes_of_all_devices_are_logged(tmp_path: Path) -> None:
-    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    subprocess.run(
-        [sys.executable, "-c", TRAIN_ON_DEVICES, str(tmp_path)], check=True, env=os.environ | flags
-    )
-    one, four = metrics_of(tmp_path / "1"), metrics_of(tmp_path / "4")
-    assert list(one) == [1, 2, 3]
-    assert {"reward_mean", "episode_length_mean"} <= one[3].keys()
-    assert one == four
-
-
-TRAIN_WITH_DISTRIBUTED_EPISODES = """
-import sys
 import jax.numpy as jnp
-from phalanx.training import train
+from phalanx.training import DeviceMesh, train
 from tests.helpers.descent import Descent, DescentConfig
+from tests.training.test_distributed import create_ppo
 
-class DistributedEpisodes(Descent):
+class ShardedEpisodes(Descent):
     def update(self, state):
         state, result = super().update(state)
         returns = self.mesh.shard(jnp.arange(4.0))
         return state, result._replace(episodes={"episode_returns": returns, "success_mask": returns > 1})
 
-train(DistributedEpisodes(DescentConfig(num_updates=1)), sys.argv[1])
+for count in (1, 4):
+    train(create_ppo(DeviceMesh(jax.devices()[:count])), f"{sys.argv[1]}/{count}")
+train(ShardedEpisodes(DescentConfig(num_updates=1)), f"{sys.argv[1]}/sharded")
 """
 
 
-def test_sharded_episodes_are_logged_completely(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def four_devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train with one and four devices, and return the folder of the runs `1`, `4` and `sharded`."""
+    folder = tmp_path_factory.mktemp("devices")
     flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    subprocess.run(
-        [sys.executable, "-c", TRAIN_WITH_DISTRIBUTED_EPISODES, str(tmp_path / "run")],
-        check=True,
-        env=os.environ | flags,
-    )
-    logged = metrics_of(tmp_path / "run")[1]
+    command = [sys.executable, "-c", TRAIN_ON_FOUR_DEVICES, str(folder)]
+    subprocess.run(command, check=True, env=os.environ | flags)
+    return folder
+
+
+def test_episodes_of_all_devices_are_logged(four_devices: Path) -> None:
+    one, four = metrics_of(four_devices / "1"), metrics_of(four_devices / "4")
+    assert list(one) == [1, 2, 3]
+    assert {"reward_mean", "episode_length_mean"} <= one[3].keys()
+    assert one == four
+
+
+def test_sharded_episodes_are_logged_completely(four_devices: Path) -> None:
+    logged = metrics_of(four_devices / "sharded")[1]
     assert (logged["reward_mean"], logged["reward_max"], logged["success_rate"]) == (1.5, 3.0, 0.5)
 
 
 SETTINGS = (
     "network.kind=color_equivariant",
     "num_env_shards=4",
-    "num_updates=20",
+    "num_updates=12",
     "checkpoint.every=4",
     "logging.sample_frequency=4",
 )
@@ -271,7 +266,8 @@ def test_other_connections_to_the_port_are_closed() -> None:
     port = free_port()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = pool.submit(ProcessGroup.join, f"127.0.0.1:{port}", 2, 0, 60)
-        for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x02\x00\x00\x00[]", b'\x0b\x00\x00\x00{"rank": 1}'):
+        wrong_size, wrong_rank = (b"PHX2" + struct.pack("<QQ", *pair) for pair in ((3, 1), (2, 2)))
+        for data in (b"GET / HTTP/1.1\r\n\r\n", wrong_size, wrong_rank):
             while True:
                 try:
                     connection = socket.create_connection(("127.0.0.1", port))

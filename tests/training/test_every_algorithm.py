@@ -23,7 +23,7 @@ from phalanx.training import (
     read_metadata,
     train,
 )
-from phalanx.training.distributed import without_key_type
+from phalanx.training.device_mesh import without_key_type
 from phalanx.training.trained_policy import Policy
 from phalanx.training.warm_start import load_params
 from tests.helpers.small_training import SMALL as SMALL_PPO

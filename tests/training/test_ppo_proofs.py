@@ -37,7 +37,7 @@ def test_presets_have_the_padding_of_the_reference() -> None:
         ("network.width=5", "network.width was renamed to network.embedding_dim"),
         ("network.embedding_dim=1", "embedding_dim"),
         ("dataset=data", "dataset was renamed to env.dataset"),
-        ("ppo.num_envs=5", "ppo.num_envs was renamed to num_envs"),
+        ("ppo.num_envs=5", "unknown key 'ppo.num_envs'; did you mean 'num_envs'"),
         ("num_env=5", "did you mean 'num_envs'"),
     ],
 )

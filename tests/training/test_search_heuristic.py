@@ -83,9 +83,9 @@ def test_weights_are_determined_by_the_seed(folder):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("dataset=data", "dataset was renamed to env.dataset"),
+        ("dataset=data", "did you mean 'env.dataset'"),
         ("guide.queries=4", "guide.queries was renamed to queries_per_update"),
-        ("guide.search.expansions=4", "guide.search.expansions was renamed to max_expansions"),
+        ("guide.search.expansions=4", "did you mean 'max_expansions'"),
         ("environment.max_goals=4", "environment.max_goals was renamed to env.max_goals"),
         ("guide.width=4", "guide.width was renamed to network.hidden_dim"),
     ],

@@ -32,6 +32,7 @@ from phalanx.training import (
     open_data,
     train,
 )
+from phalanx.training.sft import eval_batches
 from tests.helpers.puzzle_server import running_server
 
 pytestmark = pytest.mark.slow
@@ -139,6 +140,16 @@ def test_packing_needs_less_padding_for_the_same_tokens(samples: Path) -> None:
     for batch in (*packed, *padded):
         assert batch.padded_tokens == 64
         assert not batch.loss_mask[batch.segment_ids == 0].any()
+
+
+@pytest.mark.parametrize(("packing", "num_rows"), [(True, 1), (False, 4)])
+def test_evaluation_samples_are_packed_only_if_training_samples_are(
+    samples: Path, packing: bool, num_rows: int
+) -> None:
+    config = samples_config(samples, f"data.packing={packing}".lower())
+    batches = eval_batches(open_data(config).eval_samples, config)
+    assert sum(np.any(batch.segment_ids, axis=1).sum() for batch in batches) == num_rows
+    assert sum(len(batch.layout.samples) for batch in batches) == 4
 
 
 @pytest.mark.parametrize("packing", [True, False])

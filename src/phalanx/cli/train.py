@@ -250,7 +250,7 @@ def _connect(coordinator: str | None, num_processes: int | None, process_id: int
         return
     if coordinator is None or num_processes is None or process_id is None:
         raise UserError("several processes need --coordinator, --num-processes and --process-id")
-    from phalanx.training.distributed import initialize
+    from phalanx.training.device_mesh import initialize
 
     with user_errors():
         initialize(coordinator, num_processes, process_id)

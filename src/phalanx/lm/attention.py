@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
-from phalanx.core.backends import dispatch, keep_batch_sharding, resolve_backend, vmappable_kernel
+from phalanx.core.backends import dispatch, ffi_call, resolve_backend, vmappable_kernel
 from phalanx.data.attention_masks import create_segment_attention_mask
 from phalanx.native import Backend
 
@@ -110,25 +110,20 @@ def _batch_shape(qkv: Array, *rest: Array) -> tuple[int, ...]:
 
 def _forward_rows(qkv: Array, *rest: Array) -> tuple[Array, Array]:
     """Return the output of attention, and the logsumexp of each token's scores for the backward pass."""
-
-    def call(qkv: Array, *rest: Array) -> tuple[Array, Array]:
-        rows, tokens, _, heads, head_dim = qkv.shape
-        results = (
-            jax.ShapeDtypeStruct((rows, tokens, heads, head_dim), jnp.float32),
-            jax.ShapeDtypeStruct((rows, heads, tokens), jnp.float32),
-        )
-        output, logsumexp = jax.ffi.ffi_call("phalanx_lm_attention_forward", results)(qkv, *rest)
-        return output, logsumexp
-
-    return keep_batch_sharding(call, (), (qkv, *rest))
+    _, tokens, _, heads, head_dim = qkv.shape
+    results = (
+        jax.ShapeDtypeStruct((tokens, heads, head_dim), jnp.float32),
+        jax.ShapeDtypeStruct((heads, tokens), jnp.float32),
+    )
+    output, logsumexp = ffi_call("phalanx_lm_attention_forward", results, (), (qkv, *rest))
+    return output, logsumexp
 
 
 def _backward_rows(qkv: Array, *rest: Array) -> Array:
-    def call(qkv: Array, *rest: Array) -> Array:
-        result = jax.ShapeDtypeStruct(qkv.shape, jnp.float32)
-        return jax.ffi.ffi_call("phalanx_lm_attention_backward", result)(qkv, *rest)
-
-    return keep_batch_sharding(call, (), (qkv, *rest))
+    """Return the gradient with respect to `qkv`."""
+    result = jax.ShapeDtypeStruct(qkv.shape[1:], jnp.float32)
+    [gradient] = ffi_call("phalanx_lm_attention_backward", [result], (), (qkv, *rest))
+    return gradient
 
 
 _forward = vmappable_kernel(_forward_rows, _batch_shape)

@@ -50,7 +50,6 @@ class EnvironmentStream(Iterator[Sample]):
             the sum of the rewards of its steps.
         agent_state: Initial state of the agent.
         dataset_id: Name of the dataset in the samples. None uses the name of the environment.
-        filter_failures: Yield only samples of successful episodes.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class EnvironmentStream(Iterator[Sample]):
         per: Literal["step", "episode"] = "step",
         agent_state: PyTree = None,
         dataset_id: str | None = None,
-        filter_failures: bool = False,
     ) -> None:
         if batch_size < 1 or (episodes is not None and episodes < 1):
             raise ValueError(f"batch_size and episodes must be at least 1, got {batch_size} and {episodes}")
@@ -85,7 +83,6 @@ class EnvironmentStream(Iterator[Sample]):
         self.agent, self._agent_state = agent, agent_state
         self.episodes, self.batch_size, self.seed, self.per = episodes, batch_size, seed, per
         self.dataset_id = dataset_id or (default.name if default else name)
-        self.filter_failures = filter_failures
         self._samples = self._generate()
 
     def __next__(self) -> Sample:
@@ -96,9 +93,7 @@ class EnvironmentStream(Iterator[Sample]):
         while self.episodes is None or first < self.episodes:
             remaining = self.batch_size if self.episodes is None else self.episodes - first
             count = min(self.batch_size, remaining)
-            for sample in self._batch_samples(first, count):
-                if not self.filter_failures or (sample.info and sample.info.success):
-                    yield sample
+            yield from self._batch_samples(first, count)
             first += count
 
     def _batch_samples(self, first: int, count: int) -> list[Sample]:

@@ -32,7 +32,6 @@ class TextEvalConfig(Config):
         "tasks": "env.id",
         "puzzles": "num_episodes",
         "max_new_tokens": "max_completion_length",
-        "legal_only": "legal_actions_only",
     }
 
     env: TextEnvConfig = TextEnvConfig()

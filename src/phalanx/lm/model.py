@@ -34,10 +34,8 @@ class LanguageModelConfig(Config):
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "width": "d_model",
         "depth": "num_layers",
-        "heads": "num_heads",
         "hidden": "d_ff",
         "rotary_base": "rope_theta",
-        "norm_epsilon": "norm_eps",
         "compute": "dtype",
     }
 

@@ -20,7 +20,7 @@ from .config import (
     config_class as config_class,
 )
 from .curriculum import Curriculum as Curriculum, CurriculumConfig as CurriculumConfig
-from .distributed import DeviceMesh as DeviceMesh
+from .device_mesh import DeviceMesh as DeviceMesh
 from .grpo import (
     GRPO as GRPO,
     Completion as Completion,
@@ -32,12 +32,7 @@ from .grpo import (
 from .kge import KGEConfig as KGEConfig, KGETrainer as KGETrainer
 from .optimizer import OptimizerConfig as OptimizerConfig
 from .policy_algorithm import PolicyAlgorithm as PolicyAlgorithm
-from .ppo import (
-    PPO as PPO,
-    PPOConfig as PPOConfig,
-    gae as gae,
-    ppo_loss as ppo_loss,
-)
+from .ppo import PPO as PPO, PPOConfig as PPOConfig, gae as gae, ppo_loss as ppo_loss
 from .run import Run as Run, train as train
 from .run_dir import (
     default_handlers as default_handlers,

@@ -22,7 +22,7 @@ from phalanx.core.evaluation import EvaluationResult
 from phalanx.formatting import format_count
 from phalanx.registry import ALGORITHMS, import_file, import_object
 from phalanx.training.config import RunConfig
-from phalanx.training.distributed import DeviceMesh
+from phalanx.training.device_mesh import DeviceMesh
 
 AnyAlgorithm = TypeVar("AnyAlgorithm", bound="Algorithm[Any]")
 
@@ -384,11 +384,6 @@ class BoundJitMethod(NamedTuple):
         """Run the method as a compiled program on the device of its arguments."""
         return self.method.jitted(self.instance, *args)
 
-    @property
-    def donate_argnums(self) -> tuple[int, ...]:
-        """Positions of the donated arguments, not counting `self`."""
-        return self.method.donate_argnums
-
     def traced(self, *args: Any) -> Any:
         """Call the method without `jax.jit`, so that it becomes part of the program that is being traced."""
         return self.method.function(self.instance, *args)
@@ -399,6 +394,7 @@ class _JitMethod:
         names = list(inspect.signature(function).parameters)[1:]
         self.function = function
         self.donate_argnums = tuple(names.index(name) for name in donate)
+        """Positions of the donated arguments, not counting `self`."""
         argnums = tuple(1 + number for number in self.donate_argnums)
         self.jitted = jax.jit(function, static_argnums=0, donate_argnums=argnums)
         self.__doc__ = function.__doc__

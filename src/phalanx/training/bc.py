@@ -24,7 +24,7 @@ from phalanx.core.spaces import masked_choice
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch, select_action
 from phalanx.training.algorithm import TrainState, UpdateResult
 from phalanx.training.config import PolicyConfig, RunConfig
-from phalanx.training.distributed import DeviceMesh
+from phalanx.training.device_mesh import DeviceMesh
 from phalanx.training.optimizer import OptimizerConfig, adam, lr_schedule
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 
@@ -38,17 +38,8 @@ class BCConfig(PolicyConfig):
     preset_group = "bc"
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "cloning.fresh_tasks": "env.dataset.tasks_per_update",
-        "cloning.augment": "env.dataset.augment",
-        "cloning.episodes": "expert_episodes",
-        "cloning.epochs": "update_epochs",
-        "cloning.minibatch": "minibatch_size",
-        "cloning.expert_share": "expert_prob",
-        "cloning.expert_share_end": "expert_prob_end",
         "cloning.expert_until": "expert_anneal_fraction",
-        "cloning.learning_rate": "optimizer.learning_rate",
         "cloning.learning_rate_end": "optimizer.end_learning_rate",
-        "cloning.max_gradient_norm": "optimizer.max_grad_norm",
-        **{f"cloning.{name}": name for name in ("num_updates", "num_envs", "num_steps")},
         "arc": "env",
     }
 
@@ -125,9 +116,6 @@ class BC(PolicyAlgorithm[BCState]):
         # A thread prepares the tasks of the next update while XLA's threads run the gradient steps.
         self._worker: concurrent.futures.ThreadPoolExecutor | None = None
         self._prepared: dict[int, concurrent.futures.Future[tuple[Environment, np.random.Generator]]] = {}
-        self._jit_reset = eqx.filter_jit(self._reset)
-        self._jit_act, self._jit_step = eqx.filter_jit(self._act), eqx.filter_jit(self._step)
-        self._jit_learn = eqx.filter_jit(self._learn)
 
     def learning_rate(self, step: Int32[Array, ""]) -> Float[Array, ""]:
         """Compute the learning rate of update `step`, counted from 0."""
@@ -170,14 +158,12 @@ class BC(PolicyAlgorithm[BCState]):
                 # The last minibatch is filled up with the first steps, so that all have the same shape.
                 rows = order.take(np.arange(first, first + min(config.minibatch_size, count)), mode="wrap")
                 minibatch = jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], steps)
-                params, opt_state, metrics = self._jit_learn(minibatch, params, opt_state, state.step)
+                params, opt_state, metrics = self._learn(minibatch, params, opt_state, state.step)
                 history.append(metrics)
         metrics = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *history)
         metrics |= {"learning_rate": self.learning_rate(state.step)}
-        return (
-            BCState(params, opt_state, state.step + 1, key),
-            UpdateResult(metrics, episodes, {self.unit: np.int64(count)}),
-        )
+        state = BCState(params, opt_state, state.step + 1, key)
+        return state, UpdateResult(metrics, episodes, {self.unit: np.int64(count)})
 
     def _next_tasks(self, update: int) -> tuple[Environment, np.random.Generator]:
         """Return the result of `prepare_tasks` for an update, and prepare the next update in a thread."""
@@ -215,19 +201,19 @@ class BC(PolicyAlgorithm[BCState]):
         expert, expert_prob = environment.expert(), config.expert_prob_at(update)
         assert expert is not None
         reset_key, key = jax.random.split(key)
-        states, observations = self._jit_reset(environment, reset_key)
+        states, observations = self._reset(environment, reset_key)
         memory = expert.init(states)
         lengths, returns = jnp.zeros(config.num_envs, jnp.int32), jnp.zeros(config.num_envs)
         seen, labeled, ended = [], [], []
         for step_key in jax.random.split(key, config.num_steps):
-            own = self._jit_act(network, observations, step_key)
+            own = self._act(network, observations, step_key)
             labels = expert.label(states, memory)
             acts = (rng.random(config.num_envs) < expert_prob) | expert.must_act(own, labels)
             seen.append(jax.tree.map(np.asarray, observations))
             labeled.append(labels)
             first = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], labels.actions)
             acts &= labels.mask[:, 0]
-            states, observations, actions, episodes = self._jit_step(
+            states, observations, actions, episodes = self._step(
                 environment, states, observations, lengths, returns, own, first, acts, step_key
             )
             is_running = ~episodes["episode_mask"]
@@ -242,15 +228,18 @@ class BC(PolicyAlgorithm[BCState]):
             steps = jax.tree.map(lambda leaf: leaf[answered], steps)
         return steps, jax.tree.map(lambda *parts: np.stack(parts), *ended)
 
+    @eqx.filter_jit
     def _reset(self, environment: Environment, key: Key) -> tuple[PyTree, PyTree]:
         states, observations = environment.batch_reset(jax.random.split(key, self.config.num_envs))
         return environment.detach_names(states), observations
 
+    @eqx.filter_jit
     def _act(self, network: PolicyNetwork, observations: PyTree, key: Key) -> PyTree:
         """Sample actions from the policy."""
         keys = jax.random.split(key, self.config.num_envs)
         return jax.vmap(functools.partial(select_action, network))(observations, keys)
 
+    @eqx.filter_jit
     def _step(
         self,
         environment: Environment,
@@ -296,6 +285,7 @@ class BC(PolicyAlgorithm[BCState]):
         }
         return environment.detach_names(states), observations, actions, episodes
 
+    @eqx.filter_jit
     def _learn(
         self, steps: Steps, params: PyTree, opt_state: optax.OptState, update: Int32[Array, ""]
     ) -> tuple[PyTree, optax.OptState, dict[str, Array]]:

@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import jax
@@ -31,7 +30,7 @@ from phalanx.io.checksum import (
 )
 from phalanx.io.untrusted import read_yaml
 from phalanx.training.config import CheckpointConfig
-from phalanx.training.distributed import with_key_type_of, without_key_type
+from phalanx.training.device_mesh import with_key_type_of, without_key_type
 from phalanx.training.run_dir import CHECKPOINTS, CONFIG, METADATA, read_metadata
 
 _LOG = logging.getLogger("phalanx.training")
@@ -95,7 +94,7 @@ class CheckpointRef:
         return dataclasses.replace(self, run=seeds[number])
 
 
-class Checkpointer:
+class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     """Saves and restores the checkpoints of a run.
 
     A checkpoint is identified by its step, which is the number of completed updates.
@@ -151,17 +150,8 @@ class Checkpointer:
         """Release all resources."""
         self._stack.close()
 
-    def __enter__(self) -> "Checkpointer":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-    def latest(self) -> int | None:
-        """Return the step of the newest checkpoint, or None if there is none."""
-        return self._manager.latest_step()
 
     def best(self) -> int | None:
         """Return the step of the intact checkpoint with the best `checkpoint.best_metric`, or None.

@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, create_model, model_validator
 
@@ -23,9 +23,7 @@ from phalanx.text.env_spec import TextEnvConfig, env_config_class
 from phalanx.training.optimizer import OptimizerConfig
 
 AnyRunConfig = TypeVar("AnyRunConfig", bound="RunConfig")
-AnyPolicyConfig = TypeVar("AnyPolicyConfig", bound="PolicyConfig")
-AnyTextConfig = TypeVar("AnyTextConfig", bound="TextRunConfig")
-AnyConfigWithEnv = TypeVar("AnyConfigWithEnv", "PolicyConfig", "TextRunConfig")
+AnyEnvRunConfig = TypeVar("AnyEnvRunConfig", bound="EnvRunConfig")
 
 OPTIMIZER_ALIASES = {
     "lr": "optimizer.learning_rate",
@@ -103,6 +101,57 @@ class RunConfig(Config):
         return load_config(cls, preset, overrides, settings=inherited)
 
 
+class EnvRunConfig(RunConfig):
+    """Base class for the settings of algorithms that train in an environment, which `env.id` names.
+
+    The fields of some sections depend on the environment. `load` derives a class with these fields.
+    """
+
+    aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
+    algorithm_config: ClassVar["type[EnvRunConfig] | None"] = None
+    """Class that this class was derived from to add the settings of an environment. None if this class was
+    not derived."""
+
+    env: Any
+    """Environment and its settings."""
+
+    @classmethod
+    def load(
+        cls: type[AnyEnvRunConfig],
+        preset: str | Path | None = None,
+        overrides: Sequence[str] = (),
+        *,
+        env: str | None = None,
+        inherited: Mapping[str, Any] | None = None,
+    ) -> AnyEnvRunConfig:
+        algorithm_config = cls.algorithm_config or cls
+        preset_values = {} if preset is None else read_preset(algorithm_config, preset)
+        name = choose_environment(env, [preset_values, inherited or {}, parse_overrides(overrides)])
+        has_env_section = isinstance(preset_values.get("env"), Mapping)
+        name, composed = algorithm_config._with_env_settings(name, has_env_section)
+        if preset is None and inherited is None and name:
+            preset = default_preset(algorithm_config, name)
+            if preset is not None and env == preset:
+                # The preset with the name of the environment can be more specific: `lights_out::multi`.
+                name = read_preset(algorithm_config, preset).get("env", {}).get("id", name)
+                name, composed = algorithm_config._with_env_settings(name, has_env_section)
+        config: Any = load_config(composed, preset, overrides, settings=inherited)
+        return config.model_copy(update={"env": config.env.model_copy(update={"id": name})})
+
+    @classmethod
+    def _with_env_settings(cls, name: str, has_env_section: bool) -> "tuple[str, type[EnvRunConfig]]":
+        """Add the settings of an environment to this class.
+
+        Args:
+            name: Name of the environment. Empty if none was chosen.
+            has_env_section: Whether the preset has a section `env`.
+
+        Returns:
+            The full name of the environment and the derived class.
+        """
+        raise NotImplementedError
+
+
 class EnvConfig(Config):
     """Config section `env`, which names an environment. `config_class` adds the environment's settings."""
 
@@ -111,12 +160,9 @@ class EnvConfig(Config):
     environment was passed to the algorithm as an object."""
 
 
-class PolicyConfig(RunConfig):
+class PolicyConfig(EnvRunConfig):
     """Base class for the settings of algorithms that train a policy network in an environment."""
 
-    aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
-    algorithm_config: ClassVar["type[PolicyConfig] | None"] = None
-    """Class that `config_class` derived this class from. None if `config_class` did not create this class."""
     environment_type: ClassVar[type[Environment] | None] = None
     """Class of the environment whose settings `config_class` added. None if `config_class` did not create
     this class."""
@@ -136,29 +182,14 @@ class PolicyConfig(RunConfig):
         return self
 
     @classmethod
-    def load(
-        cls: type[AnyPolicyConfig],
-        preset: str | Path | None = None,
-        overrides: Sequence[str] = (),
-        *,
-        env: str | None = None,
-        inherited: Mapping[str, Any] | None = None,
-    ) -> AnyPolicyConfig:
-        algorithm_config = cls.algorithm_config or cls
-        preset_values = {} if preset is None else read_preset(algorithm_config, preset)
-        name = choose_environment(env, [preset_values, inherited or {}, parse_overrides(overrides)])
-        if not name and not isinstance(preset_values.get("env"), Mapping):
+    def _with_env_settings(cls, name: str, has_env_section: bool) -> tuple[str, type[EnvRunConfig]]:
+        if name:
+            full_name, environment = environment_class(name)
+            return full_name, config_class(cls, environment)
+        if not has_env_section:
             raise ValueError("no environment was chosen: set env.id (--env), such as env.id=arc")
-        if not name:
-            # The preset is the config of a run whose environment was passed as an object.
-            return cast(AnyPolicyConfig, load_config(algorithm_config, preset, overrides, settings=inherited))
-        full_name, environment = environment_class(name)
-        if preset is None and inherited is None:
-            preset = default_preset(algorithm_config, full_name)
-        config = load_config(
-            config_class(algorithm_config, environment), preset, overrides, settings=inherited
-        )
-        return cast(AnyPolicyConfig, _with_env_id(config, full_name))
+        # The preset is the config of a run whose environment was passed as an object.
+        return "", cls
 
     @property
     def environment_settings(self) -> Any:
@@ -182,13 +213,8 @@ class PolicyConfig(RunConfig):
         return self.environment_type.from_config(self.environment_settings)
 
 
-class TextRunConfig(RunConfig):
+class TextRunConfig(EnvRunConfig):
     """Base class for the settings of algorithms that train a language model, often in a text environment."""
-
-    aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
-    algorithm_config: ClassVar["type[TextRunConfig] | None"] = None
-    """Class that `text_config_class` derived this class from. None if `text_config_class` did not create this
-    class."""
 
     env: TextEnvConfig = TextEnvConfig()
     """Text environment. If `env.id` names exactly one environment that has its own settings, such as a JAX
@@ -198,30 +224,9 @@ class TextRunConfig(RunConfig):
     `full` prompts include the rules. Environments with only one format ignore this setting."""
 
     @classmethod
-    def load(
-        cls: type[AnyTextConfig],
-        preset: str | Path | None = None,
-        overrides: Sequence[str] = (),
-        *,
-        env: str | None = None,
-        inherited: Mapping[str, Any] | None = None,
-    ) -> AnyTextConfig:
-        algorithm_config = cls.algorithm_config or cls
-        preset_values = {} if preset is None else read_preset(algorithm_config, preset)
-        name = choose_environment(env, [preset_values, inherited or {}, parse_overrides(overrides)])
-        if preset is None and inherited is None and name:
-            preset = default_preset(algorithm_config, name)
-            if preset is not None and env == preset:
-                # The preset with the name of the environment can be more specific: `lights_out::multi`.
-                name = read_preset(algorithm_config, preset).get("env", {}).get("id", name)
-        name = name or algorithm_config.model_fields["env"].default.id
-        composed = text_config_class(algorithm_config, env_config_class(name))
-        config = load_config(composed, preset, overrides, settings=inherited)
-        return cast(AnyTextConfig, _with_env_id(config, name))
-
-
-def _with_env_id(config: PolicyConfig | TextRunConfig, name: str) -> RunConfig:
-    return config.model_copy(update={"env": config.env.model_copy(update={"id": name})})
+    def _with_env_settings(cls, name: str, has_env_section: bool) -> tuple[str, type[EnvRunConfig]]:
+        name = name or cls.model_fields["env"].default.id
+        return name, text_config_class(cls, env_config_class(name))
 
 
 @functools.cache
@@ -258,8 +263,8 @@ def config_class(algorithm_config: type[PolicyConfig], environment: type[Environ
 
 
 def _derive_class(
-    algorithm_config: type[AnyConfigWithEnv], name: str, sections: Mapping[str, tuple[type[Config], Any]]
-) -> type[AnyConfigWithEnv]:
+    algorithm_config: type[AnyEnvRunConfig], name: str, sections: Mapping[str, tuple[type[Config], Any]]
+) -> type[AnyEnvRunConfig]:
     """Derive a config class in which some sections are replaced.
 
     Args:

@@ -683,11 +683,7 @@ class GRPO(Algorithm[GRPOState]):
         return GRPOState(params, opt_state, state.step + 1, state.ref_params), metrics
 
     def loss(
-        self,
-        params: PyTree,
-        ref_params: PyTree,
-        batch: Mapping[str, Any],
-        num_items: Float[Array, ""],
+        self, params: PyTree, ref_params: PyTree, batch: Mapping[str, Any], num_items: Float[Array, ""]
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
         """Compute `grpo_loss` of a microbatch that `pack_completions` returned."""
         config, temperature = self.config, jnp.float32(self.config.sampling.temperature)

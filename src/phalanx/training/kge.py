@@ -23,12 +23,7 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
-from phalanx.kg.evaluation import (
-    count_ranks,
-    expected_sampled_mrr,
-    mean_reciprocal_rank,
-    select_evenly,
-)
+from phalanx.kg.evaluation import count_ranks, expected_sampled_mrr, mean_reciprocal_rank, select_evenly
 from phalanx.kg.joins import expand_ranges
 from phalanx.kg.kge.embedding import KGE, RUN_FOLDER, calibrate, save_kge
 from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig
@@ -76,30 +71,11 @@ class KGEConfig(RunConfig):
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "kge.model": "model.name",
         "kge.dim": "model.embedding_dim",
-        **{
-            f"kge.{name}": f"model.{name}"
-            for name in ("relation_dim", "reciprocal", "norm", "margin", "dropout")
-        },
-        "kge.init_scale": "model.init_scale_factor",
+        "kge.relation_dim": "model.relation_dim",
         "kge.identity_share": "model.identity_init_fraction",
         "kge.optimizer": "optimizer.name",
-        "kge.learning_rate": "optimizer.learning_rate",
         "kge.learning_rate_end": "optimizer.end_learning_rate",
-        "kge.schedule": "optimizer.lr_schedule",
-        "kge.epochs": "num_epochs",
-        "kge.negatives": "num_negatives",
-        "kge.regularization": "regularization_weight",
-        **{
-            f"kge.{name}": name
-            for name in (
-                *("loss", "adversarial_temperature", "label_smoothing"),
-                *("regularizer", "batch_size", "seed"),
-            )
-        },
-        "epochs": "num_epochs",
         "num_updates": "num_epochs",
-        "negatives": "num_negatives",
-        "regularization": "regularization_weight",
     }
 
     dataset: str = GENERATED
@@ -144,14 +120,6 @@ class KGEConfig(RunConfig):
     """Settings for checkpoints, with intervals in epochs. The best checkpoint is exported."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """Settings for logging metrics."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_old_losses(cls, values: Any) -> Any:
-        old = {"softmax": "cross_entropy", "binary": "bce"}
-        if isinstance(values, Mapping) and values.get("loss") in old:
-            raise ValueError(f"loss={values['loss']} was renamed to loss={old[values['loss']]}")
-        return values
 
     @model_validator(mode="after")
     def _check_settings(self) -> "KGEConfig":
@@ -201,9 +169,6 @@ class TrainingTriples:
     ) -> None:
         if len(triples) == 0:
             raise ValueError("an embedding needs at least one training triple, got none")
-        limits = np.array([num_relations, num_entities, num_entities])
-        if np.any((triples < 0) | (triples >= limits)):
-            raise ValueError(f"triples must have ids below {limits.tolist()}")
         self.triples = np.unique(triples, axis=0).astype(np.int32)
         self.num_relations, self.num_entities = num_relations, num_entities
         self._index = TripleIndex(self.triples, num_entities)

@@ -22,7 +22,6 @@ class OptimizerConfig(Config):
         "method": "name",
         "learning_rate_end": "end_learning_rate",
         "fall": "lr_schedule",
-        "warmup": "warmup_steps",
         "clip": "max_grad_norm",
         "accumulate": "grad_accum_steps",
     }

@@ -18,7 +18,7 @@ from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, jit_method
 from phalanx.training.config import PolicyConfig
-from phalanx.training.distributed import DeviceMesh
+from phalanx.training.device_mesh import DeviceMesh
 
 State = TypeVar("State", bound=TrainState)
 AnyPolicyAlgorithm = TypeVar("AnyPolicyAlgorithm", bound="PolicyAlgorithm[Any]")

@@ -44,36 +44,18 @@ class PPOConfig(PolicyConfig):
 
     preset_group = "ppo"
     renamed_settings: ClassVar[Mapping[str, str]] = {
-        "ppo.epochs": "update_epochs",
-        "ppo.minibatches": "num_minibatches",
         "ppo.shuffle_groups": "num_env_shards",
         "ppo.chunk": "microbatch_size",
-        "ppo.clip": "clip_eps",
         "ppo.value_clip": "vf_clip_eps",
         "ppo.value_coefficient": "vf_coef",
         "ppo.entropy_coefficient": "ent_coef",
-        "ppo.entropy_coefficient_end": "ent_coef_end",
-        "ppo.entropy_schedule": "ent_schedule",
-        "ppo.learning_rate": "optimizer.learning_rate",
         "ppo.learning_rate_end": "optimizer.end_learning_rate",
         "ppo.learning_rate_schedule": "optimizer.lr_schedule",
-        "ppo.max_gradient_norm": "optimizer.max_grad_norm",
-        **{
-            f"ppo.{name}": name
-            for name in (
-                *("num_envs", "num_steps", "num_updates", "gamma", "gae_lambda"),
-                *("normalize_advantages", "target_kl"),
-            )
-        },
         "arc": "env",
         "proofs": "env",
         "dataset": "env.dataset",
-        "on_leak": "env.on_leak",
         "generated": "env.generated",
         "depth_limit": "env.max_computed_depth",
-        "depth_seconds": "env.depth_computation_seconds",
-        "kge": "env.kge",
-        "curriculum": "env.curriculum",
     }
 
     num_envs: int = Field(default=1024, ge=1)
@@ -340,10 +322,8 @@ class PPO(PolicyAlgorithm[PPOState]):
         logged = metrics.mean(i + 1) | self.schedule_values(state.step)
         logged |= {"gradient_steps": np.int32(i + 1), "explained_variance": stats.explained_variance}
         counts = {self.unit: config.steps_per_update}
-        return (
-            PPOState(params, opt_state, state.step + 1, rollout, key),
-            UpdateResult(logged, episodes, counts),
-        )
+        state = PPOState(params, opt_state, state.step + 1, rollout, key)
+        return state, UpdateResult(logged, episodes, counts)
 
     @jit_method
     def init_rollout(self, key: Key, env_ids: Int32[Array, " envs"]) -> RolloutState:

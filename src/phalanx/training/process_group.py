@@ -6,7 +6,6 @@ use it directly: they call the methods of `DeviceMesh`, which also cover the dev
 
 import contextlib
 import dataclasses
-import json
 import socket
 import struct
 import threading
@@ -16,12 +15,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
-_PROTOCOL = "phalanx-processes-1"
+_PROTOCOL = b"PHX2"
+"""First bytes of a connection. They are followed by the number of processes and the sender's rank."""
 _MAX_DISCARDED_BYTES = 1 << 20
-_MAX_GREETING_BYTES = 4096
-_HEADER = struct.Struct("<QQ")
-"""Header of a message: the number of exchanges so far including this one, and the number of bytes that each
-process sends in this exchange. Both must be equal in all processes."""
+_PAIR = struct.Struct("<QQ")
+"""Two integers. The header of a message contains the number of exchanges so far including this one, and the
+number of bytes that each process sends in this exchange. Both must be equal in all processes."""
 _TIMEOUT_SECONDS = 60
 """Number of seconds without a response after which a machine is considered lost. The operating system
 responds to keep-alive probes even if the process is slow or suspended."""
@@ -114,11 +113,11 @@ class ProcessGroup:
         for rank, peer in self.peers.items():
             with self._raise_if_lost(rank):
                 # Before anything is read, so that both sides notice if they are out of step.
-                peer.sendall(_HEADER.pack(*header))
+                peer.sendall(_PAIR.pack(*header))
         senders = [_send_in_thread(peer, data.data) for peer in self.peers.values()]
         for rank, peer in self.peers.items():
             with self._raise_if_lost(rank):
-                number, size = _HEADER.unpack(_receive(peer, _HEADER.size))
+                number, size = _PAIR.unpack(_receive(peer, _PAIR.size))
                 if (number, size) != header:
                     # Closing a connection with unread data resets it, and the other process might not get to
                     # read the header that was sent to it.
@@ -198,24 +197,20 @@ def _read_greeting(peer: socket.socket, size: int) -> int | None:
     """
     peer.settimeout(10)
     try:
-        (num_bytes,) = struct.unpack("<I", _receive(peer, 4))
-        greeting = json.loads(_receive(peer, num_bytes)) if num_bytes <= _MAX_GREETING_BYTES else None
-    except (OSError, EOFError, ValueError):
+        if _receive(peer, len(_PROTOCOL)) != _PROTOCOL:
+            return None
+        count, rank = _PAIR.unpack(_receive(peer, _PAIR.size))
+    except (OSError, EOFError):
         return None
-    if not isinstance(greeting, dict) or greeting.get("protocol") != _PROTOCOL:
-        return None
-    rank = greeting.get("rank")
-    is_valid = greeting.get("count") == size and type(rank) is int and 0 < rank < size
-    return rank if is_valid else None
+    return rank if count == size and 0 < rank < size else None
 
 
 def _connect_to_first(address: tuple[str, int], size: int, rank: int, deadline: float) -> socket.socket:
     """Connect to the first process. Retry until the deadline, because the first process may start late."""
-    greeting = json.dumps({"protocol": _PROTOCOL, "count": size, "rank": rank}).encode()
     while True:
         try:
             first = socket.create_connection(address, timeout=10)
-            first.sendall(struct.pack("<I", len(greeting)) + greeting)
+            first.sendall(_PROTOCOL + _PAIR.pack(size, rank))
             first.settimeout(max(deadline - time.monotonic(), 0.01))
             _receive(first, 1)
         except (OSError, EOFError) as error:

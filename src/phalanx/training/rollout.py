@@ -164,11 +164,7 @@ def collect_rollout(
             before.observations, actions, log_probs, values, values, rewards, info.terminated, done
         )
         after = RolloutState(
-            states,
-            observations,
-            before.env_ids,
-            jnp.where(done, 0.0, returns),
-            jnp.where(done, 0, lengths),
+            states, observations, before.env_ids, jnp.where(done, 0.0, returns), jnp.where(done, 0, lengths)
         )
         return after, (steps, info.final_observation, episodes | environment.episode_metrics(info.info))
 
@@ -176,11 +172,8 @@ def collect_rollout(
     value = jax.vmap(lambda observation: network(observation)[1])
     last_values = map_shards(value, end.observations, num_shards)
 
-    def compute_next_values(shard: tuple[Any, ...]) -> Array:
-        return _next_values(network, *shard)
-
     arrays = (rollout.values, rollout.terminated, rollout.done, final_observations, last_values[None])
-    next_values = map_shards(compute_next_values, arrays, num_shards, axis=1)
+    next_values = map_shards(lambda shard: _next_values(network, *shard), arrays, num_shards, axis=1)
     return end, dataclasses.replace(rollout, next_values=next_values), episodes
 
 

@@ -30,7 +30,7 @@ from phalanx.training.checkpoints import (
     intact_checkpoints,
     named,
 )
-from phalanx.training.distributed import unreplicate
+from phalanx.training.device_mesh import unreplicate
 from phalanx.training.process_group import ProcessLostError
 from phalanx.training.stop_signals import stop_on_signals
 from phalanx.training.warm_start import load_params
@@ -412,13 +412,11 @@ class Run:
         return self.mesh.shard_state(state)
 
     def _resume_hint(self) -> str:
-        with Checkpointer(self.run_dir, read_only=True) as checkpoints:
-            step = checkpoints.latest()
-        if step is None:
+        if run_dirs.run_status(self.run_dir) == "no_checkpoint":
             return f"{self.run_dir} has no checkpoint yet: start it again with --auto-resume"
         return (
-            f"checkpoint {step} of {self.run_dir} is intact: --resume continues from it, with any number of "
-            "processes and the same result"
+            f"--resume continues {self.run_dir} from its newest checkpoint, with any number of processes and "
+            "the same result"
         )
 
 

@@ -68,11 +68,6 @@ not on the path to the proof. If there are more, those that were expanded last a
 class HeuristicEvaluationConfig(EvaluationConfig):
     """Settings for evaluations on validation queries during training."""
 
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "queries": "num_queries",
-        "expansions": "max_expansions",
-    }
-
     every: int = Field(default=1, ge=0)
     """Number of updates between two evaluations. If 0, only the initial and the final heuristic are
     evaluated."""
@@ -85,22 +80,13 @@ class HeuristicEvaluationConfig(EvaluationConfig):
 class SearchHeuristicConfig(RunConfig):
     """Settings for training a search heuristic."""
 
-    aliases: ClassVar[Mapping[str, str]] = {"num_rounds": "num_updates", **OPTIMIZER_ALIASES}
+    aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
     renamed_settings: ClassVar[Mapping[str, str]] = {
-        "dataset": "env.dataset",
         "environment": "env",
-        "guide.seed": "seed",
         "guide.rounds": "num_updates",
         "guide.queries": "queries_per_update",
-        "guide.epochs": "update_epochs",
-        "guide.value_weight": "value_weight",
-        "guide.search.expansions": "max_expansions",
-        "guide.search.max_expansions": "max_expansions",
-        "guide.search.max_depth": "max_depth",
         "guide.search.batch_size": "num_parallel_queries",
-        "search_batch_size": "num_parallel_queries",
         "guide.width": "network.hidden_dim",
-        "guide.learning_rate": "optimizer.learning_rate",
     }
 
     env: ProofConfig = ProofConfig(max_actions=256)

@@ -73,17 +73,9 @@ class SFTDataConfig(Config):
         "play": "behavior_policy",
         "wander": "random_move_prob",
         "shares": "mixture",
-        "packed": "packing",
         "held_out": "num_eval_samples",
         "window_size": "packing_buffer_size",
     }
-    removed_settings: ClassVar[Mapping[str, str]] = {
-        "source": "was removed; set data.plan or data.samples, or neither to use env",
-        "path": "was removed; set data.plan or data.samples",
-        "overlap": "was removed; every sample of a stream is used once",
-        "buffer_size": "was removed; set data.packing_buffer_size",
-    }
-
     plan: str = ""
     """Path of a batch plan, which `phalanx data plan build` writes, or of a folder of batch files, which
     `phalanx data export` writes. Empty if there is no plan."""
@@ -142,17 +134,18 @@ class SFTDataConfig(Config):
             seed=seed,
         )
 
-    def packing_config(self) -> PackingConfig:
-        """Return the packing settings."""
+    def packing_config(self) -> PackingConfig | None:
+        """Return the packing settings, or None if every sample has its own row."""
+        if not self.packing:
+            return None
         return PackingConfig(max_length=self.max_length, overlong=OverlongPolicy.SKIP)
 
     def streaming_config(self, seed: int) -> StreamingPlanConfig:
         """Return the settings of a streaming plan, which batches a stream of samples."""
-        rows: dict[str, Any] = {"packing": self.packing_config()}
-        if not self.packing:
-            rows = {"packing": None, "max_length": self.max_length, "overlong": OverlongPolicy.SKIP}
         return StreamingPlanConfig(
-            **rows,
+            packing=self.packing_config(),
+            max_length=None if self.packing else self.max_length,
+            overlong=None if self.packing else OverlongPolicy.SKIP,
             packs_per_batch=max(1, self.token_budget // self.max_length),
             packing_buffer_size=self.packing_buffer_size,
             seed=seed,
@@ -165,14 +158,10 @@ class SFTConfig(TextRunConfig):
     preset_group = "sft"
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "data.environment": "env.id",
-        "data.difficulty": "env.difficulty",
-        "data.turns": "env.turns",
         "data.address": "env.address",
         "data.games": "env.games",
         "data.connections": "env.num_connections",
-        "data.tokenizer": "tokenizer",
         "data.compact": "prompt_format",
-        "optimizer.num_updates": "num_updates",
         "evaluation.puzzles": "evaluation.num_episodes",
     }
 
@@ -253,28 +242,21 @@ def loss_and_grads(params: PyTree, structure: LanguageModel, batch: TokenArrays)
         The gradients and the sums of the loss.
     """
 
-    def microbatch_grads(params: PyTree, batch: TokenArrays) -> tuple[PyTree, LossSums]:
-        def loss(params: PyTree) -> tuple[Array, LossSums]:
-            sums = sft_loss(eqx.combine(params, structure), batch)
-            return sums.loss, sums
+    def loss(params: PyTree, batch: TokenArrays) -> tuple[Array, LossSums]:
+        sums = sft_loss(eqx.combine(params, structure), batch)
+        return sums.loss, sums
 
-        gradients, sums = jax.grad(loss, has_aux=True)(params)
-        return gradients, sums
-
+    gradient = jax.grad(loss, has_aux=True)
     num_microbatches = _num_microbatches(*batch["input_ids"].shape)
     if num_microbatches == 1:
-        return microbatch_grads(params, batch)
+        return gradient(params, batch)
     microbatches = jax.tree.map(lambda x: jnp.reshape(x, (num_microbatches, -1, *x.shape[1:])), batch)
-    compute = jax.jit(microbatch_grads, inline=True)  # traced once for `eval_shape` and the loop
-    first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), microbatches)
-    shapes = jax.eval_shape(compute, params, first)
 
-    def add(total: tuple[PyTree, LossSums], microbatch: TokenArrays) -> tuple[tuple[PyTree, LossSums], None]:
-        return jax.tree.map(jnp.add, total, compute(params, microbatch)), None
+    def add(total: PyTree, microbatch: TokenArrays) -> tuple[PyTree, None]:
+        return jax.tree.map(jnp.add, total, gradient(params, microbatch)), None
 
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    total: tuple[PyTree, LossSums] = jax.lax.scan(add, zeros, microbatches)[0]
-    return total
+    zeros = jax.tree.map(jnp.zeros_like, params), LossSums(jnp.zeros(()), jnp.zeros(()), jnp.int32(0))
+    return jax.lax.scan(add, zeros, microbatches)[0]
 
 
 def _num_microbatches(rows: int, tokens: int) -> int:
@@ -324,9 +306,7 @@ class SFTData:
         """
         token_budget = plan.meta.batching.token_budget
         return cls(
-            plan,
-            lambda spec: collate(spec, samples, num_rows=_num_rows(spec, token_budget)),
-            eval_samples,
+            plan, lambda spec: collate(spec, samples, num_rows=_num_rows(spec, token_budget)), eval_samples
         )
 
 
@@ -543,16 +523,21 @@ def trained_env(config: SFTConfig) -> TextEnvConfig | None:
 
 
 def eval_batches(samples: Sequence[Sample], config: SFTConfig) -> list[TokenBatch]:
-    """Pack evaluation samples into batches. Samples longer than `data.max_length` are skipped."""
-    data = config.data
-    dataset = TokenDataset.from_samples(sample for sample in samples if sample.length <= data.max_length)
-    if not len(dataset):
+    """Collate evaluation samples into batches. Samples longer than `data.max_length` are skipped."""
+    if not samples:
         return []
-    batching = data.batching_config(config.seed)
-    plan = BatchPlanBuilder(dataset.lengths, batching, packing=data.packing_config()).build()
-    return [
-        collate(spec, dataset, num_rows=_num_rows(spec, batching.token_budget)) for spec in plan.iter_epoch(0)
-    ]
+    plan, dataset = _plan_samples(samples, config)
+    data = SFTData.from_plan(plan, dataset)
+    return [data.get_batch(spec) for spec in plan.iter_epoch(0)]
+
+
+def _plan_samples(samples: Sequence[Sample], config: SFTConfig) -> tuple[BatchPlan, TokenDataset]:
+    """Build a batch plan of one epoch over samples."""
+    dataset, batching = TokenDataset.from_samples(samples), config.data.batching_config(config.seed)
+    builder = BatchPlanBuilder(
+        dataset.lengths, batching, dataset.content_hash, packing=config.data.packing_config()
+    )
+    return builder.build(), dataset
 
 
 # Data
@@ -617,15 +602,12 @@ def _open_samples(config: SFTConfig) -> SFTData:
         )
     _check_vocab_size(1 + max(int(sample.input_ids.max()) for sample in samples), config)
     eval_samples = samples[: data.num_eval_samples]
-    dataset = TokenDataset.from_samples(samples[data.num_eval_samples :])
-    if data.repeat:
-        source = DatasetSource(dataset.lengths, dataset, seed=config.seed, dataset_hash=dataset.content_hash)
-        return _stream_data(source, config, eval_samples)
-    packing = data.packing_config() if data.packing else None
-    builder = BatchPlanBuilder(
-        dataset.lengths, data.batching_config(config.seed), dataset.content_hash, packing=packing
-    )
-    return SFTData.from_plan(builder.build(), dataset, eval_samples)
+    train_samples = samples[data.num_eval_samples :]
+    if not data.repeat:
+        return SFTData.from_plan(*_plan_samples(train_samples, config), eval_samples)
+    dataset = TokenDataset.from_samples(train_samples)
+    source = DatasetSource(dataset.lengths, dataset, seed=config.seed, dataset_hash=dataset.content_hash)
+    return _stream_data(source, config, eval_samples)
 
 
 def _read_samples(config: SFTConfig) -> list[Sample]:

@@ -239,7 +239,7 @@ def _sharded_program(
         out_specs=jax.tree.unflatten(out_structure, out),
         check_vma=False,
     )
-    return jax.jit(mapped, donate_argnums=program.donate_argnums)
+    return jax.jit(mapped, donate_argnums=program.method.donate_argnums)
 
 
 @jax.jit
