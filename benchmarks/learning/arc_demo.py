@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import REPOSITORY
-from benchmarks.suite import Measurement, Suite
+from benchmarks.suite import Suite
+from benchmarks.timing import Measurement
 from phalanx.arc import ArcTask
 from phalanx.arc.evaluation import copy_solves, held_out_environment
 from phalanx.arc.submission import submit_random

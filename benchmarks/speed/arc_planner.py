@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.datasets import arc_data_dir
-from benchmarks.suite import Measurement, Suite
+from benchmarks.suite import Suite
+from benchmarks.timing import Measurement
 from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, ArcTask, EpisodeConfig, load_tasks
 from phalanx.arc.generators.generate import generate_tasks
 from phalanx.arc.planner import ActionPlan, action_from_arrays, plan_grids

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import Peer
-from benchmarks.suite import Measurement, Suite, Workload
+from benchmarks.suite import Suite, Workload
+from benchmarks.timing import Measurement
 from benchmarks.workers.token_lengths import (
     BUCKET_EDGES,
     MAX_LENGTH,

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import REPOSITORY, Worker
-from benchmarks.suite import Measurement, Suite
+from benchmarks.suite import Suite
+from benchmarks.timing import Measurement
 
 suite = Suite("distributed", unit="steps/s", packages=("jax", "jaxlib"))
 

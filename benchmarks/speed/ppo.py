@@ -24,10 +24,7 @@ JAXARC_PPO = Peer(
     "jaxarc-ppo",
     (
         *JAXARC.requirements,
-        *(
-            f"{name}=={importlib.metadata.version(name)}"
-            for name in ("pydantic", "orbax-checkpoint")
-        ),
+        *(f"{name}=={importlib.metadata.version(name)}" for name in ("pydantic", "orbax-checkpoint")),
     ),
 )
 

@@ -6,14 +6,12 @@ Server and client share the machine, and most of the time is spent in the server
 """
 
 import asyncio
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from tests.helpers.puzzle_server import MISSING, RealServer, installed_server
 
-from benchmarks.suite import Measurement, Suite
-from benchmarks.timing import Repeat
-from benchmarks.workers.protocol import measure
+from benchmarks.suite import Suite
+from benchmarks.timing import InProcess, Measurement, measure_in_turn
 from phalanx.puzzles.server_client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server_client.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
 from phalanx.puzzles.server_client.protocol import PuzzleDifficulty
@@ -85,21 +83,11 @@ def _compare(runner: asyncio.Runner, server: RealServer, count: int, repeats: in
             "client-8-connections": lambda game=game: runner.run(_run_pool(config, 8, game, count)),
             "simple-client": lambda game=game: runner.run(_run_simple_client(streams, game, count)),
         }
-        found: dict[str, list[Repeat]] = {name: [] for name in runs}
-        for number in range(repeats + 1):
-            for name in itertools.islice(runs if number % 2 else reversed(runs), len(runs)):
-                repeat = Repeat(count, *measure(runs[name], 1))
-                # The first round is a warm-up.
-                if number or repeats == 1:
-                    found[name].append(repeat)
-        for name, results in found.items():
-            yield Measurement(
-                f"{name}-{game}",
-                "minimal asyncio client" if name == "simple-client" else "phalanx",
-                suite.unit,
-                [repeat.value(suite.unit) for repeat in results],
-                [repeat.value(suite.unit, cpu=True) for repeat in results],
-                {"server": server.package, "game": game, "num_hints": NUM_HINTS, "num_episodes": count},
-            )
+        # Called once per repeat, after a warm-up.
+        cases = [InProcess(run, count, 0.0) for run in runs.values()]
+        settings = {"server": server.package, "game": game, "num_hints": NUM_HINTS, "num_episodes": count}
+        for name, found in zip(runs, measure_in_turn(cases, repeats), strict=True):
+            system = "minimal asyncio client" if name == "simple-client" else "phalanx"
+            yield Measurement.from_repeats(f"{name}-{game}", system, suite.unit, found, settings)
     runner.run(client.disconnect())
     streams[1].close()
