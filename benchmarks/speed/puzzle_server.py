@@ -2,7 +2,8 @@
 
 An episode starts a puzzle and requests five hints. The baseline is a minimal asyncio client that waits for
 the text of each reply. It uses one connection, does not parse replies and does not recover from errors.
-Server and client share the machine, and most of the time is spent in the server.
+Connections are opened beforehand. Server and client share the machine, and most of the time is spent in the
+server.
 """
 
 import asyncio
@@ -38,9 +39,8 @@ async def _run_client(client: PuzzleClient, game: str, count: int) -> None:
         await _episode(client, spec)
 
 
-async def _run_pool(config: PuzzleClientConfig, num_connections: int, game: str, count: int) -> None:
-    async with PuzzlePool(config, ConnectionPoolConfig(connections=num_connections)) as pool:
-        completed = [spec.index async for spec, _ in pool.episodes(_specs(game, count), _episode)]
+async def _run_pool(pool: PuzzlePool, game: str, count: int) -> None:
+    completed = [spec.index async for spec, _ in pool.episodes(_specs(game, count), _episode)]
     if len(completed) != count:
         raise AssertionError(f"{len(completed)} of {count} episodes are complete")
 
@@ -65,22 +65,25 @@ def episodes(smoke: bool) -> Iterator[Measurement]:
     server.start()
     try:
         with asyncio.Runner() as runner:
-            yield from _compare(runner, server, *((1, 1) if smoke else (100, 5)))
+            yield from _compare(runner, server, *((1, 1, GAMES[:1]) if smoke else (100, 5, GAMES)))
     finally:
         server.kill()
 
 
-def _compare(runner: asyncio.Runner, server: RealServer, count: int, repeats: int) -> Iterator[Measurement]:
+def _compare(
+    runner: asyncio.Runner, server: RealServer, count: int, repeats: int, games: Sequence[str]
+) -> Iterator[Measurement]:
     config = PuzzleClientConfig(host="127.0.0.1", port=server.port)
     client = PuzzleClient(config)
     runner.run(client.connect())
     streams = runner.run(asyncio.open_connection("127.0.0.1", server.port))
     # The menu is sent after a second in which the server waits for terminal settings.
     runner.run(streams[0].readuntil(b"Examples:"))
-    for game in GAMES:
+    pool = runner.run(PuzzlePool(config, ConnectionPoolConfig(connections=8)).__aenter__())
+    for game in games:
         runs: dict[str, Callable[[], None]] = {
             "client": lambda game=game: runner.run(_run_client(client, game, count)),
-            "client-8-connections": lambda game=game: runner.run(_run_pool(config, 8, game, count)),
+            "client-8-connections": lambda game=game: runner.run(_run_pool(pool, game, count)),
             "simple-client": lambda game=game: runner.run(_run_simple_client(streams, game, count)),
         }
         # Called once per repeat, after a warm-up.
@@ -89,5 +92,6 @@ def _compare(runner: asyncio.Runner, server: RealServer, count: int, repeats: in
         for name, found in zip(runs, measure_in_turn(cases, repeats), strict=True):
             system = "minimal asyncio client" if name == "simple-client" else "phalanx"
             yield Measurement.from_repeats(f"{name}-{game}", system, suite.unit, found, settings)
+    runner.run(pool.__aexit__(None, None, None))
     runner.run(client.disconnect())
     streams[1].close()
