@@ -175,6 +175,13 @@ class Suite:
             for case in self._cases
             if (peers or case.peer is None) and (not only or case.id in only or case.group in only)
         ]
+        if smoke:
+            # With tiny sizes, many cases are the same.
+            unique: dict[Any, _Case] = {}
+            for case in chosen:
+                key = (str(case.settings_for(smoke)), case.prepare, case.peer, case.worker)
+                unique.setdefault(key, case)
+            chosen = list(unique.values())
         for group in dict.fromkeys(case.group for case in chosen):
             yield from _measure_group(
                 [case for case in chosen if case.group == group], smoke, repeats, seconds

@@ -31,7 +31,15 @@ suite = Suite("arc_demo", unit="%", packages=("jax", "jaxlib", "numpy"))
 RUNS = REPOSITORY / "out" / "benchmarks" / "arc_demo"
 SEEDS = (0, 1, 2)
 GRAY = 5
-SMOKE_SETTINGS = ("num_updates=1", "num_envs=8", "evaluation.num_tasks=8", "logging.sample_frequency=0")
+SMOKE_SETTINGS = (
+    "num_updates=1",
+    "num_envs=8",
+    "evaluation.num_tasks=8",
+    "logging.sample_frequency=0",
+    "network.kind=conv",
+    "network.hidden_dim=4",
+    "network.num_layers=1",
+)
 
 
 @suite.experiment("training")
