@@ -146,6 +146,10 @@ class Suite:
         """Return the names of all cases and experiments."""
         return [case.id for case in self._cases] + [name for name, _ in self._experiments]
 
+    def has_experiments(self) -> bool:
+        """Return whether some measurements are not cases, so that their names are known only after a run."""
+        return bool(self._experiments)
+
     def groups(self) -> list[str]:
         """Return the names of all groups."""
         return list(dict.fromkeys(case.group for case in self._cases))
