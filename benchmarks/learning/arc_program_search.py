@@ -30,12 +30,17 @@ Grid = np.ndarray
 Transformation = Callable[[Grid], Grid | None]
 State = tuple[Grid, ...]
 """The grids that a program has computed from the inputs of all demonstrations and tests."""
-MAX_STATES = 1_000
+MAX_STATES = 600
 """Maximum number of different states per task."""
 MAX_FEATURE_VALUES = 400
 """Maximum number of combinations of feature values in a table. Larger tables memorize the demonstrations."""
+MAX_OBJECTS = 12
+"""Maximum number of objects in a grid from which one is selected."""
+NUM_SIMPLE_FEATURES = 12
+"""Number of features that are tried after a transformation."""
 SQUARE, PLUS = np.ones((3, 3), int), ndimage.generate_binary_structure(2, 1)
 MIRRORS = (np.fliplr, np.flipud, np.transpose, lambda g: np.rot90(g, 2).T)
+PERIODS = sorted(itertools.product(range(1, 9), repeat=2), key=lambda period: period[0] * period[1])
 COMBINATIONS = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 SCORES: dict[str, Callable[[Grid, list[Grid]], float]] = {
     "largest": lambda g, _: (g > 0).sum(),
@@ -70,18 +75,24 @@ def crop(grid: Grid, mask: Grid) -> Grid | None:
 
 def choose(grids: list[Grid], score: str) -> Grid | None:
     """Return the grid with the highest score, if there is only one."""
+    if len(grids) < 2:
+        return None
     scores = np.array([SCORES[score](grid, grids) for grid in grids])
-    return grids[scores.argmax()] if len(grids) > 1 and (scores == scores.max()).sum() == 1 else None
+    return grids[scores.argmax()] if (scores == scores.max()).sum() == 1 else None
+
+
+@functools.lru_cache(maxsize=256)
+def _crops(cells: bytes, shape: tuple[int, int], by_color: bool, isolate: bool) -> list[Grid]:
+    grid = np.frombuffer(cells, np.int8).reshape(shape)
+    labels, count = objects(grid, by_color, True)
+    masks = [labels == number for number in range(1, count + 1)] if count <= MAX_OBJECTS else []
+    crops = [crop(np.where(mask, grid, 0) if isolate else grid, mask) for mask in masks]
+    return [one for one in crops if one is not None]
 
 
 def select_object(grid: Grid, score: str, by_color: bool, isolate: bool) -> Grid | None:
     """Return one of the objects, with or without the other cells of its bounding box."""
-    labels, count = objects(grid, by_color, True)
-    if count > 30:
-        return None
-    numbers = range(1, count + 1)
-    crops = [crop(np.where(labels == n, grid, 0) if isolate else grid, labels == n) for n in numbers]
-    return choose([one for one in crops if one is not None], score)
+    return choose(_crops(grid.tobytes(), grid.shape, by_color, isolate), score)
 
 
 def fields(grid: Grid) -> list[Grid]:
@@ -111,14 +122,16 @@ def combine_fields(grid: Grid, how: str) -> Grid | None:
 
 
 def shift(grid: Grid, rows: int, columns: int) -> Grid:
-    """Move a grid by at most one cell in each direction."""
-    return np.pad(grid, 1)[1 - rows :, 1 - columns :][: grid.shape[0], : grid.shape[1]]
+    """Move a grid."""
+    margin = max(abs(rows), abs(columns))
+    padded = np.pad(grid, margin)
+    return padded[margin - rows :, margin - columns :][: grid.shape[0], : grid.shape[1]]
 
 
 def ray(grid: Grid, step: tuple[int, int]) -> Grid:
     """Extend each cell in one direction, up to the next cell that is not black."""
-    for _ in range(max(grid.shape)):
-        grid = np.where(grid == 0, shift(grid, *step), grid)
+    for distance in (1, 2, 4, 8, 16):
+        grid = np.where(grid == 0, shift(grid, distance * step[0], distance * step[1]), grid)
     return grid
 
 
@@ -142,7 +155,7 @@ def complete(grid: Grid, color: int) -> Grid | None:
 def periodic(grid: Grid) -> Grid | None:
     """Continue the smallest pattern that repeats in the cells that are not black."""
     height, width = grid.shape
-    for rows, columns in sorted(itertools.product(range(1, 9), repeat=2), key=np.prod):
+    for rows, columns in PERIODS if not grid.all() else ():
         padded = np.pad(grid, ((0, -height % rows), (0, -width % columns)))
         tiles = padded.reshape(-1, rows, padded.shape[1] // columns, columns).swapaxes(1, 2)
         tile = tiles.max((0, 1))
@@ -239,14 +252,17 @@ def cell_features(grid: Grid) -> Iterator[Grid]:
         yield from (shift(grid, *step), ray(grid, step))
 
 
-def fit_table(states: State, outputs: Sequence[Grid], num_features: int) -> list[Grid] | None:
-    """Learn a table with at most two features that reproduces all outputs, and apply it to the tests."""
+def fit_table(
+    states: State, outputs: Sequence[Grid], num_features: int, limit: int | None
+) -> list[Grid] | None:
+    """Learn a table of the first features that reproduces all outputs, and apply it to the tests."""
     if any(grid.shape != output.shape for grid, output in zip(states, outputs, strict=False)):
         return None
     target = np.concatenate([grid.ravel() for grid in outputs]).astype(int)
     base = np.concatenate([grid.ravel() for grid in states]).astype(int)
     values = {b"": np.zeros_like(base)}
-    for parts in zip(*map(cell_features, states), strict=True) if num_features else ():
+    found = zip(*map(cell_features, states), strict=True) if num_features else ()
+    for parts in itertools.islice(found, limit):
         codes = np.unique(np.concatenate([part.ravel() for part in parts]), return_inverse=True)[1]
         values.setdefault(codes.tobytes(), codes)
     features = [(codes, int(codes.max()) + 1) for codes in values.values()]
@@ -279,7 +295,8 @@ def solve(task: ArcTask) -> list[Grid] | None:
                 return list(state[len(outputs) :])
         for num_features in range(max_features + 1):
             for state in level:
-                if (found := fit_table(state, outputs, num_features)) is not None:
+                limit = None if max_features == 2 else NUM_SIMPLE_FEATURES
+                if (found := fit_table(state, outputs, num_features, limit)) is not None:
                     return found
         before, level = level, []
         for state, step in itertools.product(before, steps) if max_features else ():
