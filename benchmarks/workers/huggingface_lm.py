@@ -35,7 +35,7 @@ def main() -> None:
         # Without an end token, each row generates `max_new_tokens` tokens.
         model.generation_config.eos_token_id = None
         if settings["compile"]:
-            compilation = transformers.CompileConfig(mode="max-autotune-no-cudagraphs")
+            compilation = transformers.CompileConfig(mode="default")
             # By default, `generate` does not compile on CPUs.
             compilation._compile_all_devices = True
             options |= {"cache_implementation": "static", "compile_config": compilation}
