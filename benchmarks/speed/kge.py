@@ -9,7 +9,8 @@ because triples with the same head and relation share one row; it is measured as
 users of PyKEEN run. It needs inverse relations, so it has more parameters.
 
 The setting `valid_mrr`, the MRR on the validation queries after the same number of epochs, shows whether the
-models are trained equally well. The learning rate of each loss was chosen on the validation queries.
+models are trained equally well. Phalanx and the symmetric loop use the same learning rate; the LCWA loop has
+its own, because its loss differs.
 """
 
 import os
