@@ -2,13 +2,14 @@
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Sequence
 
 from benchmarks.load import MAX_LOAD, OtherLoad
+from benchmarks.machine import load_average
 from benchmarks.peers import WorkerError
-from benchmarks.suite import RESULTS, find_suites, load_average, merge_results, write_result
+from benchmarks.suite import RESULTS, find_suites, merge_results, write_result
+from benchmarks.timing import DEFAULT_REPEATS, DEFAULT_SECONDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,8 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--smoke", action="store_true", help="use tiny sizes, to check that everything runs")
     parser.add_argument("--no-peers", action="store_true", help="do not measure other libraries")
-    parser.add_argument("--repeats", type=int, default=5, help="repeats of each case [default: 5]")
-    parser.add_argument("--seconds", type=float, default=1.0, help="duration of a repeat [default: 1]")
+    parser.add_argument(
+        "--repeats", type=int, default=DEFAULT_REPEATS, help="repeats of each case [default: %(default)s]"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=DEFAULT_SECONDS, help="seconds of a repeat [default: %(default)g]"
+    )
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/SUITE.json")
     parser.add_argument("--allow-load", action="store_true", help="write results of a busy machine, too")
     options = parser.parse_args(arguments)
@@ -70,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 spread = f"{min(measurement.values):,.4g} to {max(measurement.values):,.4g}"
                 print(
                     f"{suite.name} {measurement.id} ({measurement.system}): "
-                    f"{statistics.median(measurement.values):,.4g} {measurement.unit} ({spread})",
+                    f"{measurement.median():,.4g} {measurement.unit} ({spread})",
                     file=sys.stderr,
                 )
         except WorkerError as error:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.peers import REPOSITORY, Worker, WorkerError
-from benchmarks.timing import Repeat
+from benchmarks.timing import DEFAULT_REPEATS, DEFAULT_SECONDS, Repeat, measure_in_turn
 
 CASES = (
     "arc_env/native-30x30-1024",
@@ -56,12 +56,7 @@ def measure(
             worker = stack.enter_context(Worker(command, checkout, use_source=True))
             worker.wait_until_ready()
             workers.append(worker)
-        rounds: list[list[Repeat]] = [[] for _ in workers]
-        for number in range(repeats):
-            order = range(len(workers))
-            for index in reversed(order) if number % 2 else order:
-                rounds[index].append(workers[index].measure())
-    return rounds
+        return measure_in_turn(workers, repeats)
 
 
 def compare(case: str, before: Sequence[Repeat], after: Sequence[Repeat]) -> dict[str, Any]:
@@ -93,8 +88,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="SUITE[/CASE]",
         help=f"cases to compare [default: {', '.join(CASES)}]",
     )
-    parser.add_argument("--repeats", type=int, default=5, help="repeats of each case [default: 5]")
-    parser.add_argument("--seconds", type=float, default=1.0, help="duration of a repeat [default: 1]")
+    parser.add_argument(
+        "--repeats", type=int, default=DEFAULT_REPEATS, help="repeats of each case [default: %(default)s]"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=DEFAULT_SECONDS, help="seconds of a repeat [default: %(default)g]"
+    )
     parser.add_argument("--smoke", action="store_true", help="use tiny sizes, to check that everything runs")
     options = parser.parse_args(arguments)
     other = options.checkout.resolve()

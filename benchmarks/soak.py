@@ -25,8 +25,8 @@ from typing import Any
 import psutil
 from tests.helpers.puzzle_server import MISSING, RealServer, installed_server
 
+from benchmarks.machine import machine
 from benchmarks.peers import REPOSITORY
-from benchmarks.timing import machine
 
 JOBS = ("stepping", "training", "serving", "collecting")
 _PHALANX = (sys.executable, "-m", "phalanx")

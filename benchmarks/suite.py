@@ -1,7 +1,7 @@
 """Benchmark suites: named measurements of one topic, and the result file that they write.
 
 A suite is one module in `speed/` or `learning/` that defines `suite`. Cases of the same group are measured in
-turn (A B C, C B A, ...), so that a slower phase of the machine affects all of them.
+turn by `timing.measure_in_turn`.
 """
 
 import contextlib
@@ -10,16 +10,22 @@ import datetime
 import importlib
 import importlib.metadata
 import json
-import os
 import pathlib
 import pkgutil
-import statistics
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarks.machine import machine
 from benchmarks.peers import REPOSITORY, Peer, Worker
-from benchmarks.timing import InProcess, Repeat, machine
+from benchmarks.timing import (
+    DEFAULT_REPEATS,
+    DEFAULT_SECONDS,
+    InProcess,
+    Measurable,
+    Measurement,
+    measure_in_turn,
+)
 from phalanx import __version__
 from phalanx.io.atomic import atomic_write
 
@@ -39,32 +45,6 @@ class Workload:
     run: Callable[[], Any]
     work: float
     info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class Measurement:
-    """Result of one case.
-
-    Attributes:
-        id: Name of the case, unique within the suite.
-        system: Library that was measured.
-        unit: Unit of the values, such as `steps/s`, `s`, `%` or `MRR`.
-        values: One value per repeat or per seed.
-        cpu_values: The same with CPU time instead of wall-clock time. Empty if nothing was timed.
-        settings: Settings and facts about the case.
-    """
-
-    id: str
-    system: str
-    unit: str
-    values: Sequence[float]
-    cpu_values: Sequence[float] = ()
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry of the result file."""
-        record = dataclasses.asdict(self)
-        return {**record, "median": statistics.median(self.values)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +147,10 @@ class Suite:
         """Return the names of all cases and experiments."""
         return [case.id for case in self._cases] + [name for name, _ in self._experiments]
 
+    def has_experiments(self) -> bool:
+        """Return whether some measurements are not cases, so that their names are known only after a run."""
+        return bool(self._experiments)
+
     def groups(self) -> list[str]:
         """Return the names of all groups."""
         return list(dict.fromkeys(case.group for case in self._cases))
@@ -177,8 +161,8 @@ class Suite:
         only: Sequence[str] = (),
         smoke: bool = False,
         peers: bool = True,
-        repeats: int = 5,
-        seconds: float = 1.0,
+        repeats: int = DEFAULT_REPEATS,
+        seconds: float = DEFAULT_SECONDS,
     ) -> Iterator[Measurement]:
         """Measure all cases and experiments, and yield each result as soon as it is available.
 
@@ -196,6 +180,13 @@ class Suite:
             for case in self._cases
             if (peers or case.peer is None) and (not only or case.id in only or case.group in only)
         ]
+        if smoke:
+            # With tiny sizes, many cases are the same.
+            unique: dict[Any, _Case] = {}
+            for case in chosen:
+                key = (str(case.settings_for(smoke)), case.prepare, case.peer, case.worker)
+                unique.setdefault(key, case)
+            chosen = list(unique.values())
         for group in dict.fromkeys(case.group for case in chosen):
             yield from _measure_group(
                 [case for case in chosen if case.group == group], smoke, repeats, seconds
@@ -235,7 +226,7 @@ def _measure_group(
     cases: Sequence[_Case], smoke: bool, repeats: int, seconds: float
 ) -> Iterator[Measurement]:
     with contextlib.ExitStack() as stack:
-        measured: list[InProcess | Worker] = []
+        measured: list[Measurable] = []
         settings = []
         for case in cases:
             values = case.settings_for(smoke)
@@ -251,20 +242,9 @@ def _measure_group(
                 workload = case.prepare(**values)
                 measured.append(InProcess(workload.run, workload.work, seconds))
                 settings.append({**values, **workload.info})
-        rounds: list[list[Repeat]] = [[] for _ in cases]
-        for number in range(repeats):
-            order = range(len(cases))
-            for index in reversed(order) if number % 2 else order:
-                rounds[index].append(measured[index].measure())
+        rounds = measure_in_turn(measured, repeats)
     for case, values, repeats_of_case in zip(cases, settings, rounds, strict=True):
-        yield Measurement(
-            case.id,
-            case.system,
-            case.unit,
-            [repeat.value(case.unit) for repeat in repeats_of_case],
-            [repeat.value(case.unit, cpu=True) for repeat in repeats_of_case],
-            values,
-        )
+        yield Measurement.from_repeats(case.id, case.system, case.unit, repeats_of_case, values)
 
 
 def find_suites() -> dict[str, Suite]:
@@ -311,8 +291,3 @@ def write_result(result: dict[str, Any], path: pathlib.Path) -> None:
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(REPOSITORY), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-
-def load_average() -> Sequence[float]:
-    """Return the load average over 1, 5 and 15 minutes."""
-    return os.getloadavg()

@@ -1,13 +1,21 @@
-"""Timing of repeats, peak memory, and the state of the machine."""
+"""How a number is measured: repeats in alternating order, their values, and the median.
 
-import os
-import pathlib
-import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+Each case is prepared and warmed up first. Then the cases of a group are measured in turn (A B C, C B A, ...),
+so that a slower phase of the machine affects all of them. The published number is the median of the repeats.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from benchmarks.workers.protocol import measure
-from phalanx.system_info import machine_info
+
+DEFAULT_REPEATS = 5
+"""Number of repeats of each case."""
+DEFAULT_SECONDS = 1.0
+"""Approximate duration of a repeat. Short workloads are called several times."""
+_TIME_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
 
 class Repeat(NamedTuple):
@@ -26,7 +34,49 @@ class Repeat(NamedTuple):
         return self.work / max(seconds, 1e-9)
 
 
-_TIME_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """Result of one case.
+
+    Attributes:
+        id: Name of the case, unique within the suite.
+        system: Library that was measured.
+        unit: Unit of the values, such as `steps/s`, `s`, `%` or `MRR`.
+        values: One value per repeat or per seed.
+        cpu_values: The same with CPU time instead of wall-clock time. Empty if nothing was timed.
+        settings: Settings and facts about the case.
+    """
+
+    id: str
+    system: str
+    unit: str
+    values: Sequence[float]
+    cpu_values: Sequence[float] = ()
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_repeats(
+        cls, id: str, system: str, unit: str, repeats: Sequence[Repeat], settings: Mapping[str, Any]
+    ) -> "Measurement":
+        """Convert the times of repeats to values of a unit."""
+        values = [repeat.value(unit) for repeat in repeats]
+        return cls(id, system, unit, values, [repeat.value(unit, cpu=True) for repeat in repeats], settings)
+
+    def median(self) -> float:
+        """Return the median of the values."""
+        return statistics.median(self.values)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry of the result file."""
+        return {**dataclasses.asdict(self), "median": self.median()}
+
+
+class Measurable(Protocol):
+    """Something that can be measured repeatedly: a workload in this process, or a worker process."""
+
+    def measure(self) -> Repeat:
+        """Measure one repeat."""
+        ...
 
 
 class InProcess:
@@ -42,25 +92,11 @@ class InProcess:
         return Repeat(self._work * self._calls, *measure(self._run, self._calls))
 
 
-def peak_memory_mb() -> float:
-    """Return the largest amount of memory that this process has used, in MB, since `reset_peak_memory`."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
-
-
-def reset_peak_memory() -> None:
-    """Start a new measurement of `peak_memory_mb`."""
-    pathlib.Path("/proc/self/clear_refs").write_text("5")
-
-
-def machine() -> dict[str, Any]:
-    """Return the CPU model, the number of available cores, the memory and the version of Python."""
-    info = machine_info()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
-        "cpu": info["cpu"],
-        "cores": info["nproc"],
-        "memory_gb": round(memory / 2**30),
-        "python": info["python"],
-    }
+def measure_in_turn(cases: Sequence[Measurable], repeats: int) -> list[list[Repeat]]:
+    """Measure all cases in alternating order, and return the repeats of each case."""
+    rounds: list[list[Repeat]] = [[] for _ in cases]
+    for number in range(repeats):
+        order = range(len(cases))
+        for index in reversed(order) if number % 2 else order:
+            rounds[index].append(cases[index].measure())
+    return rounds

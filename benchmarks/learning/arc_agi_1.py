@@ -20,7 +20,8 @@ import optax
 
 from benchmarks.datasets import DATA, arc_data_dir
 from benchmarks.peers import REPOSITORY
-from benchmarks.suite import Measurement, Suite
+from benchmarks.suite import Suite
+from benchmarks.timing import Measurement
 from phalanx.arc import GridPair, load_tasks
 from phalanx.arc.networks.transduction import (
     TransductionNetwork,

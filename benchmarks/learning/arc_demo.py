@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import REPOSITORY
-from benchmarks.suite import Measurement, Suite
+from benchmarks.suite import Suite
+from benchmarks.timing import Measurement
 from phalanx.arc import ArcTask
 from phalanx.arc.evaluation import copy_solves, held_out_environment
 from phalanx.arc.submission import submit
@@ -30,7 +31,15 @@ suite = Suite("arc_demo", unit="%", packages=("jax", "jaxlib", "numpy"))
 RUNS = REPOSITORY / "out" / "benchmarks" / "arc_demo"
 SEEDS = (0, 1, 2)
 GRAY = 5
-SMOKE_SETTINGS = ("num_updates=1", "num_envs=8", "evaluation.num_tasks=8", "logging.sample_frequency=0")
+SMOKE_SETTINGS = (
+    "num_updates=1",
+    "num_envs=8",
+    "evaluation.num_tasks=8",
+    "logging.sample_frequency=0",
+    "network.kind=conv",
+    "network.hidden_dim=4",
+    "network.num_layers=1",
+)
 
 
 @suite.experiment("training")

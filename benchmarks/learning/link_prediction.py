@@ -14,7 +14,8 @@ import numpy as np
 
 from benchmarks.datasets import load_knowledge_graph
 from benchmarks.peers import REPOSITORY
-from benchmarks.suite import Measurement, Suite
+from benchmarks.suite import Suite
+from benchmarks.timing import Measurement
 from phalanx.kg import (
     KnowledgeBase,
     LinkPredictor,

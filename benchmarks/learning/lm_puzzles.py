@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import REPOSITORY
-from benchmarks.suite import Measurement, Suite
+from benchmarks.suite import Suite
+from benchmarks.timing import Measurement
 from phalanx.config import load_config
 from phalanx.lm import LMPolicy
 from phalanx.lm.evaluation import TextEvalConfig, TextEvalResult, evaluate_language_model

@@ -17,7 +17,8 @@ import numpy as np
 
 from benchmarks.datasets import load_knowledge_graph
 from benchmarks.peers import REPOSITORY
-from benchmarks.suite import Measurement, Suite
+from benchmarks.suite import Suite
+from benchmarks.timing import Measurement
 from phalanx.kg import MiningConfig, mine_rules
 from phalanx.kg.family_generator import generate_genealogy
 from phalanx.proofs.config import ProofConfig

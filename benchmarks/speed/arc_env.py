@@ -119,7 +119,7 @@ _JAXARC_MODES: dict[str, tuple[str, dict[str, Any]]] = {
     "map": ("`lax.map`", {"vectorize": "map"}),
     "map-2-devices": ("`lax.map`, two devices", {"vectorize": "map", "num_devices": 2}),
 }
-_SMOKE = {"num_envs": 4, "num_steps": 2}
+_SMOKE = {"num_envs": 4, "num_steps": 2, "size": 5}
 for _size, _num_envs in ((30, 1), (30, 64), (30, 1024), (5, 1024)):
     _group = f"{_size}x{_size}-{_num_envs}"
     _native = {"size": _size, "num_envs": _num_envs, "num_steps": max(16, min(4096, 65_536 // _num_envs))}

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import Peer
-from benchmarks.suite import Measurement, Suite, Workload
+from benchmarks.suite import Suite, Workload
+from benchmarks.timing import Measurement
 from benchmarks.workers.token_lengths import (
     BUCKET_EDGES,
     MAX_LENGTH,
@@ -171,11 +172,27 @@ def _fill(bins: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
 
 @suite.case("pack", group="pack", unit="tokens/s", smoke=_SMOKE, num_samples=100_000)
 @suite.case("pack-2000", group="pack-2000", unit="tokens/s", smoke=_SMOKE, num_samples=2_000)
-def pack(num_samples: int) -> Workload:
+@suite.case(
+    "pack-2000-first-fit",
+    group="pack-2000-first-fit",
+    unit="tokens/s",
+    smoke=_SMOKE,
+    num_samples=2_000,
+    mode="first_fit",
+)
+@suite.case(
+    "pack-2000-best-fit",
+    group="pack-2000-best-fit",
+    unit="tokens/s",
+    smoke=_SMOKE,
+    num_samples=2_000,
+    mode="best_fit",
+)
+def pack(num_samples: int, mode: str = "best_fit_decreasing") -> Workload:
     """Pack tokens into padded rows with segment ids, position ids and a loss mask."""
     lengths = random_lengths(num_samples)
     tokens, offsets = random_tokens(lengths)
-    config = PackingConfig(max_length=MAX_LENGTH)
+    config = PackingConfig(max_length=MAX_LENGTH, mode=mode)
     batch = pack_tokens(tokens, offsets, config)
     _check(batch, tokens, offsets)
     info = {
@@ -211,13 +228,18 @@ for _id, _batch_size in (("trl-pack", 0), ("trl-pack-default-batches", 1000)):
         num_samples=100_000,
         batch_size=_batch_size,
     )
-# The packing algorithms of chuk-lazarus take quadratic time, so they are measured on fewer samples.
-for _mode in ("first_fit", "greedy"):
+# The packing algorithms of chuk-lazarus take quadratic time, so they are measured on fewer samples. Its mode
+# `greedy` is first-fit decreasing.
+for _mode, _group in (
+    ("first_fit", "pack-2000-first-fit"),
+    ("best_fit", "pack-2000-best-fit"),
+    ("greedy", "pack-2000"),
+):
     suite.peer_case(
         f"chuk-lazarus-pack-2000-{_mode.replace('_', '-')}",
         CHUK_LAZARUS,
         "chuk_lazarus_batching",
-        group="pack-2000",
+        group=_group,
         unit="tokens/s",
         system="chuk-lazarus 0.4.1",
         work="pack",

@@ -1,10 +1,11 @@
 """Data loaders of packed token batches: tokens per second, padding, and what is lost after an interruption.
 
 All loaders read the same samples from a memory-mapped file in random order, pack them into rows of 2,048
-tokens and return batches of 8 rows as PyTorch tensors, in one process without worker processes. TRL packs
-the dataset beforehand and stores it; Grain packs while it reads. Opening the loader is part of the
-measurement. The settings of each measurement contain the time to prepare, the time until the first batch
-after a resume, the padding efficiency, and the numbers of samples that are incomplete, lost or repeated.
+tokens and return batches of 8 rows as PyTorch tensors, in one process without worker processes. TRL packs the
+dataset beforehand and stores it; Grain packs while it reads, with its default threads or without them.
+Opening the loader is part of the measurement. The settings of each measurement contain the time to prepare,
+the time until the first batch after a resume, the padding efficiency, and the numbers of samples that are
+incomplete, lost or repeated.
 """
 
 from benchmarks.peers import Peer
@@ -26,7 +27,11 @@ def read(loader: str, num_samples: int = 20_000) -> Workload:
     return Workload(*prepare(loader, num_samples))
 
 
-for _loader, _peer, _system in (("trl", TRL, "TRL 1.16.0, DataLoader"), ("grain", GRAIN, "Grain 0.2.18")):
+for _loader, _peer, _system in (
+    ("trl", TRL, "TRL 1.16.0, DataLoader"),
+    ("grain", GRAIN, "Grain 0.2.18"),
+    ("grain-no-threads", GRAIN, "Grain 0.2.18, no threads"),
+):
     suite.peer_case(
         _loader, _peer, "loaders", group="read", system=_system, loader=_loader, num_samples=20_000
     )

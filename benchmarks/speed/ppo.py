@@ -2,7 +2,8 @@
 
 `preset` is `phalanx train ppo --env arc` without changes. The other cases train on 30x30 grids, with a small
 and with a large network. They are compared with JaxARC's environment, trained with the same network, the same
-PPO update and the same settings. With the large network, most of the time is spent in the network, so the
+PPO update and the same settings, in three modes: with `vmap`, with `vmap` and Stoa's optimistic resets, and
+with `lax.map`. With the large network, most of the time is spent in the network, so the
 environment matters less.
 """
 
@@ -61,7 +62,7 @@ for _network, _num_envs, _num_steps in (("small", 256, 16), ("large", 64, 16)):
         smoke={"network": "small", "size": 6, "num_envs": 8, "num_steps": 8},
         **_common,
     )(_prepare)
-    for _vectorize in ("vmap", "map"):
+    for _vectorize in ("vmap", "vmap-optimistic", "map"):
         suite.peer_case(
             f"jaxarc-{_vectorize}-{_network}",
             JAXARC_PPO,

@@ -2,18 +2,17 @@
 
 An episode starts a puzzle and requests five hints. The baseline is a minimal asyncio client that waits for
 the text of each reply. It uses one connection, does not parse replies and does not recover from errors.
-Server and client share the machine, and most of the time is spent in the server.
+Connections are opened beforehand. Server and client share the machine, and most of the time is spent in the
+server.
 """
 
 import asyncio
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from tests.helpers.puzzle_server import MISSING, RealServer, installed_server
 
-from benchmarks.suite import Measurement, Suite
-from benchmarks.timing import Repeat
-from benchmarks.workers.protocol import measure
+from benchmarks.suite import Suite
+from benchmarks.timing import InProcess, Measurement, measure_in_turn
 from phalanx.puzzles.server_client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server_client.episode_pool import (
     ConnectionPoolConfig,
@@ -45,9 +44,8 @@ async def _run_client(client: PuzzleClient, game: str, count: int) -> None:
         await _episode(client, spec)
 
 
-async def _run_pool(config: PuzzleClientConfig, num_connections: int, game: str, count: int) -> None:
-    async with PuzzlePool(config, ConnectionPoolConfig(connections=num_connections)) as pool:
-        completed = [spec.index async for spec, _ in pool.episodes(_specs(game, count), _episode)]
+async def _run_pool(pool: PuzzlePool, game: str, count: int) -> None:
+    completed = [spec.index async for spec, _ in pool.episodes(_specs(game, count), _episode)]
     if len(completed) != count:
         raise AssertionError(f"{len(completed)} of {count} episodes are complete")
 
@@ -72,39 +70,33 @@ def episodes(smoke: bool) -> Iterator[Measurement]:
     server.start()
     try:
         with asyncio.Runner() as runner:
-            yield from _compare(runner, server, *((1, 1) if smoke else (100, 5)))
+            yield from _compare(runner, server, *((1, 1, GAMES[:1]) if smoke else (100, 5, GAMES)))
     finally:
         server.kill()
 
 
-def _compare(runner: asyncio.Runner, server: RealServer, count: int, repeats: int) -> Iterator[Measurement]:
+def _compare(
+    runner: asyncio.Runner, server: RealServer, count: int, repeats: int, games: Sequence[str]
+) -> Iterator[Measurement]:
     config = PuzzleClientConfig(host="127.0.0.1", port=server.port)
     client = PuzzleClient(config)
     runner.run(client.connect())
     streams = runner.run(asyncio.open_connection("127.0.0.1", server.port))
     # The menu is sent after a second in which the server waits for terminal settings.
     runner.run(streams[0].readuntil(b"Examples:"))
-    for game in GAMES:
+    pool = runner.run(PuzzlePool(config, ConnectionPoolConfig(connections=8)).__aenter__())
+    for game in games:
         runs: dict[str, Callable[[], None]] = {
             "client": lambda game=game: runner.run(_run_client(client, game, count)),
-            "client-8-connections": lambda game=game: runner.run(_run_pool(config, 8, game, count)),
+            "client-8-connections": lambda game=game: runner.run(_run_pool(pool, game, count)),
             "simple-client": lambda game=game: runner.run(_run_simple_client(streams, game, count)),
         }
-        found: dict[str, list[Repeat]] = {name: [] for name in runs}
-        for number in range(repeats + 1):
-            for name in itertools.islice(runs if number % 2 else reversed(runs), len(runs)):
-                repeat = Repeat(count, *measure(runs[name], 1))
-                # The first round is a warm-up.
-                if number or repeats == 1:
-                    found[name].append(repeat)
-        for name, results in found.items():
-            yield Measurement(
-                f"{name}-{game}",
-                "minimal asyncio client" if name == "simple-client" else "phalanx",
-                suite.unit,
-                [repeat.value(suite.unit) for repeat in results],
-                [repeat.value(suite.unit, cpu=True) for repeat in results],
-                {"server": server.package, "game": game, "num_hints": NUM_HINTS, "num_episodes": count},
-            )
+        # Called once per repeat, after a warm-up.
+        cases = [InProcess(run, count, 0.0) for run in runs.values()]
+        settings = {"server": server.package, "game": game, "num_hints": NUM_HINTS, "num_episodes": count}
+        for name, found in zip(runs, measure_in_turn(cases, repeats), strict=True):
+            system = "minimal asyncio client" if name == "simple-client" else "phalanx"
+            yield Measurement.from_repeats(f"{name}-{game}", system, suite.unit, found, settings)
+    runner.run(pool.__aexit__(None, None, None))
     runner.run(client.disconnect())
     streams[1].close()

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.datasets import load_knowledge_graph
+from benchmarks.machine import peak_memory_mb, reset_peak_memory
 from benchmarks.suite import Suite, Workload
-from benchmarks.timing import peak_memory_mb, reset_peak_memory
 from phalanx.kg import KnowledgeBase, MiningConfig, mine_rules
 from phalanx.kg.atoms import Atom
 

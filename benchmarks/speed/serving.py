@@ -19,7 +19,8 @@ import numpy as np
 import psutil
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks.suite import Measurement, Suite
+from benchmarks.suite import Suite
+from benchmarks.timing import Measurement
 from phalanx.puzzles import PuzzleEnvironment
 
 suite = Suite("serving", unit="steps/s", packages=("uvicorn", "websockets"))

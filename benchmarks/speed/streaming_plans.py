@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.machine import peak_memory_mb, reset_peak_memory
 from benchmarks.simulated_source import SimulatedSource
-from benchmarks.suite import Measurement, Suite, Workload
-from benchmarks.timing import peak_memory_mb, reset_peak_memory
+from benchmarks.suite import Suite, Workload
+from benchmarks.timing import Measurement
 from phalanx.data import Mixture, PackingConfig, StreamingPlan, StreamingPlanConfig
 
 suite = Suite("streaming_plans", unit="samples/s", packages=("numpy",))

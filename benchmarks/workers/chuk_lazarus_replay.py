@@ -1,7 +1,6 @@
 """Add samples to a replay buffer of chuk-lazarus, or sample from it."""
 
 import importlib.metadata
-import random
 
 from benchmarks.workers import protocol
 from benchmarks.workers.chuk_lazarus_batching import register_parent_packages
@@ -21,7 +20,6 @@ def main() -> None:
     buffer = streaming.ReplayBuffer(streaming.ReplayBufferConfig(max_size=capacity))
     for sample in samples:
         buffer.add(sample)
-    rng = random.Random(0)
 
     def add():
         # The buffer is full, so each new sample replaces an old one.
@@ -31,15 +29,9 @@ def main() -> None:
     def draw():
         return buffer.sample(batch_size)
 
-    def draw_difficult():
-        # `sample` has no filters; the interface offers a list of all samples that match.
-        return rng.choices(buffer.filter_by_difficulty(0.7), k=batch_size)
-
     run, work = {
         "add": (add, settings["num_added"]),
         "sample": (draw, batch_size),
-        "sample-difficult": (draw_difficult, batch_size),
-        "snapshot": (buffer.snapshot, 1),
     }[settings["work"]]
     version = importlib.metadata.version("chuk-lazarus")
     protocol.serve(run, work, settings["seconds"], version=version)

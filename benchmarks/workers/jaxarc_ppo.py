@@ -20,6 +20,8 @@ from benchmarks.workers.arc_task import checkerboard_task
 from benchmarks.workers.jaxarc_env import make_environment
 from phalanx.core import Environment
 
+RESET_RATIO = 16
+
 
 class JaxArcInfo(eqx.Module):
     """Result of a step."""
@@ -36,8 +38,9 @@ class JaxArcEnvironment(Environment):
     Args:
         environment: JaxARC's environment.
         vectorize: `vmap` steps all environments at once, as in JaxARC's documentation. XLA then computes all
-            operations for every environment. `map` steps one environment after the other, so that only the
-            chosen operation is computed.
+            operations, and a reset, for every environment. `vmap-optimistic` is the same with one reset for
+            16 environments, as in Stoa's `OptimisticResetVmapWrapper`. `map` steps one environment after the
+            other, so that only the chosen operation is computed.
     """
 
     def __init__(self, environment, vectorize) -> None:
@@ -77,19 +80,37 @@ class JaxArcEnvironment(Environment):
         return {"success_mask": info.solved, "similarity_scores": info.similarity}
 
     def batch_step(self, states, actions):
-        if self._vectorize == "vmap":
+        if self._vectorize != "map":
             return super().batch_step(states, actions)
         return jax.lax.map(lambda pair: self.step(*pair), (states, actions))
 
     def batch_reset_where(self, mask, keys, states, observations):
         if self._vectorize == "vmap":
             return super().batch_reset_where(mask, keys, states, observations)
+        if self._vectorize == "vmap-optimistic":
+            return self._optimistic_reset(mask, keys, states, observations)
 
         def one(row):
             mask, key, old = row
             return jax.lax.cond(mask, lambda: self.reset(key), lambda: old)
 
         return jax.lax.map(one, (mask, keys, (states, observations)))
+
+    def _optimistic_reset(self, mask, keys, states, observations):
+        """Reset like `stoa.core_wrappers.optimistic_auto_reset`, which also steps the environments."""
+        num_envs = len(mask)
+        ratio = min(RESET_RATIO, num_envs)
+        num_resets = num_envs // ratio
+        resets = jax.vmap(self.reset)(keys[:num_resets])
+        # If at most `num_resets` episodes end, each gets its own reset. Otherwise, some share one.
+        weights = mask.astype(jnp.float32)
+        chosen = jax.random.choice(keys[-1], num_envs, (num_resets,), replace=False, p=weights)
+        source = jnp.arange(num_resets).repeat(ratio).at[chosen].set(jnp.arange(num_resets))
+
+        def select(new, old):
+            return jnp.where(mask.reshape(-1, *(1,) * (old.ndim - 1)), new[source], old)
+
+        return jax.tree.map(select, resets, (states, observations))
 
 
 def main() -> None:

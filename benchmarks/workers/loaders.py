@@ -136,7 +136,13 @@ def _counted(batches, count):
 
 
 class Grain:
-    """Grain's first-fit packing of a shuffled source, with the state of its iterator."""
+    """Grain's first-fit packing of a shuffled source, with the state of its iterator.
+
+    By default, Grain reads with 16 threads. Without threads, it may be faster if samples are in memory.
+    """
+
+    def __init__(self, use_threads=True):
+        self._use_threads = use_threads
 
     def prepare(self, folder, data):
         pass
@@ -151,7 +157,10 @@ class Grain:
             def __len__(self):
                 return len(data)
 
-        rows = grain.MapDataset.source(Source()).shuffle(seed=SEED).to_iter_dataset()
+        rows = grain.MapDataset.source(Source()).shuffle(seed=SEED)
+        # The default settings, or no threads.
+        options = None if self._use_threads else grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+        rows = rows.to_iter_dataset(options)
         packed = grain.experimental.FirstFitPackIterDataset(
             rows, length_struct={"input_ids": MAX_LENGTH}, num_packing_bins=64
         )
@@ -161,12 +170,19 @@ class Grain:
         return (torch.from_numpy(batch["input_ids"]) for batch in batches), batches.get_state
 
 
-LOADERS = {"phalanx-plan": PhalanxPlan, "phalanx-streaming": PhalanxStreaming, "trl": Trl, "grain": Grain}
+LOADERS = {
+    "phalanx-plan": PhalanxPlan,
+    "phalanx-streaming": PhalanxStreaming,
+    "trl": Trl,
+    "grain": Grain,
+    "grain-no-threads": lambda: Grain(use_threads=False),
+}
 _MODULES = {
     "phalanx-plan": ("phalanx.integrations.torch_data", "phalanx.data.plans.plan_files"),
     "phalanx-streaming": ("phalanx.integrations.torch_data", "phalanx.data.plans.stream_sources"),
     "trl": ("accelerate", "datasets", "trl"),
     "grain": ("grain",),
+    "grain-no-threads": ("grain",),
 }
 
 

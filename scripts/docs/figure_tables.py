@@ -71,25 +71,30 @@ def _arc_env() -> Table:
 
 
 def _ppo() -> Table:
-    rows = [_row("preset, 4x4 grids", "ppo", "preset", "", "", "", "")]
+    rows = [_row("preset of `phalanx train ppo --env arc`, 4x4 grids", "ppo", "preset", "", "", "")]
     for network in ("small", "large"):
-        ids = [f"{name}-{network}" for name in ("phalanx", "jaxarc-vmap", "jaxarc-map")]
-        ratios = [f"{ids[0]} / {other}" for other in ids[1:]]
-        rows.append(_row(f"{network} network, 30x30 grids", "ppo", *ids, *ratios))
+        systems = ("phalanx", "jaxarc-vmap", "jaxarc-vmap-optimistic", "jaxarc-map")
+        ids = [f"{name}-{network}" for name in systems]
+        rows.append(_row(f"{network} network, 30x30 grids", "ppo", *ids))
     columns = (
         "steps per second",
         "Phalanx",
         "JaxARC 1.0.3, `vmap`",
+        "JaxARC 1.0.3, `vmap`, optimistic resets",
         "JaxARC 1.0.3, `lax.map`",
-        "Phalanx / `vmap`",
-        "Phalanx / `lax.map`",
     )
     return Table("ppo", columns, rows)
 
 
 def _arc_planner() -> Table:
     rows = [
-        _row(f"{label}", "arc_planner", f"{name}-steps", f"{name}-steps-ratio", f"{name}-time-per-pair")
+        _row(
+            label,
+            "arc_planner",
+            f"{name}-steps",
+            f"{name}-ratio-to-cell-by-cell",
+            f"{name}-cpu-time-per-pair",
+        )
         for label, name in (("points", "point"), ("bounding boxes", "bbox"), ("masks", "mask"))
     ]
     rows.append(_row("filling each wrong cell", "arc_planner", "cell-by-cell-steps", "", ""))
@@ -119,10 +124,16 @@ def _rule_mining() -> Table:
 def _kge() -> Table:
     names = {"kinship": "Kinship, ComplEx", "umls": "UMLS, DistMult", "fb15k-237": "FB15k-237, ComplEx"}
     rows = [
-        _row(label, "kge", f"phalanx-{name}", f"pykeen-{name}", f"pykeen-{name} / phalanx-{name}")
+        _row(label, "kge", *(f"{loop}-{name}" for loop in ("phalanx", "pykeen-symmetric", "pykeen-lcwa")))
         for name, label in names.items()
     ]
-    return Table("kge", ("time per epoch", "Phalanx", "PyKEEN 1.11.1", "PyKEEN / Phalanx"), rows)
+    columns = (
+        "training triples per second",
+        "Phalanx",
+        "PyKEEN 1.11.1, symmetric LCWA (same work)",
+        "PyKEEN 1.11.1, LCWA (rows shared by triples)",
+    )
+    return Table("kge", columns, rows)
 
 
 def _batch_planning() -> Table:
@@ -154,17 +165,28 @@ def _batch_planning() -> Table:
             "trl-pack-default-batches",
             "TRL 1.16.0, default (1,000 samples at a time)",
         ),
-        row(
-            "pack 2,000 samples, tokens/s",
-            "pack-2000",
-            "chuk-lazarus-pack-2000-first-fit",
-            "chuk-lazarus 0.4.1, first fit",
-        ),
         row("real tokens with buckets", "padding-buckets", "", ""),
         row("real tokens with sorted pools", "padding-sorted", "", ""),
         row("real tokens with packing", "padding-packed", "", ""),
     ]
     return Table("batch_planning", ("", "Phalanx", "compared with", "result", "ratio"), rows)
+
+
+def _packing_modes() -> Table:
+    modes = {
+        "first fit": ("pack-2000-first-fit", "chuk-lazarus-pack-2000-first-fit"),
+        "best fit": ("pack-2000-best-fit", "chuk-lazarus-pack-2000-best-fit"),
+        "decreasing (Phalanx: best fit, chuk-lazarus: first fit)": (
+            "pack-2000",
+            "chuk-lazarus-pack-2000-greedy",
+        ),
+    }
+    rows = [
+        _row(label, "batch_planning", own, other, f"{own} / {other}") for label, (own, other) in modes.items()
+    ]
+    return Table(
+        "packing_modes", ("pack 2,000 samples, tokens/s", "Phalanx", "chuk-lazarus 0.4.1", "ratio"), rows
+    )
 
 
 def _simple(
@@ -189,7 +211,11 @@ def _lm() -> Table:
     for model, label in (("small", "small model"), ("medium", "medium model")):
         for batch in (1, 64):
             own = f"generate-{model}-batch-{batch}"
-            rows[f"generate, {label}, batch of {batch}"] = (own, f"huggingface-{own}", "")
+            rows[f"generate, {label}, batch of {batch}"] = (
+                own,
+                f"huggingface-{own}",
+                f"huggingface-{own}-compiled",
+            )
         own = f"train-{model}"
         rows[f"train, {label}"] = (own, f"huggingface-{own}", f"huggingface-{own}-compiled")
     columns = ("tokens per second", "Phalanx", "transformers", "transformers, `torch.compile`")
@@ -227,6 +253,8 @@ def _link_prediction() -> Table:
         ),
         ("FB15k-237", "[RED-GNN](https://github.com/LARS-research/RED-GNN)", "", "0.374", "0.558"),
         ("FB15k-237", "[AdaProp](https://github.com/LARS-research/AdaProp)", "", "0.417", "0.585"),
+        ("WN18RR", "[AnyBURL-RE](https://web.informatik.uni-mannheim.de/AnyBURL/)", "", "", "0.577"),
+        ("FB15k-237", "[AnyBURL-RE](https://web.informatik.uni-mannheim.de/AnyBURL/)", "", "", "0.522"),
     )
     for dataset, method, *cells in published:
         rows.append((f"{dataset}, {method}", [Text(cell) for cell in cells]))
@@ -270,6 +298,28 @@ def _proof_search() -> Table:
     }
     columns = ("proofs per 1,000 expansions", "genealogy", "Kinship", "FB15k-237")
     return _simple("proof_search", columns, rows, spread=False)
+
+
+def _arc_agi_1() -> tuple[Table, Table]:
+    network: list[tuple[str, Sequence[Cell]]] = [
+        _row(
+            "network with the task's index, trained on RE-ARC",
+            "arc_agi_1",
+            "official-tests-solved",
+            "held-out-solved",
+        ),
+        _row("copying the input", "arc_agi_1", "official-tests-copy-input", "held-out-copy-input"),
+    ]
+    search = {
+        "program search": ("training-solved", "evaluation-solved"),
+        "copying the input": ("training-copy-input", "evaluation-copy-input"),
+    }
+    return (
+        Table(
+            "arc_agi_1", ("training tasks solved, of 400", "official test pairs", "held-out pairs"), network
+        ),
+        _simple("arc_program_search", ("tasks solved, of 400", "training", "evaluation"), search),
+    )
 
 
 def _lm_puzzles() -> tuple[Table, Table]:
@@ -350,6 +400,7 @@ TABLES: tuple[Table, ...] = (
     _rule_mining(),
     _kge(),
     _batch_planning(),
+    _packing_modes(),
     _simple(
         "data_loaders",
         ("tokens per second", "result"),
@@ -358,6 +409,7 @@ TABLES: tuple[Table, ...] = (
             "Phalanx, streaming plan": ["streaming"],
             "TRL 1.16.0, `DataLoader`": ["trl"],
             "Grain 0.2.18": ["grain"],
+            "Grain 0.2.18, no threads": ["grain-no-threads"],
         },
     ),
     _simple(
@@ -377,8 +429,6 @@ TABLES: tuple[Table, ...] = (
         {
             "add, samples/s": ["add", "chuk-lazarus-add"],
             "sample 32, samples/s": ["sample", "chuk-lazarus-sample"],
-            "sample 32 difficult ones, samples/s": ["sample-difficult", "chuk-lazarus-sample-difficult"],
-            "snapshot": ["snapshot", "chuk-lazarus-snapshot"],
         },
     ),
     _puzzles(),
@@ -409,9 +459,6 @@ TABLES: tuple[Table, ...] = (
         {
             "`gym.make_vec`, 64 environments": ["phalanx-64"],
             "`gym.make_vec`, 1,024 environments": ["phalanx-1024"],
-            "`SyncVectorEnv`, 64 environments": ["sync-64"],
-            "`AsyncVectorEnv`, 2 processes": ["async-2"],
-            "`AsyncVectorEnv`, 8 processes": ["async-8"],
         },
     ),
     _simple(
@@ -423,15 +470,6 @@ TABLES: tuple[Table, ...] = (
             "TensorBoard, records/s": ["tensorboard-records"],
             "PPO update": ["ppo-update"],
             "logging the update": ["log-update"],
-        },
-    ),
-    _simple(
-        "distributed",
-        ("", "one core", "two cores", "two processes"),
-        {
-            "ARC steps per second": ["arc-steps-1-core", "arc-steps-2-cores", "arc-steps-2-processes"],
-            "tokenization, MB/s": ["token-lengths-1-core", "", "token-lengths-2-workers"],
-            "PPO steps per second": ["training-1-core", "training-2-cores", "training-2-processes"],
         },
     ),
     _simple(
@@ -454,5 +492,6 @@ TABLES: tuple[Table, ...] = (
     _inductive(),
     _proof_search(),
     *_lm_puzzles(),
+    *_arc_agi_1(),
 )
 """All tables that README and docs may contain."""

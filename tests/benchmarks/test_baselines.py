@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from benchmarks.learning.arc_demo import canonical_form, hand_written_rule
+from benchmarks.learning.arc_program_search import solve
 from benchmarks.learning.link_prediction import reverse_in_training
 from benchmarks.speed.rule_mining import generate_graph
 
+from phalanx.arc import ArcTask, GridPair
 from phalanx.kg import Atom, KnowledgeBase
 from tests.helpers.arc_grids import grid
 
@@ -39,6 +41,26 @@ def test_grids_of_different_shapes_have_different_forms() -> None:
 )
 def test_hand_written_rule(family: str, before: str, after: str) -> None:
     np.testing.assert_array_equal(hand_written_rule(grid(before)), grid(after), err_msg=family)
+
+
+@pytest.mark.parametrize(
+    ("demos", "test", "answer"),
+    [
+        ([("12/34", "21/43"), ("50/06", "05/60")], "78/90", "87/09"),
+        ([("1200/0000", "34"), ("0000/0210", "43")], "0020/0010", "4/3"),
+        ([("0110/1001/0110", "0110/1221/0110")], "0111/1001/1111", "0111/1221/1111"),
+        ([("12", "1"), ("12", "2")], "12", None),
+    ],
+    ids=["mirror", "crop-and-recolor", "fill-enclosed", "no-program"],
+)
+def test_program_search(demos: list[tuple[str, str]], test: str, answer: str | None) -> None:
+    pairs = tuple(GridPair(grid(before), grid(after)) for before, after in demos)
+    answers = solve(ArcTask("task", pairs, (GridPair(grid(test), None),)))
+    if answer is None:
+        assert answers is None
+    else:
+        assert answers is not None
+        np.testing.assert_array_equal(answers[0], grid(answer))
 
 
 def test_reverse_triples_in_the_training_set_are_found() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from benchmarks.peers import Peer, Worker, WorkerError
-from benchmarks.suite import Measurement, Suite, Workload, merge_results, write_result
-from benchmarks.timing import InProcess, Repeat
+from benchmarks.suite import Suite, Workload, merge_results, write_result
+from benchmarks.timing import InProcess, Measurement, Repeat
 
 from benchmarks import peers
 

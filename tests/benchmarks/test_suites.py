@@ -6,7 +6,8 @@ from typing import Any
 
 import benchmarks.__main__ as command
 import pytest
-from benchmarks.suite import Measurement, Suite, find_suites
+from benchmarks.suite import Suite, find_suites
+from benchmarks.timing import Measurement
 
 from benchmarks import plots
 from tests.helpers.puzzle_server import installed_server

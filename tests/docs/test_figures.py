@@ -6,6 +6,7 @@ from pathlib import Path
 
 import figures
 import pytest
+from benchmarks.suite import find_suites
 from figures import PageError, Results, System, Table, Text
 
 from phalanx import __version__
@@ -90,6 +91,22 @@ def test_every_table_with_results_is_on_a_page() -> None:
     suites = [path.stem for path in (figures.ROOT / "benchmarks" / "results").glob("*.json")]
     measured = [table.name for table in figures.TABLES if table.name in ("readme", *suites)]
     assert [name for name in measured if f"<!--{{{{table {name}}}}}-->" not in text] == []
+
+
+def test_tables_contain_cases_of_all_suites() -> None:
+    suites = find_suites()
+    cells = [
+        cell for table in figures.TABLES for _, row in table.rows for cell in row if isinstance(cell, str)
+    ]
+    names = [name.strip().split(".", 1) for cell in cells for name in cell.split(" / ")]
+    # Experiments name their measurements themselves.
+    unknown = [
+        (suite, id)
+        for suite, id in names
+        if not suites[suite].has_experiments() and id not in suites[suite].ids()
+    ]
+    assert unknown == []
+    assert set(suites) == {suite for suite, _ in names}
 
 
 def test_table_of_a_suite_lists_all_its_measurements(results: Results) -> None:
