@@ -24,7 +24,7 @@ from phalanx.arc import (
     generate_tasks,
 )
 from phalanx.arc.generators import (
-    GridPairBuilder,
+    GeneratedPair,
     PairSampler,
     TaskFamily,
     blank,
@@ -44,7 +44,7 @@ def shadow(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     turns cells paints no more of them than there were, and a paste needs a copy before it.
     """
 
-    def pair() -> GridPairBuilder | None:
+    def pair() -> GeneratedPair | None:
         before = blank(height, width)
         colors = palette(rng, pick(rng, 1, 2))
         columns = rng.permutation(width)
@@ -56,7 +56,7 @@ def shadow(rng: np.random.Generator, height: int, width: int) -> PairSampler:
             after[row + 1, column] = color
         # Operation `color` fills the selected cells with that colour.
         steps = [point(color, row + 1, column) for color, (row, column) in zip(colors, places, strict=True)]
-        return GridPairBuilder(before, after, tuple(steps))
+        return GeneratedPair(before, after, tuple(steps))
 
     return pair
 

@@ -50,5 +50,5 @@ def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 
 def learned_tokens(batches: Iterable[Mapping[str, torch.Tensor]]) -> int:
-    """Return the number of tokens that count in the loss."""
+    """Return the number of tokens that count toward the loss."""
     return sum(int((batch["labels"] != -100).sum()) for batch in batches)

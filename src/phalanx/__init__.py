@@ -20,12 +20,12 @@ _registry.register(
 _registry.register(
     "proofs-v1",
     "phalanx.proofs.env:ProofEnvironment",
-    "proof search in a knowledge graph: resolve a query goal by goal",
+    "proof search in a knowledge graph: resolve a query, one goal at a time",
 )
 _registry.register(
     "puzzle_server-v1",
     "phalanx.puzzles.server_client.env:PuzzleServerEnvironment.create",
-    "games of a puzzle server",
+    "games from a puzzle server",
     settings=("game", "difficulty"),
     interface="text",
     vector_entry_point="phalanx.puzzles.server_client.env:PuzzleServerVectorEnvironment",

@@ -29,8 +29,8 @@ from phalanx.arc.play.panes import (
     PairView,
     UnsavedEpisodeDialog,
 )
-from phalanx.arc.play.recording import EpisodeFile
-from phalanx.arc.play.session import PlayTask, play_config
+from phalanx.arc.play.recording import EpisodeSampleFile
+from phalanx.arc.play.session import PlayPair, play_config
 from phalanx.arc.rendering.palette import palette_named
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play import _summary
@@ -50,8 +50,8 @@ def create_app(tmp_path: Path) -> Callable[..., PlayApp]:
     """Return a function that creates the app; its file is `demos.jsonl` in `tmp_path`."""
 
     def create(selection: Any = "bbox", **options: Any) -> PlayApp:
-        file = EpisodeFile(tmp_path / "demos.jsonl")
-        return PlayApp([PlayTask(task) for task in TASKS], play_config(selection), file, **options)
+        file = EpisodeSampleFile(tmp_path / "demos.jsonl")
+        return PlayApp([PlayPair(task) for task in TASKS], play_config(selection), file, **options)
 
     return create
 
@@ -261,7 +261,7 @@ def test_layout_fits_wide_and_narrow_terminals(create_app: Any) -> None:
 def test_large_demonstrations_are_drawn_with_half_blocks(create_app: Any) -> None:
     large = GridPair(as_grid([[1] * 15] * 15), as_grid([[2] * 15] * 14))
     app = create_app()
-    app.tasks = [PlayTask(ArcTask("large", (large,), (large,))), *app.tasks]
+    app.tasks = [PlayPair(ArcTask("large", (large,), (large,))), *app.tasks]
     app.index = len(app.tasks) - 1
 
     async def play(app: PlayApp, pilot: Pilot) -> None:
@@ -424,4 +424,4 @@ def test_command_runs_app_and_prints_summary(
     assert (result.code, result.out) == (0, "solved 0 tasks; nothing was saved\n")
     config = apps[0].config
     assert config.action.selection_format == "mask" and config.episode.max_episode_steps == 9
-    assert not config.episode.require_submit and apps[0].tasks == [PlayTask(apps[0].tasks[0].task)]
+    assert not config.episode.require_submit and apps[0].tasks == [PlayPair(apps[0].tasks[0].task)]

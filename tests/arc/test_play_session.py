@@ -15,8 +15,8 @@ from phalanx.arc.actions import BboxAction
 from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.play.keys import Cursor
-from phalanx.arc.play.recording import EpisodeFile
-from phalanx.arc.play.session import PlayError, PlaySession, PlayTask, play_config, start_key
+from phalanx.arc.play.recording import EpisodeSampleFile
+from phalanx.arc.play.session import PlayError, PlaySession, PlayPair, play_config, start_key
 from phalanx.arc.play.task_selection import select_tasks
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.data import EpisodeStatus, ReplayBuffer, read_samples
@@ -50,7 +50,7 @@ def trees_equal(one: Any, other: Any) -> bool:
 
 
 def test_action_is_a_step_of_the_environment() -> None:
-    session = PlaySession(PlayTask(TASK))
+    session = PlaySession(PlayPair(TASK))
     state, _ = arc_reset(start_key(session.seed), CONFIG, session.environment.task_buffer)
     assert trees_equal(session.state, state)
     for action in (BboxAction(5, 1, 2, 1, 2), BboxAction(20, 0, 0, 1, 1), BboxAction(34, 0, 0, 0, 0)):
@@ -63,7 +63,7 @@ def test_action_is_a_step_of_the_environment() -> None:
 
 
 def test_submit_returns_success_and_can_be_undone() -> None:
-    session = PlaySession(PlayTask(TASK))
+    session = PlaySession(PlayPair(TASK))
     assert not session.submit()
     with pytest.raises(PlayError, match="the episode has ended"):
         session.act(Operation.FILL_5, cells(1, 2))
@@ -74,28 +74,28 @@ def test_submit_returns_success_and_can_be_undone() -> None:
 
 
 def test_solved_grid_ends_episode_without_require_submit() -> None:
-    session = PlaySession(PlayTask(TASK), play_config(require_submit=False))
+    session = PlaySession(PlayPair(TASK), play_config(require_submit=False))
     session.act(Operation.FILL_5, cells(1, 2))
     assert session.solved and session.ended
 
 
 def test_each_test_pair_can_be_played() -> None:
     for test, pair in enumerate(TASK.tests):
-        session = PlaySession(PlayTask(TASK, test))
+        session = PlaySession(PlayPair(TASK, test))
         assert session.view.title == f"two-tests · test {test + 1} of 2"
         assert session.view.working.tolist() == pair.input.tolist()
 
 
 def test_selection_unsupported_by_format_is_rejected() -> None:
-    point = PlaySession(PlayTask(TASK), play_config("point"))
+    point = PlaySession(PlayPair(TASK), play_config("point"))
     with pytest.raises(PlayError, match="single cells"):
         point.act(0, cells(0, 0, 1, 1))
-    boxes = PlaySession(PlayTask(TASK))
+    boxes = PlaySession(PlayPair(TASK))
     with pytest.raises(PlayError, match="use --format mask for single cells"):
         boxes.act(0, cells(0, 0) | cells(1, 2))
     with pytest.raises(PlayError, match="no cell is selected"):
         boxes.act(0, cells(0, 0) & cells(1, 1))
-    masks = PlaySession(PlayTask(TASK), play_config("mask"))
+    masks = PlaySession(PlayPair(TASK), play_config("mask"))
     masks.act(Operation.FILL_7, cells(0, 0) | cells(1, 2))
     assert masks.view.working.tolist() == [[7, 2, 0], [0, 0, 7]]
     assert not point.actions and not boxes.actions
@@ -111,7 +111,7 @@ ACTIONS = st.tuples(
 @given(st.lists(st.one_of(ACTIONS, st.sampled_from(["undo", "redo", "restart"])), max_size=12))
 def test_undone_actions_have_no_effect(moves: list[Any]) -> None:
     """After any actions, undos, redos and restarts, only the remaining actions have an effect."""
-    session = PlaySession(PlayTask(TASK))
+    session = PlaySession(PlayPair(TASK))
     done: list[Any] = []
     undone: list[Any] = []
     for move in moves:
@@ -128,7 +128,7 @@ def test_undone_actions_have_no_effect(moves: list[Any]) -> None:
         elif not isinstance(move, str):
             session.act(move[0], Cursor(move[1], move[2], (move[3], move[4])).mask(CONFIG.grid_shape))
             done, undone = [*done, move], []
-    expected = PlaySession(PlayTask(TASK))
+    expected = PlaySession(PlayPair(TASK))
     for operation, *box in done:
         expected.act(operation, Cursor(box[0], box[1], (box[2], box[3])).mask(CONFIG.grid_shape))
     assert trees_equal(session.state, expected.state)
@@ -137,7 +137,7 @@ def test_undone_actions_have_no_effect(moves: list[Any]) -> None:
 
 
 def test_new_session_has_nothing_to_undo_or_redo() -> None:
-    session = PlaySession(PlayTask(TASK))
+    session = PlaySession(PlayPair(TASK))
     with pytest.raises(PlayError, match="nothing to undo"):
         session.undo()
     with pytest.raises(PlayError, match="nothing to redo"):
@@ -145,11 +145,11 @@ def test_new_session_has_nothing_to_undo_or_redo() -> None:
 
 
 def test_saved_episode_matches_environment_stream(tmp_path: Path) -> None:
-    session = PlaySession(PlayTask(TASK))
+    session = PlaySession(PlayPair(TASK))
     session.act(Operation.FILL_9, cells(0, 0, 1, 1))
     session.undo()
     solve(session)
-    file = EpisodeFile(tmp_path / "demos.jsonl")
+    file = EpisodeSampleFile(tmp_path / "demos.jsonl")
     saved = file.append(session)
 
     table = jnp.array([[5, 1, 2, 1, 2], [34, 0, 0, 0, 0]], jnp.int32)
@@ -188,9 +188,9 @@ def test_saved_episode_matches_environment_stream(tmp_path: Path) -> None:
 
 
 def test_saving_appends_episodes(tmp_path: Path) -> None:
-    file = EpisodeFile(tmp_path / "demos.jsonl", ("working", "target"))
+    file = EpisodeSampleFile(tmp_path / "demos.jsonl", ("working", "target"))
     assert file.check() == 0
-    session = solve(PlaySession(PlayTask(TASK)))
+    session = solve(PlaySession(PlayPair(TASK)))
     first = file.append(session)
     before = file.path.read_bytes()
     second = file.append(session)
@@ -205,9 +205,9 @@ def test_saving_appends_episodes(tmp_path: Path) -> None:
 
 
 def test_saved_episodes_are_valid_sft_data(tmp_path: Path) -> None:
-    file = EpisodeFile(tmp_path / "demos.jsonl")
+    file = EpisodeSampleFile(tmp_path / "demos.jsonl")
     for test in (0, 0, 1):
-        session = PlaySession(PlayTask(TASK, test))
+        session = PlaySession(PlayPair(TASK, test))
         session.act(Operation.FILL_5, cells(1, 2))
         session.submit()
         file.append(session)
@@ -217,8 +217,8 @@ def test_saved_episodes_are_valid_sft_data(tmp_path: Path) -> None:
 
 
 def test_only_finished_episodes_are_saved(tmp_path: Path) -> None:
-    file = EpisodeFile(tmp_path / "demos.jsonl")
-    session = PlaySession(PlayTask(TASK, 1))
+    file = EpisodeSampleFile(tmp_path / "demos.jsonl")
+    session = PlaySession(PlayPair(TASK, 1))
     session.act(Operation.FILL_4, cells(0, 0))
     with pytest.raises(PlayError, match="s submits the grid"):
         file.append(session)
@@ -247,12 +247,12 @@ def test_other_files_are_rejected_and_unchanged(
     path = tmp_path / name
     if content is not None:
         path.write_text(content)
-    file = EpisodeFile(path)
+    file = EpisodeSampleFile(path)
     with pytest.raises((ValueError, OSError), match=message):
         file.check()
     if content is not None:
         with pytest.raises(ValueError, match="not a sample"):
-            file.append(solve(PlaySession(PlayTask(TASK))))
+            file.append(solve(PlaySession(PlayPair(TASK))))
         assert path.read_text() == content
 
 

@@ -1,4 +1,4 @@
-"""Loss masks: turns and tokens that count in the loss."""
+"""Loss masks: turns and tokens that count toward the loss."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_assistant_turns_are_selected(first_turn: int, last_only: bool, turns: l
 
 
 def test_conversation_without_assistant_turn_is_rejected() -> None:
-    with pytest.raises(ValueError, match="no assistant turn that counts in the loss"):
+    with pytest.raises(ValueError, match="no assistant turn that counts toward the loss"):
         select_loss_turns(MESSAGES[:3], first_turn=2)
 
 

@@ -55,14 +55,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
-    """ARC tasks as a grid-editing environment. Starting with the input of a pair, the agent edits a working
-    grid until it equals the output of the pair.
+    """ARC tasks as a grid-editing environment. Starting with the input of an input-output pair, the agent
+    edits a working grid until it equals the output.
 
     Grids of different sizes are stored in the top-left corner of a canvas, which has the same size for all
     tasks (`config.grid_shape`).
 
-    - Observation: the working grid, int8 [rows, columns] with -1 outside the grid, and other parts if
-      `config.observation` enables them.
+    - Observation: the working grid, int8 [rows, columns] with -1 outside the grid, and any
+      optional fields that `config.observation` enables.
     - Action: one of 42 operations on a point, a bounding box or a mask of cells.
     - Reward: change in similarity to the target, a step penalty and a success bonus (see `RewardConfig`), or
       a custom function.

@@ -81,12 +81,12 @@ def arc(
     if not _is_terminal():
         raise UserError("phalanx play needs a terminal: do not redirect its input or output")
     application = _application_class()
-    from phalanx.arc.play.recording import EpisodeFile, parse_grid_names
+    from phalanx.arc.play.recording import EpisodeSampleFile, parse_grid_names
     from phalanx.arc.play.session import play_config
     from phalanx.arc.play.task_selection import select_tasks
 
     with user_errors():
-        recording = EpisodeFile(out, parse_grid_names(grids))
+        recording = EpisodeSampleFile(out, parse_grid_names(grids))
         recording.check()
         tasks = select_tasks(
             task, data, split, families=family or (), max_size=max_size, seed=seed, data_dir=data_dir

@@ -37,7 +37,7 @@ class TokenBatch:
     input_ids: Int32[np.ndarray, "rows width"]
     """Token ids, including padding."""
     loss_mask: Int8[np.ndarray, "rows width"]
-    """1 for tokens that count in the loss, and 0 for all other tokens."""
+    """1 for tokens that count toward the loss, and 0 for all other tokens."""
     segment_ids: Int32[np.ndarray, "rows width"]
     """For each token, the number of its segment within the row, counted from 1, or 0 for padding. A segment
     is a sample or a part of a split sample."""
@@ -203,7 +203,7 @@ class ConcatenatedTokens(NamedTuple):
 
     tokens: Int32[np.ndarray, " tokens"]
     loss_mask: Int8[np.ndarray, " tokens"] | None
-    """Loss mask of the tokens. None if every token counts in the loss."""
+    """Loss mask of the tokens. None if every token counts toward the loss."""
     starts: Int64[np.ndarray, " segments"]
     """Position in `tokens` at which each segment starts. Segments are in the order of a `PackLayout`."""
     columns: Mapping[str, np.ndarray]
@@ -279,7 +279,7 @@ def pack_tokens(
         tokens: Concatenated token ids of all samples.
         offsets: Position in `tokens` at which each sample starts, followed by the end of the last one.
         config: Packing settings.
-        loss_mask: 1 for tokens that count in the loss. None counts every token.
+        loss_mask: 1 for tokens that count toward the loss. None counts every token.
         pad_id: Padding token.
         layout: Assignment of samples to rows. If it covers only some of the samples, only its rows are
             created. None computes a layout for all samples.

@@ -183,7 +183,7 @@ class TextBar(NamedTuple):
     value: float
     """Value that the bar shows. The length of a bar is proportional to its value."""
     note: str
-    """Text on the right of the bar."""
+    """Text to the right of the bar."""
 
 
 def bar_lines(bars: Sequence[TextBar], width: int = 50, full: float | None = None) -> list[str]:

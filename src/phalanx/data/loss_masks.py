@@ -1,4 +1,4 @@
-"""Loss masks: selection of the turns and tokens that count in the loss."""
+"""Loss masks: selection of the turns and tokens that count toward the loss."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from phalanx.data.chat_template import Message, Span
 def select_loss_turns(
     messages: Sequence[Message], first_turn: int = 0, *, last_only: bool = False
 ) -> list[int]:
-    """Return the indices of the assistant messages that count in the loss.
+    """Return the indices of the assistant messages that count toward the loss.
 
     Args:
         messages: Messages of a conversation.
-        first_turn: Index of the first message that can count in the loss.
+        first_turn: Index of the first message that can count toward the loss.
         last_only: Select only the last of these assistant messages.
 
     Raises:
@@ -20,21 +20,21 @@ def select_loss_turns(
     """
     turns = [n for n, turn in enumerate(messages) if turn["role"] == "assistant" and n >= first_turn]
     if not turns:
-        raise ValueError("the conversation has no assistant turn that counts in the loss")
+        raise ValueError("the conversation has no assistant turn that counts toward the loss")
     return turns[-1:] if last_only else turns
 
 
 def compute_loss_mask(
     offsets: Sequence[Span], loss_spans: Sequence[Span], *, count_overlap: bool = False
 ) -> list[int]:
-    """Return the loss mask of a text: 1 for each token that counts in the loss, and 0 for all other tokens.
+    """Return the loss mask of a text: 1 for each token that counts toward the loss, and 0 for all others.
 
     A token counts if it starts inside one of the spans. Tokens without characters, such as special tokens
     that the tokenizer adds, do not count.
 
     Args:
         offsets: Character range of each token in the text, in order.
-        loss_spans: Character ranges of the text that count in the loss, in order.
+        loss_spans: Character ranges of the text that count toward the loss, in order.
         count_overlap: Also count tokens that start before a span and overlap with it, as `transformers`
             does.
 

@@ -54,7 +54,7 @@ class BatchMetrics(PaddingMetrics):
     num_samples: int = 0
     """Number of samples in all batches."""
     loss_tokens: int = 0
-    """Number of tokens that count in the loss. If the loss masks are unknown, every token counts."""
+    """Number of tokens that count toward the loss. If the loss masks are unknown, every token counts."""
     separator_tokens: int = 0
     """Number of separator tokens between the samples of a row."""
     num_skipped: int = 0
@@ -71,7 +71,7 @@ class BatchMetrics(PaddingMetrics):
 
     @property
     def loss_efficiency(self) -> float:
-        """Fraction of all tokens, including padding, that count in the loss. 0 if there are no tokens."""
+        """Fraction of all tokens, including padding, that count toward the loss. 0 if there are no tokens."""
         return _ratio(self.loss_tokens, self.padded_tokens)
 
     @property
@@ -116,7 +116,7 @@ def compute_metrics(
         lengths: Lengths of the samples, in the order in which they appear in the batches.
         bucket_spec: Bucket boundaries.
         num_skipped: Number of samples that are not in any batch.
-        loss_tokens: Number of tokens that count in the loss. None counts every token.
+        loss_tokens: Number of tokens that count toward the loss. None counts every token.
     """
     tokens = batches.batch_sums(lengths.astype(np.int64))
     counts, padded = batches.counts, batches.padded_tokens
@@ -157,7 +157,7 @@ def compute_packing_metrics(
 ) -> BatchMetrics:
     """Compute the metrics of packed rows, treated as one batch.
 
-    Without `loss_mask`, every token counts in the loss.
+    Without `loss_mask`, every token counts toward the loss.
     """
     tokens, spans = int(layout.lengths.sum(dtype=np.int64)), int(layout.spans.sum(dtype=np.int64))
     return BatchMetrics(

@@ -110,7 +110,7 @@ class Sample:
     input_ids: Any
     """Token ids as an int32 array [length]. Any sequence of integers is converted."""
     loss_mask: Any
-    """Loss mask as an int8 array [length], which is 1 for tokens that count in the loss. Any sequence is
+    """Loss mask as an int8 array [length], which is 1 for tokens that count toward the loss. Any sequence is
     converted."""
     columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Additional arrays [length, ...] with one entry per token. Any sequence is converted."""
@@ -144,7 +144,7 @@ class Sample:
 
     @property
     def num_loss_tokens(self) -> int:
-        """Number of tokens that count in the loss."""
+        """Number of tokens that count toward the loss."""
         return int(np.count_nonzero(self.loss_mask))
 
     def replace_info(self, **changes: Any) -> "Sample":
@@ -292,7 +292,7 @@ class TokenDataset(Mapping[str, Sample]):
     tokens: Int32[np.ndarray, " tokens"]
     """Concatenated token ids of all samples."""
     loss_mask: Int8[np.ndarray, " tokens"]
-    """1 for tokens that count in the loss, and 0 for all other tokens."""
+    """1 for tokens that count toward the loss, and 0 for all other tokens."""
     offsets: Int64[np.ndarray, " samples_and_one"]
     """Position in `tokens` at which each sample starts, followed by the total number of tokens."""
     columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)

@@ -177,8 +177,8 @@ class TokenBudgetBatchSampler:
         """Compute statistics of an epoch's batches, such as token counts and padding.
 
         Args:
-            loss_tokens_per_sample: Mapping from sample ids to the number of tokens that count in the loss. If
-                it is None, every token counts.
+            loss_tokens_per_sample: Mapping from sample ids to the number of tokens that count toward the
+                loss. If it is None, every token counts.
             epoch: Epoch number.
         """
         plan = self.plan_epoch(epoch)

@@ -67,8 +67,8 @@ class TokenizeConfig(Config):
     text_field: str = "text"
     """Name of the column that contains the text of `text` rows."""
     loss: Loss = "auto"
-    """Tokens that count in the loss: `all` tokens, those of the `completion`, of every `assistant` turn, or
-    of the assistant's `last_turn`. `auto` depends on the format: assistant turns of conversations,
+    """Tokens that count toward the loss: `all` tokens, those of the `completion`, of every `assistant` turn,
+    or of the assistant's `last_turn`. `auto` depends on the format: assistant turns of conversations,
     completions of prompts, all tokens of texts, and the `labels` or `loss_mask` of token rows."""
     max_length: int | None = Field(default=None, ge=2)
     """Maximum number of tokens in a sample. None means no limit."""
@@ -79,8 +79,9 @@ class TokenizeConfig(Config):
     add_bos: bool = False
     """Add the beginning-of-text token to samples that do not start with it."""
     add_eos: bool | None = None
-    """Add the end-of-text token to samples that do not end with it. It counts in the loss if the token before
-    it does. None adds it only to texts and completions, because chat templates end their turns themselves."""
+    """Add the end-of-text token to samples that do not end with it. It counts toward the loss if the token
+    before it does. None adds it only to texts and completions, because chat templates end their turns
+    themselves."""
     chat_template: str | None = None
     """Name of a built-in chat template (`chatml`) or path of a Jinja file. None uses the tokenizer's own
     template."""
@@ -310,15 +311,16 @@ class _FormattedSample(NamedTuple):
     """Suffix of the sample's id. Empty except for the two answers of a preference pair."""
     text: str
     loss_spans: list[Span]
-    """Character ranges of the text that count in the loss."""
+    """Character ranges of the text that count toward the loss."""
     count_overlap: bool = False
-    """Also count tokens in the loss that start before a range and overlap with it, as `transformers` does."""
+    """Whether tokens that start before a trained range of characters and overlap with it also count toward
+    the loss, as in `transformers`."""
     add_eos: bool = True
     """Add the end-of-text token if `TokenizeConfig.add_eos` is None."""
     messages: tuple[Message, ...] = ()
     """Messages of a conversation. Empty for other texts."""
     first_turn: int = 0
-    """Index of the first message that can count in the loss."""
+    """Index of the first message that can count toward the loss."""
     tools: Any = None
     """Tools that the chat template describes. None if there are none."""
     tokens: _Tokens | None = None
@@ -515,7 +517,7 @@ class _RowTokenizer(NamedTuple):
             raise ValueError("prompt and completion must both be texts, or both lists of messages")
         asked = _check_messages(prompt) if prompt else []
         answered = _check_messages(completion)
-        # TRL repeats the prompt in both answers; the repeated messages do not count in the loss.
+        # TRL repeats the prompt in both answers; the repeated messages do not count toward the loss.
         messages = answered if asked and answered[: len(asked)] == asked else [*asked, *answered]
         first_turn = len(asked) if asked else len(messages) - 1
         return self._format_chat(suffix, messages, first_turn, tools)

@@ -58,7 +58,7 @@ class SkyRLEnvironment(BaseTextEnv):
         return messages, {"seed": self._seed}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Pass an answer of the model to the environment.
+        """Pass the model's answer to the environment.
 
         Returns:
             The next prompt (none if the episode has ended), the reward, whether the episode has ended, and

@@ -76,7 +76,7 @@ class Vocabulary:
         return (predicate, *terms, *[terms[-1]] * (self.arity - len(terms)))
 
     def encode(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:
-        """Encode ground atoms as rows (relation, head, tail), in the given order.
+        """Encode ground atoms as rows (predicate, first argument, second argument), in the order of `atoms`.
 
         Rows have a fourth column if `arity` is 3. The predicate comes first, unlike in PyKEEN's
         (head, relation, tail), because atoms have one to three arguments.

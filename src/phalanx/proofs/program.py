@@ -190,7 +190,7 @@ class Program(Fingerprinted, StateIndices):
 
     @property
     def native(self) -> Any:
-        """The program as a C++ object. Its memory is freed when the last equal program is deleted."""
+        """The program as a C++ object. Equal programs share it, and it is freed with the last of them."""
         return self._native_owner[0]
 
     @functools.cached_property

@@ -27,8 +27,8 @@ class PuzzleEnvironment(TextEnvironment):
     """Text environment with one puzzle per episode.
 
     - **Prompt**: the rules, the board and the answer format. With `prompt_format="compact"`, the prompt
-      consists only of the first two letters of the kind's name and a short drawing of the board, which is
-      easier for small models. The expert's answers are shortened as well.
+      consists only of the first two letters of the kind's name and a compact drawing of the board, which
+      is easier for small models. The expert's answers are also compact.
     - **Answer**: one move (`turns="multi"`) or the complete solution (`turns="single"`), optionally in
       `<answer>` tags.
     - **Reward**: `rewards.solved` for the answer that solves the puzzle, `rewards.invalid` for an answer that

@@ -188,7 +188,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     def solve_as_expert(self, puzzle: Puzzle, state: State) -> list[str] | None:
         """Return moves that solve the puzzle and that a small model can learn to predict from the board.
 
-        The default is `solve`.
+        The default implementation returns the result of `solve`.
         """
         return self.solve(puzzle, state)
 

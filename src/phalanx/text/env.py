@@ -113,7 +113,7 @@ class TextEnvironment(abc.ABC):
 
     @abc.abstractmethod
     def step(self, answer: str) -> TextStep:
-        """Apply an answer of the model and return the outcome."""
+        """Apply the model's answer and return the outcome."""
 
     @property
     @abc.abstractmethod
@@ -171,7 +171,7 @@ class TextVectorEnvironment:
     """
 
     tasks: tuple[str, ...]
-    """Names of the tasks, which `EpisodeId.task` refers to."""
+    """Names of the tasks. `EpisodeId.task` is one of these names."""
     fingerprint: str
     """String that identifies how episodes are generated. Environments with the same fingerprint generate the
     same episode from the same `EpisodeId`."""

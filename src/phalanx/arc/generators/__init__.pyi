@@ -1,7 +1,7 @@
 # The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
 from .family import (
-    GridPairBuilder as GridPairBuilder,
+    GeneratedPair as GeneratedPair,
     PairSampler as PairSampler,
     Rect as Rect,
     TaskFamily as TaskFamily,

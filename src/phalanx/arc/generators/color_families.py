@@ -10,7 +10,7 @@ import itertools
 import numpy as np
 
 from phalanx.arc.generators.family import (
-    GridPairBuilder,
+    GeneratedPair,
     PairSampler,
     Rect,
     blank,
@@ -40,7 +40,7 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     sources, targets, bystander = colors[:count], colors[count : 2 * count], colors[-1]
     side = (max(height, width) + 1) // 2
 
-    def pair() -> GridPairBuilder | None:
+    def pair() -> GeneratedPair | None:
         before = blank(height, width)
         site = BoxPlacer(height, width)
         cells = [blob(rng, before, site, color, side) for color in sources]
@@ -53,13 +53,13 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
                 return None
             after[before == source] = target
             solution.append(flood(target, *cell))
-        return GridPairBuilder(before, after, tuple(solution))
+        return GeneratedPair(before, after, tuple(solution))
 
     return pair
 
 
 @pair_family("Two objects exchange their colors.", transpose="pair", point_solvable=True)
-def swap_colors(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+def swap_colors(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
     """Sample a pair in which two objects that do not touch exchange their colors.
 
     Solution: one flood fill per object.
@@ -81,11 +81,11 @@ def swap_colors(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuild
     after = before.copy()
     after[is_first], after[is_second] = second, first
     row, col = there
-    return GridPairBuilder(before, after, (flood(second, *here), flood(first, row + border + 1, col)))
+    return GeneratedPair(before, after, (flood(second, *here), flood(first, row + border + 1, col)))
 
 
 @pair_family("The output is one cell: its color is the number of objects.", point_solvable=True)
-def count_to_color(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+def count_to_color(rng: np.random.Generator, height: int, width: int) -> GeneratedPair | None:
     """Sample a pair whose output is a single cell. The color of the cell is the number of objects.
 
     Solution: fill the top-left cell and resize the grid.
@@ -104,13 +104,13 @@ def count_to_color(rng: np.random.Generator, height: int, width: int) -> GridPai
         r, c = top + slot // cols * pitch, left + slot % cols * pitch
         before[r : r + pick(rng, 1, pitch - 1), c : c + pick(rng, 1, pitch - 1)] = color
     after = np.full((1, 1), count, np.int8)
-    return GridPairBuilder(before, after, (point(count, 0, 0), point(Operation.RESIZE, 0, 0)))
+    return GeneratedPair(before, after, (point(count, 0, 0), point(Operation.RESIZE, 0, 0)))
 
 
 @pair_family(
     "The inside of a closed ring takes the color of the ring; open rings do not change.", point_solvable=True
 )
-def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> GeneratedPair | None:
     """Sample a pair in which the inside of every closed ring is filled with the color of the ring. Open rings
     do not change.
 
@@ -146,7 +146,7 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> GridPair
         _open_ring(rng, (before, after), site, colors[-1])
     if count > 2 and least_operations(before, after) < count:
         return None
-    return GridPairBuilder(before, after, tuple(solution))
+    return GeneratedPair(before, after, tuple(solution))
 
 
 def _ring(rng: np.random.Generator, grid: Grid, box: Rect, color: int) -> None:
@@ -177,7 +177,7 @@ def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: BoxPlac
     transpose="pair",
     point_solvable=True,
 )
-def fill_rooms(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+def fill_rooms(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
     """Sample a pair in which gray walls divide the grid into rooms, and every room that contains a colored
     cell is filled with the color of this cell.
 
@@ -209,7 +209,7 @@ def fill_rooms(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilde
         solution.append(flood(color, room.r1 + room.r2 - r, room.c1 + room.c2 - c))
     if count > 2 and least_operations(before, after) < count:
         return None
-    return GridPairBuilder(before, after, tuple(solution))
+    return GeneratedPair(before, after, tuple(solution))
 
 
 def _rooms(walls: Grid) -> list[Rect]:

@@ -44,7 +44,7 @@ class Rect(NamedTuple):
         return slice(self.r1, self.r2 + 1), slice(self.c1, self.c2 + 1)
 
 
-class GridPairBuilder(NamedTuple):
+class GeneratedPair(NamedTuple):
     """A generated pair, with a shortest solution (a sequence of steps that turns the input into the
     output)."""
 
@@ -89,25 +89,25 @@ _TRANSPOSED_OPERATIONS = (
 _TRANSPOSE = {int(a): int(b) for pair in _TRANSPOSED_OPERATIONS for a, b in (pair, pair[::-1])}
 
 
-def transpose_pair(draft: GridPairBuilder) -> GridPairBuilder:
+def transpose_pair(pair: GeneratedPair) -> GeneratedPair:
     """Transpose the grids and the solution of a pair. The new solution is also a shortest one, because every
     operation has a transposed counterpart."""
     solution = tuple(
         SolutionStep(_TRANSPOSE.get(step.operation, step.operation), step.c1, step.r1, step.c2, step.r2)
-        for step in draft.solution
+        for step in pair.solution
     )
-    before, after = (np.ascontiguousarray(grid.T) for grid in (draft.input, draft.output))
-    return GridPairBuilder(before, after, solution)
+    before, after = (np.ascontiguousarray(grid.T) for grid in (pair.input, pair.output))
+    return GeneratedPair(before, after, solution)
 
 
-PairSampler = Callable[[], GridPairBuilder | None]
+PairSampler = Callable[[], GeneratedPair | None]
 """Function that samples one pair of a task. It returns None if the attempt failed and should be repeated."""
 
 RuleSampler = Callable[[np.random.Generator, int, int], PairSampler]
 """Function that samples the rule of a task, given a random generator and the height and width of the inputs.
 It returns a function that samples pairs that follow this rule."""
 
-PairFunction = Callable[[np.random.Generator, int, int], GridPairBuilder | None]
+PairFunction = Callable[[np.random.Generator, int, int], GeneratedPair | None]
 """Function that samples a pair, given a random generator and the height and width of the input. It returns
 None if the attempt failed and should be repeated."""
 
@@ -131,7 +131,7 @@ class TaskFamily:
 
     def generate(
         self, rng: np.random.Generator, height: int, width: int, num_pairs: int = 4, half: int | None = None
-    ) -> tuple[GridPairBuilder, ...]:
+    ) -> tuple[GeneratedPair, ...]:
         """Sample a rule, and pairs with different inputs that follow the rule.
 
         Args:
@@ -151,20 +151,20 @@ class TaskFamily:
                     f"{self.name}: {side} must be between {MIN_GRID_SIDE} and {MAX_GRID_SIDE}, got {size}"
                 )
         sample_pair = self.sample_rule(rng, height, width)
-        drafts: dict[bytes, GridPairBuilder] = {}
+        pairs: dict[bytes, GeneratedPair] = {}
         attempts = 0
-        while len(drafts) < num_pairs and attempts < _MAX_ATTEMPTS:
-            draft = sample_pair()
+        while len(pairs) < num_pairs and attempts < _MAX_ATTEMPTS:
+            pair = sample_pair()
             attempts += 1
-            if draft is not None and half in (None, half_of(draft.input)):
-                cells = draft.input.tobytes()
-                if cells not in drafts:
-                    drafts[cells] = draft
+            if pair is not None and half in (None, half_of(pair.input)):
+                cells = pair.input.tobytes()
+                if cells not in pairs:
+                    pairs[cells] = pair
                     attempts = 0
-        if len(drafts) == num_pairs:
-            return tuple(drafts.values())
+        if len(pairs) == num_pairs:
+            return tuple(pairs.values())
         raise ValueError(
-            f"{self.name}: only {len(drafts)} of {num_pairs} different pairs found at {height}x{width}; "
+            f"{self.name}: only {len(pairs)} of {num_pairs} different pairs found at {height}x{width}; "
             "use fewer pairs or a larger grid"
         )
 
@@ -202,11 +202,11 @@ def pair_family(
         def sample_rule(rng: np.random.Generator, height: int, width: int) -> PairSampler:
             transpose_task = transpose == "task" and rng.random() < 0.5
 
-            def pair() -> GridPairBuilder | None:
+            def pair() -> GeneratedPair | None:
                 if not transpose_task and (transpose != "pair" or rng.random() >= 0.5):
                     return sample_pair(rng, height, width)
-                draft = sample_pair(rng, width, height)
-                return None if draft is None else transpose_pair(draft)
+                pair = sample_pair(rng, width, height)
+                return None if pair is None else transpose_pair(pair)
 
             return pair
 

@@ -8,7 +8,7 @@ one. "By color growth" refers to the lower bound that `least_operations` compute
 import numpy as np
 
 from phalanx.arc.generators.family import (
-    GridPairBuilder,
+    GeneratedPair,
     PairSampler,
     Rect,
     blank,
@@ -31,7 +31,7 @@ from phalanx.arc.tasks import Grid, SolutionStep
 
 
 @pair_family("Lines that start at one side continue to the other side, or to a gray cell.", transpose="pair")
-def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
     """Sample a pair in which lines are extended from one side of the grid to the other side, or until a gray
     cell.
 
@@ -61,7 +61,7 @@ def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuild
         solution.append(fill(color, Rect(row, first, row, last)))
     if count > 2 and least_operations(before, after) < count:
         return None
-    return GridPairBuilder(before, after, tuple(solution))
+    return GeneratedPair(before, after, tuple(solution))
 
 
 @rule_family("A rectangle gets rings around it, in the colors that the demonstrations show.")
@@ -86,7 +86,7 @@ def draw_border(rng: np.random.Generator, height: int, width: int) -> PairSample
     # Only a single ring may be cut off by the sides of the grid: the proof for several needs complete rings.
     margin = 0 if rings == 1 else rings
 
-    def pair() -> GridPairBuilder | None:
+    def pair() -> GeneratedPair | None:
         (color,) = palette(rng, 1, exclude=colors)
         tall = pick(rng, 1, min(height - 2 * margin, 1 + height // 2))
         wide = pick(rng, 1, min(width - 2 * margin, 1 + width // 2))
@@ -107,7 +107,7 @@ def draw_border(rng: np.random.Generator, height: int, width: int) -> PairSample
             shortcut = _one_operation(before, after, colors[0])
             if shortcut is not None:
                 solution = [shortcut]
-        return GridPairBuilder(before, after, tuple(solution))
+        return GeneratedPair(before, after, tuple(solution))
 
     return pair
 
@@ -136,7 +136,7 @@ def _one_operation(before: Grid, after: Grid, color: int) -> SolutionStep | None
 
 
 @pair_family("Missing cells of a symmetric picture are restored.", transpose="task", point_solvable=True)
-def complete_symmetry(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+def complete_symmetry(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
     """Sample a pair in which one to three missing cells of a symmetric picture are restored.
 
     Solution: one fill per missing cell.
@@ -165,11 +165,11 @@ def complete_symmetry(rng: np.random.Generator, rows: int, cols: int) -> GridPai
             lost[color] = r, c
     if not lost or (len(lost) > 2 and one_paste_suffices(before, after)):
         return None
-    return GridPairBuilder(before, after, tuple(point(color, *cell) for color, cell in lost.items()))
+    return GeneratedPair(before, after, tuple(point(color, *cell) for color, cell in lost.items()))
 
 
 @pair_family("Wrong cells are removed from bands of one color each.", transpose="pair")
-def denoise(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+def denoise(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
     """Sample a pair in which noise is removed from bands of one color each. Noise consists of cells with a
     wrong color.
 
@@ -195,4 +195,4 @@ def denoise(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder |
         solution.append(fill(color, Rect(top, 0, bottom - 1, cols - 1)))
     if count > 2 and one_paste_suffices(before, after):
         return None
-    return GridPairBuilder(before, after, tuple(solution))
+    return GeneratedPair(before, after, tuple(solution))

@@ -7,7 +7,7 @@ generated one. "By color growth" refers to the lower bound that `least_operation
 import numpy as np
 
 from phalanx.arc.generators.family import (
-    GridPairBuilder,
+    GeneratedPair,
     Rect,
     blank,
     pair_family,
@@ -26,7 +26,7 @@ HEAD = 2
 @pair_family(
     "An object moves in the direction of its red side until it hits a gray wall or the side of the grid."
 )
-def move_until_hit(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+def move_until_hit(rng: np.random.Generator, height: int, width: int) -> GeneratedPair | None:
     """Sample a pair in which an object moves in the direction of its red side until it hits a gray wall or
     the side of the grid.
 
@@ -64,12 +64,12 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> GridPai
         solution: Solution = (select(Operation.MOVE_LEFT if backwards else Operation.MOVE_RIGHT, here),)
     else:
         solution = select(Operation.CUT, here), point(Operation.PASTE, there.r1, there.c1)
-    draft = GridPairBuilder(np.ascontiguousarray(grids[0]), np.ascontiguousarray(grids[1]), solution)
+    draft = GeneratedPair(np.ascontiguousarray(grids[0]), np.ascontiguousarray(grids[1]), solution)
     return transpose_pair(draft) if downwards else draft
 
 
 @pair_family("Rectangles in the air fall to the ground.")
-def gravity(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+def gravity(rng: np.random.Generator, height: int, width: int) -> GeneratedPair | None:
     """Sample a pair in which one or two rectangles fall to the ground.
 
     Solution: for each rectangle, one vertical flip of the box from its top to the ground.
@@ -95,13 +95,13 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> GridPairBuilde
         distances.add(height - tall - top)
     if len(tops) < count or len(distances) < count:
         return None
-    return GridPairBuilder(before, after, tuple(solution))
+    return GeneratedPair(before, after, tuple(solution))
 
 
 @pair_family(
     "Every object is mirrored in its box, along the axis that the demonstrations show.", transpose="task"
 )
-def mirror(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+def mirror(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
     """Sample a pair in which every object is mirrored horizontally.
 
     Solution: one flip per object.
@@ -118,13 +118,13 @@ def mirror(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | 
     after = before.copy()
     for box in boxes:
         after[box.cells] = before[box.cells][:, ::-1]
-    return GridPairBuilder(before, after, tuple(select(Operation.FLIP_HORIZONTAL, box) for box in boxes))
+    return GeneratedPair(before, after, tuple(select(Operation.FLIP_HORIZONTAL, box) for box in boxes))
 
 
 @pair_family(
     "Every object is rotated by 90 degrees, in the direction that the demonstrations show.", transpose="task"
 )
-def rotate(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+def rotate(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
     """Sample a pair in which every object is rotated clockwise by 90 degrees. The top-left corner of its box
     stays in place.
 
@@ -153,7 +153,7 @@ def rotate(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | 
     for box in boxes:
         turned = Rect(box.r1, box.c1, box.r1 + box.width - 1, box.c1 + box.height - 1)
         after[turned.cells] = before[box.cells][::-1].T
-    return GridPairBuilder(before, after, tuple(select(Operation.ROTATE_CLOCKWISE, box) for box in boxes))
+    return GeneratedPair(before, after, tuple(select(Operation.ROTATE_CLOCKWISE, box) for box in boxes))
 
 
 def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) -> list[Rect]:
@@ -185,7 +185,7 @@ def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Rect])
 
 
 @pair_family("The grid is cropped to the object.")
-def crop_to_object(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+def crop_to_object(rng: np.random.Generator, height: int, width: int) -> GeneratedPair | None:
     """Sample a pair whose output is the object alone.
 
     Solution: copy the object, paste it into the top-left corner, and resize the grid. If the object is one
@@ -212,11 +212,11 @@ def crop_to_object(rng: np.random.Generator, height: int, width: int) -> GridPai
     move: Solution = (select(Operation.MOVE_UP if r else Operation.MOVE_LEFT, box),)
     if r + c > 1:
         move = select(Operation.COPY, box), point(Operation.PASTE, 0, 0)
-    return GridPairBuilder(before, after, (*move, resize))
+    return GeneratedPair(before, after, (*move, resize))
 
 
 @pair_family("A copy of the object appears at every gray cell.")
-def stamp(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+def stamp(rng: np.random.Generator, height: int, width: int) -> GeneratedPair | None:
     """Sample a pair whose output has a copy of the object at every gray cell. The gray cell becomes the
     top-left corner of the copy.
 
@@ -252,4 +252,4 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder 
         else:
             before[box.r1, box.c1] = GRAY
             solution.append(point(Operation.PASTE, box.r1, box.c1))
-    return GridPairBuilder(before, after, tuple(solution))
+    return GeneratedPair(before, after, tuple(solution))

@@ -35,8 +35,8 @@ from phalanx.arc.play.panes import (
     UnsavedEpisodeDialog,
     WorkPane,
 )
-from phalanx.arc.play.recording import EpisodeFile
-from phalanx.arc.play.session import PlayError, PlaySession, PlayTask
+from phalanx.arc.play.recording import EpisodeSampleFile
+from phalanx.arc.play.session import PlayError, PlaySession, PlayPair
 from phalanx.arc.rendering.palette import PaletteName, palette_named
 from phalanx.arc.state import ArcState
 from phalanx.formatting import format_count, format_percent
@@ -61,9 +61,9 @@ class PlayApp(App[None]):
 
     def __init__(
         self,
-        tasks: Sequence[PlayTask],
+        tasks: Sequence[PlayPair],
         config: ArcConfig,
-        recording: EpisodeFile,
+        recording: EpisodeSampleFile,
         *,
         show_similarity: bool = False,
         palette: PaletteName = "arc",

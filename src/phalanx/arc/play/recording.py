@@ -67,7 +67,7 @@ def parse_grid_names(text: str) -> tuple[GridName, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class EpisodeFile:
+class EpisodeSampleFile:
     """A `.jsonl` file of samples to which episodes can be appended."""
 
     path: Path

@@ -24,7 +24,7 @@ class PlayError(Exception):
     """Error for an action that is impossible in the current state. Its message is shown to the player."""
 
 
-class PlayTask(NamedTuple):
+class PlayPair(NamedTuple):
     """A test pair to solve."""
 
     task: ArcTask
@@ -75,7 +75,7 @@ class PlaySession:
     Undone steps do not belong to the episode. They can be redone until the player takes a new step.
     """
 
-    task: PlayTask
+    task: PlayPair
     config: ArcConfig = dataclasses.field(default_factory=play_config)
 
     def __post_init__(self) -> None:

@@ -60,7 +60,7 @@ def pack(
     ] = None,
     loss: Annotated[
         Literal["auto", "all", "completion", "assistant", "last_turn"],
-        typer.Option(help="Which tokens count in the loss."),
+        typer.Option(help="Which tokens count toward the loss."),
     ] = "auto",
     truncation: Annotated[
         Literal["error", "skip", "right", "left", "drop_turns"],

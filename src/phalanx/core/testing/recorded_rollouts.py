@@ -233,7 +233,7 @@ class RandomRollout:
         return _observe_states(self.environment, states)
 
     def comparable_states(self, states: PyTree) -> PyTree:
-        """Return `comparable_state` of recorded states, on the host."""
+        """Apply `comparable_state` to recorded states and return the result as host arrays."""
         return to_host(_comparable_states(self.environment, states))
 
 

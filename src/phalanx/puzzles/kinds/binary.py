@@ -14,7 +14,7 @@ class Binary(GridPuzzle):
     """
 
     name = "binary"
-    description = "as many zeros as ones in every row and column, never three equal digits in a row"
+    description = "as many zeros as ones in every row and column, no three equal digits next to each other"
     symbols = ".01"
     difficulties: ClassVar = {
         "easy": {"size": 4, "blanks": 8},

@@ -61,7 +61,7 @@ _LOGIC_GRID_NOTE = (
 
 
 class PuzzleClientConfig(Config):
-    """Address of a puzzle server, timeouts and retries."""
+    """Settings for connecting to a puzzle server: address, timeouts and retries."""
 
     host: str = "localhost"
     """Host name or address of the server."""

@@ -272,7 +272,7 @@ class PuzzleServerEnvironment(TextEnvironment):
         return self.prompt
 
     async def step_async(self, answer: str) -> TextStep:
-        """Send an answer of the model to the server, unless it is invalid, and return the outcome."""
+        """Send the model's answer to the server, unless it is invalid, and return the outcome."""
         observation, batch, end = self.observation, self._batch, ""
         if self._info.done:
             return finished_step(self._info)

@@ -94,7 +94,7 @@ class BatchMetrics(_BatchMetrics, frozen=False):
 
     @property
     def effective_tokens_per_second(self) -> float:
-        """Number of tokens that count in the loss per second. 0 if no time was recorded."""
+        """Number of tokens that count toward the loss per second. 0 if no time was recorded."""
         return self._per_second(self.loss_tokens)
 
     @property

@@ -26,7 +26,7 @@ class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
     input_ids: Int[np.ndarray, "rows width"]
     """Token ids, padded at the end of each row."""
     loss_mask: Int[np.ndarray, "rows width"]
-    """1 where a token counts in the loss, and 0 elsewhere."""
+    """1 where a token counts toward the loss, and 0 elsewhere."""
     segment_ids: Int[np.ndarray, "rows width"] | None = None
     """Number of the sample that each token belongs to, from 1 in each row. 0 is padding. None if samples are
     not packed."""
@@ -90,7 +90,7 @@ def pad_sequences(
 def default_collate(
     samples: Sequence[Mapping[str, Any]], max_len: int, pad_id: int = 0
 ) -> dict[str, np.ndarray]:
-    """Return padded `input_ids` and `loss_mask`. Without a mask, every token counts in the loss."""
+    """Return padded `input_ids` and `loss_mask`. Without a mask, every token counts toward the loss."""
     masks = [
         as_loss_mask(sample["loss_mask"], f"row {row}")
         if sample.get("loss_mask") is not None

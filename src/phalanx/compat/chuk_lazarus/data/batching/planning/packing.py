@@ -75,7 +75,7 @@ class SequenceToPack(_ArrayModel):
     input_ids: TokenIds
     """Token ids."""
     loss_mask: LossMask
-    """1 where a token counts in the loss, and 0 elsewhere."""
+    """1 where a token counts toward the loss, and 0 elsewhere."""
 
     @property
     def length(self) -> int:
@@ -94,7 +94,7 @@ class PackedSequence(_ArrayModel):
     input_ids: IntegerRow
     """Tokens, separators and padding."""
     loss_mask: IntegerRow
-    """1 where a token counts in the loss, and 0 elsewhere."""
+    """1 where a token counts toward the loss, and 0 elsewhere."""
     segment_ids: IntegerRow
     """Segment of each token. A separator belongs to the segment before it."""
     position_ids: IntegerRow
@@ -149,7 +149,7 @@ class PackedSequence(_ArrayModel):
 
     @property
     def num_loss_tokens(self) -> int:
-        """Number of tokens that count in the loss."""
+        """Number of tokens that count toward the loss."""
         return int(np.count_nonzero(self.loss_mask))
 
     @property

@@ -108,7 +108,7 @@ class StreamSample(BaseModel):
 
     @property
     def num_loss_tokens(self) -> int:
-        """Number of tokens that count in the loss."""
+        """Number of tokens that count toward the loss."""
         return sum(self.loss_mask)
 
     @property
