@@ -16,7 +16,7 @@ from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.play.keys import Cursor
 from phalanx.arc.play.recording import EpisodeSampleFile
-from phalanx.arc.play.session import PlayError, PlaySession, PlayPair, play_config, start_key
+from phalanx.arc.play.session import PlayError, PlayPair, PlaySession, play_config, start_key
 from phalanx.arc.play.task_selection import select_tasks
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.data import EpisodeStatus, ReplayBuffer, read_samples

@@ -36,7 +36,7 @@ from phalanx.arc.play.panes import (
     WorkPane,
 )
 from phalanx.arc.play.recording import EpisodeSampleFile
-from phalanx.arc.play.session import PlayError, PlaySession, PlayPair
+from phalanx.arc.play.session import PlayError, PlayPair, PlaySession
 from phalanx.arc.rendering.palette import PaletteName, palette_named
 from phalanx.arc.state import ArcState
 from phalanx.formatting import format_count, format_percent
