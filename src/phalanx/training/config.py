@@ -5,6 +5,7 @@ fields depend on the environment. `config_class` derives a class with these fiel
 only one config class for all environments.
 """
 
+import abc
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -139,6 +140,7 @@ class EnvRunConfig(RunConfig):
         return config.model_copy(update={"env": config.env.model_copy(update={"id": name})})
 
     @classmethod
+    @abc.abstractmethod
     def _with_env_settings(cls, name: str, has_env_section: bool) -> "tuple[str, type[EnvRunConfig]]":
         """Add the settings of an environment to this class.
 
@@ -149,7 +151,6 @@ class EnvRunConfig(RunConfig):
         Returns:
             The full name of the environment and the derived class.
         """
-        raise NotImplementedError
 
 
 class EnvConfig(Config):

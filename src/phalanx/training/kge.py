@@ -121,6 +121,14 @@ class KGEConfig(RunConfig):
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """Settings for logging metrics."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_old_losses(cls, values: Any) -> Any:
+        old = {"softmax": "cross_entropy", "binary": "bce"}
+        if isinstance(values, Mapping) and values.get("loss") in old:
+            raise ValueError(f"loss={values['loss']} was renamed to loss={old[values['loss']]}")
+        return values
+
     @model_validator(mode="after")
     def _check_settings(self) -> "KGEConfig":
         self.optimizer.check_supported("adamw", "adagrad")
@@ -169,6 +177,9 @@ class TrainingTriples:
     ) -> None:
         if len(triples) == 0:
             raise ValueError("an embedding needs at least one training triple, got none")
+        limits = np.array([num_relations, num_entities, num_entities])
+        if np.any((triples < 0) | (triples >= limits)):
+            raise ValueError(f"triples must have ids below {limits.tolist()}")
         self.triples = np.unique(triples, axis=0).astype(np.int32)
         self.num_relations, self.num_entities = num_relations, num_entities
         self._index = TripleIndex(self.triples, num_entities)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from phalanx.arc.action_distribution import SelectionHead
 from phalanx.arc.config import ArcConfig
@@ -45,6 +45,13 @@ class ArcNetworkConfig(Config):
     `axes` computes one logit per row and one per column, which is faster on large canvases. `category_axes`
     is like `axes`, but the operations of a category (fill, move, ...) share their logits.
     `color_equivariant` requires `cells`."""
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _check_kind(cls, value: object) -> object:
+        if value == "planes":
+            raise ValueError("planes was renamed to color_equivariant")
+        return value
 
 
 # After the config, which these modules import.
