@@ -1,6 +1,7 @@
 """Other libraries, each installed in its own virtual environment and measured in a worker process."""
 
 import dataclasses
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -155,3 +156,28 @@ def _run(command: list[str]) -> None:
 
 def _last_lines(text: str, count: int = 8) -> str:
     return "\n".join(text.strip().splitlines()[-count:])
+
+
+def _installed(*names: str) -> tuple[str, ...]:
+    """Return requirements of the versions that are installed here."""
+    return tuple(f"{name}=={importlib.metadata.version(name)}" for name in names)
+
+
+JAXARC = Peer("jaxarc", ("jaxarc==1.0.3", "stoa-env==0.1.2", *_installed("jax")))
+JAXARC_TWO_DEVICES = dataclasses.replace(
+    JAXARC, environment_variables={"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+)
+# Phalanx's PPO needs packages that JaxARC does not install.
+JAXARC_PPO = Peer("jaxarc-ppo", (*JAXARC.requirements, *_installed("pydantic", "orbax-checkpoint")))
+# ARCLE requires a version of Gymnasium before 1.0.
+ARCLE = Peer("arcle", ("arcle==0.2.6", "gymnasium<1.0", "numpy<2"))
+# Without the other dependencies of chuk-lazarus: MLX and model servers are not needed for batching.
+CHUK_LAZARUS = Peer(
+    "chuk-lazarus",
+    (*_installed("numpy", "pydantic", "pydantic_core", "typing_extensions"), "aiofiles==25.1.0"),
+    ("chuk-lazarus==0.4.1",),
+)
+TRL = Peer("trl", ("torch==2.13.0", "trl==1.16.0", "tensorboard==2.21.0"))
+GRAIN = Peer("grain", ("torch==2.13.0", "grain==0.2.18"))
+PYKEEN = Peer("pykeen", ("torch==2.13.0", "pykeen==1.11.1"))
+REASONING_GYM = Peer("reasoning-gym", ("reasoning-gym==0.1.25",))

@@ -5,14 +5,13 @@ All libraries step the same task with the same kind of random actions, and retur
 
 import dataclasses
 import functools
-import importlib.metadata
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float32, Int8, Int32, UInt32
 
-from benchmarks.peers import Peer
+from benchmarks.peers import ARCLE, JAXARC, JAXARC_TWO_DEVICES
 from benchmarks.suite import Suite, Workload
 from benchmarks.workers.arc_task import checkerboard_task
 from benchmarks.workers.random_actions import random_fields
@@ -29,12 +28,6 @@ from phalanx.arc import (
     PointAction,
 )
 from phalanx.core import AutoReset, AutoResetState
-
-JAXARC = Peer("jaxarc", ("jaxarc==1.0.3", "stoa-env==0.1.2", f"jax=={importlib.metadata.version('jax')}"))
-_TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-JAXARC_TWO_DEVICES = dataclasses.replace(JAXARC, environment_variables=_TWO_DEVICES)
-# ARCLE requires a version of Gymnasium before 1.0.
-ARCLE = Peer("arcle", ("arcle==0.2.6", "gymnasium<1.0", "numpy<2"))
 
 suite = Suite("arc_env", unit="steps/s", packages=("jax", "jaxlib"))
 

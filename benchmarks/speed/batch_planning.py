@@ -4,7 +4,6 @@ The padding efficiency of a plan is the number of tokens divided by the number o
 """
 
 import ctypes
-import importlib.metadata
 import math
 import pathlib
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Peer
+from benchmarks.peers import CHUK_LAZARUS, TRL
 from benchmarks.suite import Suite, Workload
 from benchmarks.timing import Measurement
 from benchmarks.workers.token_lengths import (
@@ -38,15 +37,6 @@ from phalanx.data import (
     pack_lengths,
     pack_tokens,
 )
-
-_LAZARUS_DEPENDENCIES = ("numpy", "pydantic", "pydantic_core", "typing_extensions")
-CHUK_LAZARUS = Peer(
-    "chuk-lazarus",
-    (*(f"{name}=={importlib.metadata.version(name)}" for name in _LAZARUS_DEPENDENCIES), "aiofiles==25.1.0"),
-    # Without dependencies: MLX and model servers are not needed for batching.
-    ("chuk-lazarus==0.4.1",),
-)
-TRL = Peer("trl", ("torch==2.13.0", "trl==1.16.0", "tensorboard==2.21.0"))
 
 suite = Suite("batch_planning", unit="samples/s", packages=("numpy",))
 

@@ -8,11 +8,8 @@ the time until the first batch after a resume, the padding efficiency, and the n
 incomplete, lost or repeated.
 """
 
-from benchmarks.peers import Peer
-from benchmarks.speed.batch_planning import TRL
+from benchmarks.peers import GRAIN, TRL
 from benchmarks.suite import Suite, Workload
-
-GRAIN = Peer("grain", ("torch==2.13.0", "grain==0.2.18"))
 
 suite = Suite("data_loaders", unit="tokens/s", packages=("numpy", "torch"))
 

@@ -20,15 +20,13 @@ import jax
 import numpy as np
 
 from benchmarks.datasets import DATA
-from benchmarks.peers import Peer
+from benchmarks.peers import PYKEEN
 from benchmarks.suite import Suite, Workload
 from phalanx.kg.evaluation import count_ranks, mean_reciprocal_rank
 from phalanx.kg.kge.models import KGEModelConfig
 from phalanx.kg.triple_index import TripleIndex
 from phalanx.training.kge import KGEConfig, KGETrainer
 from phalanx.training.optimizer import OptimizerConfig
-
-PYKEEN = Peer("pykeen", ("torch==2.13.0", "pykeen==1.11.1"))
 
 suite = Suite("kge", unit="triples/s", packages=("jax", "jaxlib"))
 

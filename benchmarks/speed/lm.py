@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from benchmarks.speed.batch_planning import TRL
+from benchmarks.peers import TRL
 from benchmarks.suite import Suite, Workload
 from phalanx.data import PackingConfig, pack_tokens
 from phalanx.lm import LanguageModel, LanguageModelConfig, SamplingConfig, generate_batch

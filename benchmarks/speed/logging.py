@@ -16,7 +16,7 @@ from pathlib import Path
 
 import jax
 
-from benchmarks.speed.batch_planning import TRL
+from benchmarks.peers import TRL
 from benchmarks.suite import Suite, Workload
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig
 from phalanx.training import PPO, PPOConfig

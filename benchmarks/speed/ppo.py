@@ -7,11 +7,9 @@ with `lax.map`. With the large network, most of the time is spent in the network
 environment matters less.
 """
 
-import importlib.metadata
 from typing import Any
 
-from benchmarks.peers import Peer
-from benchmarks.speed.arc_env import JAXARC
+from benchmarks.peers import JAXARC_PPO
 from benchmarks.suite import Suite, Workload
 from benchmarks.workers.arc_ppo import PPOUpdates, load_config
 from benchmarks.workers.arc_task import checkerboard_task
@@ -19,15 +17,6 @@ from phalanx.arc import ArcEnvironment, ArcTask
 from phalanx.training.ppo import PPOConfig
 
 suite = Suite("ppo", unit="steps/s", packages=("jax", "jaxlib", "equinox", "optax"))
-
-# Phalanx's PPO needs these packages, which JaxARC does not install.
-JAXARC_PPO = Peer(
-    "jaxarc-ppo",
-    (
-        *JAXARC.requirements,
-        *(f"{name}=={importlib.metadata.version(name)}" for name in ("pydantic", "orbax-checkpoint")),
-    ),
-)
 
 
 def _workload(updates: PPOUpdates) -> Workload:

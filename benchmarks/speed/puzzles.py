@@ -9,12 +9,10 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from benchmarks.peers import Peer
+from benchmarks.peers import REASONING_GYM
 from benchmarks.suite import Suite, Workload
 from phalanx.puzzles import PuzzleKind, PuzzleVectorEnvironment, puzzle_kind, puzzle_kinds
 from phalanx.text.env import extract_answer
-
-REASONING_GYM = Peer("reasoning-gym", ("reasoning-gym==0.1.25",))
 
 suite = Suite("puzzles", unit="puzzles/s", packages=("numpy",))
 

@@ -7,7 +7,7 @@ default settings, which are the same: the oldest sample is replaced, and priorit
 import functools
 from typing import Any
 
-from benchmarks.speed.batch_planning import CHUK_LAZARUS
+from benchmarks.peers import CHUK_LAZARUS
 from benchmarks.suite import Suite, Workload
 from benchmarks.workers.replay_samples import MEAN_LENGTH, make_samples
 from phalanx.data import ReplayBuffer, ReplayBufferConfig, Sample, SampleInfo, SampleOrigin

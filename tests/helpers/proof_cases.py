@@ -13,7 +13,7 @@ from phalanx.proofs.backends import native, xla
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.state import ExpandRequest, ExpandSettings, SearchNode
-from tests.reference import resolution as oracle
+from tests.reference import proofs as oracle
 
 ENGINES = ("native", "xla") if is_native_available() else ("xla",)
 

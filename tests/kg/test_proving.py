@@ -12,7 +12,7 @@ from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.kg.proving import Proof, ProofQuery, Prover, parse_query, prove
 from phalanx.proofs.vocabulary import ProofVocabulary
-from tests.reference import resolution as reference
+from tests.reference import proofs as reference
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.state import ProofState
 from tests.helpers import knowledge_bases as shared_sets, proof_cases as pc
-from tests.reference import resolution
+from tests.reference import proofs as reference
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def test_successors_of_reached_states_match_the_reference(name: str) -> None:
     states = collect_states(data, config)
     cases = [case_of(states[index]) for index in range(len(states.num_actions))]
     assert len(cases) > 150
-    kb = resolution.KnowledgeBase(
+    kb = reference.KnowledgeBase(
         data.program.facts, data.rules, data.program.num_predicates, data.program.num_constants
     )
     pc.check_against_reference(kb, config, cases, states.node)

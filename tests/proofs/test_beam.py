@@ -14,7 +14,7 @@ from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.search.beam import BeamSearchConfig, SearchResult, beam_search, bytes_per_query
-from tests.reference.proof_search import ReferenceProver, TinyPolicy, beam, best_log_prob
+from tests.reference.beam_search import ReferenceProver, TinyPolicy, beam, best_log_prob
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
 from phalanx.proofs.state import SearchNode
 from tests.helpers import families as f, proof_cases as pc
-from tests.reference import resolution
+from tests.reference import proofs as reference
 
 each_backend = pytest.mark.parametrize("backend", pc.ENGINES)
 
@@ -47,12 +47,12 @@ def program() -> Program:
     return Program.create(np.array(FACTS, np.int32), RULES, 9, CONSTANTS)
 
 
-def expand(backend: str, *goals: resolution.Atom) -> SearchNode:
+def expand(backend: str, *goals: reference.Atom) -> SearchNode:
     config = ProofConfig(max_actions=4, max_goals=4, backend=backend, end_proof_action=False)
     return pc.expand_cases(program(), config, [pc.Case(goals, (EDGE, 1, 1), False, ())])
 
 
-def successors(backend: str, *goals: resolution.Atom) -> list:
+def successors(backend: str, *goals: reference.Atom) -> list:
     node = expand(backend, *goals)
     return [pc.unpadded(row) for row in node.successors[0, : node.num_actions[0]]]
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "arc/bitplane_ops.h"
+#include "arc/flood_fill.h"
 #include "arc/step.h"
 
 namespace phalanx::arc {
