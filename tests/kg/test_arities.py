@@ -120,16 +120,21 @@ def test_proofs_and_depths_with_mixed_arities(data):
     assert depths.tolist() == [*TRUE.values(), *[-1] * len(FALSE)]
 
 
-@pytest.mark.filterwarnings("ignore:mixed")
-def test_query_answering_needs_predicates_with_two_arguments(data):
-    assert [str(answer.atom) for answer in answer_query(data, "likes(bob,X)")] == ["likes(bob,book)"]
-    with pytest.raises(ValueError, match=r"unlike happy\(X\): use `phalanx prove` instead"):
-        answer_query(data, "happy(X)")
+def test_query_answers_have_exact_proofs(data):
+    (answer,) = answer_query(data, "happy(X)", explain=True)
+    assert str(answer.atom) == "happy(bob)" and answer.probability == pytest.approx(0.45)
+    assert [rule.name for rule in answer.rules] == ["r1", "r0"]
+    answer.proofs[0].check(data.facts, data.rules)
+    assert [str(answer.atom) for answer in answer_query(data, "gave(ada,X,bob)")] == ["gave(ada,book,bob)"]
+    assert answer_query(data, "gave(ada,book,bob)", exclude_facts=True) == []
+    assert answer_query(data, "happy(ada)") == []
+    with pytest.raises(ValueError, match=r"two variables; use one, as in gave\(X,name,name\)"):
+        answer_query(data, "gave(X,Y,bob)")
 
 
 def test_mining_skips_other_arities_with_a_warning(data):
     with pytest.warns(UserWarning, match="4 facts and 4 rules with chain, gave, happy, ... are left out"):
-        assert mine_rules(mixed_base(), max_length=2, num_threads=1).vocabulary.arity == 2
+        assert mine_rules(data, max_length=2, num_threads=1).vocabulary.arity == 2
 
 
 @pytest.mark.parametrize("backend", pc.ENGINES)

@@ -97,6 +97,14 @@ def test_facts_have_round_zero_and_derived_atoms_their_first_round():
     facts = "near(a,b) near(b,c) near(c,d)"
     found = {"near(a,b)": 0, "linked(a,b)": 1, "linked(a,c)": 2, "linked(a,d)": 3, "linked(d,a)": -1}
     assert evaluate(chaining_rounds, " ".join(found), facts, rules) == found
+    assert evaluate(chaining_rounds, "linked(a,d) linked(a,c)", facts, rules, 2) == {
+        "linked(a,d)": -1,
+        "linked(a,c)": 2,
+    }
+    assert evaluate(chaining_rounds, "near(a,b) linked(a,b)", facts, rules, 0) == {
+        "near(a,b)": 0,
+        "linked(a,b)": -1,
+    }
 
 
 def test_entail_returns_sorted_unique_atoms():
@@ -131,6 +139,7 @@ def test_constant_in_a_rule_matches_only_itself():
     assert depths(queries, PLACES, EUROPEAN) == found
     rounds = {"european(oslo,europe)": 1, "european(tokyo,europe)": -1, "european(tokyo,asia)": -1}
     assert evaluate(chaining_rounds, queries, PLACES, EUROPEAN) == rounds
+    assert evaluate(chaining_rounds, queries, PLACES, EUROPEAN, 1) == rounds
 
 
 def test_constant_that_occurs_only_in_a_rule_is_distinct():
@@ -263,6 +272,8 @@ def test_rounds_match_naive_forward_chaining(seed):
     atoms, rounds = entail(facts, rules)
     assert dict(zip(map(tuple, atoms.tolist()), rounds.tolist(), strict=True)) == known
     assert chaining_rounds(atoms, facts, rules).tolist() == rounds.tolist()
+    limited = np.where(rounds <= 2, rounds, -1)
+    assert chaining_rounds(atoms, facts, rules, 2).tolist() == limited.tolist()
 
 
 @needs_shared_data

@@ -212,6 +212,7 @@ def test_exact_scorer_ranks_by_rounds_with_unproved_last() -> None:
     scores = exact_scorer(FACTS, RULES)(triples)
     assert scores.score.tolist() == [-1, -2, -np.inf]
     assert scores.length is not None and scores.length.tolist() == [1, 2, -1]
+    assert exact_scorer(FACTS, RULES, max_rounds=1)(triples).score.tolist() == [-1, -np.inf, -np.inf]
 
 
 def test_exact_scorer_rejects_facts() -> None:

@@ -11,9 +11,8 @@ from phalanx.kg.chaining import chaining_rounds
 from phalanx.kg.proof_depths import UNDECIDED, compute_proof_depths
 from phalanx.kg.proving import parse_query
 from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
-from phalanx.proofs import ProofConfig, ProofEnvironment, QueryConfig, env as environment
+from phalanx.proofs import ProofConfig, ProofEnvironment, QueryConfig, QuerySet, env as environment
 from phalanx.proofs.link_prediction import exact_scorer
-from phalanx.proofs.queries import QuerySet
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +75,7 @@ def test_unfinished_rounds_are_discarded(queries, program, clock):
     finished = set()
     for seconds in range(20, 400, 20):
         messages: list[str] = []
-        found = chaining_rounds(queries, *program, TimeLimit(seconds, messages.append))
+        found = chaining_rounds(queries, *program, None, TimeLimit(seconds, messages.append))
         if match := re.search(r"out of time .* need more than (\d+) rounds", messages[-1]):
             rounds = int(match[1])
             finished.add(rounds)

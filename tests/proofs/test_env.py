@@ -188,10 +188,21 @@ def test_corruption_of_either_side_falls_back_to_the_side_with_unknown_triples()
     assert np.asarray(sample(random_bits(40, 5)).label).all()
 
 
+def test_corruption_of_both_sides_changes_the_first_and_is_never_known() -> None:
+    known = NegativeSampler.create(np.array([(1, 1, 1), (1, 2, 2), (1, 3, 1)], np.int32), 1, 3)
+    sampled, _ = sample_corruptions(known.arrays, "both", jnp.array([1, 1, 1], jnp.int32))
+    assert {tuple(row) for row in sampled.tolist()} == {(1, 2, 1), (1, 2, 3), (1, 3, 2), (1, 3, 3)}
+
+
 def test_queries_are_sampled_by_depth() -> None:
     keys = jax.random.split(jax.random.PRNGKey(1), 1000)
     shallow = f.environment(queries=QueryConfig(negative_ratio=0, max_depth=2))
     assert set(np.asarray(jax.jit(shallow.batch_reset)(keys)[0].query.depth).tolist()) == {2}
+    weighted = f.environment(queries=QueryConfig(negative_ratio=0, depth_weights=((2, 1.0), (3, 3.0))))
+    state = jax.device_get(jax.jit(weighted.batch_reset)(keys)[0])
+    assert abs(float(np.mean(state.query.depth == 3)) - 0.75) < 0.05
+    first = np.all(state.query.atom == f.QUERIES[0], axis=1)
+    assert abs(float(np.mean(first)) - 0.125) < 0.04
     with pytest.raises(ValueError, match=r"no query matches min_depth=9.*2: 2, 3: 1"):
         f.environment(queries=QueryConfig(min_depth=9))
 
@@ -281,6 +292,8 @@ def test_invalid_programs_are_rejected() -> None:
         Program.create(facts, [], 1, 2)
     with pytest.raises(ValueError, match=r"rule 0: argument 0 in \(1, -1, 0\) is neither"):
         Program.create(facts[:0], [((1, -1, 0), [])], 1, 2)
+    with pytest.raises(ValueError, match="depth_weights contains a depth twice"):
+        QueryConfig(depth_weights=((1, 1.0), (1, 2.0)))
 
 
 def test_equal_programs_have_equal_hashes() -> None:

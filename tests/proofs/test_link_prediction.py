@@ -85,7 +85,7 @@ def test_uniform_policy_proves_provable_queries_and_ranks_by_proofs(
 def test_skipping_unprovable_candidates_does_not_change_scores(ranking: ProofLinkPrediction) -> None:
     candidates = ranking.candidates(ranking.queries("test", 10))
     searching_all = dataclasses.replace(
-        ranking, config=ranking.config.model_copy(update={"depth_computation_seconds": 0})
+        ranking, config=ranking.config.model_copy(update={"skip_unprovable": False})
     )
     unscreened = score_candidates(searching_all.policy_scorer(UniformPolicy()), candidates)
     screened = score_candidates(ranking.policy_scorer(UniformPolicy()), candidates)
@@ -128,7 +128,7 @@ def test_learned_combination_is_fitted_to_the_validation_split(ranking: ProofLin
 
 @pytest.mark.parametrize(
     ("mode", "message"),
-    [("policy", "mode=policy needs a policy"), ("hybrid", "mode=hybrid needs an embedding: set kge")],
+    [("policy", "mode 'policy' needs a policy"), ("hybrid", "needs a knowledge-graph embedding")],
 )
 def test_missing_input_of_a_mode_is_reported(ranking: ProofLinkPrediction, mode: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

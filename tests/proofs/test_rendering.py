@@ -13,7 +13,7 @@ from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proving import Proof, prove
 from phalanx.kg.rendering import draw_proof
 from phalanx.proofs.rendering import draw_state, proof_frames, query_name
-from phalanx.proofs.text import format_goals
+from phalanx.proofs.text import episode_goals
 from phalanx.proofs.vocabulary import ProofVocabulary
 from tests.helpers.families import ANCESTOR, ANN, DAN, environment, start, take
 
@@ -119,7 +119,7 @@ def episode():
 
 def test_frames_of_an_episode_grow_line_by_line(episode):
     states, index = episode
-    assert [format_goals(state.goals, index) for state in states] == [
+    assert episode_goals(states, index) == [
         "ancestor(ann,dan)",
         "parent(ann,_1), ancestor(_1,dan)",
         "ancestor(bob,dan)",

@@ -35,7 +35,7 @@ def test_presets_have_the_padding_of_the_reference() -> None:
     ("override", "message"),
     [
         ("network.width=5", "network.width was renamed to network.embedding_dim"),
-        ("network.embedding_dim=1", "embedding_dim"),
+        ("network.embedding_dim=5", "embedding_dim must be even for atom_embedding=complex, got 5"),
         ("dataset=data", "dataset was renamed to env.dataset"),
         ("ppo.num_envs=5", "unknown key 'ppo.num_envs'; did you mean 'num_envs'"),
         ("num_env=5", "did you mean 'num_envs'"),
@@ -43,4 +43,4 @@ def test_presets_have_the_padding_of_the_reference() -> None:
 )
 def test_invalid_setting_is_rejected_with_an_explanation(override: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        PPOConfig.load("proofs", (*SMALL, override))
+        PPOConfig.load("proofs", (*SMALL, "network.atom_embedding=complex", override))

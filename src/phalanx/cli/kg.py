@@ -398,10 +398,13 @@ def query(
     """Answer a query by applying rules to facts. The exit code is 1 if there is no answer."""
     with user_errors():
         base, given = _load(data), None
-        parse_query(base, query)  # raises before rules are mined
-        if rules is not None:
-            given = RuleSet.from_rules(read_rules(rules), base.binary().vocabulary).rules
-        elif not base.rules:
+        if rules is not None and set(base.arities.values()) != {2}:
+            # Other arities need exact proving, which supports rules of any form.
+            base = base.replace(rules=read_rules(rules))
+        elif rules is not None:
+            given = RuleSet.from_rules(read_rules(rules), base.vocabulary).rules
+        parsed = parse_query(base, query)
+        if rules is None and not base.rules and len(parsed.free) == 2:
             print_to_stderr(f"{base.name} has no rules.txt: mining rules for at most {max_seconds:g} s")
             given = mine_rules(base, time_limit=TimeLimit(None, print_to_stderr), max_seconds=max_seconds)
         answerer = QueryAnswerer(base, given)

@@ -4,19 +4,25 @@ Chaining proceeds in rounds. Facts have round 0. Round n adds the atoms that one
 from atoms of earlier rounds.
 """
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.kg.joins import Bindings, SortedTuples, encode_tuples, find_sorted, merge_codes
+from phalanx.kg.joins import (
+    Bindings,
+    SortedTuples,
+    decode_tuples,
+    encode_tuples,
+    find_sorted,
+    merge_codes,
+)
 from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
 from phalanx.kg.vocabulary import EncodedRule
 
 
 def entail(
-    facts: Int32[np.ndarray, "facts atom"], rules: Sequence[EncodedRule]
+    facts: Int32[np.ndarray, "facts atom"], rules: Sequence[EncodedRule], max_rounds: int | None = None
 ) -> tuple[Int32[np.ndarray, "atoms atom"], Int32[np.ndarray, " atoms"]]:
     """Compute all atoms that follow from facts and rules.
 
@@ -25,13 +31,15 @@ def entail(
     Args:
         facts: Facts, encoded by `Vocabulary.encode`.
         rules: Rules, encoded by `Vocabulary.encode_rules`.
+        max_rounds: Maximum number of rounds. If it is None, chaining continues until nothing new follows.
 
     Returns:
         The facts and all atoms that follow from them, as one sorted array of encoded atoms, and the round in
         which each atom was first derived. Facts have round 0.
     """
+    check_rules(rules)
     rounds = _Rounds(facts, rules, encoding_base(rules, facts))
-    rounds.run(TimeLimit())
+    rounds.run(max_rounds)
     return rounds.atoms()
 
 
@@ -39,30 +47,38 @@ def chaining_rounds(
     queries: Int32[np.ndarray, "queries atom"],
     facts: Int32[np.ndarray, "facts atom"],
     rules: Sequence[EncodedRule],
+    max_rounds: int | None = None,
     time_limit: TimeLimit | None = None,
 ) -> Int32[np.ndarray, " queries"]:
     """Return the round of forward chaining in which each query is first derived.
 
-    Each round applies every rule once to all atoms found so far.
+    Each round applies every rule once to all atoms found so far. If `max_rounds` is set, this function is
+    faster than `entail`, because the last round only checks the queries instead of deriving all atoms.
 
     Args:
         queries: Ground atoms, encoded by `Vocabulary.encode`.
         facts: Facts, encoded by `Vocabulary.encode`.
         rules: Rules, encoded by `Vocabulary.encode_rules`.
+        max_rounds: Maximum number of rounds. If it is None, chaining continues until nothing new follows.
         time_limit: Time limit for chaining. When it is reached, a message is logged, and the result is based
             on the completed rounds. None means no limit.
 
     Returns:
-        The round of each query: 0 for facts, and -1 for queries that were not derived within the limit.
+        The round of each query: 0 for facts, and -1 for queries that were not derived within the limits.
     """
+    check_rules(rules)
     base = encoding_base(rules, queries, facts)
     rounds = _Rounds(facts, rules, base)
-    rounds.run(time_limit or TimeLimit())
+    if not rounds.run(None if max_rounds is None else max_rounds - 1, time_limit):
+        max_rounds = None
     codes = encode_tuples(queries.T[1:], base)
     found = np.full(len(queries), -1, np.int32)
     for predicate in np.unique(queries[:, 0]).tolist():
         rows = np.flatnonzero(queries[:, 0] == predicate)
         found[rows] = rounds.first_round(predicate, codes[rows])
+        if max_rounds:
+            rest = rows[found[rows] < 0]
+            found[rest[rounds.follows(predicate, codes[rest])]] = max_rounds
     return found
 
 
@@ -94,6 +110,31 @@ def constant_columns(terms: Iterable[tuple[int, ...]], num_rows: int) -> Binding
     return {term: np.full(num_rows, term, np.int64) for atom in terms for term in atom if term >= 0}
 
 
+def bind_head(
+    head: tuple[int, ...], body: Iterable[tuple[int, ...]], columns: Sequence[np.ndarray]
+) -> tuple[np.ndarray, Bindings]:
+    """Unify the head of a rule with ground goals.
+
+    Args:
+        head: Terms of the head, without the predicate.
+        body: Terms of each body atom, without the predicate. Only their constants are used.
+        columns: Arguments of the goals, as one array per argument position.
+
+    Returns:
+        The indices of the goals that unify with the head, and bindings with one row for each of these goals.
+        The bindings have one column for each term of the head and each constant of the body.
+    """
+    unifies = np.full(len(columns[0]), True)
+    for position, (term, column) in enumerate(zip(head, columns, strict=True)):
+        if term >= 0:
+            unifies &= column == term
+        elif (first := head.index(term)) < position:
+            unifies &= column == columns[first]
+    goals = np.flatnonzero(unifies)
+    bindings = constant_columns(body, len(goals))
+    return goals, bindings | {term: column[goals] for term, column in zip(head, columns, strict=True)}
+
+
 def encoding_base(rules: Sequence[EncodedRule], *atoms: np.ndarray) -> int:
     """Return the base for encoding the arguments of an atom as one number; see `encode_tuples`.
 
@@ -116,8 +157,8 @@ class _Rounds:
     """
 
     def __init__(self, facts: np.ndarray, rules: Sequence[EncodedRule], base: int) -> None:
-        check_rules(rules)
         self.rules, self.base, self.arity = rules, base, facts.shape[1] - 1
+        self.time_limit, self.activity = TimeLimit(), "forward chaining"
         predicates = {atom[0] for head, body in rules for atom in (head, *body)}
         predicates.update(np.unique(facts[:, 0]).tolist())
         codes = encode_tuples(facts.T[1:], base)
@@ -129,20 +170,26 @@ class _Rounds:
     def _tuples(self, codes: np.ndarray) -> SortedTuples:
         return SortedTuples(codes, self.base, self.arity)
 
-    def run(self, limit: TimeLimit) -> None:
-        """Run rounds of forward chaining until nothing new follows or the time limit is reached."""
+    def run(self, max_rounds: int | None, time_limit: TimeLimit | None = None) -> bool:
+        """Run rounds of forward chaining until nothing new follows or a limit is reached.
+
+        Returns False if the time limit was reached, and True otherwise.
+        """
         completed = 0
+        self.time_limit = TimeLimit() if time_limit is None else time_limit
         try:
-            while any(map(len, self.last.values())):
-                self._next_round(completed + 1, limit)
+            while (max_rounds is None or completed < max_rounds) and any(map(len, self.last.values())):
+                self._next_round(completed + 1)
                 completed += 1
         except TimeLimitExceeded:
-            limit.log(
-                f"out of time after {limit.elapsed:.0f} s: atoms that need more than {completed} rounds of "
-                "forward chaining are left out"
+            self.time_limit.log(
+                f"out of time after {self.time_limit.elapsed:.0f} s: atoms that need more than {completed} "
+                "rounds of forward chaining are left out"
             )
+            return False
+        return True
 
-    def _next_round(self, number: int, limit: TimeLimit) -> None:
+    def _next_round(self, number: int) -> None:
         """Run one round: apply each rule once to the atoms found so far.
 
         Only rule applications that use at least one new atom of the last round are considered, because all
@@ -150,12 +197,10 @@ class _Rounds:
 
         Args:
             number: Round number, counted from 1. It is only used in progress messages.
-            limit: The time limit.
         """
         found: dict[int, list[np.ndarray]] = {}
         for rule_number, (head, body) in enumerate(self.rules, 1):
-            activity = f"round {number} of forward chaining: rule {rule_number} of {len(self.rules)}"
-            check_time = functools.partial(limit.check, activity)
+            self.activity = f"round {number} of forward chaining: rule {rule_number} of {len(self.rules)}"
             for new in range(len(body)):
                 if not len(self.last[body[new][0]]):
                     continue
@@ -165,7 +210,7 @@ class _Rounds:
                 ]
                 terms = [atom[1:] for atom in body]
                 bindings = constant_columns((*terms, head[1:]), 1)
-                codes = self._heads(head[1:], terms, sources, bindings, 1, check_time)
+                codes = self._heads(head[1:], terms, sources, bindings, 1)
                 found.setdefault(head[0], []).append(codes)
         self.before = self.all
         self.all, self.last = dict(self.all), {}
@@ -184,7 +229,6 @@ class _Rounds:
         sources: Sequence[SortedTuples],
         bindings: Bindings,
         num_rows: int,
-        check_time: Callable[[], None],
     ) -> np.ndarray:
         """Match the remaining body atoms of a rule, and return the sorted codes of the resulting heads.
 
@@ -194,15 +238,31 @@ class _Rounds:
             sources: For each remaining body atom, the set of atoms that it is matched with.
             bindings: Values of the terms that are already bound.
             num_rows: Number of rows of the bindings.
-            check_time: Raises `TimeLimitExceeded` when the time limit is reached.
         """
-        check_time()
+        self.time_limit.check(self.activity)
         if not body:
             return merge_codes([encode_tuples([bindings[term] for term in head], self.base)])
         (atoms, *others), (terms, *other_terms) = sources, body
         matches = (match for match in atoms.match(bindings, num_rows, terms) if len(match[0]))
         chunks = ((atoms.bind(bindings, terms, rows, indices), len(rows)) for rows, indices in matches)
-        return merge_codes([self._heads(head, other_terms, others, *chunk, check_time) for chunk in chunks])
+        return merge_codes([self._heads(head, other_terms, others, *chunk) for chunk in chunks])
+
+    def follows(self, predicate: int, codes: np.ndarray) -> np.ndarray:
+        """Return a mask of the atoms that a single rule application derives from the atoms found so far.
+
+        Args:
+            predicate: Predicate of the atoms.
+            codes: Encoded arguments of each atom; see `encode_tuples`.
+        """
+        found = np.zeros(len(codes), bool)
+        for head, body in self.rules:
+            if head[0] == predicate and len(codes):
+                terms = [atom[1:] for atom in body]
+                goals, bindings = bind_head(head[1:], terms, decode_tuples(codes, self.base, self.arity))
+                sources = [self.all[atom[0]] for atom in body]
+                heads = self._heads(head[1:], terms, sources, bindings, len(goals))
+                found |= find_sorted(heads, codes) >= 0
+        return found
 
     def first_round(self, predicate: int, codes: np.ndarray) -> np.ndarray:
         """Return the round in which each atom was first derived; -1 for atoms that were not derived.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int32, Int64
 
-from phalanx.kg.chaining import check_rules, constant_columns, encoding_base
+from phalanx.kg.chaining import bind_head, check_rules, constant_columns, encoding_base
 from phalanx.kg.joins import (
     Bindings,
     SortedTuples,
@@ -328,7 +328,9 @@ class _CostTables:
         body = [self.tables[call] for call in rule.body]
         if not all(len(table.codes) for table in body):
             return
-        goals, bindings = _bind_head(rule, decode_tuples(codes, self.base, self.arity))
+        goals, bindings = bind_head(
+            rule.head_terms, rule.body_terms, decode_tuples(codes, self.base, self.arity)
+        )
         min_costs = [int(table.costs.min()) for table in body]
 
         def extend(
@@ -364,26 +366,6 @@ class _CostTables:
             for proofs in self.prove_bodies(rule, codes, np.full(len(codes), max_cost), activity):
                 np.minimum.at(best, proofs.goal, 1 + proofs.costs.sum(axis=1))
         return np.where(best <= max_cost, best, -1)
-
-
-def _bind_head(rule: _AdornedRule, columns: Sequence[np.ndarray]) -> tuple[np.ndarray, Bindings]:
-    """Unify the head of a rule with ground goals.
-
-    Args:
-        rule: The rule.
-        columns: Arguments of the goals, as one array per argument position.
-
-    Returns:
-        The indices of the goals that unify with the head, and bindings with one row for each of these goals.
-        The bindings have one column for each term of the head and each constant of the body.
-    """
-    head = rule.head_terms
-    unifies = np.full(len(columns[0]), True)
-    for term, column in zip(head, columns, strict=True):
-        unifies &= column == (term if term >= 0 else columns[head.index(term)])
-    goals = np.flatnonzero(unifies)
-    bindings = constant_columns(rule.body_terms, len(goals))
-    return goals, bindings | {term: column[goals] for term, column in zip(head, columns, strict=True)}
 
 
 def _fact_codes(facts: np.ndarray, call: Call, base: int) -> np.ndarray:

@@ -2,15 +2,17 @@
 
 import dataclasses
 import functools
+import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from phalanx.kg.atoms import Atom, Rule, parse_atom
+from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proof_tree import Proof, free_arguments
-from phalanx.kg.proving import ProofQuery, parse_query
+from phalanx.kg.proving import ProofQuery, Prover, parse_query
 from phalanx.kg.rules.mining import mine_rules
 from phalanx.kg.rules.predictor import RuleApplier, RulePredictor, rule_weights
 from phalanx.kg.rules.ruleset import RuleSet
@@ -28,13 +30,15 @@ class QueryAnswer:
     atom: Atom
     """The query with its variable replaced by the answer."""
     probability: float
-    """Estimated probability that the atom is true: 1 for a fact, otherwise the calibrated confidence."""
+    """Estimated probability that the atom is true: 1 for a fact, otherwise the calibrated confidence. For
+    answers found by exact proving, the confidence is not calibrated; see `QueryAnswerer`."""
     confidence: float
-    """Confidence of the most confident rule that predicts the atom; 0 if no rule predicts it."""
+    """Confidence of the most confident rule that predicts the atom; 0 if no rule predicts it. For answers
+    found by exact proving, it is the product of the weights of all rules in the proof."""
     is_fact: bool
     rules: tuple[Rule, ...]
     """Rules that predict the atom, most confident first, and at most three unless explanations were
-    requested."""
+    requested. For answers found by exact proving, all rules of the proof."""
     proofs: tuple[Proof, ...] = ()
     """Proofs of the atom by the most confident rules. Empty unless explanations were requested."""
 
@@ -42,8 +46,10 @@ class QueryAnswer:
 class QueryAnswerer:
     """Answers queries about a knowledge base with rules.
 
-    Rules are applied to the facts once, not recursively. Predicates that do not have two arguments are
-    ignored with a warning.
+    Rules are applied to the facts once, not recursively, and predicates that do not have two arguments are
+    ignored. There is one exception: if the knowledge base has predicates with one or three arguments and its
+    own rules are used, answers are found by exact proving with up to six steps. The confidence of an answer
+    is then the product of the weights of the rules in its shortest proof.
 
     Args:
         knowledge_base: The facts, and the rules if `rules` is None.
@@ -53,13 +59,17 @@ class QueryAnswerer:
     def __init__(self, knowledge_base: KnowledgeBase, rules: RuleSet | None = None) -> None:
         self.unsupported_rules: tuple[Rule, ...] = ()
         """Rules of the knowledge base that are ignored because a `RuleSet` cannot represent their form."""
-        self.knowledge_base = knowledge_base.binary()
-        """The knowledge base restricted to predicates with two arguments, to which rules are applied."""
-        self._arities, self._given_rules = knowledge_base.arities, rules
-        if rules is None and knowledge_base.rules:
+        self._full, self._given_rules = knowledge_base, rules
+        self._is_binary = set(knowledge_base.arities.values()) == {2}
+        if rules is None and knowledge_base.rules and self._is_binary:
             self._given_rules, self.unsupported_rules = RuleSet.from_rules(
-                knowledge_base.rules, self.knowledge_base.vocabulary
+                knowledge_base.rules, knowledge_base.vocabulary
             )
+
+    @functools.cached_property
+    def knowledge_base(self) -> KnowledgeBase:
+        """The knowledge base restricted to predicates with two arguments, to which rules are applied."""
+        return self._full.binary()
 
     @functools.cached_property
     def rules(self) -> RuleSet:
@@ -73,7 +83,11 @@ class QueryAnswerer:
 
     @functools.cached_property
     def _index(self) -> FactIndex:
-        return FactIndex(self.knowledge_base.facts, ())
+        return FactIndex(self._full.facts, ())
+
+    @functools.cached_property
+    def _prover(self) -> Prover:
+        return Prover(self._full.facts, self._full.rules)
 
     def query(
         self, query: Atom | str, top: int = 10, *, explain: bool = False, exclude_facts: bool = False
@@ -89,15 +103,16 @@ class QueryAnswerer:
         """
         if top < 1:
             raise ValueError(f"top must be at least 1, got {top}")
-        atom = parse_atom(query) if isinstance(query, str) else query
-        if self._arities.get(atom.predicate, 2) != 2:
-            raise ValueError(
-                f"rules only answer queries with two arguments, unlike {atom}: use `phalanx prove` instead"
-            )
-        parsed = parse_query(self.knowledge_base, query)
+        parsed = parse_query(self._full, query)
+        if (num_variables := len(set(parsed.free) - {""})) > 1:
+            count = "two" if num_variables == 2 else "three"
+            example = Atom(*parsed.atom[:2], *["name"] * (len(parsed.free) - 1))
+            raise ValueError(f"{parsed.atom} has {count} variables; use one, as in {example}")
+        can_prove = self._given_rules is None and not self._is_binary
+        if can_prove and (self._full.rules or len(parsed.free) != 2):
+            return self._answer_by_proving(parsed, top, explain=explain, exclude_facts=exclude_facts)
         if all(parsed.free):
-            example = Atom(*parsed.atom[:2], "name")
-            raise ValueError(f"{parsed.atom} has no constant; use one variable, as in {example}")
+            raise ValueError(f"{parsed.atom} has a variable twice; rules answer queries with one constant")
         predictions, facts = self._predictions(parsed), self._index.facts
         matching = (Atom(parsed.atom.predicate, *terms) for terms in self._index.matches(parsed.pattern))
         atoms = dict.fromkeys((*matching, *predictions))
@@ -105,6 +120,26 @@ class QueryAnswerer:
             atoms = dict.fromkeys(atom for atom in atoms if atom not in facts)
         best = sorted(atoms, key=lambda atom: (atom not in facts, predictions.get(atom, [])))[:top]
         return [self._answer(parsed, atom, predictions.get(atom, []), explain=explain) for atom in best]
+
+    def _answer_by_proving(
+        self, query: ProofQuery, top: int, *, explain: bool, exclude_facts: bool
+    ) -> list[QueryAnswer]:
+        if query.is_ground:
+            found = list(itertools.islice(self._prover.proofs(query), 1))
+            if not found and query.atom in self._index.facts:
+                found = [Proof(query.atom)]
+        else:
+            found = list(self._prover.answers(query))
+        answers = []
+        for proof in found:
+            applied = [node.rule for node in proof.nodes() if node.rule is not None]
+            confidence = math.prod(rule.weight for rule in applied) if applied else 0.0
+            is_fact, proofs = proof.goal in self._index.facts, (proof,) if explain and applied else ()
+            if not (is_fact and exclude_facts):
+                probability, rules = 1.0 if is_fact else confidence, tuple(dict.fromkeys(applied))
+                answers.append(QueryAnswer(proof.goal, probability, confidence, is_fact, rules, proofs))
+        answers.sort(key=lambda answer: (not answer.is_fact, -answer.confidence))
+        return answers[:top]
 
     def _predictions(self, query: ProofQuery) -> dict[Atom, list[int]]:
         """Return the atoms that rules predict as answers to a query.

@@ -20,17 +20,31 @@ from phalanx.proofs.link_prediction import (
     ProofLinkPrediction as ProofLinkPrediction,
     evaluate_proofs as evaluate_proofs,
 )
-from phalanx.proofs.network import ProofNetwork as ProofNetwork, ProofNetworkConfig as ProofNetworkConfig
+from phalanx.proofs.network import (
+    ProofNetwork as ProofNetwork,
+    ProofNetworkConfig as ProofNetworkConfig,
+)
 from phalanx.proofs.program import Program as Program
-from phalanx.proofs.queries import SampledQuery as SampledQuery
-from phalanx.proofs.rendering import ProofFrame as ProofFrame, draw_state as draw_state
+from phalanx.proofs.queries import (
+    NegativeSampler as NegativeSampler,
+    QuerySet as QuerySet,
+    SampledQuery as SampledQuery,
+)
+from phalanx.proofs.rendering import (
+    ProofFrame as ProofFrame,
+    draw_state as draw_state,
+    proof_frames as proof_frames,
+    render_episodes as render_episodes,
+)
 from phalanx.proofs.score_combination import (
     HybridConfig as HybridConfig,
     ScoreCombination as ScoreCombination,
+    fit_combination as fit_combination,
 )
 from phalanx.proofs.search.beam import (
     BeamSearchConfig as BeamSearchConfig,
     SearchResult as SearchResult,
+    SearchTrace as SearchTrace,
     beam_search as beam_search,
 )
 from phalanx.proofs.search.best_first import (
@@ -45,5 +59,10 @@ from phalanx.proofs.search.heuristics import (
     RandomHeuristic as RandomHeuristic,
     UniformHeuristic as UniformHeuristic,
 )
-from phalanx.proofs.state import ProofObservation as ProofObservation, ProofState as ProofState
+from phalanx.proofs.state import (
+    ProofObservation as ProofObservation,
+    ProofState as ProofState,
+    SearchNode as SearchNode,
+)
+from phalanx.proofs.text import episode_goals as episode_goals
 from phalanx.proofs.vocabulary import ProofVocabulary as ProofVocabulary

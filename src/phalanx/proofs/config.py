@@ -9,7 +9,7 @@ from phalanx.core.evaluation import EvaluationConfig
 from phalanx.kg.knowledge_base import GENERATED, OnLeak
 from phalanx.native import Backend
 
-Corruption = Literal["head", "tail", "either"]
+Corruption = Literal["head", "tail", "either", "both"]
 Split = Literal["train", "valid", "test"]
 KGEReward = Literal["probability", "log"]
 
@@ -67,20 +67,35 @@ class ProofRewardConfig(Config):
 class QueryConfig(Config):
     """Settings for sampling the queries that episodes start from.
 
-    Positives are true queries. Negatives are corruptions of positives: one argument is replaced, and the
-    result is not known to be true.
+    Positives are true queries. Negatives are corruptions of positives: at least one argument is replaced, and
+    the result is not known to be true.
     """
 
     negative_ratio: float = Field(default=1.0, ge=0)
     """Number of negatives per positive. With 1, half of the queries are negatives; with 0, none are."""
     corruption: Corruption = "either"
-    """Which argument a corruption replaces: the first (`head`), the last (`tail`) or a random one
-    (`either`)."""
+    """Which arguments a corruption replaces: the first (`head`), the last (`tail`), a random one (`either`),
+    or both the first and the last (`both`)."""
     min_depth: int | None = None
     """Minimum proof depth of positives. A query without a proof, or whose depth is not known, has depth -1.
     None means no limit."""
     max_depth: int | None = None
     """Maximum proof depth of positives. None means no limit."""
+    depth_weights: tuple[tuple[int, float], ...] = ()
+    """(depth, weight) pairs. The proof depth of a positive is sampled by weight, and then a query of that
+    depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> "QueryConfig":
+        depths = [depth for depth, _ in self.depth_weights]
+        if len(set(depths)) < len(depths):
+            raise ValueError(f"depth_weights contains a depth twice: {depths}")
+        if self.depth_weights and not (
+            all(weight >= 0 for _, weight in self.depth_weights)
+            and sum(weight for _, weight in self.depth_weights) > 0
+        ):
+            raise ValueError("depth_weights must not be negative, and at least one must be positive")
+        return self
 
 
 class FamilyConfig(Config):
@@ -110,6 +125,14 @@ class CurriculumStage(Config):
     None means no limit."""
     max_depth: int | None = None
     """Maximum proof depth of positives. None means no limit."""
+    depth_weights: tuple[tuple[int, float], ...] = ()
+    """(depth, weight) pairs. The proof depth of a positive is sampled by weight, and then a query of that
+    depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
+
+    def apply(self, queries: QueryConfig) -> QueryConfig:
+        """Return query settings with the depth settings of this stage."""
+        depths = {name: getattr(self, name) for name in ("min_depth", "max_depth", "depth_weights")}
+        return QueryConfig(**{**queries.model_dump(), **depths})
 
 
 class ProofEvaluationConfig(EvaluationConfig):

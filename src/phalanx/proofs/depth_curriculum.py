@@ -47,9 +47,7 @@ class DepthCurriculumWrapper(ProofEnvironment):
         """
         everything = ProofEnvironment.from_knowledge_base(knowledge_base, admit_all_depths(config), split)
         queries = {0: config.queries}
-        for stage in config.curriculum:
-            depths = {"min_depth": stage.min_depth, "max_depth": stage.max_depth}
-            queries[stage.from_step] = config.queries.model_copy(update=depths)
+        queries |= {stage.from_step: stage.apply(config.queries) for stage in config.curriculum}
         stages = tuple(map(everything.with_queries, queries.values()))
         first = {field.name: getattr(stages[0], field.name) for field in dataclasses.fields(stages[0])}
         return cls(**first, stages=stages, starts=tuple(queries))

@@ -589,9 +589,9 @@ def _random_bits(key: Key) -> UInt32[Array, " bits"]:
 
 
 def admit_all_depths(config: ProofConfig) -> ProofConfig:
-    """Return a copy of the settings in which queries are not selected by depth."""
-    queries = config.queries.model_copy(update={"min_depth": None, "max_depth": None})
-    return config.model_copy(update={"queries": queries})
+    """Return a copy of the settings in which queries are not selected or weighted by depth."""
+    depths = {"min_depth": None, "max_depth": None, "depth_weights": ()}
+    return config.model_copy(update={"queries": config.queries.model_copy(update=depths)})
 
 
 def load_knowledge_base(config: ProofConfig) -> KnowledgeBase:

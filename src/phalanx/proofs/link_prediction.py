@@ -6,6 +6,7 @@ proofs and an embedding.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, get_args
 
@@ -60,6 +61,9 @@ class LinkPredictionConfig(Config):
         "corruptions": "num_candidates",
         "search": "beam",
         "search.width": "beam.beam_width",
+        "screen": "skip_unprovable",
+        "exact_rounds": "max_chaining_rounds",
+        "max_rounds": "max_chaining_rounds",
         "exact_seconds": "max_chaining_seconds",
         "depth_seconds": "depth_computation_seconds",
         "fit_queries": "max_fit_queries",
@@ -95,15 +99,22 @@ class LinkPredictionConfig(Config):
     """Settings for the beam search with a policy."""
     hybrid: HybridConfig = HybridConfig()
     """Weights for the mode `hybrid`."""
+    skip_unprovable: bool = True
+    """Skip the beam search for triples that have no proof of at most `beam.max_depth` steps. This saves time,
+    because most corruptions have no proof, and does not change the scores."""
+    unproved_score: float = -math.inf
+    """Score of triples without a proof in the mode `policy`. Other modes ignore this setting."""
     batch_size: int | None = Field(default=None, ge=1)
     """Number of triples whose proofs are searched at a time. None uses as many as fit into memory."""
+    max_chaining_rounds: int | None = Field(default=None, ge=1)
+    """Maximum number of rounds of forward chaining in the mode `exact`. None continues until no new triple
+    follows."""
     max_chaining_seconds: float | None = Field(default=None, ge=0)
     """Time limit in seconds for forward chaining. Triples that are not derived within the limit count as not
     proved. None means no limit."""
     depth_computation_seconds: float | None = Field(default=30.0, ge=0)
-    """Time limit in seconds for computing proof depths. They are used to group results, and to skip the beam
-    search for triples that have no proof of at most `beam.max_depth` steps, which does not change the scores.
-    0 disables both. None means no limit."""
+    """Time limit in seconds for computing proof depths, which are used to group results and to skip
+    unprovable triples. 0 disables both. None means no limit."""
     max_fit_queries: int | None = Field(default=2000, ge=1)
     """Maximum number of validation queries for fitting the mode `learned` and for selecting the weights of
     the mode `hybrid`. None uses all validation queries."""
@@ -184,8 +195,9 @@ class ProofLinkPrediction:
     def policy_scorer(self, policy: ProofPolicy) -> TripleScorer:
         """Return the scorer for the mode `policy`.
 
-        The score of a triple is the log-probability of the best proof that a beam search finds, or minus
-        infinity if it finds none. The search is skipped for triples that have no proof within its depth.
+        The score of a triple is the log-probability of the best proof that a beam search finds, or
+        `config.unproved_score` if it finds none. If `config.skip_unprovable` is true, the search is skipped
+        for triples that have no proof within the depth of the search.
         """
         config = self.config
         # With skip_unary_actions, a search can find proofs with more steps than its depth. A triple without a
@@ -193,7 +205,7 @@ class ProofLinkPrediction:
         is_bounded = not self.environment.skip_unary_actions and self.kge_action is None
 
         def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
-            depths = self.depths(triples) if is_bounded else None
+            depths = self.depths(triples) if config.skip_unprovable and is_bounded else None
             searched = np.arange(len(triples))
             if depths is not None:
                 searched = np.flatnonzero((depths >= 0) | (depths == UNDECIDED))
@@ -209,7 +221,8 @@ class ProofLinkPrediction:
             proved, log_prob = np.zeros(len(triples), bool), np.full(len(triples), -np.inf)
             length = np.full(len(triples), -1, np.int64)
             proved[searched], log_prob[searched], length[searched] = found[:3]
-            return TripleScores(score=log_prob, proved=proved, log_prob=log_prob, length=length)
+            scores = np.where(proved, log_prob, config.unproved_score)
+            return TripleScores(score=scores, proved=proved, log_prob=log_prob, length=length)
 
         return score
 
@@ -285,13 +298,14 @@ def evaluate_proofs(
     if mode not in (modes := get_args(EvaluationMode)):
         raise ValueError(f"mode must be one of {', '.join(modes)}, got {mode!r}")
     if mode == "policy" and policy is None:
-        raise ValueError("mode=policy needs a policy; an embedding has none: set mode=kge, hybrid or learned")
+        raise ValueError("mode 'policy' needs a policy")
     if mode in ("kge", "hybrid", "learned") and kge is None:
-        raise ValueError(f"mode={mode} needs an embedding: set kge to a run of `phalanx train kge`")
+        raise ValueError(f"mode {mode!r} needs a knowledge-graph embedding")
     config, embedding = link_prediction.config, embedding_scorer(kge)
     search = exact_scorer(
         link_prediction.knowledge_base.triples("train"),
         link_prediction.rules,
+        max_rounds=config.max_chaining_rounds,
         max_seconds=config.max_chaining_seconds,
     )
     if policy is not None and mode != "exact":
@@ -339,6 +353,8 @@ def evaluate_with_config(
         kge_action: The embedding that can close ground goals in a search. None means no embedding.
     """
     mode = config.mode or ("kge" if policy is None else "policy")
+    if mode == "policy" and policy is None:
+        raise ValueError("an embedding has no policy; set mode=kge, hybrid, learned or exact")
     if mode in ("exact", "kge"):
         policy = None
     if config.dataset is not None:
@@ -346,8 +362,11 @@ def evaluate_with_config(
         trained, vocabulary = vocabulary, ProofVocabulary(knowledge_base, environment.max_goals)
         if policy is not None or kge is not None:
             _check_same_names(trained, vocabulary, config.dataset)
-    if mode not in ("exact", "policy") and config.kge is not None:
-        kge = load_kge(config.kge, vocabulary.kg)
+    if mode not in ("exact", "policy"):
+        if config.kge is not None:
+            kge = load_kge(config.kge, vocabulary.kg)
+        if kge is None:
+            raise ValueError(f"mode={mode} needs an embedding: set kge to a run of `phalanx train kge`")
     link_prediction = ProofLinkPrediction(
         knowledge_base, vocabulary, environment, config, None if policy is None else kge_action
     )
@@ -370,6 +389,7 @@ def exact_scorer(
     facts: Int32[np.ndarray, "facts 3"],
     rules: Sequence[EncodedRule],
     *,
+    max_rounds: int | None = None,
     max_seconds: float | None = None,
 ) -> TripleScorer:
     """Return a scorer that prefers triples that forward chaining derives in fewer rounds.
@@ -381,13 +401,14 @@ def exact_scorer(
     Args:
         facts: Facts, encoded by `Vocabulary.encode`.
         rules: Rules, encoded by `Vocabulary.encode_rules`. All variables of a head must occur in the body.
+        max_rounds: Maximum number of rounds. None continues until no new triple follows.
         max_seconds: Time limit in seconds. When it is reached, a message is printed, and all triples that
             have not been derived yet count as not proved. None means no limit.
     """
 
     def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
         time_limit = TimeLimit(max_seconds, print_to_stderr)
-        rounds = chaining_rounds(triples, facts, rules, time_limit)
+        rounds = chaining_rounds(triples, facts, rules, max_rounds, time_limit)
         if len(is_fact := np.flatnonzero(rounds == 0)):
             raise ValueError(
                 f"{triples[is_fact[0]].tolist()} is a fact, and rounds of forward chaining cannot exclude it "

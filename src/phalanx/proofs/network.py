@@ -8,18 +8,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, Float, Int32, PyTree
-from pydantic import Field
+from jaxtyping import Array, Bool, Float, Int32, PyTree
+from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.core.vector import broadcast_unbatched
+from phalanx.kg.kge.models import complex_conjugate, complex_product
 from phalanx.nn.distributions import MaskedCategorical
 from phalanx.nn.layers import Dense
 from phalanx.proofs.state import ProofObservation
 from phalanx.proofs.vocabulary import ProofVocabulary
 
-AtomEmbedding = Literal["transe", "mlp"]
+AtomEmbedding = Literal["transe", "complex", "rotate", "mlp"]
+StatePooling = Literal["mean", "sum", "attention"]
 _CHUNK_SIZE = 256
 """Number of successors that are embedded at a time."""
 
@@ -29,17 +31,33 @@ class ProofNetworkConfig(Config):
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "atoms": "atom_embedding",
+        "states": "state_pooling",
         "width": "embedding_dim",
         "depth": "num_layers",
     }
 
     atom_embedding: AtomEmbedding = "transe"
-    """How an atom is embedded from its predicate and terms: like a triple in TransE (`transe`), or with an
-    `mlp`. Predicates with three arguments need `mlp`."""
+    """How an atom is embedded from its predicate and terms: like a triple in TransE (`transe`), ComplEx
+    (`complex`) or RotatE (`rotate`), or with an `mlp`. Predicates with three arguments need `mlp`."""
+    state_pooling: StatePooling = "mean"
+    """How the embeddings of a state's goals are combined: `mean`, `sum` or `attention`."""
     embedding_dim: int = Field(default=64, ge=2)
-    """Size of all embeddings and hidden layers."""
+    """Size of all embeddings and hidden layers. It must be even for `complex` and `rotate`."""
     num_layers: int = Field(default=2, ge=1)
     """Number of layers of the actor. The critic has one more layer, whose output is the value."""
+    separate_critic: bool = True
+    """Give the critic its own embeddings instead of sharing those of the actor."""
+    temperature: float | None = Field(default=None, gt=0)
+    """Number by which the logits are divided. None uses the square root of `embedding_dim`."""
+
+    @model_validator(mode="after")
+    def _check_dim(self) -> "ProofNetworkConfig":
+        if self.atom_embedding in ("complex", "rotate") and self.embedding_dim % 2:
+            raise ValueError(
+                f"embedding_dim must be even for atom_embedding={self.atom_embedding}, "
+                f"got {self.embedding_dim}"
+            )
+        return self
 
 
 class AtomRows(NamedTuple):
@@ -49,7 +67,7 @@ class AtomRows(NamedTuple):
     table, which must not be used.
     """
 
-    predicate: Float[Array, "*states atoms dim"]
+    predicate: Float[Array, "*states atoms predicate_dim"]
     terms: tuple[Float[Array, "*states atoms dim"], ...]
     """One array for the first terms of all atoms, one for the second terms and, if atoms have three terms,
     one for the third terms."""
@@ -58,23 +76,29 @@ class AtomRows(NamedTuple):
 class EmbeddingTables(eqx.Module):
     """Embedding tables for predicates and for terms (constants and variables). Row 0 is padding and not used.
 
+    For `rotate`, the embedding of a predicate is a vector of `embedding_dim / 2` rotation angles.
+
     Args:
         config: Settings of the network. `atom_embedding` determines the scale of the initial parameters.
         vocabulary: Provides the numbers of predicates and terms.
         key: PRNG key for the initial parameters.
     """
 
-    predicates: Float[Array, "predicates dim"]
+    predicates: Float[Array, "predicates predicate_dim"]
     terms: Float[Array, "terms dim"]
 
     def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
+        kind, dim = config.atom_embedding, config.embedding_dim
         # The number of indices is larger than the numbers of predicates and constants: states also contain
         # `_kge` predicates and variables.
         num_predicates, num_terms = vocabulary.num_predicate_embeddings, vocabulary.num_constant_embeddings
-        normal = jax.random.normal(key, (num_predicates + num_terms, config.embedding_dim))
+        normal = jax.random.normal(key, (num_predicates + num_terms, dim))
         # With this scale, the coordinates of an embedded atom have a standard deviation of about 1.
-        scale = 3**-0.5 if config.atom_embedding == "transe" else 1.0
-        self.predicates, self.terms = scale * normal[:num_predicates], scale * normal[num_predicates:]
+        scale = {"transe": 3**-0.5, "complex": 0.5**0.5, "rotate": 0.5**0.5, "mlp": 1.0}[kind]
+        self.terms = scale * normal[num_predicates:]
+        # Angles with this standard deviation are almost uniform on the circle.
+        angles = math.pi * normal[:num_predicates, : dim // 2]
+        self.predicates = angles if kind == "rotate" else scale * normal[:num_predicates]
 
     def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomRows:
         """Return the table rows for the predicate and the terms of each atom. For padding, this is row 0."""
@@ -96,14 +120,16 @@ class EmbeddingTables(eqx.Module):
 class StateComposition(eqx.Module):
     """Combines the embeddings of a state's predicates and terms into one vector.
 
-    The vector of a state is the mean of the embeddings of its atoms. Let predicate, first and second be the
-    embeddings of the predicate and of the two terms of an atom. The embedding of the atom is
+    First, each atom is embedded, and then the embeddings of the atoms are pooled. Let predicate, first and
+    second be the embeddings of the predicate and of the two terms. The embedding of the atom is
 
     - `transe`: first + predicate - second;
+    - `complex`: first * predicate * conjugate(second), as complex numbers;
+    - `rotate`: first, rotated by the angles of the predicate, minus second;
     - `mlp`: a network with two layers, applied to the concatenation of the three vectors. Only `mlp` also
       supports atoms with three terms.
 
-    `True`, `False` and `End` have no terms. Their terms are embedded as zeros.
+    `True`, `False` and `End` have no terms. Except with `mlp`, they are embedded as their predicate alone.
 
     Args:
         config: Settings of the network.
@@ -112,38 +138,70 @@ class StateComposition(eqx.Module):
     """
 
     layers: tuple[Dense, ...]
-    """Layers of `mlp`, or an empty tuple for `transe`."""
+    attention: tuple[Dense, ...]
+    atom_embedding: AtomEmbedding = eqx.field(static=True)
+    state_pooling: StatePooling = eqx.field(static=True)
 
     def __init__(self, config: ProofNetworkConfig, arity: int = 2, *, key: Key) -> None:
         dim = config.embedding_dim
-        self.layers = ()
-        if config.atom_embedding == "mlp":
-            keys = jax.random.split(jax.random.fold_in(key, 0))
-            self.layers = Dense((1 + arity) * dim, dim, key=keys[0]), Dense(dim, dim, key=keys[1])
-        elif arity > 2:
+        self.atom_embedding, self.state_pooling = config.atom_embedding, config.state_pooling
+        if arity > 2 and self.atom_embedding != "mlp":
             raise ValueError(
-                f"atom_embedding={config.atom_embedding} supports at most two arguments, but this knowledge "
+                f"atom_embedding={self.atom_embedding} supports at most two arguments, but this knowledge "
                 "base has a predicate with three; set network.atom_embedding=mlp"
             )
+        self.layers, self.attention = (), ()
+        if self.atom_embedding == "mlp":
+            keys = jax.random.split(jax.random.fold_in(key, 0))
+            self.layers = Dense((1 + arity) * dim, dim, key=keys[0]), Dense(dim, dim, key=keys[1])
+        if self.state_pooling == "attention":
+            keys = jax.random.split(jax.random.fold_in(key, 1))
+            self.attention = Dense(dim, 1, key=keys[0]), Dense(dim, dim, key=keys[1])
 
     def __call__(
         self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states dim"]:
         """Return one vector per state. The vector of a state without atoms is zero."""
         is_atom = goals[..., 0] > 0
-        atoms = jnp.where(is_atom[..., None], self._embed_atoms(rows, goals), 0.0)
-        count = jnp.maximum(jnp.sum(is_atom, axis=-1), 1).astype(atoms.dtype)
-        return jnp.sum(atoms, axis=-2) / count[..., None]
+        return self._pool(jnp.where(is_atom[..., None], self._embed_atoms(rows, goals), 0.0), is_atom)
 
     def _embed_atoms(
         self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states atoms dim"]:
-        terms = [jnp.where(goals[..., n, None] > 0, term, 0.0) for n, term in enumerate(rows.terms, 1)]
-        if self.layers:
-            inner, outer = self.layers
-            return outer(jax.nn.gelu(inner(jnp.concatenate([rows.predicate, *terms], axis=-1))))
-        first, second = terms
-        return first + rows.predicate - second
+        zero = jnp.zeros(rows.terms[0].shape[-1])
+        one = zero.at[: len(zero) // 2].set(1.0)
+        # Values of missing terms, with which an atom is embedded as its predicate.
+        neutral = {"complex": (one, one), "rotate": (one, zero)}.get(self.atom_embedding, (zero, zero, zero))
+        first, second, *third = (
+            jnp.where(goals[..., column, None] > 0, term, neutral[column - 1])
+            for column, term in enumerate(rows.terms, 1)
+        )
+        match self.atom_embedding:
+            case "transe":
+                return first + rows.predicate - second
+            case "complex":
+                return complex_product(complex_product(first, rows.predicate), complex_conjugate(second))
+            case "rotate":
+                rotation = jnp.concatenate([jnp.cos(rows.predicate), jnp.sin(rows.predicate)], axis=-1)
+                return complex_product(first, rotation) - second
+            case "mlp":
+                inner, outer = self.layers
+                parts = [rows.predicate, first, second, *third]
+                return outer(jax.nn.gelu(inner(jnp.concatenate(parts, axis=-1))))
+
+    def _pool(
+        self, atoms: Float[Array, "*states atoms dim"], is_atom: Bool[Array, "*states atoms"]
+    ) -> Float[Array, "*states dim"]:
+        match self.state_pooling:
+            case "sum":
+                return jnp.sum(atoms, axis=-2)
+            case "mean":
+                count = jnp.maximum(jnp.sum(is_atom, axis=-1), 1).astype(atoms.dtype)
+                return jnp.sum(atoms, axis=-2) / count[..., None]
+            case "attention":
+                scores, values = self.attention
+                weights = jax.nn.softmax(jnp.where(is_atom, scores(atoms)[..., 0], -1e30), axis=-1)
+                return jnp.sum(jnp.where(is_atom, weights, 0.0)[..., None] * values(atoms), axis=-2)
 
 
 class StateEmbedding(eqx.Module):
@@ -337,9 +395,8 @@ class ProofNetwork(eqx.Module):
     """Policy network for proofs.
 
     The actor maps the embedding of the state to a target vector. The logit of an action is the inner product
-    of this vector with the embedding of the successor, divided by the square root of the embedding's size.
-    The critic estimates the value of the state with its own embeddings. Only the goals, successors and action
-    mask of an observation are used.
+    of this vector with the embedding of the successor. The critic estimates the value of the state. Only the
+    goals, successors and action mask of an observation are used.
 
     Args:
         config: Settings of the network.
@@ -349,16 +406,20 @@ class ProofNetwork(eqx.Module):
 
     embedding: StateEmbedding
     actor: FeedForward
-    critic_embedding: StateEmbedding
+    critic_embedding: StateEmbedding | None
+    """State embedding of the critic, or None if the critic uses that of the actor."""
     critic: FeedForward
+    temperature: float = eqx.field(static=True)
 
     def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
         dim, num_layers = config.embedding_dim, config.num_layers
         self.embedding = StateEmbedding(config, vocabulary, key=keys[0])
         self.actor = FeedForward((dim,) * (num_layers + 1), key=keys[1])
-        self.critic_embedding = StateEmbedding(config, vocabulary, key=keys[2])
+        separate = config.separate_critic
+        self.critic_embedding = StateEmbedding(config, vocabulary, key=keys[2]) if separate else None
         self.critic = FeedForward((*(dim,) * (num_layers + 1), 1), key=keys[3], last_scale=0.1)
+        self.temperature = math.sqrt(dim) if config.temperature is None else config.temperature
 
     def __call__(self, observation: ProofObservation) -> tuple[MaskedCategorical, Float[Array, ""]]:
         logits, value = self.logits(observation)
@@ -389,8 +450,9 @@ class ProofNetwork(eqx.Module):
 
     def value(self, goals: Int32[Array, "atoms atom"]) -> Float[Array, ""]:
         """Return the critic's estimate of the return from a single state."""
-        return self.critic(self.critic_embedding(goals))[0]
+        embedding = self.embedding if self.critic_embedding is None else self.critic_embedding
+        return self.critic(embedding(goals))[0]
 
     def _target(self, state: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return the vector whose inner products with the successors are the logits."""
-        return self.actor(state) / math.sqrt(state.shape[-1])
+        return self.actor(state) / self.temperature

@@ -175,8 +175,9 @@ def corrupt(
     give a known triple. If atoms have three terms, rejection sampling is used, which can fail to find such a
     constant.
 
-    If `corruption` is `either`, the argument is chosen at random among those that have such a constant. If
-    there is only one argument, it is always the one that is replaced.
+    If `corruption` is `either`, the argument is chosen at random among those that have such a constant. If it
+    is `both`, the first argument is replaced by any other constant of its domain, and then the last argument
+    is replaced as above. If there is only one argument, it is always the one that is replaced.
 
     Args:
         known: Index of the known triples.
@@ -190,6 +191,12 @@ def corrupt(
     """
     if len(triple) > 3:
         return _corrupt_three_terms(known, corruption, triple, bits)
+    if corruption == "both":
+        low, size = known.domain[triple[1]]
+        position = low + (bits[1] % jnp.maximum(size - 1, 1).astype(jnp.uint32)).astype(jnp.int32)
+        drawn, last = known.constant_at[position], known.constant_at[low + size - 1]
+        # The last constant of the domain replaces the constant itself, so all others are equally likely.
+        triple = triple.at[1].set(jnp.where(drawn == triple[1], last, drawn))
     free = jax.vmap(lambda side: _free_positions(known, triple, side))(jnp.arange(2))
     if corruption == "either":
         head_free, tail_free = free.size > 0
@@ -204,8 +211,8 @@ def _corrupt_three_terms(
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """Corrupt an atom with three terms by rejection sampling.
 
-    `head` replaces the first argument, `tail` replaces the last argument, and `either` replaces one random
-    argument.
+    `head` replaces the first argument, `tail` replaces the last argument, `both` replaces these two, and
+    `either` replaces one random argument.
 
     Returns:
         The first sample that is not a known triple, and whether there is such a sample.
@@ -213,7 +220,8 @@ def _corrupt_three_terms(
     last = known.arities[atom[0]] - 1
     argument = jnp.minimum(jnp.arange(len(atom) - 1), last)
     any_one = (bits[2] % (last + 1).astype(jnp.uint32)).astype(jnp.int32)
-    is_replaced = argument == {"head": 0, "tail": last, "either": any_one}[corruption]
+    choices = {"head": argument == 0, "tail": argument == last, "either": argument == any_one}
+    is_replaced = choices.get(corruption, (argument == 0) | (argument == last))
     salts = jnp.arange(1, _MAX_DRAWS + 1, dtype=jnp.uint32)[:, None] * jnp.uint32(0x9E3779B1)
     # Terms that repeat an argument get the same sample.
     mixed = (bits[0] + salts) * jnp.uint32(0x85EBCA6B) ^ (bits[1] + argument.astype(jnp.uint32) * 0x27D4EB2F)
@@ -353,9 +361,10 @@ class QuerySet(Fingerprinted):
     def select(self, config: QueryConfig) -> "QuerySet":
         """Return the queries that satisfy the depth limits of a config.
 
-        Raises `ValueError` if no query is left.
+        If the config has depth weights, the result is sorted by depth, and queries whose depth has no weight
+        or weight 0 are removed. Raises `ValueError` if no query is left.
         """
-        by_depth = config.min_depth is not None or config.max_depth is not None
+        by_depth = config.min_depth is not None or config.max_depth is not None or config.depth_weights
         if by_depth and len(self) and self.depths.max() < 0 and config.max_depth != -1:
             raise ValueError(
                 "queries cannot be selected by depth because no depth is known: set max_computed_depth to "
@@ -363,16 +372,20 @@ class QuerySet(Fingerprinted):
             )
         low = -1 if config.min_depth is None else config.min_depth
         high = np.inf if config.max_depth is None else config.max_depth
-        selected = (self.depths >= low) & (self.depths <= high)
-        if not selected.any():
+        order = np.flatnonzero((self.depths >= low) & (self.depths <= high))
+        if config.depth_weights:
+            weighted = [depth for depth, weight in config.depth_weights if weight > 0]
+            order = order[np.isin(self.depths[order], weighted)]
+            order = order[np.argsort(self.depths[order], kind="stable")]
+        if not len(order):
             depths = ", ".join(
                 f"{d}: {n}" for d, n in zip(*np.unique(self.depths, return_counts=True), strict=True)
             )
             raise ValueError(
-                f"no query matches min_depth={config.min_depth} and max_depth={config.max_depth}; numbers of "
-                f"queries by depth: {depths or 'none'}"
+                f"no query matches min_depth={config.min_depth}, max_depth={config.max_depth} and "
+                f"depth_weights={config.depth_weights}; numbers of queries by depth: {depths or 'none'}"
             )
-        return QuerySet.create(self.positives[selected], self.depths[selected])
+        return QuerySet.create(self.positives[order], self.depths[order])
 
     @functools.cached_property
     def arrays(self) -> tuple[jax.Array, jax.Array]:
@@ -397,18 +410,36 @@ def sample_query(
     a positive.
 
     Args:
-        config: Settings for sampling: the ratio of negatives and the kind of corruption.
-        queries: Positives.
+        config: Settings for sampling: the ratio of negatives, the kind of corruption and the depth weights.
+        queries: Positives, as returned by `QuerySet.select` for the same config.
         known: Known triples, which are never sampled as negatives.
         bits: Random 32-bit integers.
     """
     positives, depths = queries.arrays
-    index = (bits[0] % jnp.uint32(len(queries))).astype(jnp.int32)
+    index = _sample_index(config, queries, bits[0])
     positive, depth = positives[index], depths[index]
     if config.negative_ratio == 0:
         return SampledQuery(positive, jnp.bool_(True), depth)
     negative_fraction = config.negative_ratio / (1 + config.negative_ratio)
-    wants_negative = (bits[1] >> 8).astype(jnp.float32) * jnp.float32(2.0**-24) < negative_fraction
+    wants_negative = _to_unit_interval(bits[1]) < negative_fraction
     negative, possible = corrupt(known.arrays, config.corruption, positive, bits[2:])
     changed = wants_negative & possible
     return SampledQuery(jnp.where(changed, negative, positive), ~changed, jnp.where(changed, -1, depth))
+
+
+def _sample_index(config: QueryConfig, queries: QuerySet, bits: UInt32[Array, ""]) -> Any:
+    if not config.depth_weights:
+        return (bits % jnp.uint32(len(queries))).astype(jnp.int32)
+    depths, starts, sizes = np.unique(queries.depths, return_index=True, return_counts=True)
+    by_depth = dict(config.depth_weights)
+    weights = np.array([by_depth[int(depth)] for depth in depths])
+    limits = jnp.asarray(np.cumsum(weights / weights.sum())[:-1], jnp.float32)
+    group = jnp.sum(_to_unit_interval(bits) >= limits)
+    # The high bits select the group; a multiplication moves the low bits up for the index within it.
+    index = (bits * jnp.uint32(0x9E3779B1)) % jnp.asarray(sizes, jnp.uint32)[group]
+    return jnp.asarray(starts, jnp.int32)[group] + index.astype(jnp.int32)
+
+
+def _to_unit_interval(bits: UInt32[Array, ""]) -> Array:
+    """Convert random bits to a number in [0, 1)."""
+    return (bits >> 8).astype(jnp.float32) * jnp.float32(2.0**-24)

@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ def format_goals(rows: Any, vocabulary: ProofVocabulary) -> str:
 def _format_atom(vocabulary: ProofVocabulary, *row: int) -> str:
     atom = str(vocabulary.decode_atom(row))
     return _GIVE_UP if atom == END else atom
+
+
+def episode_goals(states: Iterable[ProofState], vocabulary: ProofVocabulary) -> list[str]:
+    """Return the remaining goals of each state of an episode, as one line of text per state."""
+    return [", ".join(map(str, vocabulary.decode_state(state.goals))) for state in states]
 
 
 def observation_text(state: ProofState, vocabulary: ProofVocabulary, max_steps: int) -> str:

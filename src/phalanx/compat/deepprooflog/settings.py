@@ -17,7 +17,7 @@ REPLACEMENTS: Mapping[str, str] = {
     "train_neg_ratio": "config=ProofConfig(queries={'negative_ratio': ...})",
     "negative_ratio": "config=ProofConfig(queries={'negative_ratio': ...})",
     "corruption_mode": "config=ProofConfig(queries={'negative_ratio': 0}) for no negatives",
-    "corruption_scheme": "config=ProofConfig(queries={'corruption': ...}): head, tail or either",
+    "corruption_scheme": "config=ProofConfig(queries={'corruption': ...}): head, tail, either or both",
     "sampler": "nothing: negatives are sampled as ProofConfig.queries says, and are never known triples",
     "max_arity": "nothing: atoms have two arguments",
     "padding_idx": "nothing: it is index_manager.padding_idx, 0",
