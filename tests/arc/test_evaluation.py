@@ -266,10 +266,10 @@ def test_training_split_evaluates_on_training_tasks() -> None:
 
 def test_eval_config_with_dataset_gives_submission() -> None:
     network = knows(TASKS, (SIDE, SIDE), submits=True)
-    settings = ArcEvalCommandConfig(dataset="generated/evaluation", attempts=2)
+    settings = ArcEvalCommandConfig(dataset="generated/evaluation", attempts=3)
     (submission,) = small_environment().evaluate(network, settings, True)
     record = submission.as_record()
-    assert (record["split"], record["attempts"], record["num_tasks"]) == ("generated/evaluation", 2, 200)
+    assert (record["split"], record["attempts"], record["num_tasks"]) == ("generated/evaluation", 3, 200)
     assert set(record["baselines"]) == {"copy_input", "random"}
 
 

@@ -1,7 +1,10 @@
 """Functions that take a config give the same results as the environment."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,7 +15,6 @@ from phalanx.arc import (
     DatasetConfig,
     EpisodeConfig,
     ObservationConfig,
-    VectorizedRandomAgent,
     arc_reset,
     arc_step,
     batch_reset,
@@ -20,8 +22,8 @@ from phalanx.arc import (
     generate_tasks,
     run_episode_batch,
 )
-from phalanx.arc.functional import as_environment
-from tests.helpers.corridor import Corridor
+from phalanx.arc.functional import as_environment, environment_of
+from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig, walker
 
 TASKS = generate_tasks(num_tasks=3, seed=1, max_height=5, max_width=5)
 
@@ -71,26 +73,39 @@ KEYS = jax.random.split(jax.random.PRNGKey(0), 3)
 
 
 def test_config_and_environment_give_same_batch() -> None:
-    config = create_config()
-    environment = ArcEnvironment.create(config, TASKS)
-    by_config = batch_reset(KEYS, config, TASKS)
-    assert eqx.tree_equal(by_config, batch_reset(KEYS, environment))
-    actions = jax.vmap(environment.sample_action)(KEYS, by_config[0])
-    stepped = batch_step(by_config[0], actions, config)
-    assert eqx.tree_equal(stepped, batch_step(by_config[0], actions, environment))
+    by_config = batch_reset(KEYS, CorridorConfig())
+    assert eqx.tree_equal(by_config, batch_reset(KEYS, Corridor()))
+    actions = jnp.full(3, RIGHT)
+    stepped = batch_step(by_config[0], actions, CorridorConfig())
+    assert eqx.tree_equal(stepped, batch_step(by_config[0], actions, Corridor()))
+
+
+def test_task_is_passed_to_config() -> None:
+    assert as_environment(CorridorConfig(), 5) == Corridor(5)
+    assert batch_reset(KEYS, CorridorConfig(), 5)[0].position.shape == (3,)
+
+
+def test_states_with_tasks_determine_environment() -> None:
+    class TaskedStates(eqx.Module):
+        tasks: int = eqx.field(static=True)
+
+    assert environment_of(CorridorConfig(), TaskedStates(tasks=7)) == Corridor(7)
+    assert environment_of(Corridor(9), TaskedStates(tasks=7)) == Corridor(9)
+    assert environment_of(CorridorConfig(), walker(0)) == Corridor(12)
 
 
 def test_task_with_environment_and_other_types_are_rejected() -> None:
     with pytest.raises(TypeError, match="Corridor already has its tasks"):
         as_environment(Corridor(), 5)
-    with pytest.raises(TypeError, match=r"expected an Environment or an ArcConfig, got int"):
+    with pytest.raises(TypeError, match=r"expected an Environment or a config .* got int"):
         as_environment.__wrapped__(7)
 
 
 def test_episodes_run_with_config() -> None:
-    config = create_config()
-    start = batch_reset(KEYS, config, TASKS)
-    agent = VectorizedRandomAgent(config=config)
-    states, _, trajectory = run_episode_batch(start, agent.select_batch_actions, 8, config)
-    assert states.tasks == start[0].tasks
+    def go_right(states: Any, agent_state: Any, key: Any) -> Any:
+        return jnp.full(3, RIGHT), agent_state
+
+    start = batch_reset(KEYS, CorridorConfig())
+    states, _, trajectory = run_episode_batch(start, go_right, 8, CorridorConfig())
+    assert states.terminated.tolist() == [True, True, True]
     assert trajectory.rewards.shape == (8, 3)

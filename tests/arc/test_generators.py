@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from phalanx.arc.config import ArcConfig, DatasetConfig
 from phalanx.arc.generators import (
     FAMILIES,
+    TaskFamily,
     generate_task,
     generate_tasks,
     register_family,
@@ -77,7 +78,8 @@ def test_solution_of_every_pair_gives_its_output(family, size):
 @each_family
 def test_solution_solves_episode_exactly_at_its_last_step(family):
     config = ArcConfig(dataset=DatasetConfig(max_grid_height=7, max_grid_width=7))
-    for task in generate_tasks((family,), 2, max_height=7, max_width=7):
+    for seed in range(2):
+        task = generate_task(family, seed, max_size=7)
         for pair, solution in enumerate(task.solutions):
             state = reset_oracle(task, pair, config)
             solved = []
@@ -216,7 +218,7 @@ def edits(draw):
     return np.array(cells, np.int8).reshape(rows, cols), tuple(SolutionStep(op, *box) for op, box in steps)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(edits())
 def test_least_operations_is_a_lower_bound(edit):
     before, steps = edit
@@ -273,10 +275,10 @@ def test_evaluation_inputs_do_not_occur_in_training(family):
 
 
 def test_sizes_cover_the_requested_range():
-    tasks = generate_tasks(("gravity",), 40, max_height=5, max_width=4)
+    tasks = generate_tasks(("gravity",), 40, min_height=3, max_height=5, min_width=7, max_width=8)
     shapes = {pair.input.shape for task in tasks for pair in task.pairs}
-    assert shapes == {(h, w) for h in (3, 4, 5) for w in (3, 4)}
-    assert generate_task("gravity", 0, height=12, width=4).demos[0].input.shape == (12, 4)
+    assert shapes == {(h, w) for h in (3, 4, 5) for w in (7, 8)}
+    assert generate_task("gravity", 0, height=12, min_size=4, max_size=4).demos[0].input.shape == (12, 4)
 
 
 def test_number_of_pairs_is_configurable():
@@ -291,10 +293,12 @@ def test_number_of_pairs_is_configurable():
         (lambda: generate_task("recolour", 0), "unknown task family 'recolour'; did you mean 'recolor'"),
         (lambda: generate_tasks(("gravty",)), "did you mean 'gravity'"),
         (lambda: generate_task("xyzzy", 0), "unknown task family 'xyzzy'; choose from recolor"),
-        (lambda: generate_task("mirror", 0, height=2), "height must be between 3 and 30, got 2"),
+        (lambda: generate_task("mirror", 0, height=2), "mirror needs a height of at least 3, got at most 2"),
         (lambda: generate_task("mirror", 0, width=31), "width must be between 3 and 30, got 31"),
-        (lambda: generate_tasks(max_height=2), "max_height must be between 3 and 30, got 2"),
-        (lambda: generate_tasks(max_width=31), "max_width must be between 3 and 30, got 31"),
+        (lambda: generate_task("mirror", 0, max_size=40), "min_size and max_size must satisfy 3 <= min"),
+        (lambda: generate_task("mirror", 0, min_size=8, max_size=7), "got 8 and 7"),
+        (lambda: generate_tasks(max_height=2), "min_height and max_height must satisfy"),
+        (lambda: generate_tasks(min_width=0), "min_width and max_width must satisfy"),
         (lambda: generate_task("mirror", -1), "seed must not be negative, got -1"),
         (lambda: generate_task("mirror", 0, num_demos=0, num_tests=0), "at least one pair"),
         (lambda: generate_tasks(num_tasks=0), "num_tasks must be between 1 and"),
@@ -307,9 +311,10 @@ def test_invalid_arguments_are_reported(call, message):
         call()
 
 
-def test_family_rejects_too_small_grids():
-    with pytest.raises(ValueError, match="gravity: width must be between 3 and 30, got 2"):
-        FAMILIES["gravity"].generate(np.random.default_rng(0), 6, 2)
+def test_family_rejects_grids_below_min_size():
+    wide = TaskFamily("wide", "A test.", FAMILIES["gravity"].sample_rule, min_size=5)
+    with pytest.raises(ValueError, match="wide: width must be between 5 and 30, got 4"):
+        wide.generate(np.random.default_rng(0), 6, 4)
 
 
 def test_generating_1000_tasks_takes_less_than_two_seconds():
@@ -318,7 +323,7 @@ def test_generating_1000_tasks_takes_less_than_two_seconds():
 import time
 from phalanx.arc.generators import generate_tasks
 start = time.process_time()
-generate_tasks(num_tasks=1000, max_height=17, max_width=17)
+generate_tasks(num_tasks=1000, min_height=10, min_width=10)
 print(time.process_time() - start)
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

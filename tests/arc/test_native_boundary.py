@@ -231,10 +231,11 @@ from phalanx.arc import ArcConfig, ArcEnvironment, PointAction, generate_tasks
 from phalanx.arc import batch_reset, batch_step
 
 config, tasks = ArcConfig(), generate_tasks(num_tasks=3)
+one, _ = batch_reset(jax.random.split(jax.random.key(0), 1), config, tasks)
 eight, _ = batch_reset(jax.random.split(jax.random.key(0), 8), config, tasks)
 zeros = lambda *shape: jnp.zeros(shape, jnp.int32)
 for states, action in (
-    (eight[0], lambda: PointAction(zeros(4), zeros(4), zeros(4))),
+    (one[0], lambda: PointAction(zeros(4), zeros(4), zeros(4))),
     (eight, lambda: PointAction(zeros(8, 3), zeros(8, 3), zeros(8, 3))),
     (eight, lambda: PointAction(zeros(8), zeros(8, 2), zeros(8))),
     (eight, lambda: PointAction(jnp.zeros(8), zeros(8), zeros(8))),

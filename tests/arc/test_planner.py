@@ -1,7 +1,6 @@
 """Plans give exactly the expected outputs in every action format, and are short."""
 
 import functools
-import itertools
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from phalanx.arc import (
     EpisodeConfig,
     GridPair,
     Operation,
-    generate_task,
     generate_tasks,
     load_tasks,
     plan_pair,
@@ -82,13 +80,10 @@ def config_for(selection_format: str, side: int, backend: str = "auto", allowed=
 @functools.cache
 def generated_tasks(num_tasks: int, seed: int, side: int | None = None) -> list[ArcTask]:
     """Generate tasks once for all action formats."""
-    if side is None:
-        return generate_tasks(num_tasks=num_tasks, seed=seed)
-    families = itertools.islice(itertools.cycle(FAMILIES), num_tasks)
-    return [
-        generate_task(family, 1000 * seed + number, height=side, width=side)
-        for number, family in enumerate(families)
-    ]
+    names = ("min_height", "max_height", "min_width", "max_width")
+    return generate_tasks(
+        num_tasks=num_tasks, seed=seed, **({} if side is None else dict.fromkeys(names, side))
+    )
 
 
 @functools.cache
@@ -174,6 +169,12 @@ def test_plan_ends_with_submit_if_requested():
     assert action_tuples(solution_actions(task("t", [("1", "1")]), 0, submit=True)) == [(34, 0, 0, 0, 0)]
 
 
+def test_plan_may_restart_from_the_input():
+    before, target, start = grid("1234/5678"), grid("1234/5670"), grid("8341/2765")
+    assert action_tuples(plan_pair(before, target, start=start)) == [(32, 0, 0, 0, 0), (0, 1, 3, 1, 3)]
+    assert action_tuples(plan_pair(before, target, start=grid("1234/5671"))) == [(0, 1, 3, 1, 3)]
+
+
 grids = st.integers(1, 5).flatmap(
     lambda width: st.lists(
         st.lists(st.integers(0, 3), min_size=width, max_size=width), min_size=1, max_size=5
@@ -221,7 +222,7 @@ def test_clear_replaces_fill_0():
     [
         (lambda: plan_pair(grid("0"), grid("3"), allowed_operations=[1, 2]), "would take some of Fill 3"),
         (lambda: plan_pair(grid("0"), grid("00"), allowed_operations=[0]), "1x2, not 1x1, and Resize is not"),
-        (lambda: plan_pair(grid("0"), grid("1"), allowed_operations=[42]), "less than or equal to 41"),
+        (lambda: plan_pair(grid("0"), grid("1"), allowed_operations=[42]), "between 0 and 41, got 42"),
         (lambda: plan_pair(grid("00"), grid("11"), grid_shape=(3, 1)), "1x2 does not fit a canvas of 3x1"),
         (lambda: plan_pair([[0]], [[10]]), r"output: cell \(0, 0\) must be a colou?r"),
         (lambda: plan_pair([[0]], [[1]], allowed_operations=[1], submit=True), "needs Submit"),

@@ -219,6 +219,8 @@ def test_every_operation_has_keys(create_app: Any) -> None:
 
 def test_every_operation_is_listed(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
+        titles = {command.title for command in app.get_system_commands(app.screen)}
+        assert {info.name for info in OPERATIONS} <= titles
         await pilot.press("a")
         assert isinstance(app.screen, OperationsScreen)
         assert app.screen.query_one(OptionList).option_count == len(OPERATIONS)

@@ -15,7 +15,7 @@ from phalanx.arc.actions import BboxAction
 from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.play.keys import Cursor
-from phalanx.arc.play.recording import EpisodeSampleFile
+from phalanx.arc.play.recording import EpisodeSampleFile, episode_samples
 from phalanx.arc.play.session import PlayError, PlayPair, PlaySession, play_config, start_key
 from phalanx.arc.play.task_selection import select_tasks
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
@@ -84,6 +84,8 @@ def test_each_test_pair_can_be_played() -> None:
         session = PlaySession(PlayPair(TASK, test))
         assert session.view.title == f"two-tests · test {test + 1} of 2"
         assert session.view.working.tolist() == pair.input.tolist()
+    with pytest.raises(ValueError, match="has 2 test pairs, got index 2"):
+        PlaySession(PlayPair(TASK, 2))
 
 
 def test_selection_unsupported_by_format_is_rejected() -> None:
@@ -225,6 +227,13 @@ def test_only_finished_episodes_are_saved(tmp_path: Path) -> None:
     assert not file.path.exists()
     session.submit()
     assert [sample.info.success for sample in file.append(session) if sample.info] == [False, False]
+
+
+def test_replay_that_differs_from_recording_raises_error() -> None:
+    session = solve(PlaySession(PlayPair(TASK)))
+    session.environment = PlaySession(PlayPair(TASK, 1)).environment
+    with pytest.raises(RuntimeError, match="differs from the recording"):
+        episode_samples(session, session.seed, ArcTokenizer("bbox", ("input", "working")))
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_actions_have_format_of_config(states: ArcState, selection_format: str, 
     for agent in (
         VectorizedRandomAgent(config=config),
         VectorizedRandomAgent((6, 7), config=config),
-        VectorizedRandomAgent(allowed_operations=(3,), config=ArcEnvironment.create(config, TASK)),
+        VectorizedRandomAgent(allowed_operations=(3,), config=config.environment_for(TASK)),
     ):
         assert isinstance(sample_actions(agent, states), action_type)
 
@@ -172,9 +172,9 @@ def test_single_agent_accepts_legacy_key_and_needs_no_config() -> None:
 
 
 def test_invalid_allowed_operations_are_reported() -> None:
-    with pytest.raises(ValueError, match="less than or equal to 41"):
+    with pytest.raises(ValueError, match="allowed_operations must be between 0 and 41, got 42"):
         RandomAgent((6, 7), allowed_operations=(1, 42))
-    with pytest.raises(ValueError, match="at least one operation"):
+    with pytest.raises(ValueError, match="allowed_operations must contain at least one operation"):
         RandomAgent((6, 7), allowed_operations=())
 
 

@@ -12,20 +12,23 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
+from phalanx.arc.operations import OPERATIONS
 from phalanx.arc.rendering import (
     ARC,
     SAFE,
     StateSnapshot,
+    draw_episode,
+    draw_grid,
     draw_pair,
     draw_state,
     draw_task,
+    frame,
     save_svg,
     snapshot,
     snapshots,
 )
-from phalanx.arc.rendering.svg_cells import grid_block
 from phalanx.arc.tasks import ArcTask, GridPair
-from phalanx.svg import text_width, to_drawing, truncate
+from phalanx.svg import text_width, truncate
 from tests.helpers.arc_drawings import (
     DONE,
     DOT,
@@ -88,37 +91,59 @@ grids = hnp.arrays(
 )
 
 
-SIDE = 10
-
-
-def parsed_grid(grid: np.ndarray, **options: Any) -> ElementTree.Element:
-    return parsed(to_drawing(grid_block(grid, SIDE, **options), "grid"))
-
-
 @settings(max_examples=60, deadline=None)
 @given(grids)
 def test_drawn_cells_match_the_grid(grid: np.ndarray) -> None:
-    assert np.array_equal(parse_cells(parsed_grid(grid), SIDE, grid.shape), grid)
+    inside = np.argwhere(grid >= 0)
+    height, width = inside.max(axis=0) + 1 if inside.size else (0, 0)
+    side = max(4, min(30, np.floor(2 * 320 / max(height, width, 1)) / 2))
+    assert np.array_equal(parse_cells(parsed(draw_grid(grid)), side, grid.shape), grid)
 
 
 def test_grid_uses_selected_palette() -> None:
-    fills = [path.get("fill") for path in of_class(parsed_grid(SMALL, palette=SAFE), "cells")]
+    fills = [path.get("fill") for path in of_class(parsed(draw_grid(SMALL, palette="safe")), "cells")]
     assert fills == list(SAFE.colors[:6])
+
+
+def test_cells_outside_the_grid_are_not_drawn() -> None:
+    canvas = np.full((30, 30), -1)
+    canvas[:2, :3] = SMALL
+    assert draw_grid(canvas).as_svg() == draw_grid(SMALL).as_svg()
 
 
 def test_selection_has_white_outline_on_black() -> None:
     mask = np.zeros((2, 3), bool)
     mask[0, 1:] = True
-    root = parsed_grid(SMALL, selected=mask)
+    root = parsed(draw_grid(SMALL, selected=mask))
     (casing,), (line,) = of_class(root, "selection-casing"), of_class(root, "selection")
-    # A 20 by 10 box whose top left is (10, 0).
-    assert line.get("d") == casing.get("d") == "M10 0h20M10 10h20M10 0v10M30 0v10"
+    # Cells are 30 pixels: a 60 by 30 box whose top left is (30, 0).
+    assert line.get("d") == casing.get("d") == "M30 0h60M30 30h60M30 0v30M90 0v30"
     assert line.get("stroke") == "#FFFFFF" and casing.get("stroke") == "#0B0D12"
     assert float(casing.attrib["stroke-width"]) > float(line.attrib["stroke-width"]) >= 1.5
 
 
 def test_empty_selection_has_no_outline() -> None:
-    assert not of_class(parsed_grid(SMALL, selected=np.zeros((2, 3), bool)), "selection")
+    assert not of_class(parsed(draw_grid(SMALL, selected=np.zeros((2, 3), bool))), "selection")
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        (
+            np.zeros((2, 2), np.int8) + 10,
+            r"cell \(0, 0\) must be a color from 0 to 9 or -1 for none, got 10",
+        ),
+        ([[0, 1], [-2, 0]], r"cell \(1, 0\) must be a color from 0 to 9 or -1 for none, got -2"),
+    ],
+)
+def test_invalid_colors_are_reported_with_their_cell(grid: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        draw_grid(grid)
+
+
+def test_selection_of_wrong_shape_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"the selection has shape \(3, 2\), the grid \(2, 3\)"):
+        draw_grid(SMALL, selected=np.zeros((3, 2), bool))
 
 
 def test_pair_draws_secret_output_as_question_mark() -> None:
@@ -136,17 +161,27 @@ def test_task_draws_and_labels_every_pair() -> None:
 
 def test_titles_are_escaped_and_invalid_xml_characters_replaced() -> None:
     task = ArcTask(NASTY, TASK.demos, (), family="<i>")
-    for drawing in (draw_pair(TASK.demos[0], title=NASTY), draw_task(task)):
+    drawings = [draw_grid(SMALL, title=NASTY), draw_pair(TASK.demos[0], title=NASTY), draw_task(task)]
+    drawings.append(draw_episode([frame(SMALL)], title=NASTY))
+    for drawing in drawings:
         assert any(line.startswith('a<b> & "c" �') for line in words(drawing))
         assert 'a<b> & "c" �' in parsed(drawing).findtext(f"{SVG}title", "")
 
 
 def test_text_does_not_overflow_its_card() -> None:
     long = "a very long title " * 20
+    mask = np.ones((2, 3), bool)
+    steps = [
+        frame(SMALL, selected=mask, operation=info.id, step=info.id, reward=-0.123, similarity=0.9)
+        for info in OPERATIONS
+    ]
+    last = frame(SMALL, operation=34, step=10_000, reward=-10.125, similarity=0.5, done=True)
     drawings = [
+        draw_grid(SMALL, title=long),
         draw_pair(TASK.demos[0], title=long),
         draw_task(ArcTask(long, TASK.demos, TASK.tests, family=long)),
         draw_state(played()[0][0]),
+        draw_episode([*steps, last], title=long, max_frames=100),
     ]
     for drawing in drawings:
         spans = list(text_spans(parsed(drawing)))
@@ -223,10 +258,10 @@ class FailingDrawing(drawsvg.Drawing):
 
 
 def test_failed_save_keeps_existing_file(tmp_path: Path) -> None:
-    path = tmp_path / "task.svg"
-    save_svg(draw_task(TASK), path)
+    path = tmp_path / "grid.svg"
+    save_svg(draw_grid(SMALL), path)
     before = path.read_text()
     with pytest.raises(RuntimeError, match="half way"):
         save_svg(FailingDrawing(10, 10), path)
     assert path.read_text() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["task.svg"]
+    assert [file.name for file in tmp_path.iterdir()] == ["grid.svg"]

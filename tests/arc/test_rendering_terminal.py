@@ -12,11 +12,12 @@ from phalanx.arc.rendering import (
     StateSnapshot,
     frame,
     render_episode,
+    render_grid,
+    render_pair,
     render_state,
     render_task,
 )
 from phalanx.arc.rendering.palette import ARC, SAFE, rgb
-from phalanx.arc.rendering.terminal import TerminalGrid
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 
 SMALL = as_grid([[0, 1, 2], [3, 4, 5]])
@@ -59,12 +60,17 @@ def background(color: str) -> str:
 
 def test_cells_without_color_are_digits_with_stars_for_selection() -> None:
     mask = np.array([[False, True, False], [False, False, True]])
-    assert render_plain(TerminalGrid(SMALL, selected=mask)) == [" 0*1 2", " 3 4*5"]
+    assert render_plain(render_grid(SMALL, selected=mask)) == [
+        "╭─ 2×3 ─╮",
+        "│ 0*1 2 │",
+        "│ 3 4*5 │",
+        "╰───────╯",
+    ]
 
 
 def test_colored_cells_have_brackets_for_selection() -> None:
     mask = np.array([[False, True, False], [False, False, False]])
-    output = render_colored(TerminalGrid(SMALL, selected=mask))
+    output = render_colored(render_grid(SMALL, selected=mask))
     for value in range(6):
         assert output.count(background(ARC.colors[value])) == 1
     assert re.search(re.escape(background(ARC.colors[1])) + r"m\[\]", output)
@@ -73,44 +79,45 @@ def test_colored_cells_have_brackets_for_selection() -> None:
 
 
 def test_safe_palette_is_used_in_terminal() -> None:
-    output = render_colored(TerminalGrid(SMALL, SAFE))
+    output = render_colored(render_grid(SMALL, palette="safe"))
     assert background(SAFE.colors[3]) in output
     assert background(ARC.colors[3]) not in output
 
 
 def test_16_color_terminal_also_shows_digits() -> None:
-    assert "m 4" in render_colored(TerminalGrid(SMALL), system="standard")
-    assert "m 4" not in render_colored(TerminalGrid(SMALL), system="256")
+    assert "m 4" in render_colored(render_grid(SMALL), system="standard")
+    assert "m 4" not in render_colored(render_grid(SMALL), system="256")
 
 
 def test_no_color_shows_digits_on_color_terminal() -> None:
-    output = render_colored(TerminalGrid(SMALL), no_color=True)
+    output = render_colored(render_grid(SMALL), no_color=True)
     assert " 3 4 5" in output
     assert "48;2" not in output
 
 
+def test_cells_outside_the_grid_are_not_shown() -> None:
+    canvas = np.full((5, 6), -1)
+    canvas[:2, :3] = SMALL
+    assert render_plain(render_grid(canvas)) == render_plain(render_grid(SMALL))
+
+
 def test_empty_cells_inside_the_grid_are_blank() -> None:
-    assert render_plain(TerminalGrid(np.array([[1, -1, 2]]))) == [" 1   2"]
+    assert render_plain(render_grid([[1, -1, 2]]))[1] == "│ 1   2 │"
 
 
 def test_title_with_square_brackets_is_not_markup() -> None:
-    task = ArcTask("[red]a", TASK.demos, (), family="[red]b")
-    assert render_plain(render_task(task))[0] == "[red]a  [red]b"
-
-
-def one_pair(input: np.ndarray, output: np.ndarray | None) -> ArcTask:
-    return ArcTask("one", (), (GridPair(input, output),))
+    assert render_plain(render_grid(SMALL, title="[red]a"))[0] == "╭─ [red]a 2×3 ─╮"
 
 
 def test_pair_is_stacked_in_narrow_terminal() -> None:
-    task = one_pair(np.zeros((1, 10), np.int8), np.ones((1, 10), np.int8))
-    wide, narrow = render_plain(render_task(task), 80), render_plain(render_task(task), 40)
-    assert len(wide) == 4 and "test 1 input 1×10" in wide[1] and "test 1 output 1×10" in wide[1]
-    assert len(narrow) == 7 and "test 1 input 1×10" in narrow[1] and "test 1 output 1×10" in narrow[4]
+    pair = GridPair(as_grid(np.zeros((1, 10), np.int8)), as_grid(np.ones((1, 10), np.int8)))
+    wide, narrow = render_plain(render_pair(pair), 80), render_plain(render_pair(pair), 40)
+    assert len(wide) == 3 and "input 1×10" in wide[0] and "output 1×10" in wide[0]
+    assert len(narrow) == 6 and "input 1×10" in narrow[0] and "output 1×10" in narrow[3]
 
 
 def test_secret_output_is_shown_as_question_mark() -> None:
-    assert any("?" in line for line in render_plain(render_task(TASK)))
+    assert any("?" in line for line in render_plain(render_pair(TASK.tests[0])))
 
 
 def test_task_shows_id_family_and_every_pair() -> None:
@@ -121,15 +128,15 @@ def test_task_shows_id_family_and_every_pair() -> None:
 
 @pytest.mark.parametrize("width", [80, 40])
 def test_grid_of_30_columns_fits_terminal_width(width: int) -> None:
-    lines = render_plain(render_task(one_pair(BIG, BIG)), width)
+    lines = render_plain(render_pair(GridPair(BIG, BIG)), width)
     assert max(cell_len(line) for line in lines) <= width
     digits = [line.strip("│").replace(" ", "") for line in lines if line.startswith("│")]
     assert digits == ["0123456789" * 3] * 60
 
 
 def test_too_narrow_terminal_reports_omitted_columns() -> None:
-    lines = render_plain(render_task(one_pair(BIG, BIG)), 22)
-    assert lines[2] == "│01234567890123456789│"
+    lines = render_plain(render_grid(BIG), 22)
+    assert lines[1] == "│01234567890123456789│"
     assert "+10 columns" in lines[-2]
 
 

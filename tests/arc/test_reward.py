@@ -75,23 +75,20 @@ def decode_digits(reward: jax.Array) -> str:
 
 
 def test_reward_function_receives_transition(backend: str) -> None:
-    config = row_config(backend, episode=EpisodeConfig(max_episode_steps=5, require_submit=True))
+    config = row_config(backend, episode=EpisodeConfig(max_episode_steps=4, require_submit=True))
     environment = ArcEnvironment.create(config, ROW, reward=encode_transition)
-    reset, step = jax.jit(environment.reset), jax.jit(environment.step)
-
-    def rewards_of(*actions: tuple[int, int]) -> list[str]:
-        state, _ = reset(jax.random.key(0))
-        digits = []
-        for operation, column in actions:
-            state, _, reward, _, _ = step(state, PointAction(operation, 0, column))
-            digits.append(decode_digits(reward))
-        return digits
-
+    state, _ = jax.jit(environment.reset)(jax.random.key(0))
+    step = jax.jit(environment.step)
+    digits = []
+    for action in ((2, 0), (2, 1), (99, 0), (2, 2), (2, 3)):
+        state, _, reward, _, _ = step(state, PointAction(action[0], 0, action[1]))
+        digits.append(decode_digits(reward))
     # Similarity before and after in quarters, steps, invalid, submission, solved, terminated, truncated.
-    truncated = rewards_of((2, 0), (2, 1), (99, 0), (99, 0), (2, 2), (2, 3))
-    assert truncated == ["01100000", "12200000", "22310000", "22410000", "23500001", "00000000"]
-    assert rewards_of((2, 0), (2, 1), (2, 2), (2, 3), (SUBMIT, 0))[-1] == "44501110"
-    assert rewards_of((2, 0), (2, 1), (2, 2), (SUBMIT, 0))[-1] == "33401010"
+    assert digits == ["01100000", "12200000", "22310000", "23400001", "00000000"]
+    state = environment.state_from_grid([[2, 2, 2, 2]])
+    assert decode_digits(step(state, PointAction(SUBMIT, 0, 0))[2]) == "44101110"
+    state = environment.state_from_grid([[2, 2, 2, 1]])
+    assert decode_digits(step(state, PointAction(SUBMIT, 0, 0))[2]) == "33101010"
 
 
 def test_reward_function_receives_single_transitions(backend: str) -> None:

@@ -16,6 +16,7 @@ from phalanx.arc import (
     batch_reset,
 )
 from phalanx.arc.task_sampling import cumulative_weights
+from phalanx.compat.jaxarc.batch_processing import stack_states
 from tests.helpers.arc_rollouts import BACKENDS, oracle_starts, oracle_view, skip_without, view
 from tests.helpers.arc_scenarios import random_tasks
 
@@ -127,3 +128,32 @@ def test_invalid_weights_are_reported(weights: tuple[float, ...], message: str) 
 def test_too_small_padded_shape_is_reported() -> None:
     with pytest.raises(ValueError, match="num_pairs is 3, but these tasks need 4"):
         TaskBuffer.from_tasks([one_cell_task("a", 1), one_cell_task("b", 1)], num_pairs=3)
+
+
+def test_state_can_be_created_from_grid(backend: str) -> None:
+    wide = GridPair(as_grid([[1, 2], [3, 4]]), as_grid([[1, 2], [3, 5]]))
+    environment = ArcEnvironment.create(
+        create_config(backend), [one_cell_task("a", 1), ArcTask("b", (wide,), (wide,))]
+    )
+    state = environment.state_from_grid([[1, 2], [3, 0]], task="b")
+    assert (int(state.task_index), int(state.height), int(state.width)) == (1, 2, 2)
+    assert np.asarray(state.working_grid)[:2, :2].tolist() == [[1, 2], [3, 0]]
+    assert float(state.similarity) == 0.75 and int(state.step_count) == 0 and not state.episode_done
+    solved = environment.state_from_grid([[1, 2], [3, 5]], task=1)
+    assert float(solved.similarity) == 1.0 and solved.solved_pairs[0] and not solved.solved_pairs[1]
+    # An observation is also accepted; its cells outside the grid are ignored.
+    restored = environment.state_from_grid(environment.observe(state), task="b")
+    jax.tree.map(np.testing.assert_array_equal, state, restored)
+    assert stack_states([state, solved]).batch_shape == (2,)
+
+
+def test_invalid_grids_and_tasks_are_reported() -> None:
+    environment = ArcEnvironment.create(create_config(), one_cell_task("a", 1))
+    with pytest.raises(ValueError, match=r"cell \(0, 1\) must be a colou?r"):
+        environment.state_from_grid([[1, 11]])
+    with pytest.raises(ValueError, match=r"a grid of \(10, 1\) does not fit a canvas of \(9, 11\)"):
+        environment.state_from_grid(np.zeros((10, 1), int))
+    with pytest.raises(ValueError, match="task 1 does not exist: there are 1 tasks"):
+        environment.state_from_grid([[1]], task=1)
+    with pytest.raises(KeyError, match="no task 'b'"):
+        environment.state_from_grid([[1]], task="b")

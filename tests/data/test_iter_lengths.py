@@ -13,7 +13,7 @@ import pytest
 
 from phalanx.data import ByteTokenizer, LengthCache, TokenizeConfig, iter_lengths, tokenize_rows
 from phalanx.data.readers import split_files
-from phalanx.io.worker_pool import WorkerError, ordered_map, ray_cluster
+from phalanx.io.worker_pool import WorkerPoolError, ordered_map, ray_cluster
 
 
 def write_jsonl(path: Path, count: int, **columns: object) -> Path:
@@ -76,7 +76,7 @@ def _die(item: int) -> int:
 
 
 def test_killed_worker_raises_error():
-    with pytest.raises(WorkerError, match="a worker process died"):
+    with pytest.raises(WorkerPoolError, match="a worker process died"):
         list(ordered_map(_die, range(8), workers=2))
 
 
@@ -185,7 +185,7 @@ def test_unreachable_cluster_is_reported_quickly():
     pytest.importorskip("ray")
     begin = time.monotonic()
     with (
-        pytest.raises(WorkerError, match=r"cannot reach the Ray cluster at 127\.0\.0\.1:1:"),
+        pytest.raises(WorkerPoolError, match=r"cannot reach the Ray cluster at 127\.0\.0\.1:1:"),
         ray_cluster("127.0.0.1:1"),
     ):
         pass

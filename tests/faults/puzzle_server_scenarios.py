@@ -14,7 +14,7 @@ from phalanx.puzzles.server_client import (
     PuzzleClient,
     PuzzleClientConfig,
     PuzzleEpisode,
-    PuzzlePool,
+    PuzzleEpisodeRunner,
     PuzzleServerUnavailableError,
     episode_samples,
     episode_specs,
@@ -75,7 +75,7 @@ def pool_of_connections(world: World) -> None:
     async def play(loop: network.SimulatedLoop) -> None:
         while len(taken) < len(calm):
             left = [spec for spec in SPECS if spec.index not in taken]
-            async with PuzzlePool(PATIENT, config) as pool:
+            async with PuzzleEpisodeRunner(PATIENT, config) as pool:
                 try:
                     async for spec, episode in pool.episodes(left, rollout_episode):
                         assert spec.index not in taken, f"episode {spec.index} comes twice"
@@ -171,7 +171,7 @@ def calm_episodes() -> list[PuzzleEpisode]:
     """Return the episodes of a pool on a reliable network."""
 
     async def play(loop: network.SimulatedLoop) -> list[PuzzleEpisode]:
-        async with PuzzlePool(PATIENT, ConnectionPoolConfig(ordered=True)) as pool:
+        async with PuzzleEpisodeRunner(PATIENT, ConnectionPoolConfig(ordered=True)) as pool:
             return [episode async for _, episode in pool.episodes(SPECS, rollout_episode)]
 
     with tempfile.TemporaryDirectory() as folder:

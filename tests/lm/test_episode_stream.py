@@ -44,11 +44,11 @@ def row(rows: StepTokens, number: int) -> np.ndarray:
 def test_arc_step_is_encoded_as_grids_and_action() -> None:
     tokenizer = ArcTokenizer("point")
     rows = tokenizer.encode(two_observations(), PointAction([3, -1], [0, 31], [2, 99]))
-    # Marks are 0 to 6 (END 1, ROW 2, WORKING 4, TARGET 5, ACTION 6), colors start at 7, operations at 17, an
-    # invalid operation is 59, cells start at 60, and a cell that is not on the canvas is 92.
-    assert row(rows, 0).tolist() == [4, 8, 9, 2, 10, 11, 2, 5, 12, 2, 6, 20, 60, 62, 1]
+    text = " ".join(tokenizer.token_name(token) for token in row(rows, 0).tolist())
+    assert text == "WORKING 1 2 ROW 3 4 ROW TARGET 5 ROW ACTION Fill 3 @0 @2 END"
     assert (rows.observation_lengths.tolist(), rows.action_lengths.tolist()) == ([10, 10], [5, 5])
-    assert row(rows, 1).tolist() == [4, 12, 2, 5, 8, 9, 2, 10, 11, 2, 6, 59, 91, 92, 1]
+    text = " ".join(tokenizer.token_name(token) for token in row(rows, 1).tolist())
+    assert text == "WORKING 5 ROW TARGET 1 2 ROW 3 4 ROW ACTION no operation @31 off the board END"
     assert tokenizer.difficulty(two_observations()).tolist() == [0.75, 0.0]
     assert rows.tokens.max() < tokenizer.vocab_size
 
@@ -77,6 +77,8 @@ def test_invalid_step_tokens_are_rejected() -> None:
         ArcTokenizer().decode(np.array([1, 2], np.int32))
     with pytest.raises(ValueError, match="expected GOALS"):
         ProofTokenizer(4, 9, 4, 5).decode(np.array([1, 2, 3, 4], np.int32))
+    with pytest.raises(ValueError, match="there is no token 93"):
+        ArcTokenizer().token_name(93)
     with pytest.raises(ValueError, match="grids must be some of"):
         ArcTokenizer(grids=())
 

@@ -89,6 +89,7 @@ from .submission import (
     submission_env as submission_env,
     submit as submit,
     submit_grids as submit_grids,
+    submit_random as submit_random,
 )
 from .task_buffer import TaskArrays as TaskArrays, TaskBuffer as TaskBuffer
 from .tasks import (

@@ -43,9 +43,10 @@ def trim(grid: object) -> np.ndarray:
     [[1, 2]]
     """
     cells = np.asarray(grid)
-    inside = np.argwhere(cells >= 0)
-    height, width = inside.max(axis=0) + 1 if inside.size else (0, 0)
-    return cells[:height, :width]
+    if cells.ndim != 2 or cells.dtype.kind != "i":
+        return cells
+    inside = cells >= 0
+    return cells[: inside.any(axis=1).sum(), : inside.any(axis=0).sum()]
 
 
 def low_bits(count: Int[Array, "*batch"]) -> UInt32[Array, "*batch"]:

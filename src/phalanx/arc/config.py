@@ -1,13 +1,16 @@
 """Configuration of the ARC environment."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.config import Config
 from phalanx.native import Backend
+
+if TYPE_CHECKING:
+    from phalanx.arc.env import ArcEnvironment
 
 MAX_GRID_SIDE = 30
 """Maximum height and width of a grid in cells."""
@@ -21,10 +24,6 @@ Mode = Literal["training", "evaluation"]
 InitialGrid = Literal["input", "blank", "random", "demonstration"]
 INITIAL_GRIDS: tuple[InitialGrid, ...] = get_args(InitialGrid)
 """Values of `EpisodeConfig.initial_grid`, in the order of the C++ enum `InitialGrid`."""
-
-
-OperationId = Annotated[int, Field(ge=0, le=NUM_OPERATIONS - 1)]
-"""Id of an operation."""
 
 
 class EpisodeConfig(Config):
@@ -54,10 +53,10 @@ class EpisodeConfig(Config):
 class DatasetConfig(Config):
     """Size of the canvas, and the default tasks of an environment."""
 
-    max_grid_height: int = Field(default=MAX_GRID_SIDE, ge=1, le=MAX_GRID_SIDE)
+    max_grid_height: int = MAX_GRID_SIDE
     """Height of the canvas in cells, 1 to 30. All grids are stored on a canvas of this size, so every grid of
     every task must fit on it."""
-    max_grid_width: int = Field(default=MAX_GRID_SIDE, ge=1, le=MAX_GRID_SIDE)
+    max_grid_width: int = MAX_GRID_SIDE
     """Width of the canvas in cells, 1 to 30."""
     source: str = GENERATED
     """Name of a dataset (see `phalanx arc list`) or path of a file or folder with tasks. `generated` uses the
@@ -86,6 +85,13 @@ class DatasetConfig(Config):
             raise ValueError("augment rotates tasks: max_grid_height and max_grid_width must be equal")
         return self
 
+    @field_validator("max_grid_height", "max_grid_width")
+    @classmethod
+    def _check_side(cls, value: int, info: Any) -> int:
+        if not 1 <= value <= MAX_GRID_SIDE:
+            raise ValueError(f"{info.field_name} must be between 1 and {MAX_GRID_SIDE}, got {value}")
+        return value
+
 
 class ActionConfig(Config):
     """Format of actions, and the operations that the agent may use."""
@@ -93,15 +99,21 @@ class ActionConfig(Config):
     selection_format: SelectionFormat = "point"
     """Format in which an action selects cells. A `point` is one cell, a `bbox` is a rectangle, and a `mask`
     is any set of cells."""
-    allowed_operations: tuple[OperationId, ...] | None = None
+    allowed_operations: tuple[int, ...] | None = None
     """Ids of the operations that the agent may use, each 0 to 41. If None, all 42 operations are allowed."""
 
     @field_validator("allowed_operations")
     @classmethod
-    def _sort_operations(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        if value == ():
+    def _check_operations(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if value is None:
+            return None
+        if not value:
             raise ValueError("allowed_operations must contain at least one operation, or be None for all")
-        return None if value is None else tuple(sorted(set(value)))
+        unknown = [operation for operation in value if not 0 <= operation < NUM_OPERATIONS]
+        if unknown:
+            last = NUM_OPERATIONS - 1
+            raise ValueError(f"allowed_operations must be between 0 and {last}, got {unknown[0]}")
+        return tuple(sorted(set(value)))
 
     @property
     def operations(self) -> tuple[int, ...]:
@@ -125,7 +137,7 @@ class RewardConfig(Config):
     similarity_weight: float = 1.0
     """Weight of the change in similarity to the target in a step. Used in training mode only."""
     step_penalty: float = -0.01
-    """Reward for every valid step, added to the other terms."""
+    """Reward for every valid step, added to the other terms. A penalty is negative."""
     success_bonus: float = 10.0
     """Reward for ending an episode with a correct solution."""
     efficiency_bonus: float = 0.0
@@ -133,7 +145,7 @@ class RewardConfig(Config):
     efficiency_bonus_threshold: int = Field(default=50, ge=0)
     """Maximum number of steps in which an episode must be solved to earn the efficiency bonus."""
     unsolved_submission_penalty: float = 0.0
-    """Reward for ending an episode by submitting a wrong grid."""
+    """Reward for ending an episode by submitting a wrong grid. A penalty is negative."""
     invalid_action_penalty: float = -1.0
     """Reward for an invalid action. It replaces the similarity term and the step penalty."""
     reward_on_submit_only: bool = False
@@ -197,3 +209,13 @@ class ArcConfig(Config):
     def grid_shape(self) -> tuple[int, int]:
         """Height and width of the canvas, which has the same size for all tasks."""
         return self.dataset.max_grid_height, self.dataset.max_grid_width
+
+    def environment_for(self, task: Any = None) -> "ArcEnvironment":
+        """Create an environment with this config.
+
+        Args:
+            task: A task, several tasks or a task buffer. If None, the tasks of `dataset` are used.
+        """
+        from phalanx.arc.env import ArcEnvironment
+
+        return ArcEnvironment.create(self, task)

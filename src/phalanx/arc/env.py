@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float32, Int8, Int32, PyTree
 
 from phalanx.arc import backends, evaluation_mode, reward as rewards, task_sampling, text
 from phalanx.arc.actions import Action, action_space, encode_action, legal_operations, random_action
+from phalanx.arc.bitplanes import pack_grid, trim
 from phalanx.arc.config import GENERATED, ArcConfig
 from phalanx.arc.datasets import config_tasks
 from phalanx.arc.evaluation import (
@@ -29,7 +30,7 @@ from phalanx.arc.reward import RewardFunction, RewardWeights, StepInfo
 from phalanx.arc.state import NUM_BOARDS, ArcState, Register, blank_states, replace_fields
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
 from phalanx.arc.task_sampling import EpisodeStart
-from phalanx.arc.tasks import ArcTask
+from phalanx.arc.tasks import ArcTask, as_grid
 from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key, Keys, TracedEnvironment
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
@@ -244,6 +245,27 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
                 pair. Indices that are too large are taken modulo the number of these pairs.
         """
         return self._start(task_sampling.start_at(tasks, pairs, self.task_arrays))
+
+    def state_from_grid(self, grid: object, task: int | str = 0, pair: int = 0) -> ArcState:
+        """Create the first state of an episode that starts with the given working grid.
+
+        Args:
+            grid: Working grid, as rows of colors or an array. Padding cells of -1 at the bottom and on the
+                right, as in observations, are removed.
+            task: Index or id of the task.
+            pair: Index of the pair, as in `batch_reset_to`.
+        """
+        rows, columns = self.config.grid_shape
+        cells = as_grid(trim(grid), "state_from_grid")
+        if cells.shape[0] > rows or cells.shape[1] > columns:
+            raise ValueError(f"a grid of {cells.shape} does not fit a canvas of {(rows, columns)}")
+        index = self.task_buffer.index_of(task) if isinstance(task, str) else task
+        if not 0 <= index < len(self.task_buffer):
+            raise ValueError(f"task {index} does not exist: there are {len(self.task_buffer)} tasks")
+        state, _ = self.batch_reset_to(jnp.int32(index), jnp.int32(pair))
+        planes, size = pack_grid(cells, rows), np.array(cells.shape)
+        changed: Any = backends.replace_grid(self.config, self.task_arrays, state.detach(), planes, size)
+        return replace_fields(changed, tasks=state.tasks, submission=state.submission)
 
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: ArcState, observations: Observation

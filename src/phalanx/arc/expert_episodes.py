@@ -14,14 +14,12 @@ from jaxtyping import Int8, Int32, PyTree
 
 from phalanx.arc.actions import Action
 from phalanx.arc.bitplanes import trim
-from phalanx.arc.config import ArcConfig, EpisodeConfig, SelectionFormat
+from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.episode_tokens import ArcTokenizer, GridName
-from phalanx.arc.functional import arc_reset, arc_step
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import ActionPlan, action_from_arrays, solution_plan
-from phalanx.arc.tasks import ArcTask, Grid, GridPair
 from phalanx.core.expert import ExpertLabels
 from phalanx.data.samples import Sample, read_samples
 
@@ -195,6 +193,7 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
             episodes.setdefault(sample.info.episode_id, []).append(sample)
     if not episodes:
         raise ValueError(f"{path} contains no successful episode")
+    step = jax.jit(environment.step)
     steps: list[tuple[np.ndarray, np.ndarray, int, list[int]]] = []
     for samples in episodes.values():
         for sample in sorted(samples, key=lambda sample: (sample.info and sample.info.step_index) or 0):
@@ -213,7 +212,7 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
             after = given
             if operation != Operation.COPY_INPUT:
                 action = action_from_arrays(np.int32(operation), np.array(cells, np.int32))
-                after = _grid_after(grids["working"], action, config)
+                after = np.asarray(step(environment.state_from_grid(working), action)[0].working_grid)
             steps.append((after, given, Operation.SUBMIT, [0] * len(cells)))
     working_grids, inputs, *actions = zip(*steps, strict=True)
     observations: PyTree = jax.device_put(np.stack(working_grids))
@@ -224,13 +223,6 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
     digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
     labels = ExpertLabels(action_from_arrays(operations, selections), operations >= 0)
     return LabeledSteps(observations, labels, digest)
-
-
-def _grid_after(working: Grid, action: Action, config: ArcConfig) -> Int8[np.ndarray, "rows columns"]:
-    """Return the working grid after an action, padded to the canvas."""
-    config = config.model_copy(update={"episode": EpisodeConfig()})
-    state, _ = arc_reset(jax.random.key(0), config, ArcTask("recorded", (), (GridPair(working, working),)))
-    return np.asarray(arc_step(state, action, config)[0].working_grid)
 
 
 def _decode(

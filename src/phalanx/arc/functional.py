@@ -3,7 +3,7 @@ instead of an environment."""
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +22,15 @@ from phalanx.core.vector import has_tracers
 _MAX_CALLS = 256
 
 
-Configured = Environment | ArcConfig
-"""An environment, or the config of an ARC environment."""
+@runtime_checkable
+class EnvironmentConfigLike(Protocol):
+    """A config that can create its environment."""
+
+    def environment_for(self, task: Any = None) -> Environment: ...
+
+
+Configured = Environment | EnvironmentConfigLike
+"""An environment, or a config that can create one."""
 
 
 def as_environment(config: Configured, task: Any = None) -> Environment:
@@ -33,13 +40,16 @@ def as_environment(config: Configured, task: Any = None) -> Environment:
         config: A config, or an environment, which is returned unchanged.
         task: A task, several tasks or a task buffer. If None, the config's dataset is used.
     """
-    if isinstance(config, ArcConfig):
-        return ArcEnvironment.create(config, task)
-    if not isinstance(config, Environment):
-        raise TypeError(f"expected an Environment or an ArcConfig, got {type(config).__name__}")
-    if task is not None:
-        raise TypeError(f"{type(config).__name__} already has its tasks; pass a config to select a task")
-    return config
+    if isinstance(config, Environment):
+        if task is not None:
+            raise TypeError(f"{type(config).__name__} already has its tasks; pass a config to select a task")
+        return config
+    # `isinstance` with the protocol would take as long as a step of a few environments.
+    if callable(getattr(config, "environment_for", None)):
+        return config.environment_for(task)
+    raise TypeError(
+        f"expected an Environment or a config with environment_for(task), got {type(config).__name__}"
+    )
 
 
 def environment_of(config: Configured, states: PyTree) -> Environment:
@@ -47,9 +57,10 @@ def environment_of(config: Configured, states: PyTree) -> Environment:
 
     Args:
         config: The environment, or its config.
-        states: States. If a config is given, the environment is created with the tasks of the states.
+        states: States. If a config is given and the states have the attribute `tasks`, the environment is
+            created with these tasks.
     """
-    if not isinstance(config, ArcConfig):
+    if isinstance(config, Environment) or not hasattr(states, "tasks"):
         return as_environment(config)
     if states.tasks is None:
         raise ValueError(

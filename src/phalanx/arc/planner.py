@@ -39,6 +39,13 @@ class ActionPlan:
         """Return the steps as a list of actions."""
         return [action_from_arrays(*step) for step in zip(self.operations, self.selections, strict=True)]
 
+    def then(self, other: "ActionPlan") -> "ActionPlan":
+        """Return this plan followed by another plan with the same selection format."""
+        return ActionPlan(
+            np.concatenate([self.operations, other.operations]),
+            np.concatenate([self.selections, other.selections]),
+        )
+
 
 def action_from_arrays(operations: ArrayLike, selections: np.ndarray) -> Action:
     """Create an action, or a batch of actions, from operation ids and selected cells.
@@ -62,6 +69,7 @@ def plan_pair(
     *,
     grid_shape: tuple[int, int] = CANVAS,
     allowed_operations: Collection[int] | None = None,
+    start: object = None,
     submit: bool = False,
 ) -> list[Action]:
     """Plan actions that turn the input of a pair into its output.
@@ -75,6 +83,8 @@ def plan_pair(
         selection_format: `point`, `bbox` or `mask`.
         grid_shape: Height and width of the environment's canvas.
         allowed_operations: Ids of the operations that the plan may use. If None, all are allowed.
+        start: Current working grid. If None, the plan starts from the input. Otherwise, the plan begins with
+            Copy input if this is allowed and makes the plan shorter.
         submit: Append Submit to the plan.
 
     >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
@@ -82,8 +92,11 @@ def plan_pair(
     """
     config = _config(selection_format, grid_shape, allowed_operations)
     before, after = as_grid(input, "input"), as_grid(output, "output")
-    plan = plan_grids(before, after, config)
-    return (_append_submit(plan, config) if submit else plan).actions()
+    plan = plan_grids(before if start is None else as_grid(start, "start"), after, config)
+    if start is not None and Operation.COPY_INPUT in config.action.operations:
+        again = _one_step(Operation.COPY_INPUT, config).then(plan_grids(before, after, config))
+        plan = again if len(again) < len(plan) else plan
+    return (plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan).actions()
 
 
 def solution_actions(
@@ -123,13 +136,14 @@ def _config(
     )
 
 
-def _append_submit(plan: ActionPlan, config: ArcConfig) -> ActionPlan:
-    submit = Operation.SUBMIT
-    if submit not in config.action.operations:
-        raise ValueError(f"a plan needs {operation_name(submit)} ({int(submit)}), which is not allowed")
-    ignored = np.zeros((1, *plan.selections.shape[1:]), plan.selections.dtype)
-    operations = np.append(plan.operations, np.int32(submit))
-    return ActionPlan(operations, np.concatenate([plan.selections, ignored]))
+def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
+    """Create a plan of one step whose operation ignores the selected cells."""
+    if operation not in config.action.operations:
+        raise ValueError(f"a plan needs {operation_name(operation)} ({int(operation)}), which is not allowed")
+    shapes = {"point": (1, 2), "bbox": (1, 4), "mask": (1, *config.grid_shape)}
+    selection_format = config.action.selection_format
+    dtype = np.bool_ if selection_format == "mask" else np.int32
+    return ActionPlan(np.array([operation], np.int32), np.zeros(shapes[selection_format], dtype))
 
 
 def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> ActionPlan:
@@ -145,7 +159,7 @@ def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool =
             plan = plan_grids(before, after, config)
         except ValueError as error:
             raise ValueError(f"task {task.id!r}: pair {pair}: {error}") from error
-    return _append_submit(plan, config) if submit else plan
+    return plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan
 
 
 def _convert_solution(solution: Solution, config: ArcConfig) -> ActionPlan | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Int32, UInt32
 
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction, random_action
 from phalanx.arc.config import ActionConfig, ArcConfig, SelectionFormat
@@ -138,9 +138,10 @@ def _arc_actions(agent: _RandomSettings, states: ArcState, key: Key) -> Action:
         return MaskAction(operation=operation, selection=(cells == 1) & in_rows & in_columns)
     bounds = itertools.cycle((height, width))
     words = range(1, num_words)
-    # The bias of the remainder is bound / 2**32, which is less than 1e-8 here.
-    corners = [
-        (bits[..., word] % bound.astype(jnp.uint32)).astype(jnp.int32)
-        for word, bound in zip(words, bounds, strict=False)
-    ]
+    corners = [_below(bits[..., word], bound) for word, bound in zip(words, bounds, strict=False)]
     return (PointAction if agent.selection_format == "point" else BboxAction)(operation, *corners)
+
+
+def _below(bits: UInt32[Array, "*batch"], bound: Int32[Array, "*batch"]) -> Int32[Array, "*batch"]:
+    # The bias of the remainder is bound / 2**32, which is less than 1e-8 here.
+    return (bits % bound.astype(jnp.uint32)).astype(jnp.int32)

@@ -13,14 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int8, PyTree
 
-from phalanx.arc.actions import Action, random_action
-from phalanx.arc.bitplanes import area_bits, trim, unpack_cells
-from phalanx.arc.config import GENERATED, ArcConfig
+from phalanx.arc.actions import Action, MaskAction, create_mask_action, random_action
+from phalanx.arc.bitplanes import area_bits, unpack_cells
+from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ActionConfig, ArcConfig, EpisodeConfig
 from phalanx.arc.datasets import load_tasks
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.evaluation import ArcEvalCommandConfig, copy_solves, episode_keys, run_episodes
-from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
+from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.state import ArcState
+from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.task_files import ALL
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.core.environment import Key
@@ -244,7 +245,7 @@ def evaluate_on_dataset(
     submission = submit(
         environment, network, attempts=settings.attempts, seed=settings.seed, too_large=too_large
     )
-    baseline = submit(environment, None, seed=settings.seed)
+    baseline = submit_random(environment, settings.seed)
     return dataclasses.replace(submission, name=settings.dataset, random=baseline)
 
 
@@ -335,6 +336,11 @@ def submit(
     return Submission(tuple(answers), operations, num_attempts=attempts)
 
 
+def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
+    """Attempt every task once with a random policy, as a baseline."""
+    return submit(environment, None, seed=seed)
+
+
 def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
     """Sample an allowed operation and random cells of the canvas."""
     rows, columns = (jnp.int32(side) for side in config.grid_shape)
@@ -356,10 +362,23 @@ def _submitted(environment: ArcEnvironment, _: ArcState, results: EpisodeResults
     return cells, sizes, results.lengths, used
 
 
+SUBMIT_GRIDS_CONFIG = ArcConfig(
+    episode=EpisodeConfig(max_episode_steps=NUM_COLORS + 2, require_submit=True),
+    action=ActionConfig(selection_format="mask"),
+)
+"""Settings for the environment of `submit_grids`: a 30x30 canvas and mask actions. The step limit is
+sufficient for any answer: one Resize, at most one fill per color, and Submit."""
+_GRIDS_BATCH_SIZE = 512
+
+
 def submit_grids(
     pairs: Sequence[GridPair], answers: Int8[np.ndarray, "pairs 30 30"]
 ) -> Bool[np.ndarray, " pairs"]:
-    """Check complete output grids, such as those that `TransductionNetwork` predicts.
+    """Check complete output grids, such as those that `TransductionNetwork` predicts, by submitting them to
+    the environment.
+
+    Each answer is painted in an episode that starts with the pair's input, and then submitted. Only the
+    environment's result after the submission is used.
 
     Args:
         pairs: Pairs with known outputs.
@@ -368,8 +387,44 @@ def submit_grids(
     Returns:
         One boolean per pair, which is True if the answer is correct.
     """
-    results = []
-    for pair, answer in zip(pairs, answers, strict=True):
-        assert pair.output is not None
-        results.append(np.array_equal(trim(answer), pair.output))
-    return np.array(results, bool)
+    solved = np.zeros(len(pairs), bool)
+    for first in range(0, len(pairs), _GRIDS_BATCH_SIZE):
+        # The last batch is filled up with the first pairs, so that one compilation serves all batches.
+        rows = np.arange(first, first + _GRIDS_BATCH_SIZE) % len(pairs)
+        tasks = [ArcTask(f"{n}", (), (pairs[row],)) for n, row in enumerate(rows.tolist())]
+        buffer = TaskBuffer.from_tasks(tasks, num_rows=MAX_GRID_SIDE)
+        solved[rows] = _paint_and_submit(ArcEnvironment.create(SUBMIT_GRIDS_CONFIG, buffer), answers[rows])
+    return solved
+
+
+def _paint_and_submit(
+    environment: ArcEnvironment, answers: Int8[np.ndarray, "batch 30 30"]
+) -> Bool[np.ndarray, " batch"]:
+    count = len(answers)
+    states = _reset_to_test_pairs(environment, count)
+    # Resize takes the last cell of the new area. Rows that need no fill get an invalid action.
+    inside = answers >= 0
+    corner = inside & (np.cumsum(inside[:, ::-1, ::-1], axis=1)[:, ::-1, ::-1] == 1)
+    corner &= np.cumsum(inside[:, ::-1, ::-1], axis=2)[:, ::-1, ::-1] == 1
+    states, _ = _step(environment, states, create_mask_action(np.full(count, Operation.RESIZE), corner))
+    for color in range(NUM_COLORS):
+        cells = (np.asarray(states.working_grid) != answers) & (answers == color)
+        operations = np.where(cells.any(axis=(1, 2)), color, -1)
+        states, _ = _step(environment, states, create_mask_action(operations, cells))
+    submit = create_mask_action(np.full(count, Operation.SUBMIT), np.zeros(answers.shape, bool))
+    return np.asarray(_step(environment, states, submit)[1])
+
+
+@eqx.filter_jit
+def _reset_to_test_pairs(environment: ArcEnvironment, count: int) -> ArcState:
+    """Start one episode per task, on its only pair."""
+    states, _ = environment.batch_reset_to(jnp.arange(count), jnp.zeros(count, jnp.int32))
+    return environment.detach_names(states)
+
+
+@eqx.filter_jit
+def _step(environment: ArcEnvironment, states: ArcState, action: MaskAction) -> tuple[ArcState, Array]:
+    """Advance a batch of environments by one step. Returns the new states, and whether each episode has ended
+    with a correct solution."""
+    states, _, _, _, info = environment.batch_step(states, action)
+    return environment.detach_names(states), jnp.asarray(info.solved)

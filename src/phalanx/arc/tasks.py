@@ -138,10 +138,9 @@ class GridPair:
         return f"GridPair({_size(self.input.shape)} -> {output})"
 
     def _repr_html_(self) -> str:
-        from phalanx.arc.rendering.svg_task import draw_pair
-        from phalanx.svg import to_html
+        from phalanx.arc.rendering.svg_task import pair_html
 
-        return to_html(draw_pair(self))
+        return pair_html(self)
 
 
 def _size(shape: tuple[int, ...]) -> str:
@@ -258,10 +257,9 @@ class ArcTask(Fingerprinted):
         return f"ArcTask({self.id!r}{family}, {demos}, {tests}, up to {_size(self.max_shape)})"
 
     def _repr_html_(self) -> str:
-        from phalanx.arc.rendering.svg_task import draw_task
-        from phalanx.svg import to_html
+        from phalanx.arc.rendering.svg_task import task_html
 
-        return to_html(draw_task(self))
+        return task_html(self)
 
 
 def _read_pairs(data: Mapping[str, Any], kind: str, where: str) -> tuple[GridPair, ...]:

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array
 
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
-from phalanx.arc.bitplanes import trim
 from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, OPERATIONS, Operation
 from phalanx.arc.state import ArcState, named_tasks
@@ -58,12 +57,14 @@ def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
         states: States with their tasks attached.
     """
     tasks = named_tasks(states)
+    *grids, task_indices, pairs, steps, dones = (np.asarray(part) for part in jax.device_get(_view(states)))
+    scalars = (part.tolist() for part in (task_indices, pairs, steps, dones))
     texts = []
-    for given, working, clipboard, task, pair, step, done in zip(*jax.device_get(_view(states)), strict=True):
-        parts = [_rules(config), *_demonstrations(tasks[int(task)], int(pair)), _grid("Input", trim(given))]
-        parts.append(_grid("Working grid", trim(working)))
-        if (clipboard >= 0).any():
-            parts.append(_grid("Remembered object", trim(clipboard)))
+    for given, working, clipboard, task, pair, step, done in zip(*map(_trim, grids), *scalars, strict=True):
+        parts = [_rules(config), *_demonstrations(tasks[task], pair), _grid("Input", given)]
+        parts.append(_grid("Working grid", working))
+        if clipboard.size:
+            parts.append(_grid("Remembered object", clipboard))
         ending = " The episode is over." if done else ""
         parts.append(f"Step {step} of at most {config.episode.max_episode_steps}.{ending}")
         texts.append("\n\n".join([*parts, _answers(config)]))
@@ -80,6 +81,16 @@ def _view(states: ArcState) -> tuple[Array, ...]:
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:]), states)
     grids = (flat.input_grid, flat.working_grid, flat.clipboard)
     return *grids, flat.task_index, flat.pair_index, flat.step_count, flat.episode_done
+
+
+def _trim(grids: np.ndarray) -> list[np.ndarray]:
+    """Remove the rows of -1 at the bottom and the columns of -1 on the right of each grid of a batch."""
+    inside = np.asarray(grids >= 0)
+    sides = []
+    for axis in (2, 1):
+        some = np.asarray(inside.any(axis))
+        sides.append(np.where(some.any(1), some.shape[1] - some[:, ::-1].argmax(1), 0).tolist())
+    return [grid[:height, :width] for grid, height, width in zip(grids, *sides, strict=True)]
 
 
 @functools.lru_cache(maxsize=64)
@@ -240,30 +251,39 @@ def _short(text: str) -> str:
 
 
 def compact_observation_texts(tasks: TaskBuffer, states: ArcState) -> list[str]:
-    """Create a short text observation for each state of a batch: the demonstrations of the task without the
-    current pair, the input and the working grid, without rules.
+    """Create a short text observation, without rules, for each state of a batch.
 
     Args:
         tasks: The tasks, in the order of their indices.
         states: The states.
     """
     given_grids, working_grids, _, task_indices, pairs, *_ = jax.device_get(_view(states))
-    texts = []
-    for task, pair, working, given in zip(task_indices, pairs, working_grids, given_grids, strict=True):
-        demos = tasks[int(task)].demos or tasks[int(task)].tests
-        lines = [
-            f"{_grid_digits(demo.input)}={_grid_digits(demo.output)}"
-            for index, demo in enumerate(demos)
-            if index != pair and demo.output is not None
-        ]
-        texts.append("\n".join(["arc", *lines, f"{_grid_digits(given)}=?", _grid_digits(working), ""]))
-    return texts
+    rows = zip(task_indices.tolist(), pairs.tolist(), working_grids, given_grids, strict=True)
+    return [compact_task(tasks[task], pair, working, given) for task, pair, working, given in rows]
 
 
 def episode_key(task: ArcTask) -> str:
     """Return the string that determines to which split (train, validation or test) the episodes of a task
     belong. It is the input grid of the task's first pair, as text."""
     return _grid_digits((task.demos or task.tests)[0].input)
+
+
+def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray) -> str:
+    """Create the short text observation of a state: the demonstrations of the task without the current pair,
+    the input and the working grid.
+
+    Args:
+        task: The task.
+        pair: Index of the current pair.
+        working: Working grid.
+        given: Input grid of the current pair.
+    """
+    lines = [
+        f"{_grid_digits(each.input)}={_grid_digits(each.output)}"
+        for index, each in enumerate(task.demos or task.tests)
+        if index != pair and each.output is not None
+    ]
+    return "\n".join(["arc", *lines, f"{_grid_digits(given)}=?", _grid_digits(working), ""])
 
 
 def _grid_digits(grid: Any) -> str:

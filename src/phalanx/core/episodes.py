@@ -352,9 +352,6 @@ def record_episodes(
     return records
 
 
-_STATE_KEYS = ("initial_state", "final_state", "step_states")
-
-
 @dataclasses.dataclass(frozen=True)
 class RenderedState:
     """Image of a state, for the episode viewer and `SVGHandler`."""
@@ -381,14 +378,20 @@ def draw_episodes(environment: Environment, episodes: Sequence[dict[str, Any]]) 
 
     records = []
     for episode in episodes:
-        initial, final, steps = (episode[name] for name in _STATE_KEYS)
-        record = dict(episode)
-        if not (hasattr(initial, "_repr_svg_") or hasattr(initial, "_repr_html_")):
-            record = {name: value for name, value in episode.items() if name not in _STATE_KEYS}
-            if modes:
-                drawn = draw(initial), draw(final), [draw(state) for state in steps]
-                record |= dict(zip(_STATE_KEYS, drawn, strict=True))
-        records.append(record)
+        states = {name: episode[name] for name in ("initial_state", "final_state", "step_states")}
+        if hasattr(states["initial_state"], "_repr_svg_") or hasattr(states["initial_state"], "_repr_html_"):
+            records.append(dict(episode))
+        elif modes:
+            records.append(
+                episode
+                | {
+                    "initial_state": draw(states["initial_state"]),
+                    "final_state": draw(states["final_state"]),
+                    "step_states": [draw(state) for state in states["step_states"]],
+                }
+            )
+        else:
+            records.append({name: value for name, value in episode.items() if name not in states})
     return records
 
 

@@ -22,7 +22,7 @@ runs can be compared."""
 
 
 class EvaluationConfig(Config):
-    """Settings for evaluations during training."""
+    """Base class for the settings of evaluations during training."""
 
     every: int = Field(default=20, ge=0)
     """Number of updates between two evaluations. If 0, a run is evaluated only before the first update and

@@ -33,7 +33,7 @@ _MAX_RETRIES = 2
 _function: Callable[[Any], Any]
 
 
-class WorkerError(RuntimeError):
+class WorkerPoolError(RuntimeError):
     """Raised if a worker process dies, or if Ray fails or cannot be reached."""
 
 
@@ -98,7 +98,7 @@ def _map_in_processes(
         for future in _submit_ahead(submit, items, _AHEAD_PER_WORKER * workers):
             yield future.result()
     except BrokenProcessPool as error:
-        raise WorkerError(
+        raise WorkerPoolError(
             "a worker process died; results up to here are kept: run it again to continue, with fewer "
             "workers if memory ran out"
         ) from error
@@ -191,9 +191,9 @@ def _fetch_function(reference: Any) -> Any:
     return ray.get(reference)
 
 
-def _ray_error(reason: str) -> WorkerError:
+def _ray_error(reason: str) -> WorkerPoolError:
     reason = " ".join(reason.split())[:300]
-    return WorkerError(
+    return WorkerPoolError(
         f"a Ray worker failed ({reason}); results up to here are kept: run it again to continue"
     )
 
@@ -251,7 +251,7 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
                 "; if the cluster needs a token, as it does by default since Ray 2.59, set "
                 "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
             )
-        raise WorkerError(f"cannot {target}: {reason}") from error
+        raise WorkerPoolError(f"cannot {target}: {reason}") from error
     try:
         yield
     finally:
@@ -266,4 +266,4 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
-        raise WorkerError(f"cannot reach the Ray cluster at {address}: {error}") from error
+        raise WorkerPoolError(f"cannot reach the Ray cluster at {address}: {error}") from error

@@ -413,7 +413,7 @@ def connect_to_ray(address: str) -> Iterator[tuple[StartTrial, int]]:
     Raises:
         ValueError: If Ray is not installed or the connection fails.
     """
-    from phalanx.io.worker_pool import WorkerError, ray_cluster, require_ray
+    from phalanx.io.worker_pool import WorkerPoolError, ray_cluster, require_ray
 
     try:
         ray = require_ray("running trials on a cluster")
@@ -424,7 +424,7 @@ def connect_to_ray(address: str) -> Iterator[tuple[StartTrial, int]]:
                 return _RayTask(ray, run_task.remote(list(arguments), str(log.resolve()), str(Path.cwd())))
 
             yield start, max(1, int(ray.cluster_resources().get("CPU", 1)))
-    except (ImportError, WorkerError) as error:
+    except (ImportError, WorkerPoolError) as error:
         raise ValueError(str(error)) from error
 
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from phalanx.puzzles.server_client import (
     ConnectionPoolConfig,
-    PuzzlePool,
+    PuzzleEpisodeRunner,
     PuzzleServerUnavailableError,
     episode_specs,
     rollout_episode,
@@ -58,7 +58,7 @@ class PoolMachine(RuleBasedStateMachine):
         self._open()
 
     def _open(self) -> None:
-        self.pool = PuzzlePool(PATIENT, self.config)
+        self.pool = PuzzleEpisodeRunner(PATIENT, self.config)
         remaining = [spec for spec in SPECS if spec.index not in self.received]
         self.started = len(self.received)
         self.episodes: AsyncGenerator[Any, None] = self.pool.episodes(remaining, self._play)

@@ -1,17 +1,19 @@
 """Step and reset of batches of ARC environments, implemented in C++ and XLA."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, UInt32
 
 from phalanx.arc.actions import KernelAction
 from phalanx.arc.backends import native, xla
 from phalanx.arc.bitplanes import Cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.reward import StepInfo
-from phalanx.arc.state import ArcState, Register, replace_fields
+from phalanx.arc.state import SIZE, WORKING, ArcState, Register, replace_fields
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.core.backends import BackendFunction
@@ -54,6 +56,28 @@ def reset(
         New states and unpacked working grids.
     """
     return _reset(config.backend, config, tasks, mask, start_bits, state, grid)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def replace_grid(
+    config: ArcConfig, tasks: TaskArrays, state: ArcState, planes: UInt32[Array, "4 rows"], size: Array
+) -> ArcState:
+    """Return a single state in which the working grid is replaced and the similarity is updated.
+
+    Args:
+        config: Settings of the environment.
+        tasks: Arrays of the tasks.
+        state: The state.
+        planes: Bit-planes of the new working grid.
+        size: Height and width of the new working grid.
+    """
+    size = size.astype(jnp.int32)
+    index = xla.pair_index(tasks, state.task_index[None], state.pair_index[None])
+    similarity = xla.compute_similarity(config, tasks, planes[..., None], size[:1], size[1:], index)[0]
+    solved = jnp.where(similarity == 1.0, jnp.int32(1) << state.pair_index, 0)
+    registers = state.registers.at[SIZE].set(size).at[Register.SOLVED_PAIRS].set(solved)
+    boards = state.boards.at[WORKING].set(planes)
+    return replace_fields(state, boards=boards, registers=registers, similarity=similarity)
 
 
 Merged = tuple[TaskArrays, tuple[Any, ...], Callable[[Any], Any]]

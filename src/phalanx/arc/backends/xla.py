@@ -39,7 +39,7 @@ def step(
     running = status == Status.RUNNING
     acts = running & valid & _fits(config, tasks, task, old_pair, old_height, old_width)
     pair, switched = _next_pair(config, tasks, operation, task, old_pair, solved_pairs)
-    index = _pair_index(tasks, task, pair)
+    index = pair_index(tasks, task, pair)
 
     # The size of the working grid changes if it is resized or replaced by the input.
     from_input = switched | _is_any(operation, Op.COPY_INPUT, Op.RESET_PAIR)
@@ -59,7 +59,7 @@ def step(
     selected = jnp.where(moved, written, raw & new_area)
     boards = jnp.where(acts, jnp.concatenate([working, clipboard, selected[None]]), boards)
 
-    score = _similarity(config, tasks, working, height, width, index)
+    score = compute_similarity(config, tasks, working, height, width, index)
     similarity = jnp.where(acts, score, state.similarity)
     submitted = acts & (operation == Op.SUBMIT)
     finished = (score == 1.0) & acts
@@ -87,10 +87,10 @@ def reset(
     choices = jnp.clip(jnp.where(from_tests, tests, demos), 1, MAX_PAIRS).astype(jnp.uint32)
     pair = (start_bits[:, 1] % choices).astype(jnp.int32)
     pair = pair + jnp.where(from_tests, jnp.clip(demos, 0, MAX_PAIRS), 0)
-    index = _pair_index(tasks, task, pair)
+    index = pair_index(tasks, task, pair)
     rows = state.boards.shape[-1]
     working, height, width = _first_grid(config, tasks, task, pair, start_bits[:, 2], rows)
-    similarity = _similarity(config, tasks, working.transpose(1, 2, 0), height, width, index)
+    similarity = compute_similarity(config, tasks, working.transpose(1, 2, 0), height, width, index)
     zero = jnp.zeros_like(task)
     solved = jnp.where((similarity == 1.0) & (pair < MAX_PAIRS), jnp.int32(1) << pair, 0)
     registers = jnp.stack([task, pair, height, width, zero, zero, solved, zero - 1], axis=-1)
@@ -143,7 +143,7 @@ def _table_row(tasks: TaskArrays, task: Ints) -> Int32[Array, "batch 3"]:
     return tasks.table[jnp.clip(task, 0, tasks.table.shape[0] - 1)]
 
 
-def _pair_index(tasks: TaskArrays, task: Ints, pair: Ints) -> Ints:
+def pair_index(tasks: TaskArrays, task: Ints, pair: Ints) -> Ints:
     """Return the index of a pair in the task arrays, given its task and its index within the task."""
     return jnp.clip(_table_row(tasks, task)[:, 0] + pair, 0, tasks.pairs.shape[0] - 1)
 
@@ -276,7 +276,7 @@ def _fill(operation: Ints, working: Planes, selection: Mask, area: Mask, acts: F
     return (working & ~filled) | jnp.where(color_bits[:, None], filled, ops.ZERO)
 
 
-def _similarity(
+def compute_similarity(
     config: ArcConfig, tasks: TaskArrays, working: Planes, height: Ints, width: Ints, index: Ints
 ) -> Float32[Array, " batch"]:
     """Compute the similarity of working grids to the outputs of pairs: the number of equal cells divided by
@@ -299,7 +299,7 @@ def _first_grid(
     config: ArcConfig, tasks: TaskArrays, task: Ints, pair: Ints, noise: UInt32[Array, " batch"], rows: int
 ) -> tuple[UInt32[Array, "batch 4 rows"], Ints, Ints]:
     """Return the bit-planes, the height and the width of the initial working grid of episodes."""
-    index = _pair_index(tasks, task, pair)
+    index = pair_index(tasks, task, pair)
     height, width, _, _ = _pair_sizes(config, tasks, index)
     inputs = fit_rows(tasks.pairs[index, 0], rows)
     match config.episode.initial_grid:
@@ -314,7 +314,7 @@ def _first_grid(
             demos = tasks.table[task, 1]
             others = demos - (pair < demos)
             chosen = (noise % jnp.maximum(others, 1).astype(jnp.uint32)).astype(jnp.int32)
-            other = _pair_index(tasks, task, chosen + (chosen >= pair))
+            other = pair_index(tasks, task, chosen + (chosen >= pair))
             _, _, shown_height, shown_width = _pair_sizes(config, tasks, other)
             shown = (others > 0) & (shown_height > 0)
             planes = jnp.where(shown[:, None, None], fit_rows(tasks.pairs[other, 1], rows), inputs)

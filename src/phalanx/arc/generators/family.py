@@ -12,9 +12,6 @@ from phalanx.arc.config import MAX_GRID_SIDE
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid, Solution, SolutionStep
 
-MIN_GRID_SIDE = 3
-"""Minimum height and width of generated inputs."""
-
 
 class Rect(NamedTuple):
     """A box of cells. The last row `r2` and the last column `c2` belong to the box."""
@@ -128,6 +125,11 @@ class TaskFamily:
     """Function that samples the rule of one task."""
     point_solvable: bool = False
     """True if every step of every solution selects a single cell."""
+    needs_demos: bool = False
+    """True if the tasks of the family have different rules, which can only be inferred from the
+    demonstrations."""
+    min_size: int = 3
+    """Minimum height and width of the grids."""
 
     def generate(
         self, rng: np.random.Generator, height: int, width: int, num_pairs: int = 4, half: int | None = None
@@ -146,9 +148,9 @@ class TaskFamily:
             ValueError: If the size is not supported, or if there are not enough different pairs.
         """
         for side, size in (("height", height), ("width", width)):
-            if not MIN_GRID_SIDE <= size <= MAX_GRID_SIDE:
+            if not self.min_size <= size <= MAX_GRID_SIDE:
                 raise ValueError(
-                    f"{self.name}: {side} must be between {MIN_GRID_SIDE} and {MAX_GRID_SIDE}, got {size}"
+                    f"{self.name}: {side} must be between {self.min_size} and {MAX_GRID_SIDE}, got {size}"
                 )
         sample_pair = self.sample_rule(rng, height, width)
         pairs: dict[bytes, GeneratedPair] = {}

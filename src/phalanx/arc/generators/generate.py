@@ -14,12 +14,13 @@ from phalanx.arc.generators import (
     line_families as lines,
     motion_families as motion,
 )
-from phalanx.arc.generators.family import MIN_GRID_SIDE, TaskFamily
+from phalanx.arc.generators.family import TaskFamily
 from phalanx.arc.tasks import ArcTask, GridPair
 
 GeneratedSplit = Literal["training", "evaluation"]
 
-_DEFAULT_SIDES = (MIN_GRID_SIDE, 10)
+MIN_GRID_SIDE = 3
+"""Minimum height and width of generated grids."""
 
 TASKS_PER_SEED = 1_000_000
 """Number of tasks that `generate_tasks` can generate for each family, split and seed. Each of these tasks is
@@ -82,6 +83,8 @@ def generate_task(
     *,
     height: int | None = None,
     width: int | None = None,
+    min_size: int = 3,
+    max_size: int = 10,
     num_demos: int = 3,
     num_tests: int = 1,
 ) -> ArcTask:
@@ -90,8 +93,10 @@ def generate_task(
     Args:
         family: Name of the family.
         seed: Random seed.
-        height: Height of the inputs. If None, it is sampled between 3 and 10.
-        width: Width of the inputs. If None, it is sampled between 3 and 10.
+        height: Height of the inputs. If None, it is sampled between `min_size` and `max_size`.
+        width: Width of the inputs. If None, it is sampled between `min_size` and `max_size`.
+        min_size: Minimum sampled height and width.
+        max_size: Maximum sampled height and width.
         num_demos: Number of demonstration pairs.
         num_tests: Number of test pairs.
 
@@ -99,8 +104,10 @@ def generate_task(
     >>> task.id, task.demos[0].input.shape, len(task.solutions)
     ('recolor-000017', (3, 4), 4)
     """
-    heights = _DEFAULT_SIDES if height is None else (height, height)
-    widths = _DEFAULT_SIDES if width is None else (width, width)
+    if height is None or width is None:
+        _check_range("size", min_size, max_size)
+    heights = (min_size, max_size) if height is None else (height, height)
+    widths = (min_size, max_size) if width is None else (width, width)
     return _build(find_family(family), seed, heights, widths, num_demos, num_tests)
 
 
@@ -110,7 +117,9 @@ def generate_tasks(
     seed: int = 0,
     *,
     split: GeneratedSplit = "training",
+    min_height: int = 3,
     max_height: int = 10,
+    min_width: int = 3,
     max_width: int = 10,
     num_demos: int = 3,
     num_tests: int = 1,
@@ -125,8 +134,10 @@ def generate_tasks(
         num_tasks: Number of tasks.
         seed: Random seed.
         split: Split of the tasks.
-        max_height: Maximum height of the inputs. The minimum is 3.
-        max_width: Maximum width of the inputs. The minimum is 3.
+        min_height: Minimum height of the inputs.
+        max_height: Maximum height of the inputs.
+        min_width: Minimum width of the inputs.
+        max_width: Maximum width of the inputs.
         num_demos: Number of demonstration pairs per task.
         num_tests: Number of test pairs per task.
 
@@ -141,10 +152,9 @@ def generate_tasks(
     most = TASKS_PER_SEED * len(chosen)
     if not 1 <= num_tasks <= most:
         raise ValueError(f"num_tasks must be between 1 and {most}, got {num_tasks}")
-    for name, size in (("max_height", max_height), ("max_width", max_width)):
-        if not MIN_GRID_SIDE <= size <= MAX_GRID_SIDE:
-            raise ValueError(f"{name} must be between {MIN_GRID_SIDE} and {MAX_GRID_SIDE}, got {size}")
-    heights, widths = (MIN_GRID_SIDE, max_height), (MIN_GRID_SIDE, max_width)
+    _check_range("height", min_height, max_height)
+    _check_range("width", min_width, max_width)
+    heights, widths = (min_height, max_height), (min_width, max_width)
     first = 2 * TASKS_PER_SEED * seed + _SPLITS.index(split)
     seeds = (first + 2 * (index // len(chosen)) for index in range(num_tasks))
     pairs = zip(itertools.cycle(chosen), seeds, strict=False)
@@ -168,7 +178,8 @@ def _build(
     # The name is part of the seed, so that families do not use the same random numbers.
     name = _SEED_NAMES.get(family.name, family.name)
     rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
-    height, width = (int(rng.integers(low, high + 1)) for low, high in (heights, widths))
+    height = _draw_side(rng, family, "height", heights)
+    width = _draw_side(rng, family, "width", widths)
     drafts = family.generate(rng, height, width, num_demos + num_tests, half=seed % 2)
     for draft in drafts:
         draft.input.setflags(write=False)
@@ -181,3 +192,18 @@ def _build(
         family=family.name,
         solutions=tuple(draft.solution for draft in drafts),
     )
+
+
+def _draw_side(rng: np.random.Generator, family: TaskFamily, side: str, sizes: tuple[int, int]) -> int:
+    low, high = max(sizes[0], family.min_size), sizes[1]
+    if low > high:
+        raise ValueError(f"{family.name} needs a {side} of at least {family.min_size}, got at most {high}")
+    return int(rng.integers(low, high + 1))
+
+
+def _check_range(side: str, low: int, high: int) -> None:
+    if not MIN_GRID_SIDE <= low <= high <= MAX_GRID_SIDE:
+        raise ValueError(
+            f"min_{side} and max_{side} must satisfy {MIN_GRID_SIDE} <= min <= max <= {MAX_GRID_SIDE}, "
+            f"got {low} and {high}"
+        )

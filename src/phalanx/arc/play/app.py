@@ -1,17 +1,18 @@
 """The main screen of the terminal application, which handles keyboard and mouse input."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.containers import Horizontal
+from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer, OptionList, Static
 
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.operations import Operation, operation_name
+from phalanx.arc.operations import OPERATIONS, Operation, operation_name
 from phalanx.arc.play.grids import Board, PaletteBar, terminal_palette
 from phalanx.arc.play.keys import (
     DIRECTIONS,
@@ -319,6 +320,12 @@ class PlayApp(App[None]):
         self.push_screen(
             OperationsScreen(), lambda chosen: None if chosen is None else self.action_choose(chosen)
         )
+
+    def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
+        """Return the commands of Textual's command palette, to which all operations are added."""
+        yield from super().get_system_commands(screen)
+        for info in OPERATIONS:
+            yield SystemCommand(info.name, info.text, lambda number=info.id: self.action_choose(number))
 
     def on_board_pressed(self, event: Board.Pressed) -> None:
         cursor = self.board.cursor

@@ -40,12 +40,11 @@ RESIZE = Tool("Resize", "z", Operation.RESIZE, single=True)
 
 TOOLS = (FILL, FLOOD, MOVE, PASTE, RESIZE)
 
-DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-"""For each direction, the number of rows (down) and columns (to the right) by which the cursor moves."""
-MOVES = {direction: Operation[f"MOVE_{direction.upper()}"] for direction in DIRECTIONS}
-"""For each direction, the operation that moves the selected object."""
 OPERATION_KEYS: dict[int, str] = {
-    **{operation: f"ctrl+{direction}" for direction, operation in MOVES.items()},
+    Operation.MOVE_UP: "ctrl+up",
+    Operation.MOVE_DOWN: "ctrl+down",
+    Operation.MOVE_LEFT: "ctrl+left",
+    Operation.MOVE_RIGHT: "ctrl+right",
     Operation.ROTATE_CLOCKWISE: "t",
     Operation.ROTATE_COUNTERCLOCKWISE: "T",
     Operation.FLIP_HORIZONTAL: "y",
@@ -67,8 +66,17 @@ OPERATION_KEYS: dict[int, str] = {
 """Keys that immediately apply an operation to the selection, by operation id. Operations without an entry are
 applied with a tool."""
 
+MOVES = {
+    "up": Operation.MOVE_UP,
+    "down": Operation.MOVE_DOWN,
+    "left": Operation.MOVE_LEFT,
+    "right": Operation.MOVE_RIGHT,
+}
+"""For each direction, the operation that moves the selected object."""
 MOVING_OPERATIONS = frozenset(range(Operation.MOVE_UP, Operation.FLIP_VERTICAL + 1))
 """Ids of the operations that move, rotate or flip an object. The selection follows the object."""
+DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+"""For each direction, the number of rows (down) and columns (to the right) by which the cursor moves."""
 
 
 def tool_for(operation: int) -> tuple[Tool, int | None] | None:
@@ -154,7 +162,7 @@ KEY_HELP = (
     ("o  =", "copy the input, reset the pair: the grid becomes the input again"),
     ("[ ]  }", "previous, next, first unsolved test pair"),
     ("< >  {", "the same for demonstration pairs; they have no effect on a test pair"),
-    ("a", "list all 42 operations"),
+    ("a, ctrl+p", "all 42 operations, as a list and by name"),
     ("Episode", ""),
     ("u  U", "undo, redo; undone steps are not recorded"),
     ("r", "restart: undo everything"),

@@ -61,7 +61,8 @@ class PairView(Horizontal):
 
     def __init__(self, pair: GridPair, number: int, palette: Palette) -> None:
         super().__init__()
-        assert pair.output is not None  # only test pairs may lack it
+        if pair.output is None:
+            raise ValueError("a demonstration must have an output")
         self.grids = (GridView(pair.input, palette), GridView(pair.output, palette))
         self.border_title = f"demonstration {number}"
         self.border_subtitle = " → ".join(_size(grid.cells.shape) for grid in self.grids)

@@ -79,7 +79,11 @@ class PlaySession:
     config: ArcConfig = dataclasses.field(default_factory=play_config)
 
     def __post_init__(self) -> None:
+        if self.config.episode.mode != "training":
+            raise ValueError("episode.mode must be 'training' for playing")
         task, test = self.task
+        if not 0 <= test < len(task.tests):
+            raise ValueError(f"task {task.id!r} has {len(task.tests)} test pairs, got index {test}")
         # A task without demonstrations, so that the episode starts on the test pair.
         self.environment = ArcEnvironment.create(
             self.config, ArcTask(task.id, (), (task.tests[test],), task.family)
@@ -104,11 +108,6 @@ class PlaySession:
             title = f"{task.id} · test {test + 1} of {len(task.tests)}"
             self._view = (self.state, dataclasses.replace(snapshot(self.state), title=title))
         return self._view[1]
-
-    @property
-    def states(self) -> tuple[ArcState, ...]:
-        """State before each action of the episode."""
-        return (self._start, *(step.state for step in self._steps[:-1]))
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -176,6 +175,8 @@ class PlaySession:
     def _action(self, operation: int, cells: Cells) -> Action:
         """Create an action in the config's selection format. Raises `PlayError` if the format cannot express
         the selected cells."""
+        if cells.shape != self.config.grid_shape:
+            raise ValueError(f"cells must be a mask of shape {self.config.grid_shape}, got {cells.shape}")
         selection_format = self.config.action.selection_format
         if selection_format == "mask":
             return create_mask_action(operation, cells)

@@ -1,16 +1,27 @@
 # The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
-from .frames import EpisodeFrame as EpisodeFrame, episode_frames as episode_frames, frame as frame
 from .palette import ARC as ARC, SAFE as SAFE, Palette as Palette, palette_named as palette_named
 from .snapshot import StateSnapshot as StateSnapshot, snapshot as snapshot, snapshots as snapshots
+from .svg_episode import (
+    EpisodeFrame as EpisodeFrame,
+    draw_episode as draw_episode,
+    episode_frames as episode_frames,
+    frame as frame,
+)
 from .svg_task import (
+    draw_grid as draw_grid,
     draw_pair as draw_pair,
     draw_state as draw_state,
     draw_task as draw_task,
+    pair_html as pair_html,
     save_svg as save_svg,
+    state_html as state_html,
+    task_html as task_html,
 )
 from .terminal import (
     render_episode as render_episode,
+    render_grid as render_grid,
+    render_pair as render_pair,
     render_state as render_state,
     render_task as render_task,
 )

@@ -1,22 +1,61 @@
-"""Copies states to NumPy arrays for rendering, without the padding of the canvas."""
+"""Converts states and grids to NumPy arrays for rendering, without the padding of the canvas."""
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Bool, Integer
 
-from phalanx.arc.bitplanes import trim
-from phalanx.arc.operations import operation_name
+from phalanx.arc.operations import NUM_COLORS, operation_name
 from phalanx.arc.state import ArcState, named_tasks
 from phalanx.arc.task_buffer import TaskBuffer
 
-Cells = Integer[np.ndarray, "_ _"]
+GridLike = Integer[np.ndarray, "_ _"] | Integer[jax.Array, "_ _"] | Sequence[Sequence[int]]
 """A grid as rows of cells. Cells are colors 0 to 9, or -1 outside the grid."""
+MaskLike = Bool[np.ndarray, "_ _"] | Bool[jax.Array, "_ _"] | Sequence[Sequence[bool]]
+"""Mask of cells, with the same shape as the grid."""
+
+Cells = Integer[np.ndarray, "_ _"]
 Mask = Bool[np.ndarray, "_ _"]
-"""Mask of cells."""
+
+
+def as_cells(grid: GridLike) -> Cells:
+    """Convert a grid to a NumPy array, and remove the rows and columns of -1 at the bottom and on the
+    right."""
+    cells = np.asarray(grid)
+    if cells.ndim != 2:
+        raise ValueError(
+            f"a grid must have rows and columns, got shape {cells.shape}; pass one grid of a batch"
+        )
+    if cells.size and not np.issubdtype(cells.dtype, np.integer):
+        raise ValueError(f"a grid must contain integers, got {cells.dtype}")
+    wrong = np.argwhere((cells < -1) | (cells >= NUM_COLORS))
+    if wrong.size:
+        r, c = (int(i) for i in wrong[0])
+        raise ValueError(f"cell ({r}, {c}) must be a color from 0 to 9 or -1 for none, got {cells[r, c]}")
+    inside = np.argwhere(cells >= 0)
+    height, width = (inside.max(axis=0) + 1) if inside.size else (0, 0)
+    return cells[:height, :width].astype(np.int8)
+
+
+def as_mask(selected: MaskLike | None, grid: GridLike) -> Mask:
+    """Convert a mask to a NumPy array with the size of the grid without padding. None is converted to a mask
+    without selected cells.
+
+    Args:
+        selected: Mask with the shape of `grid`, or None.
+        grid: The grid, which may be padded with -1.
+    """
+    cells = as_cells(grid)
+    if selected is None:
+        return np.zeros(cells.shape, bool)
+    mask = np.asarray(selected, bool)
+    if mask.shape != np.shape(grid):
+        raise ValueError(f"the selection has shape {mask.shape}, the grid {np.shape(grid)}")
+    return mask[: cells.shape[0], : cells.shape[1]] & (cells >= 0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,15 +131,15 @@ def _view(states: ArcState, limit: int) -> dict[str, Array]:
 def _one(tasks: TaskBuffer, view: dict[str, Any]) -> StateSnapshot:
     """Create a snapshot from the attributes of one state, by name."""
     task, pair, operation = tasks[int(view["task_index"])], view["pair_index"], int(view["last_operation"])
-    demos, working = len(task.demos), trim(view["working_grid"])
+    demos = len(task.demos)
     name = f"demo {pair + 1} of {demos}" if pair < demos else f"test {pair - demos + 1} of {len(task.tests)}"
     return StateSnapshot(
         title=f"{task.id} · {name}",
-        input=trim(view["input_grid"]),
-        working=working,
-        target=trim(view["target_grid"]),
-        selected=view["selected"][: working.shape[0], : working.shape[1]],
-        clipboard=trim(view["clipboard"]),
+        input=as_cells(view["input_grid"]),
+        working=as_cells(view["working_grid"]),
+        target=as_cells(view["target_grid"]),
+        selected=as_mask(view["selected"], view["working_grid"]),
+        clipboard=as_cells(view["clipboard"]),
         operation=None if operation < 0 else operation,
         similarity=float(view["similarity"]),
         step=int(view["step_count"]),

@@ -1,11 +1,21 @@
-"""Draws pairs, tasks, states and failed outputs as SVG, or as HTML for notebooks."""
+"""Draws grids, pairs, tasks, states and failed outputs as SVG, or as HTML for notebooks."""
 
+import html
 from collections.abc import Mapping, Sequence
 
 import drawsvg as draw
 
 from phalanx.arc.rendering.palette import ARC, Palette, PaletteName, palette_named
-from phalanx.arc.rendering.snapshot import Cells, StateSnapshot, snapshot, snapshots
+from phalanx.arc.rendering.snapshot import (
+    Cells,
+    GridLike,
+    MaskLike,
+    StateSnapshot,
+    as_cells,
+    as_mask,
+    snapshot,
+    snapshots,
+)
 from phalanx.arc.rendering.svg_cells import blank_block, cell_size, grid_block, grid_or_blank
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
@@ -38,7 +48,35 @@ _ANSWER_BOX = 110
 """Side of the square box in which a submitted grid is drawn, in pixels."""
 
 
-def draw_pair(pair: GridPair, *, title: str = "Pair", palette: PaletteName = "arc") -> draw.Drawing:
+def draw_grid(
+    grid: GridLike,
+    *,
+    title: str = "",
+    selected: MaskLike | None = None,
+    palette: PaletteName = "arc",
+) -> draw.Drawing:
+    """Draw a grid.
+
+    Args:
+        grid: The grid, which may be padded with -1.
+        title: Text above the grid, in addition to the size of the grid; empty for none.
+        selected: Mask of cells to outline, with the shape of `grid`. If None, no cells are outlined.
+        palette: `arc`, or `safe` for color-blind readers.
+    """
+    cells, colors = as_cells(grid), palette_named(palette)
+    side = cell_size([cells.shape], 320)
+    drawn = grid_block(cells, side, selected=as_mask(selected, grid), palette=colors)
+    size = f"{cells.shape[0]}×{cells.shape[1]}"
+    heading = text_block(f"{title} · {size}" if title else size, 13, width=max(drawn.width, 120), fill=MUTED)
+    return to_drawing(vstack([heading, drawn], 8), title or f"grid {size}")
+
+
+def draw_pair(
+    pair: GridPair,
+    *,
+    title: str = "Pair",
+    palette: PaletteName = "arc",
+) -> draw.Drawing:
     """Draw the input and output of a pair. A secret output is drawn as a dashed frame with a question mark.
 
     Args:
@@ -74,7 +112,10 @@ def draw_task(task: ArcTask, *, palette: PaletteName = "arc") -> draw.Drawing:
 
 
 def draw_state(
-    state: ArcState | StateSnapshot, *, show_target: bool = True, palette: PaletteName = "arc"
+    state: ArcState | StateSnapshot,
+    *,
+    show_target: bool = True,
+    palette: PaletteName = "arc",
 ) -> draw.Drawing:
     """Draw a state: the input, the working grid with the selection, the target, the clipboard, the last
     operation, the step count and the similarity.
@@ -114,9 +155,10 @@ def draw_state(
 
 def _pair_block(pair: GridPair, side: Number, palette: Palette) -> SvgBlock:
     """Draw the input of a pair, an arrow, and its output."""
-    left = grid_block(pair.input, side, palette=palette)
-    right = grid_or_blank(pair.output, side, palette, pair.input.shape)
-    return hstack([left, arrow(), right], 10, "middle")
+    before = as_cells(pair.input)
+    after = None if pair.output is None else as_cells(pair.output)
+    left = grid_block(before, side, palette=palette)
+    return hstack([left, arrow(), grid_or_blank(after, side, palette, before.shape)], 10, "middle")
 
 
 def arrow() -> SvgBlock:
@@ -157,16 +199,28 @@ MAX_STATES = 3
 """Maximum number of states of a batch, or of tasks of a buffer, that are drawn in a notebook."""
 
 
+def task_html(task: ArcTask) -> str:
+    """Return HTML that draws all pairs of a task in a notebook."""
+    return to_html(draw_task(task))
+
+
 def tasks_html(tasks: Sequence[ArcTask]) -> str:
     """Return HTML that draws the first `MAX_STATES` tasks in a notebook, followed by the number of remaining
     tasks."""
-    drawn = "\n".join(to_html(draw_task(task)) for task in tasks[:MAX_STATES])
+    drawn = "\n".join(f"<p>{html.escape(task.id)}</p>\n{task_html(task)}" for task in tasks[:MAX_STATES])
     rest = len(tasks) - MAX_STATES
     return f"{drawn}\n<p>… and {rest} more tasks</p>" if rest > 0 else drawn
 
 
-def state_html(state: ArcState) -> str:
+def pair_html(pair: GridPair) -> str:
+    """Return HTML that draws a pair in a notebook."""
+    return to_html(draw_pair(pair))
+
+
+def state_html(state: ArcState | StateSnapshot) -> str:
     """Return HTML that draws a state, or the first `MAX_STATES` states of a batch, in a notebook."""
+    if isinstance(state, StateSnapshot) or not state.batch_shape:
+        return to_html(draw_state(state))
     views = snapshots(state, MAX_STATES)
     drawn = "\n".join(to_html(draw_state(view)) for view in views)
     rest = state.similarity.size - len(views)

@@ -1,4 +1,4 @@
-"""Draws tasks, states and episodes in the terminal, as Rich renderables.
+"""Draws grids, pairs, tasks, states and episodes in the terminal, as Rich renderables.
 
 Each cell is two columns wide, or one column if the terminal is too narrow.
 """
@@ -7,17 +7,27 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from rich.columns import Columns
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
 from rich.panel import Panel
 from rich.segment import Segment
 from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 
-from phalanx.arc.rendering.frames import EpisodeFrame, frames_to_show
 from phalanx.arc.rendering.palette import ARC, Palette, PaletteName, palette_named
-from phalanx.arc.rendering.snapshot import Cells, Mask, StateSnapshot, snapshot
+from phalanx.arc.rendering.snapshot import (
+    Cells,
+    GridLike,
+    Mask,
+    MaskLike,
+    StateSnapshot,
+    as_cells,
+    as_mask,
+    snapshot,
+)
+from phalanx.arc.rendering.svg_episode import EpisodeFrame, frames_to_show
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.formatting import format_percent
@@ -36,8 +46,8 @@ class TerminalGrid:
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         columns = max(self.cells.shape[1], 1)
-        width = 2 * columns if 2 * columns <= options.max_width else min(columns, options.max_width)
-        return Measurement(width, width)
+        # A cell is two columns wide, or one if the terminal is narrow.
+        return Measurement(columns, columns * 2).with_maximum(options.max_width)
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
@@ -75,20 +85,46 @@ class TerminalGrid:
         return Segment(sign, Style(color=ink, bgcolor=background, bold=marked))
 
 
+def render_grid(
+    grid: GridLike,
+    *,
+    title: str = "",
+    selected: MaskLike | None = None,
+    palette: PaletteName = "arc",
+) -> RenderableType:
+    """Draw a grid in a frame that also shows its size.
+
+    Args:
+        grid: The grid, which may be padded with -1.
+        title: Title of the frame; empty for none.
+        selected: Mask of cells to mark, with the shape of `grid`. If None, no cells are marked.
+        palette: `arc`, or `safe` for color-blind readers.
+    """
+    colors = palette_named(palette)
+    return _panel(TerminalGrid(as_cells(grid), colors, as_mask(selected, grid)), title)
+
+
+def render_pair(pair: GridPair, *, title: str = "", palette: PaletteName = "arc") -> RenderableType:
+    """Draw the input and output of a pair next to each other, or one below the other in a narrow terminal."""
+    return _pair(pair, title, palette_named(palette))
+
+
 def render_task(task: ArcTask, *, palette: PaletteName = "arc") -> RenderableType:
-    """Draw all pairs of a task, demonstrations first. The input and output of a pair are next to each other,
-    or one below the other in a narrow terminal."""
+    """Draw all pairs of a task, demonstrations first."""
     heading = Text(task.id, style="bold")
     if task.family:
         heading.append(f"  {task.family}", style="dim")
+    named = [(f"demo {i + 1}", pair) for i, pair in enumerate(task.demos)]
+    named += [(f"test {i + 1}", pair) for i, pair in enumerate(task.tests)]
     colors = palette_named(palette)
-    demos = [_pair(pair, f"demo {number}", colors) for number, pair in enumerate(task.demos, 1)]
-    tests = [_pair(pair, f"test {number}", colors) for number, pair in enumerate(task.tests, 1)]
-    return Group(heading, *demos, *tests)
+    return Group(heading, _Row([_pair(pair, name, colors) for name, pair in named]))
 
 
 def render_state(
-    state: ArcState | StateSnapshot, *, show_target: bool = True, palette: PaletteName = "arc"
+    state: ArcState | StateSnapshot,
+    *,
+    show_target: bool = True,
+    palette: PaletteName = "arc",
 ) -> RenderableType:
     """Draw a single state: the input, the working grid with the selection, the target, the clipboard, the
     step count and the similarity."""
@@ -100,14 +136,14 @@ def render_state(
     if view.clipboard.size:
         grids["clipboard"] = view.clipboard
     panels = [
-        _grid_panel(TerminalGrid(grid, colors, view.selected if name == "working" else None), name)
+        _panel(TerminalGrid(grid, colors, view.selected if name == "working" else None), name)
         for name, grid in grids.items()
     ]
     facts = Text(
         f"step {view.step} · {view.operation_name} · similarity {format_percent(view.similarity)} · "
     )
     facts.append(view.status, style=_STATUS_STYLES[view.status])
-    return Group(Text(view.title, style="bold"), facts, Columns(panels))
+    return Group(Text(view.title, style="bold"), facts, _Row(panels))
 
 
 def render_episode(
@@ -121,40 +157,95 @@ def render_episode(
     and the end are shown."""
     colors = palette_named(palette)
     panels = [
-        _panel("", item) if isinstance(item, str) else _step(item, colors)
+        _Framed(Text(""), 0, item) if isinstance(item, str) else _step(item, colors)
         for item in frames_to_show(frames, max_frames)
     ]
     heading = Text(title, style="bold")
     final = frames[-1]
     heading.append(f"  {final.status}", style=_STATUS_STYLES[final.status])
-    return Group(heading, Columns(panels))
+    return Group(heading, _Row(panels))
 
 
-def _pair(pair: GridPair, title: str, palette: Palette) -> Columns:
-    output = _panel(Text("?", style="dim"), f"{title} output")
-    if pair.output is not None:
-        output = _grid_panel(TerminalGrid(pair.output, palette), f"{title} output")
-    return Columns([_grid_panel(TerminalGrid(pair.input, palette), f"{title} input"), output])
+def _pair(pair: GridPair, title: str, palette: Palette) -> "_Row":
+    left = _panel(TerminalGrid(as_cells(pair.input), palette), f"{title} input".strip())
+    name = f"{title} output".strip()
+    if pair.output is None:
+        return _Row([left, _Framed(Text("?", style="dim"), 1, name)])
+    return _Row([left, _panel(TerminalGrid(as_cells(pair.output), palette), name)])
 
 
-def _step(frame: EpisodeFrame, palette: Palette) -> Panel:
+def _step(frame: EpisodeFrame, palette: Palette) -> "_Framed":
     text = Text(frame.selection_text, style="dim", no_wrap=True, overflow="ellipsis")
     if frame.result_text:
         text.append(f"\n{frame.result_text}")
     if frame.status != "running":
         text.append(f"\n{frame.status}", style=_STATUS_STYLES[frame.status])
+    min_columns = max(cell_len(line) for line in text.plain.splitlines())
     grid = TerminalGrid(frame.grid, palette, frame.selected)
     edge = "green" if frame.solved else "dim"
-    return _panel(Group(grid, text), f"{frame.step} {frame.name}", edge)
+    return _Framed(Group(grid, text), frame.grid.shape[1], f"{frame.step} {frame.name}", edge, min_columns)
 
 
-def _grid_panel(grid: TerminalGrid, title: str) -> Panel:
+def _panel(grid: TerminalGrid, title: str) -> "_Framed":
     height, width = grid.cells.shape
-    return _panel(grid, f"{title} {height}×{width}")
+    return _Framed(grid, width, f"{title} {height}×{width}".strip())
 
 
-def _panel(content: RenderableType, title: str, style: str = "dim") -> Panel:
-    """Draw content in a frame that is as wide as necessary."""
-    # Two spaces, because Rich makes a panel two columns too narrow for its title.
-    label = Text(f"{title}  ", style="not dim")
-    return Panel(content, title=label, title_align="left", border_style=style, padding=0, expand=False)
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Framed:
+    """Content in a frame with a title. The frame is as wide as necessary."""
+
+    content: RenderableType
+    cells: int
+    title: str
+    style: str = "dim"
+    min_columns: int = 0
+    """Minimum width of the content, in terminal columns."""
+
+    def _width(self, max_columns: int) -> int:
+        side = 2 * self.cells if 2 * self.cells + 2 <= max_columns else self.cells
+        # The border takes one column on each side, the title three.
+        return min(max_columns, max(side + 2, cell_len(self.title) + 6, self.min_columns + 2))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        width = self._width(options.max_width)
+        return Measurement(width, width)
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType | Segment]:
+        width = self._width(options.max_width)
+        title = Text(self.title, style="not dim")
+        style = self.style
+        yield Panel(self.content, title=title, title_align="left", border_style=style, padding=0, width=width)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Row:
+    """Draws renderables from left to right. If they do not fit in the width of the terminal, they continue in
+    the next row."""
+
+    parts: Sequence["_Framed | _Row"]
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widths = [Measurement.get(console, options, part).maximum for part in self.parts]
+        total = min(sum(widths) + len(widths) - 1, options.max_width)
+        return Measurement(min(max(widths), total), total)
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType | Segment]:
+        rows: list[list[_Framed | _Row]] = []
+        filled = 0
+        for part in self.parts:
+            width = Measurement.get(console, options, part).maximum
+            if not rows or filled + 1 + width > options.max_width:
+                rows.append([part])
+                filled = width
+            else:
+                rows[-1].append(part)
+                filled += 1 + width
+        for row in rows:
+            line = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
+            line.add_row(*row)
+            yield line

@@ -47,12 +47,12 @@ def input_errors() -> Iterator[None]:
 
     These are errors that are caused by invalid input or worker processes.
     """
-    from phalanx.io.worker_pool import WorkerError
+    from phalanx.io.worker_pool import WorkerPoolError
 
     try:
         with user_errors():
             yield
-    except WorkerError as error:
+    except WorkerPoolError as error:
         raise UserError(str(error)) from error
 
 

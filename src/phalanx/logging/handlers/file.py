@@ -60,7 +60,7 @@ class FileHandler(Handler):
         self._rotate_bytes = rotate_bytes
         self._clock = clock
         self._files: dict[str, JsonlFile] = {}
-        self._pickle_files: dict[str, PickleFile] = {}
+        self._pickle_files: dict[str, _PickleFile] = {}
         self.output_dir.mkdir(parents=True, exist_ok=True)
         self.log_config(config, {})
 
@@ -127,7 +127,7 @@ class FileHandler(Handler):
         record = {"timestamp": self._clock(), **record}
         if self.settings.log_format == "pickle":
             if name not in self._pickle_files:
-                self._pickle_files[name] = PickleFile(self.output_dir / f"{name}.pkl")
+                self._pickle_files[name] = _PickleFile(self.output_dir / f"{name}.pkl")
             self._pickle_files[name].write(to_json_value(record))
         else:
             suffix, format_line = _FORMATS[self.settings.log_format]
@@ -152,7 +152,7 @@ class FileHandler(Handler):
             file.write(text)
 
 
-class PickleFile:
+class _PickleFile:
     """A file to which pickled objects are appended. To read it, call `pickle.load` once per object.
 
     If a process was killed while writing, opening the file removes the incomplete last object. Symbolic links

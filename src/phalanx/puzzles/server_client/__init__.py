@@ -12,7 +12,7 @@ from phalanx.puzzles.server_client.env import (
 from phalanx.puzzles.server_client.episode_pool import (
     ConnectionPoolConfig as ConnectionPoolConfig,
     EpisodeSpec as EpisodeSpec,
-    PuzzlePool as PuzzlePool,
+    PuzzleEpisodeRunner as PuzzleEpisodeRunner,
     episode_seed as episode_seed,
     episode_specs as episode_specs,
 )

@@ -1,4 +1,4 @@
-"""`PuzzlePool`, which runs episodes on a puzzle server concurrently, and the specs of these episodes."""
+"""`PuzzleEpisodeRunner`, which runs episodes on a puzzle server concurrently, and the specs of these episodes."""
 
 import asyncio
 import dataclasses
@@ -72,7 +72,7 @@ def episode_specs(
 
 
 class ConnectionPoolConfig(Config):
-    """Settings for a `PuzzlePool`."""
+    """Settings for a `PuzzleEpisodeRunner`."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {"recycle_after": "max_connection_age"}
 
@@ -91,7 +91,7 @@ RunEpisode: TypeAlias = Callable[[PuzzleClient, EpisodeSpec], Awaitable[Any]]
 """Function that runs one episode with a client and returns its result."""
 
 
-class PuzzlePool(ClosedOnExit):
+class PuzzleEpisodeRunner(ClosedOnExit):
     """Runs episodes concurrently on several connections to a puzzle server.
 
     Use it in an `async with` statement, which closes all connections at its end.

@@ -17,7 +17,7 @@ from phalanx.puzzles.server_client.client import ClosedOnExit, PuzzleClient, Puz
 from phalanx.puzzles.server_client.episode_pool import (
     ConnectionPoolConfig,
     EpisodeSpec,
-    PuzzlePool,
+    PuzzleEpisodeRunner,
     episode_specs,
 )
 from phalanx.puzzles.server_client.protocol import (
@@ -543,7 +543,7 @@ class PuzzleSampleStream(EpisodeSampleStream):
         self._first = self._next = first_episode
         self._consumed: set[int] = set()
         self._lock = asyncio.Lock()
-        self._pool: PuzzlePool | None = None
+        self._pool: PuzzleEpisodeRunner | None = None
         self._running: AsyncGenerator[tuple[EpisodeSpec, PuzzleEpisode], None] | None = None
 
     async def episodes(self) -> AsyncGenerator[tuple[PuzzleEpisode, list[Sample]], None]:
@@ -579,7 +579,7 @@ class PuzzleSampleStream(EpisodeSampleStream):
         # Several loops take turns, each with the next episode.
         async with self._lock:
             if self._running is None:
-                self._pool = PuzzlePool(self.config.client, self.config.pool)
+                self._pool = PuzzleEpisodeRunner(self.config.client, self.config.pool)
                 self._running = self._pool.episodes(self._remaining_specs(), self._run_episode)
             finished = None
             try:
