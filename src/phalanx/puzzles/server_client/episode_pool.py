@@ -1,4 +1,4 @@
-"""`PuzzleEpisodeRunner`, which runs episodes on a puzzle server concurrently, and the specs of these episodes."""
+"""`PuzzleEpisodeRunner`, which runs episodes on a puzzle server concurrently, and specs of episodes."""
 
 import asyncio
 import dataclasses
