@@ -253,8 +253,6 @@ def _link_prediction() -> Table:
         ),
         ("FB15k-237", "[RED-GNN](https://github.com/LARS-research/RED-GNN)", "", "0.374", "0.558"),
         ("FB15k-237", "[AdaProp](https://github.com/LARS-research/AdaProp)", "", "0.417", "0.585"),
-        ("WN18RR", "[AnyBURL-RE](https://web.informatik.uni-mannheim.de/AnyBURL/)", "", "", "0.577"),
-        ("FB15k-237", "[AnyBURL-RE](https://web.informatik.uni-mannheim.de/AnyBURL/)", "", "", "0.522"),
     )
     for dataset, method, *cells in published:
         rows.append((f"{dataset}, {method}", [Text(cell) for cell in cells]))
