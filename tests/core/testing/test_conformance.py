@@ -41,7 +41,8 @@ def test_report_lists_passed_checks():
     report = check_environment(Corridor(), **SIZES)
     assert report.environment == "Corridor"
     assert report.passed == tuple(check.__name__ for check in CHECKS)
-    assert report.not_applicable == ()
+    assert report.not_applicable == report.not_checked == ()
+    assert str(report) == f"Corridor passes {len(CHECKS)} checks"
 
 
 def test_check_of_invalid_actions_is_not_applicable_without_them(monkeypatch):
@@ -70,6 +71,45 @@ def test_checks_of_missing_capabilities_are_not_applicable(monkeypatch):
     report = check_environment(Silent(), **SIZES)
     assert report.passed == ("check_task_name_and_version",)
     assert report.not_applicable == tuple(check.__name__ for check in CAPABILITY_CHECKS[:4])
+
+
+class RarelyTerminates(Corridor):
+    """Only one of many random episodes terminates, and stepping its terminal state pays reward 1 again."""
+
+    def reset(self, key):
+        state, _ = super().reset(key)
+        state = dataclasses.replace(state, position=jnp.int32(0))
+        return state, self.observe(state)
+
+    def legal(self, state):
+        return super().legal(state).at[..., 2].set(False)
+
+    def step(self, state, action):
+        state, observation, reward, done, info = super().step(state, action)
+        return state, observation, jnp.where(state.terminated, 1.0, reward), done, info
+
+
+TERMINAL_STATE_CHECKS = (
+    transition_checks.check_done_states_are_absorbing,
+    transition_checks.check_terminal_observation_in_same_step_mode,
+    transition_checks.check_terminal_observation_in_next_step_mode,
+)
+
+
+def test_checks_of_terminal_states_are_not_checked_without_terminations(monkeypatch):
+    monkeypatch.setattr(testing, "CHECKS", TERMINAL_STATE_CHECKS)
+    report = check_environment(RarelyTerminates(max_steps=10), batch_size=2, num_steps=12)
+    note = "no episode terminated in 12 steps, so terminal states were not checked; pass a larger num_steps"
+    assert report.passed == ()
+    assert report.not_checked == tuple(check.__name__ for check in TERMINAL_STATE_CHECKS)
+    assert note in str(report).splitlines()
+
+
+def test_reward_after_a_rare_termination_is_found_with_more_steps():
+    with pytest.raises(ConformanceError, match="stepping a finished state must give reward 0"):
+        transition_checks.check_done_states_are_absorbing(
+            RarelyTerminates(max_steps=10), batch_size=2, num_steps=1000
+        )
 
 
 def test_one_error_lists_all_failures(monkeypatch):
