@@ -50,7 +50,7 @@ def test_last_line_contains_the_paths_of_the_outputs(run: tuple[Path, str]) -> N
         == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
     )
     assert (out / "report.html").exists()
-    assert "Success rate (evaluation): " in printed
+    assert "Success rate (evaluation, 4 episodes): " in printed
     assert "Baselines: copy input 0.0%, do nothing 0.0%" in printed
     assert "left" in printed
 

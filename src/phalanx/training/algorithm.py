@@ -91,7 +91,7 @@ class TrainResult:
     counts: Mapping[str, int]
     """Sum of `UpdateResult.counts` over all updates and seeds."""
     evaluations: list[dict[str, Any]]
-    """Records of the evaluations during this call to `train`."""
+    """Records of the run's evaluations in order, including those before the run was resumed."""
     state: Any = None
     """Final `TrainState`. None if there are several seeds; their states are in `seeds`."""
     first: Progress | None = None

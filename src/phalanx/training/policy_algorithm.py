@@ -14,6 +14,7 @@ from phalanx.config import Config
 from phalanx.core.environment import Environment, Key
 from phalanx.core.episodes import record_episodes
 from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationResult
+from phalanx.formatting import format_count
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, jit_method
@@ -139,7 +140,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
             value = statistics.fmean(record[metric] for record in records)
             return format(value, ".1%" if is_rate else ".3f")
 
-        name = f"{metric.replace('_', ' ').capitalize()} ({last[0]['split']})"
+        name = f"{metric.replace('_', ' ').capitalize()} ({last[0]['split']}{_format_size(last)})"
         lines = [f"{name}: {mean(first)} before, {mean(last)} after"]
         if len(last) > 1 and is_rate:
             scores = np.array([record[metric] for record in last], np.float64)
@@ -154,7 +155,9 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
                 mean([record["groups"][group] for record in records]) for records in (first, last)
             )
             lines.append(f"  {group:<{max(map(len, groups))}}  {before:>6} -> {after:>6}")
-        sampled = [record["pass_at_k"] for record in result.evaluations if record.get("pass_at_k")]
+        # An extended run has also sampled attempts at its previous end.
+        final = [record for record in result.evaluations if record["step"] == last[0]["step"]]
+        sampled = [record["pass_at_k"] for record in final if record.get("pass_at_k")]
         if sampled:
             rates = ", ".join(
                 f"pass@{k} {statistics.fmean(record[k] for record in sampled):.1%}" for k in sampled[0]
@@ -165,6 +168,18 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
             rates = ", ".join(f"{name.replace('_', ' ')} {value:.1%}" for name, value in baselines.items())
             lines.append(f"Baselines: {rates}")
         return lines
+
+
+def _format_size(records: Sequence[dict[str, Any]]) -> str:
+    """Return the number of evaluated episodes, such as `, 20 episodes`, or "" if it is not known.
+
+    Args:
+        records: Records of the same evaluation, one per seed.
+    """
+    number = records[0].get("num_episodes", records[0].get("episodes"))
+    if number is None:
+        return ""
+    return f", {format_count(number, 'episode')}{' per seed' if len(records) > 1 else ''}"
 
 
 def default_network(

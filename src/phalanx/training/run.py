@@ -18,6 +18,7 @@ from jaxtyping import Array, PyTree
 
 from phalanx.io.atomic import remove_stale_temporaries
 from phalanx.io.checksum import CorruptFileError
+from phalanx.io.jsonl import read_records
 from phalanx.io.lock import lock_folder
 from phalanx.logging.experiment_logger import ExperimentLogger
 from phalanx.training import run_dir as run_dirs
@@ -152,7 +153,7 @@ class Run:
         self.counts: dict[str, int] = {algorithm.unit: 0}
         """Sum of `UpdateResult.counts` over all updates."""
         self.evaluations: list[dict[str, Any]] = []
-        """Records of the evaluations since `open` was called."""
+        """Records of the evaluations so far, including those before the run was resumed."""
         self.last: Progress | None = None
         self._exhausted = self._is_open = False
         self._metrics: dict[str, float] | None = None
@@ -409,6 +410,7 @@ class Run:
         self.update, self.seconds = step, float(metadata["seconds"])
         self.counts = {name: int(count) for name, count in metadata["counts"].items()}
         self._metrics = metadata["metrics"]
+        self.evaluations = _read_evaluations(self.run_dir, step)
         return self.mesh.shard_state(state)
 
     def _resume_hint(self) -> str:
@@ -418,6 +420,22 @@ class Run:
             f"--resume continues {self.run_dir} from its newest checkpoint, with any number of processes and "
             "the same result"
         )
+
+
+def _read_evaluations(run_dir: Path, last_step: int) -> list[dict[str, Any]]:
+    """Read the records of a run's evaluations up to an update, without those that were repeated later.
+
+    The result is empty if there is no file, or if it is damaged, because a run can be resumed without it.
+    """
+    try:
+        records = [r for r in read_records(run_dir / run_dirs.EVALUATIONS) if r["step"] <= last_step]
+        known = {(record["step"], record.get("split"), record.get("mode")): record for record in records}
+        return sorted(known.values(), key=lambda record: record["step"])
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _LOG.warning("the previous evaluations of %s could not be read: %s", run_dir, error)
+        return []
 
 
 @contextlib.contextmanager
