@@ -69,7 +69,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
     """Config class of evaluations during training, for the section `evaluation` of a training config."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Config class for the command `phalanx eval`. None means that the command uses `evaluation_config`."""
+    """Config class for the command `phalanx eval`. None means that the command uses `evaluation_config`, with
+    an additional `seed` if the evaluation is the default one."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

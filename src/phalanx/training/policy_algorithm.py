@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 from phalanx.config import Config
 from phalanx.core.environment import Environment, Key
 from phalanx.core.episodes import record_episodes
-from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationResult
+from phalanx.core.evaluation import EpisodeEvalCommandConfig, EpisodeEvaluationConfig, EvaluationResult
 from phalanx.formatting import format_count
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.statistics import bootstrap_interval, interquartile_mean
@@ -58,7 +58,13 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     @classmethod
     def eval_settings_type(cls, config: Any, env: str | None = None) -> type[Config] | None:
         environment = config.environment_type
-        return None if environment is None else environment.eval_config or environment.evaluation_config
+        if environment is None:
+            return None
+        # Only the default evaluation reads the seed.
+        is_default = environment.evaluate is Environment.evaluate
+        if is_default and environment.evaluation_config is EpisodeEvaluationConfig:
+            return environment.eval_config or EpisodeEvalCommandConfig
+        return environment.eval_config or environment.evaluation_config
 
     @property
     def _compilation_key(self) -> tuple[Any, ...]:
