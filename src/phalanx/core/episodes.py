@@ -318,7 +318,8 @@ def record_episodes(
 
     Returns:
         One record per episode. Its key `step_states` contains the state after each step, and `final_state`
-        contains the last of these states.
+        contains the last of these states. `final_similarity` is present only if the environment's
+        `episode_metrics` contain `similarity_scores`.
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
@@ -335,6 +336,7 @@ def record_episodes(
     records = []
     for row in range(count):
         state, length = state_at(initial, row), int(lengths[row])
+        similarity = metrics.get("similarity_scores")
         records.append(
             {
                 "episode_num": episode_num,
@@ -342,7 +344,7 @@ def record_episodes(
                 "task_id": environment.task_name(state),
                 "total_reward": float(returns[row]),
                 "total_steps": length,
-                "final_similarity": float(metrics.get("similarity_scores", none)[row]),
+                **({} if similarity is None else {"final_similarity": float(similarity[row])}),
                 "success": bool(metrics.get("success_mask", none)[row]),
                 "initial_state": state,
                 "final_state": state_at(final, row),
