@@ -89,6 +89,20 @@ def test_progress_has_counts_speed_and_headline_metrics(tmp_path: Path) -> None:
     assert metrics[1]["reward_mean"] == metrics[1]["loss"] == pytest.approx(start / 4)
 
 
+def test_progress_has_no_episode_metrics_until_an_episode_has_ended(tmp_path: Path) -> None:
+    class EndsInThirdUpdate(Descent):
+        def update(self, state):
+            has_ended = state.step + 1 == 3
+            state, result = super().update(state)
+            return state, result._replace(episodes={**result.episodes, "episode_mask": has_ended[None]})
+
+    seen: list[Progress] = []
+    train(EndsInThirdUpdate(config(num_updates=4)), tmp_path / "run", show=seen.append)
+    start = float(initial_policy(Descent(config())))
+    assert [progress.metrics for progress in seen[:2]] == [{}, {}]
+    assert [progress.metrics["reward_mean"] for progress in seen[2:]] == [pytest.approx(start / 8)] * 2
+
+
 def test_checkpoints_are_saved_by_updates_and_by_time(tmp_path: Path) -> None:
     by_count = CheckpointConfig(every=4, minutes=None, keep=9)
     assert saved(train(Descent(config(checkpoint=by_count)), tmp_path / "count").run_dir) == [4, 6]

@@ -72,7 +72,8 @@ class Progress:
     per_second: float
     """Throughput of the last update, in the algorithm's `unit` (such as environment steps) per second."""
     metrics: Mapping[str, float]
-    """Latest values of the algorithm's `headline` metrics."""
+    """Latest values of the algorithm's `headline` metrics. Metrics of episodes are missing until an episode
+    has ended."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -287,7 +287,12 @@ class Run:
             began: Value of `time.perf_counter()` at the start of the update.
         """
         own = unreplicate(result)
-        headline, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
+        headline = {name: own.metrics[name] for name in self.algorithm.headline if name in own.metrics}
+        headline, (means, has_ended), counts = jax.device_get(
+            (headline, _episode_means(dict(own.episodes)), own.counts)
+        )
+        # If no episode has ended, the means are NaN, which would look like divergence.
+        known = {**headline, **(means if has_ended else {})}
         seconds = time.perf_counter() - began
         self.update += 1
         self.seconds += seconds
@@ -295,7 +300,7 @@ class Run:
             self.counts[name] = self.counts.get(name, 0) + int(count)
         rate = int(counts[self.algorithm.unit]) / seconds
         metrics = {} if self.last is None else dict(self.last.metrics)
-        metrics |= {name: float(value) for name, value in headline.items()}
+        metrics |= {name: float(known[name]) for name in self.algorithm.headline if name in known}
         num_updates = self.algorithm.num_updates
         return Progress(self.update, num_updates, self.seconds, dict(self.counts), rate, metrics)
 
@@ -576,15 +581,13 @@ def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _headline(result: UpdateResult, names: tuple[str, ...]) -> dict[str, Any]:
-    known = {**result.metrics, **(_episode_means(dict(result.episodes)) if result.episodes else {})}
-    return {name: known[name] for name in names if name in known}
-
-
 @jax.jit
-def _episode_means(episodes: dict[str, Array]) -> dict[str, Array]:
+def _episode_means(episodes: dict[str, Array]) -> tuple[dict[str, Array], Array | bool]:
+    """Return the means over the episodes that ended in an update, and whether any episode has ended."""
+    if not episodes:
+        return {}, False
     ended = episodes.get("episode_mask")
     means = {"reward_mean": jnp.mean(episodes["episode_returns"], where=ended)}
     if "success_mask" in episodes:
         means["success_rate"] = jnp.mean(episodes["success_mask"].astype(jnp.float32), where=ended)
-    return means
+    return means, True if ended is None else jnp.any(ended)
