@@ -117,7 +117,8 @@ def register(
         id: Name and version.
         entry_point: An `Environment` class, a function that returns an environment, or the address
             `package.module:name` of such a class or function, which is imported on first use.
-        description: One-line description, which `phalanx info` shows.
+        description: One-line description, which `phalanx info --environments` shows. The command
+            lists the environments of Phalanx and of the entry points of installed packages.
         settings: Names of the settings whose values can be appended to the name of a text environment, as in
             `sudoku:easy:single`.
         report_panel: Name of a file in the run folder, and address of the function that reads this file for
