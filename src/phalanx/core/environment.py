@@ -402,6 +402,15 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return select_rows(mask, self.batch_reset(keys), (states, observations))
 
 
+def check_info(info: Any) -> None:
+    """Raise ValueError if the info that `step` returned does not have the required flags."""
+    if not isinstance(info, TransitionInfo):
+        raise ValueError(
+            "the info that step returns must have the attributes terminated and truncated, for example as an "
+            f"equinox.Module with these fields, got {type(info).__name__}"
+        )
+
+
 def mask_size(environment: Environment) -> int | None:
     """Return the length of an environment's mask of legal actions, or None if the environment has no mask."""
     legal = jax.eval_shape(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.environment import Environment, Key, Keys
+from phalanx.core.environment import Environment, Key, Keys, check_info
 from phalanx.core.vector import map_where, zeros_like_shapes
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 
@@ -253,6 +253,7 @@ def rollout_episodes(
     # Finished episodes are stepped with any action, because it changes nothing.
     idle = zeros_like_shapes(jax.eval_shape(jax.vmap(act), observations, keys))
     info = jax.eval_shape(environment.batch_step, states, idle)[4]
+    check_info(info)
     start = EpisodeResults(
         jnp.zeros(already_done.shape, jnp.float32),
         jnp.zeros(already_done.shape, jnp.int32),

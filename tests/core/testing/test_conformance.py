@@ -1,6 +1,8 @@
 """The conformance suite accepts a correct environment and rejects each incorrect one."""
 
 import dataclasses
+import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,8 @@ import numpy as np
 import pytest
 
 from phalanx.core import testing
+from phalanx.core.environment import check_info
+from phalanx.core.spaces import Box, Composite, Discrete, find_mismatch
 from phalanx.core.testing import CHECKS, ConformanceError, check_environment, transition_checks
 from phalanx.core.testing.capability_checks import CAPABILITY_CHECKS
 from phalanx.core.testing.tree_diff import differences
@@ -15,6 +19,13 @@ from tests.helpers.broken_environments import BROKEN, RewardAfterEnd
 from tests.helpers.corridor import Corridor
 
 pytestmark = pytest.mark.slow
+
+
+@dataclasses.dataclass
+class Seen:
+    offset: Any
+    cell: Any
+
 
 SIZES = {"batch_size": 3, "num_steps": 24}
 
@@ -133,6 +144,36 @@ def test_exception_of_environment_names_the_running_check():
     with pytest.raises(RuntimeError, match="boom") as caught:
         check_environment(Crashes(), **SIZES)
     assert "while check_determinism was running" in caught.value.__notes__[0]
+
+
+def test_info_without_flags_is_one_failure():
+    class ReturnsDictionary(Corridor):
+        def step(self, state, action):
+            *rest, info = super().step(state, action)
+            return *rest, {"terminated": info.terminated, "truncated": info.truncated}
+
+    message = "must have the attributes terminated and truncated, .* got dict"
+    with pytest.raises(ConformanceError, match=message) as caught:
+        check_environment(ReturnsDictionary(), **SIZES)
+    assert len(caught.value.failures) == 1
+    with pytest.raises(ValueError, match=message):
+        check_info({"terminated": False, "truncated": False})
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (Seen(np.zeros(2, np.int32), 0), "observation.offset must have dtype float32, got int32"),
+        (Seen(np.zeros(3, np.float32), 0), r"observation.offset must have shape \(2,\), got \(3,\)"),
+        (Seen(np.full(2, 2, np.float32), 0), "observation.offset must be from 0 to 1, got values from 2.0"),
+        (Seen(np.zeros(2, np.float32), 4), r"observation.cell is not in Discrete\(n=4\)"),
+        (np.zeros(2), "observation must be of type Seen, got ndarray"),
+    ],
+)
+def test_mismatch_names_the_field(value, message):
+    space = Composite.of(Seen, {"offset": Box(0, 1, (2,), np.float32), "cell": Discrete(4)})
+    assert re.search(message, find_mismatch(space, value, "observation"))
+    assert find_mismatch(space, Seen(np.zeros(2, np.float32), 3), "observation") is None
 
 
 def test_differences_include_leaf_and_index():

@@ -9,7 +9,9 @@ that is checked, or `NotChecked` if the check is about terminal states and no ep
 import dataclasses
 from collections.abc import Callable
 
-from phalanx.core.environment import Environment
+import jax
+
+from phalanx.core.environment import Environment, Key, check_info
 from phalanx.core.testing.capability_checks import CAPABILITY_CHECKS
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError as ConformanceError,
@@ -65,6 +67,7 @@ def check_environment(
     Raises:
         ConformanceError: If any check fails. The message lists the failures of all checks.
     """
+    _check_info(environment)
     passed: list[str] = []
     not_applicable: list[str] = []
     not_checked: dict[str, str] = {}
@@ -94,3 +97,21 @@ def check_environment(
         not_checked=tuple(not_checked),
         notes=tuple(dict.fromkeys(not_checked.values())),
     )
+
+
+def _check_info(environment: Environment) -> None:
+    """Raise `ConformanceError` if `step` returns an info without flags, which most checks need."""
+
+    def first_info(key: Key) -> object:
+        state, _ = environment.reset(key)
+        return environment.step(state, environment.sample_action(key, state))[-1]
+
+    try:
+        info = jax.eval_shape(first_info, jax.random.PRNGKey(0))
+    except Exception:
+        return  # The first check raises the same exception, with a note.
+    try:
+        check_info(info)
+    except ValueError as error:
+        title = f"{type(environment).__name__} fails the conformance checks"
+        raise ConformanceError(title, [str(error)]) from error

@@ -11,6 +11,7 @@ import numpy as np
 
 from phalanx.core.autoreset import Mode
 from phalanx.core.environment import TransitionInfo
+from phalanx.core.spaces import find_mismatch
 from phalanx.core.testing import recorded_rollouts as rollouts
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError,
@@ -210,9 +211,9 @@ def check_observations_lie_in_their_space(rollout: RandomRollout) -> list[str]:
     members += [(f"step {t}", take(observations, t, i)) for t, i in indices]
     space = rollout.environment.observation_space
     return differences(expected, observations, "observation returned by step") + [
-        f"the observation of {when} is not in {space}"
+        f"the observation of {when} is not in observation_space: {reason}"
         for when, observation in members
-        if not space.contains(observation)
+        if (reason := find_mismatch(space, observation, "observation")) is not None
     ]
 
 
@@ -223,9 +224,9 @@ def check_sampled_actions_lie_in_their_space(rollout: RandomRollout) -> list[str
     _, steps = rollout.run()
     actions = to_host(steps.actions)
     found = [
-        f"the action sampled at step {t} is not in {space}: {take(actions, t, i)}"
+        f"the action sampled at step {t} is not in action_space: {reason}"
         for t, i in sample_indices(rollout.num_steps, rollout.batch_size)
-        if not space.contains(take(actions, t, i))
+        if (reason := find_mismatch(space, take(actions, t, i), "action")) is not None
     ]
     members = jax.jit(jax.vmap(jax.vmap(space.sample)))(rollout.keys[1])
     result = _step_batches(rollout, steps.before, members)
