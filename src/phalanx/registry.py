@@ -141,8 +141,9 @@ def register(
     version = getattr(entry_point, "version", None) if inspect.isclass(entry_point) else None
     name, _, given = id.rpartition("-v")
     if isinstance(version, int) and version != int(given):
+        class_name = _address(entry_point).rpartition(":")[2]
         raise ValueError(
-            f"{id!r} has version {given}, but {entry_point.__name__}.version is {version}; register it as "
+            f"{id!r} has version {given}, but {class_name}.version is {version}; register it as "
             f"'{name}-v{version}', or set the class attribute version = {given}"
         )
     _registered[id] = EnvSpec(

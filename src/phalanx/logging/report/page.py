@@ -302,7 +302,9 @@ def _success_tile(run: RunData) -> tuple[str, str, str]:
     if run.evaluations:
         key = primary_evaluation(run.evaluations)
         table, detail = run.evaluations[key], f"{key[0]} tasks, {key[1]}"
-        last = next((r for r in reversed(run.evaluation_records) if evaluation_key(r) == key), {})
+        last: Mapping[str, Any] = next(
+            (r for r in reversed(run.evaluation_records) if evaluation_key(r) == key), {}
+        )
         number = parse_finite(last.get("num_episodes", last.get("episodes")))
         if number is not None:
             detail = f"{key[0]}, {key[1]}, {format_count(int(number), 'episode')}"
