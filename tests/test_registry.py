@@ -72,6 +72,15 @@ def test_an_invalid_address_is_rejected(address: str, message: str) -> None:
         phalanx.make(address)
 
 
+def test_address_of_a_module_in_the_current_folder_suggests_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "key_door.py").write_text("class KeyDoor: ...\n")
+    with pytest.raises(ValueError, match=r"did you mean 'key_door\.py:KeyDoor'\?"):
+        phalanx.make("key_door:KeyDoor")
+
+
 def test_an_unknown_keyword_argument_is_a_type_error_with_a_suggestion() -> None:
     phalanx.register("corridor-v1", Corridor)
     with pytest.raises(TypeError, match="unexpected keyword argument 'max_step'; did you mean 'max_steps'"):
@@ -81,7 +90,10 @@ def test_an_unknown_keyword_argument_is_a_type_error_with_a_suggestion() -> None
 
 
 def test_unknown_version_is_rejected() -> None:
-    phalanx.register("corridor-v3", Corridor)
+    with pytest.raises(ValueError, match=r"'corridor-v3' has version 3, but Corridor\.version is 1"):
+        phalanx.register("corridor-v3", Corridor)
+    # The class of an address is imported when the environment is created.
+    phalanx.register("corridor-v3", "tests.helpers.corridor:Corridor")
     with pytest.raises(ValueError, match=r"'corridor-v3' is registered for version 3, but Corridor\.version"):
         phalanx.make("corridor-v3")
 
@@ -92,6 +104,7 @@ def test_unknown_version_is_rejected() -> None:
         ("arc-v3", "this release has version 2 of 'arc', not 3; use 'arc-v2'"),
         ("ark-v1", "unknown environment 'ark-v1'; did you mean 'arc-v2'"),
         ("chess", "unknown environment 'chess'; choose from arc-v2, proofs-v1"),
+        ("keydoor-v1", "choose from arc-v2, proofs-v1. Is the package that registers it installed?"),
     ],
 )
 def test_unknown_id_lists_the_known_ones(id: str, message: str) -> None:

@@ -189,8 +189,7 @@ def main() -> None:
 
     register("lights-out-v1", LightsOut, "press lamps until all are dark")
     environment = make("lights-out-v1")
-    report = check_environment(environment, num_steps=40)
-    print(f"{report.environment} passes {len(report.passed)} conformance checks")
+    print(check_environment(environment, num_steps=40))
 
     config = PPOConfig(
         num_envs=arguments.num_envs,

@@ -117,7 +117,8 @@ def register(
         id: Name and version.
         entry_point: An `Environment` class, a function that returns an environment, or the address
             `package.module:name` of such a class or function, which is imported on first use.
-        description: One-line description, which `phalanx info` shows.
+        description: One-line description, which `phalanx info --environments` shows. The command
+            lists the environments of Phalanx and of the entry points of installed packages.
         settings: Names of the settings whose values can be appended to the name of a text environment, as in
             `sudoku:easy:single`.
         report_panel: Name of a file in the run folder, and address of the function that reads this file for
@@ -137,6 +138,14 @@ def register(
     if id in _registered and _address(_registered[id].entry_point) != _address(entry_point):
         existing = _address(_registered[id].entry_point)
         raise ValueError(f"{id!r} is already registered as {existing}; choose another name")
+    version = getattr(entry_point, "version", None) if inspect.isclass(entry_point) else None
+    name, _, given = id.rpartition("-v")
+    if isinstance(version, int) and version != int(given):
+        class_name = _address(entry_point).rpartition(":")[2]
+        raise ValueError(
+            f"{id!r} has version {given}, but {class_name}.version is {version}; register it as "
+            f"'{name}-v{version}', or set the class attribute version = {given}"
+        )
     _registered[id] = EnvSpec(
         id, entry_point, description, tuple(settings), report_panel, interface, vector_entry_point
     )
@@ -210,10 +219,11 @@ def find_environment(name: str) -> EnvSpec:
         )
     if (text := find_text_environment(name)) is not None:
         return text
-    names = {**{spec.name: id for id, spec in _registered.items()}, **{id: id for id in _registered}}
-    near = difflib.get_close_matches(name, names, 1, cutoff=0.5)
-    hint = f"did you mean {names[near[0]]!r}?" if near else f"choose from {', '.join(sorted(_registered))}"
-    raise ValueError(f"unknown environment {name!r}; {hint}")
+    # Names are compared without versions, because two names that end in `-v1` would look similar.
+    ids = {spec.name: id for id, spec in _registered.items()}
+    near = difflib.get_close_matches(parsed["name"] if parsed else name, ids, 1, cutoff=0.6)
+    hint = f"did you mean {ids[near[0]]!r}?" if near else f"choose from {', '.join(sorted(_registered))}."
+    raise ValueError(f"unknown environment {name!r}; {hint} Is the package that registers it installed?")
 
 
 def environment_class(name: str) -> tuple[str, "type[Environment]"]:
@@ -394,7 +404,9 @@ def import_object(address: str) -> Any:
         # A missing dependency of the module is not a mistake in the address.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise ValueError(f"cannot import {address!r}: {error}") from error
+        file = f"{module_name}.py"
+        hint = f"; did you mean {f'{file}:{name}'!r}?" if Path(file).is_file() else ""
+        raise ValueError(f"cannot import {address!r}: {error}{hint}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ValueError(f"cannot import {address!r}: {module_name} has no {name}")

@@ -50,7 +50,7 @@ def test_last_line_contains_the_paths_of_the_outputs(run: tuple[Path, str]) -> N
         == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
     )
     assert (out / "report.html").exists()
-    assert "Success rate (evaluation): " in printed
+    assert "Success rate (evaluation, 4 episodes): " in printed
     assert "Baselines: copy input 0.0%, do nothing 0.0%" in printed
     assert "left" in printed
 
@@ -146,6 +146,10 @@ def test_environment_and_algorithm_files_can_be_trained_and_evaluated(
     result = phalanx("eval", "run", "--json", "num_episodes=4")
     assert result.code == 0, result.err
     assert json.loads(result.out)["num_episodes"] == 4
+    assert phalanx("eval", "run", "--json", "--seed=0", "num_episodes=4").out == result.out
+    assert phalanx("eval", "run", "--seed=1").out.startswith("train, greedy: 0.0 ± 0.0% of 3 episodes solved")
+    rejected = phalanx("eval", "run", "every=5")
+    assert (rejected.code, "every is a setting for training only" in rejected.err) == (2, True)
     assert phalanx("train", "ppo", "--out=run", "--extend=3").code == 0
     done = phalanx("train", "walks.py", "--env=walks.py:NamedWalk", *small, "--out=own")
     assert done.code == 0, done.err

@@ -15,6 +15,7 @@ from phalanx.arc import ArcEnvironment
 from phalanx.arc.rendering import draw_state
 from phalanx.core.environment import Environment
 from phalanx.core.episodes import record_episodes, rollout_episodes
+from phalanx.core.evaluation import EpisodeEvalCommandConfig, EpisodeEvaluationConfig, evaluate_episodes
 from phalanx.core.spaces import Box, Discrete
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
 from phalanx.nn.distributions import MaskedCategorical
@@ -176,7 +177,28 @@ def test_recorded_episodes_are_complete_and_deterministic() -> None:
         assert [int(state.left) for state in episode["step_states"]] == list(range(start))[::-1]
         assert int(episode["final_state"].left) == 0
         assert episode["success"] is True
-        assert (episode["task_id"], episode["final_similarity"]) == ("", 0.0)
+        assert episode["task_id"] == ""
+        assert "final_similarity" not in episode
+
+
+def test_default_evaluation_has_a_seed_and_a_standard_error() -> None:
+    class TwoSteps(Burning):
+        """Episodes that start with one or two cells succeed."""
+
+        max_episode_steps = 2
+
+    def evaluate(settings: EpisodeEvaluationConfig) -> dict[str, Any]:
+        [result] = evaluate_episodes(TwoSteps(), SLOW, settings)
+        assert f"of {settings.num_episodes} episodes solved" in result.describe()[0]
+        return result.as_record()
+
+    in_training = evaluate(EpisodeEvaluationConfig(num_episodes=50))
+    by_seed = [evaluate(EpisodeEvalCommandConfig(num_episodes=50, seed=seed)) for seed in (0, 1)]
+    assert by_seed[0] == in_training
+    assert by_seed[1]["episode_length"] != in_training["episode_length"]
+    rate = in_training["success_rate"]
+    assert 0.3 < rate < 0.7
+    assert in_training["success_rate_se"] == pytest.approx((rate * (1 - rate) / 49) ** 0.5)
 
 
 def test_the_logger_draws_recorded_arc_episodes(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_command_trains_on_expert_episodes_from_a_file(tmp_path: Path):
         ],
     )
     assert result.exit_code == 0, result.output
-    assert "Success rate (evaluation)" in result.output
+    assert "Success rate (evaluation, " in result.output
     assert load_policy(out).config.expert_episodes == path
 
 

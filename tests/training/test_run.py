@@ -58,6 +58,24 @@ def test_run_is_evaluated_at_the_start_at_intervals_and_at_the_end(tmp_path: Pat
     assert [line["step"] for line in outcome.evaluations] == [0, 2, 4, 6]
 
 
+def test_resumed_run_returns_the_evaluations_before_it_was_stopped(tmp_path: Path) -> None:
+    algorithm = Descent(config(evaluation=EvaluationConfig(every=2)))
+    complete = train(algorithm, tmp_path / "complete")
+    train(algorithm, tmp_path / "run", show=send(signal.SIGTERM, at=3))
+    resumed = train(algorithm, tmp_path / "run", resume=True)
+    assert [line["step"] for line in resumed.evaluations] == [0, 2, 4, 6]
+    assert [line["distance"] for line in resumed.evaluations] == [
+        line["distance"] for line in complete.evaluations
+    ]
+
+
+def test_run_with_damaged_evaluations_can_be_resumed(tmp_path: Path) -> None:
+    algorithm = Descent(config(evaluation=EvaluationConfig(every=2)))
+    run = train(algorithm, tmp_path / "run", show=send(signal.SIGTERM, at=3)).run_dir
+    (run / "evaluations.jsonl").write_text("{damaged\n")
+    assert [line["step"] for line in train(algorithm, run, resume=True).evaluations] == [4, 6]
+
+
 def test_progress_has_counts_speed_and_headline_metrics(tmp_path: Path) -> None:
     seen: list[Progress] = []
     outcome = train(Descent(config()), tmp_path / "run", show=seen.append)
@@ -69,6 +87,20 @@ def test_progress_has_counts_speed_and_headline_metrics(tmp_path: Path) -> None:
     metrics = [line["metrics"] for line in read_records(outcome.run_dir / "batch_metrics.jsonl")]
     assert metrics[1].keys() >= {"reward_mean", "loss", "steps", "steps_per_second", "seconds"}
     assert metrics[1]["reward_mean"] == metrics[1]["loss"] == pytest.approx(start / 4)
+
+
+def test_progress_has_no_episode_metrics_until_an_episode_has_ended(tmp_path: Path) -> None:
+    class EndsInThirdUpdate(Descent):
+        def update(self, state):
+            has_ended = state.step + 1 == 3
+            state, result = super().update(state)
+            return state, result._replace(episodes={**result.episodes, "episode_mask": has_ended[None]})
+
+    seen: list[Progress] = []
+    train(EndsInThirdUpdate(config(num_updates=4)), tmp_path / "run", show=seen.append)
+    start = float(initial_policy(Descent(config())))
+    assert [progress.metrics for progress in seen[:2]] == [{}, {}]
+    assert [progress.metrics["reward_mean"] for progress in seen[2:]] == [pytest.approx(start / 8)] * 2
 
 
 def test_checkpoints_are_saved_by_updates_and_by_time(tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ COMMANDS = {
     "play": LazyCommand("phalanx.cli.play", "Solve ARC tasks or puzzle-server games in the terminal."),
     "serve": LazyCommand("phalanx.cli.serve", "Serve a text environment over OpenEnv.", compiles=True),
     "doctor": LazyCommand("phalanx.cli.doctor", "Check files and run folders for corruption."),
-    "info": LazyCommand("phalanx.cli.info", "Show versions, devices and registered environments."),
+    "info": LazyCommand(
+        "phalanx.cli.info", "Show versions and devices; with --environments, the environments."
+    ),
 }
 
 app = typer.Typer(

@@ -53,7 +53,8 @@ def evaluate(
         typer.Option(help="Split of the tasks, queries or episodes (split=NAME).", show_default=False),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Random seed of the evaluation (seed=N).", show_default="0")
+        int | None,
+        typer.Option(help="Random seed of the evaluation, if it has one (seed=N).", show_default="0"),
     ] = None,
     untrained: Annotated[
         bool, typer.Option("--untrained", help="Evaluate the policy before training.")
@@ -107,7 +108,10 @@ def _load_settings(
     """
     from phalanx.config import load_config
 
-    known = settings_type.model_fields
+    # Interval of evaluations during training. The command evaluates once.
+    known = {name: field for name, field in settings_type.model_fields.items() if name != "every"}
+    if any(override.partition("=")[0].strip() == "every" for override in overrides):
+        raise ValueError(f"every is a setting for training only; choose from {', '.join(known)}")
     inherited = {}
     if isinstance(config.evaluation, settings_type) or issubclass(settings_type, type(config.evaluation)):
         inherited = {name: value for name, value in config.evaluation.model_dump().items() if name in known}
@@ -115,7 +119,10 @@ def _load_settings(
         if value is None:
             continue
         if name not in known:
-            raise ValueError(f"--{name}: this evaluation has no setting {name}; it has {', '.join(known)}")
+            raise ValueError(
+                f"--{name}: the evaluation of this run has no setting {name!r}; it has {', '.join(known)}. "
+                "Environments define these settings with eval_config"
+            )
         if value == "validation" and "'valid'" in str(known[name].annotation):
             value = "valid"  # the name of the split in knowledge graphs
         inherited[name] = value

@@ -1,4 +1,4 @@
-"""`phalanx info`: shows versions, devices, the native extension and registered environments."""
+"""`phalanx info`: shows versions, devices and the native extension, or lists the environments."""
 
 import json
 import platform
@@ -81,7 +81,10 @@ def info(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show versions, JAX devices, the compilation cache and the native extension."""
+    """Show versions, JAX devices, the compilation cache and the native extension.
+
+    With --environments, list the registered environments instead, including those of installed packages.
+    """
     if environments:
         typer.echo(format_environments(as_json))
         return

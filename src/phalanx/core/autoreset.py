@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from phalanx.core.environment import Environment, Key, Keys, TransitionInfo
+from phalanx.core.environment import Environment, Key, Keys, TransitionInfo, check_info
 from phalanx.core.vector import map_where
 
 Mode = Literal["same_step", "next_step"]
@@ -74,6 +74,7 @@ class AutoReset:
             The new state, observations, rewards, dones and info.
         """
         states, observations, rewards, dones, info = self.environment.batch_step(state.states, actions)
+        check_info(info)
         mask, *flags = self._reset_mask_and_flags(state.states, dones, info.terminated, info.truncated)
         after, new_observations = self.reset_where(mask, AutoResetState(states, state.keys), observations)
         dones, terminated, truncated = flags

@@ -69,7 +69,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
     """Config class of evaluations during training, for the section `evaluation` of a training config."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Config class for the command `phalanx eval`. None means that the command uses `evaluation_config`."""
+    """Config class for the command `phalanx eval`. None means that the command uses `evaluation_config`, with
+    an additional `seed` if the evaluation is the default one."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -399,6 +400,15 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         from phalanx.core.vector import select_rows
 
         return select_rows(mask, self.batch_reset(keys), (states, observations))
+
+
+def check_info(info: Any) -> None:
+    """Raise ValueError if the info that `step` returned does not have the required flags."""
+    if not isinstance(info, TransitionInfo):
+        raise ValueError(
+            "the info that step returns must have the attributes terminated and truncated, for example as an "
+            f"equinox.Module with these fields, got {type(info).__name__}"
+        )
 
 
 def mask_size(environment: Environment) -> int | None:

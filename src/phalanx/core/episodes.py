@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.environment import Environment, Key, Keys
+from phalanx.core.environment import Environment, Key, Keys, check_info
 from phalanx.core.vector import map_where, zeros_like_shapes
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 
@@ -253,6 +253,7 @@ def rollout_episodes(
     # Finished episodes are stepped with any action, because it changes nothing.
     idle = zeros_like_shapes(jax.eval_shape(jax.vmap(act), observations, keys))
     info = jax.eval_shape(environment.batch_step, states, idle)[4]
+    check_info(info)
     start = EpisodeResults(
         jnp.zeros(already_done.shape, jnp.float32),
         jnp.zeros(already_done.shape, jnp.int32),
@@ -318,7 +319,8 @@ def record_episodes(
 
     Returns:
         One record per episode. Its key `step_states` contains the state after each step, and `final_state`
-        contains the last of these states.
+        contains the last of these states. `final_similarity` is present only if the environment's
+        `episode_metrics` contain `similarity_scores`.
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
@@ -335,6 +337,7 @@ def record_episodes(
     records = []
     for row in range(count):
         state, length = state_at(initial, row), int(lengths[row])
+        similarity = metrics.get("similarity_scores")
         records.append(
             {
                 "episode_num": episode_num,
@@ -342,7 +345,7 @@ def record_episodes(
                 "task_id": environment.task_name(state),
                 "total_reward": float(returns[row]),
                 "total_steps": length,
-                "final_similarity": float(metrics.get("similarity_scores", none)[row]),
+                **({} if similarity is None else {"final_similarity": float(similarity[row])}),
                 "success": bool(metrics.get("success_mask", none)[row]),
                 "initial_state": state,
                 "final_state": state_at(final, row),

@@ -1,6 +1,7 @@
 """Settings for evaluations, protocols for their results, and `evaluate_episodes` for policy networks."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -11,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from phalanx.config import Config
+from phalanx.formatting import format_count
 from phalanx.nn.policy_network import select_action
 
 if TYPE_CHECKING:
@@ -35,6 +37,14 @@ class EpisodeEvaluationConfig(EvaluationConfig):
     num_episodes: int = Field(default=20, ge=0)
     """Number of evaluation episodes. In text environments, this is the number per task. 0 disables the
     evaluation on episodes."""
+
+
+class EpisodeEvalCommandConfig(EpisodeEvaluationConfig):
+    """Settings for `phalanx eval` with the default evaluation."""
+
+    seed: int = Field(default=0, ge=0)
+    """Seed for the initial states of the episodes. With 0, they are the same as in evaluations during
+    training."""
 
 
 @runtime_checkable
@@ -109,25 +119,39 @@ def evaluate_episodes(
     Args:
         environment: The environment.
         network: The `PolicyNetwork`.
-        settings: An `EpisodeEvaluationConfig`. With `num_episodes=0`, nothing is evaluated.
+        settings: An `EpisodeEvaluationConfig` or `EpisodeEvalCommandConfig`. If `num_episodes` is 0, nothing
+            is evaluated.
 
     Returns:
         A list with one result: the mean return, the mean length and, if the environment reports success, the
-        success rate. The list is empty if nothing is evaluated.
+        success rate and its standard error. The list is empty if nothing is evaluated.
     """
     from phalanx.core.episodes import rollout_episodes
 
     num_episodes = getattr(settings, "num_episodes", 0)
     if not num_episodes:
         return []
-    states, observations = _reset(environment, jax.random.split(jax.random.key(_SEED), num_episodes))
+    key, seed = jax.random.key(_SEED), getattr(settings, "seed", 0)
+    if seed:
+        key = jax.random.fold_in(key, seed)
+    states, observations = _reset(environment, jax.random.split(key, num_episodes))
     act = eqx.Partial(select_action, network)
     results = rollout_episodes(environment, act, states, observations, None, environment.max_episode_steps)
     metrics = {"episode_return": results.returns, "episode_length": results.lengths}
     if "success_mask" in results.episode_metrics:
         metrics["success_rate"] = results.episode_metrics["success_mask"]
     means = {name: float(np.mean(values)) for name, values in jax.device_get(metrics).items()}
-    return [EvaluationRecord({"split": "train", "mode": "greedy", "num_episodes": num_episodes, **means})]
+    record = {"split": "train", "mode": "greedy", "num_episodes": num_episodes, **means}
+    line = f"mean return {means['episode_return']:.4g}, mean length {means['episode_length']:.4g}"
+    rate, error = means.get("success_rate"), ""
+    if rate is not None:
+        if num_episodes > 1:
+            record["success_rate_se"] = math.sqrt(rate * (1 - rate) / (num_episodes - 1))
+            error = f" ± {100 * record['success_rate_se']:.1f}"
+        line = f"{100 * rate:.1f}{error}% of {format_count(num_episodes, 'episode')} solved, {line}"
+    else:
+        line = f"{format_count(num_episodes, 'episode')}, {line}"
+    return [EvaluationRecord(record, (f"train, greedy: {line}",))]
 
 
 @eqx.filter_jit

@@ -90,6 +90,38 @@ class Composite(Space):
         return all(space.contains(getattr(value, name)) for name, space in self.fields)
 
 
+def find_mismatch(space: Space, value: PyTree, name: str) -> str | None:
+    """Explain why a single, unbatched value is not a member of a space. Return None if it is a member.
+
+    Args:
+        space: The space.
+        value: The value.
+        name: Name of the value. Names of fields are appended to it.
+
+    >>> find_mismatch(Box(0, 1, (2,), np.float32), np.zeros(2, np.int32), "observation.offset")
+    'observation.offset must have dtype float32, got int32'
+    """
+    if space.contains(value):
+        return None
+    if isinstance(space, Composite):
+        if not isinstance(value, space.constructor):
+            return f"{name} must be of type {space.constructor.__name__}, got {type(value).__name__}"
+        fields = (
+            find_mismatch(inner, getattr(value, field), f"{name}.{field}") for field, inner in space.fields
+        )
+        return next((reason for reason in fields if reason is not None), None)
+    array = np.asarray(value)
+    if isinstance(space, Box):
+        if array.shape != space.shape:
+            return f"{name} must have shape {space.shape}, got {array.shape}"
+        if array.dtype != np.dtype(space.dtype):
+            return f"{name} must have dtype {np.dtype(space.dtype).name}, got {array.dtype.name}"
+        return (
+            f"{name} must be from {space.low} to {space.high}, got values from {array.min()} to {array.max()}"
+        )
+    return f"{name} is not in {space}: {array.dtype.name}{list(array.shape)} {array}"
+
+
 def discrete_sizes(space: Space) -> list[int] | None:
     """Return the number of possible values of each field, for a `Composite` whose fields are all `Discrete`.
 

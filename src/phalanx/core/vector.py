@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from phalanx.core.backends import keep_batch_sharding
-from phalanx.core.environment import Environment, Keys, TransitionInfo
+from phalanx.core.environment import Environment, Keys, TransitionInfo, check_info
 
 _CHUNK_SIZE = 16
 """Default number of rows that `map_where` computes at a time. It is small, because in a typical step only
@@ -136,6 +136,7 @@ def step_where(
     """
     states, observations, rewards, _, info = environment.batch_step(state.states, actions)
     legal = jax.vmap(environment.legal_actions)(states)
+    check_info(info)
     after = VectorEnvState(states, observations, legal, info.terminated, info.truncated)
     if mask is None:
         return after, rewards, info

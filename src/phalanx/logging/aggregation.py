@@ -19,10 +19,11 @@ _STATISTICS = {
 _EPISODE_FIELDS: dict[str, tuple[str, Any]] = {
     "episode_returns": ("total_reward", 0.0),
     "episode_lengths": ("total_steps", 0),
-    "similarity_scores": ("final_similarity", 0.0),
+    "similarity_scores": ("final_similarity", None),
     "success_mask": ("success", False),
 }
-"""Maps keys of `batch_data` to the field of an episode record and the field's default value."""
+"""Maps keys of `batch_data` to the field of an episode record and the field's default value. Fields without a
+default value are left out if the key is missing."""
 _STATES = {"initial_states": "initial_state", "final_states": "final_state", "step_states": "step_states"}
 
 _PER_ENVIRONMENT = (*_EPISODE_FIELDS, "episode_mask")
@@ -195,7 +196,10 @@ def _episodes(
     for index, row in enumerate(rows.tolist()):
         episode: dict[str, Any] = {"episode_num": update_step}
         for key, (field, default) in _EPISODE_FIELDS.items():
-            episode[field] = type(default)(arrays[key][row]) if key in arrays else default
+            if key in arrays:
+                episode[field] = arrays[key][row].item()
+            elif default is not None:
+                episode[field] = default
         task_id = f"batch_task_{row}" if task_ids is None else str(task_ids[row])
         episode |= {"environment_id": row, "task_id": task_id, "initial_state": None, "final_state": None}
         episodes.append(episode | {field: selected[index] for field, selected in states.items()})

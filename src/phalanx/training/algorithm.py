@@ -72,7 +72,8 @@ class Progress:
     per_second: float
     """Throughput of the last update, in the algorithm's `unit` (such as environment steps) per second."""
     metrics: Mapping[str, float]
-    """Latest values of the algorithm's `headline` metrics."""
+    """Latest values of the algorithm's `headline` metrics. Metrics of episodes are missing until an episode
+    has ended."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +92,7 @@ class TrainResult:
     counts: Mapping[str, int]
     """Sum of `UpdateResult.counts` over all updates and seeds."""
     evaluations: list[dict[str, Any]]
-    """Records of the evaluations during this call to `train`."""
+    """Records of the run's evaluations in order, including those before the run was resumed."""
     state: Any = None
     """Final `TrainState`. None if there are several seeds; their states are in `seeds`."""
     first: Progress | None = None

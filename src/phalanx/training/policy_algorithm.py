@@ -13,7 +13,8 @@ from jaxtyping import PyTree
 from phalanx.config import Config
 from phalanx.core.environment import Environment, Key
 from phalanx.core.episodes import record_episodes
-from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationResult
+from phalanx.core.evaluation import EpisodeEvalCommandConfig, EpisodeEvaluationConfig, EvaluationResult
+from phalanx.formatting import format_count
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, jit_method
@@ -57,7 +58,13 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     @classmethod
     def eval_settings_type(cls, config: Any, env: str | None = None) -> type[Config] | None:
         environment = config.environment_type
-        return None if environment is None else environment.eval_config or environment.evaluation_config
+        if environment is None:
+            return None
+        # Only the default evaluation reads the seed.
+        is_default = environment.evaluate is Environment.evaluate
+        if is_default and environment.evaluation_config is EpisodeEvaluationConfig:
+            return environment.eval_config or EpisodeEvalCommandConfig
+        return environment.eval_config or environment.evaluation_config
 
     @property
     def _compilation_key(self) -> tuple[Any, ...]:
@@ -139,7 +146,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
             value = statistics.fmean(record[metric] for record in records)
             return format(value, ".1%" if is_rate else ".3f")
 
-        name = f"{metric.replace('_', ' ').capitalize()} ({last[0]['split']})"
+        name = f"{metric.replace('_', ' ').capitalize()} ({last[0]['split']}{_format_size(last)})"
         lines = [f"{name}: {mean(first)} before, {mean(last)} after"]
         if len(last) > 1 and is_rate:
             scores = np.array([record[metric] for record in last], np.float64)
@@ -154,7 +161,9 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
                 mean([record["groups"][group] for record in records]) for records in (first, last)
             )
             lines.append(f"  {group:<{max(map(len, groups))}}  {before:>6} -> {after:>6}")
-        sampled = [record["pass_at_k"] for record in result.evaluations if record.get("pass_at_k")]
+        # An extended run has also sampled attempts at its previous end.
+        final = [record for record in result.evaluations if record["step"] == last[0]["step"]]
+        sampled = [record["pass_at_k"] for record in final if record.get("pass_at_k")]
         if sampled:
             rates = ", ".join(
                 f"pass@{k} {statistics.fmean(record[k] for record in sampled):.1%}" for k in sampled[0]
@@ -165,6 +174,18 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
             rates = ", ".join(f"{name.replace('_', ' ')} {value:.1%}" for name, value in baselines.items())
             lines.append(f"Baselines: {rates}")
         return lines
+
+
+def _format_size(records: Sequence[dict[str, Any]]) -> str:
+    """Return the number of evaluated episodes, such as `, 20 episodes`, or "" if it is not known.
+
+    Args:
+        records: Records of the same evaluation, one per seed.
+    """
+    number = records[0].get("num_episodes", records[0].get("episodes"))
+    if number is None:
+        return ""
+    return f", {format_count(number, 'episode')}{' per seed' if len(records) > 1 else ''}"
 
 
 def default_network(

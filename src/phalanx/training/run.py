@@ -18,6 +18,7 @@ from jaxtyping import Array, PyTree
 
 from phalanx.io.atomic import remove_stale_temporaries
 from phalanx.io.checksum import CorruptFileError
+from phalanx.io.jsonl import read_records
 from phalanx.io.lock import lock_folder
 from phalanx.logging.experiment_logger import ExperimentLogger
 from phalanx.training import run_dir as run_dirs
@@ -152,7 +153,7 @@ class Run:
         self.counts: dict[str, int] = {algorithm.unit: 0}
         """Sum of `UpdateResult.counts` over all updates."""
         self.evaluations: list[dict[str, Any]] = []
-        """Records of the evaluations since `open` was called."""
+        """Records of the evaluations so far, including those before the run was resumed."""
         self.last: Progress | None = None
         self._exhausted = self._is_open = False
         self._metrics: dict[str, float] | None = None
@@ -286,7 +287,12 @@ class Run:
             began: Value of `time.perf_counter()` at the start of the update.
         """
         own = unreplicate(result)
-        headline, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
+        headline = {name: own.metrics[name] for name in self.algorithm.headline if name in own.metrics}
+        headline, (means, has_ended), counts = jax.device_get(
+            (headline, _episode_means(dict(own.episodes)), own.counts)
+        )
+        # If no episode has ended, the means are NaN, which would look like divergence.
+        known = {**headline, **(means if has_ended else {})}
         seconds = time.perf_counter() - began
         self.update += 1
         self.seconds += seconds
@@ -294,7 +300,7 @@ class Run:
             self.counts[name] = self.counts.get(name, 0) + int(count)
         rate = int(counts[self.algorithm.unit]) / seconds
         metrics = {} if self.last is None else dict(self.last.metrics)
-        metrics |= {name: float(value) for name, value in headline.items()}
+        metrics |= {name: float(known[name]) for name in self.algorithm.headline if name in known}
         num_updates = self.algorithm.num_updates
         return Progress(self.update, num_updates, self.seconds, dict(self.counts), rate, metrics)
 
@@ -409,6 +415,7 @@ class Run:
         self.update, self.seconds = step, float(metadata["seconds"])
         self.counts = {name: int(count) for name, count in metadata["counts"].items()}
         self._metrics = metadata["metrics"]
+        self.evaluations = _read_evaluations(self.run_dir, step)
         return self.mesh.shard_state(state)
 
     def _resume_hint(self) -> str:
@@ -418,6 +425,22 @@ class Run:
             f"--resume continues {self.run_dir} from its newest checkpoint, with any number of processes and "
             "the same result"
         )
+
+
+def _read_evaluations(run_dir: Path, last_step: int) -> list[dict[str, Any]]:
+    """Read the records of a run's evaluations up to an update, without those that were repeated later.
+
+    The result is empty if there is no file, or if it is damaged, because a run can be resumed without it.
+    """
+    try:
+        records = [r for r in read_records(run_dir / run_dirs.EVALUATIONS) if r["step"] <= last_step]
+        known = {(record["step"], record.get("split"), record.get("mode")): record for record in records}
+        return sorted(known.values(), key=lambda record: record["step"])
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _LOG.warning("the previous evaluations of %s could not be read: %s", run_dir, error)
+        return []
 
 
 @contextlib.contextmanager
@@ -558,15 +581,13 @@ def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _headline(result: UpdateResult, names: tuple[str, ...]) -> dict[str, Any]:
-    known = {**result.metrics, **(_episode_means(dict(result.episodes)) if result.episodes else {})}
-    return {name: known[name] for name in names if name in known}
-
-
 @jax.jit
-def _episode_means(episodes: dict[str, Array]) -> dict[str, Array]:
+def _episode_means(episodes: dict[str, Array]) -> tuple[dict[str, Array], Array | bool]:
+    """Return the means over the episodes that ended in an update, and whether any episode has ended."""
+    if not episodes:
+        return {}, False
     ended = episodes.get("episode_mask")
     means = {"reward_mean": jnp.mean(episodes["episode_returns"], where=ended)}
     if "success_mask" in episodes:
         means["success_rate"] = jnp.mean(episodes["success_mask"].astype(jnp.float32), where=ended)
-    return means
+    return means, True if ended is None else jnp.any(ended)

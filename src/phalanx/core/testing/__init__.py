@@ -2,25 +2,30 @@
 
 `check_environment` runs all checks. Each check is also a function that can be called on its own, for example
 with `pytest.mark.parametrize("check", CHECKS)`. A check raises `ConformanceError` if the environment does not
-behave as `Environment` requires. Otherwise, it returns True, or False if the environment lacks the capability
-that is checked.
+behave as `Environment` requires. Otherwise, it returns True, False if the environment lacks the capability
+that is checked, or `NotChecked` if the check is about terminal states and no episode terminated.
 """
 
 import dataclasses
 from collections.abc import Callable
 
-from phalanx.core.environment import Environment
+import jax
+
+from phalanx.core.environment import Environment, Key, check_info
 from phalanx.core.testing.capability_checks import CAPABILITY_CHECKS
-from phalanx.core.testing.recorded_rollouts import ConformanceError as ConformanceError
+from phalanx.core.testing.recorded_rollouts import (
+    ConformanceError as ConformanceError,
+    NotChecked as NotChecked,
+)
 from phalanx.core.testing.transition_checks import TRANSITION_CHECKS
 
-CHECKS: tuple[Callable[..., bool], ...] = (*TRANSITION_CHECKS, *CAPABILITY_CHECKS)
+CHECKS: tuple[Callable[..., bool | NotChecked], ...] = (*TRANSITION_CHECKS, *CAPABILITY_CHECKS)
 """All checks, in the order in which they run."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ConformanceReport:
-    """Result of `check_environment` for an environment that has passed all checks that apply to it."""
+    """Result of `check_environment` for an environment that fails no check. Print it to see all results."""
 
     environment: str
     """Name of the environment's class."""
@@ -29,6 +34,18 @@ class ConformanceReport:
     not_applicable: tuple[str, ...]
     """Names of the checks that do not apply, because the environment lacks the capability, such as
     rendering."""
+    not_checked: tuple[str, ...] = ()
+    """Names of the checks of terminal states, if no episode terminated in the recorded steps."""
+    notes: tuple[str, ...] = ()
+    """Reasons for `not_checked`, as sentences."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.environment} passes {len(self.passed)} checks"]
+        if self.not_applicable:
+            lines.append(f"not applicable: {', '.join(self.not_applicable)}")
+        if self.not_checked:
+            lines.append(f"not checked: {', '.join(self.not_checked)}")
+        return "\n".join([*lines, *self.notes])
 
 
 def check_environment(
@@ -40,30 +57,61 @@ def check_environment(
         environment: The environment.
         seed: Seed for the episodes and actions.
         batch_size: Number of environments that run at the same time.
-        num_steps: Number of steps. It must be large enough for at least one episode to end.
+        num_steps: Number of steps per environment. At least one episode must end in these steps. If none
+            terminates, for example because the goal is hard to reach with random actions, the checks of
+            terminal states are reported as `not_checked`.
 
     Returns:
-        The names of the checks that passed, and of the checks that do not apply.
+        The names of the checks that passed, that do not apply, and that need more steps.
 
     Raises:
         ConformanceError: If any check fails. The message lists the failures of all checks.
     """
+    _check_info(environment)
     passed: list[str] = []
     not_applicable: list[str] = []
+    not_checked: dict[str, str] = {}
     failures: list[str] = []
     for check in CHECKS:
         name = check.__name__
         try:
-            applies = check(environment, seed, batch_size=batch_size, num_steps=num_steps)
+            outcome = check(environment, seed, batch_size=batch_size, num_steps=num_steps)
         except ConformanceError as error:
             failures += [f"{name}: {failure}" for failure in error.failures]
         except Exception as error:
             error.add_note(f"while {name} was running on {environment!r}")
             raise
         else:
-            (passed if applies else not_applicable).append(name)
+            if isinstance(outcome, NotChecked):
+                not_checked[name] = outcome.reason
+            else:
+                (passed if outcome else not_applicable).append(name)
     if failures:
-        num_failed = len(CHECKS) - len(passed) - len(not_applicable)
+        num_failed = len(CHECKS) - len(passed) - len(not_applicable) - len(not_checked)
         title = f"{type(environment).__name__} fails {num_failed} of {len(CHECKS)} conformance checks"
         raise ConformanceError(title, failures)
-    return ConformanceReport(type(environment).__name__, tuple(passed), tuple(not_applicable))
+    return ConformanceReport(
+        environment=type(environment).__name__,
+        passed=tuple(passed),
+        not_applicable=tuple(not_applicable),
+        not_checked=tuple(not_checked),
+        notes=tuple(dict.fromkeys(not_checked.values())),
+    )
+
+
+def _check_info(environment: Environment) -> None:
+    """Raise `ConformanceError` if `step` returns an info without flags, which most checks need."""
+
+    def first_info(key: Key) -> object:
+        state, _ = environment.reset(key)
+        return environment.step(state, environment.sample_action(key, state))[-1]
+
+    try:
+        info = jax.eval_shape(first_info, jax.random.PRNGKey(0))
+    except Exception:
+        return  # The first check raises the same exception, with a note.
+    try:
+        check_info(info)
+    except ValueError as error:
+        title = f"{type(environment).__name__} fails the conformance checks"
+        raise ConformanceError(title, [str(error)]) from error

@@ -11,7 +11,12 @@ from jaxtyping import Array, Bool, PyTree
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import masked_choice, masked_size, replace_choice
 from phalanx.core.testing import recorded_rollouts as rollouts
-from phalanx.core.testing.recorded_rollouts import RandomRollout, conformance_check, describe_first
+from phalanx.core.testing.recorded_rollouts import (
+    NotChecked,
+    RandomRollout,
+    conformance_check,
+    describe_first,
+)
 from phalanx.core.testing.tree_diff import differences, take, to_host
 
 _INVALID_TEXTS = ("", "no such action !?")
@@ -213,12 +218,7 @@ def _is_image(mode: str, image: Any) -> bool:
     return isinstance(image, str) and bool(image.strip()) and (mode != "svg" or "<svg" in image)
 
 
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-CAPABILITY_CHECKS: tuple[Callable[..., bool], ...] = (
+CAPABILITY_CHECKS: tuple[Callable[..., bool | NotChecked], ...] = (
     check_legal_actions,
     check_text_round_trip,
     check_render_modes,

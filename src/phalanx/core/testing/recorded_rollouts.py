@@ -28,6 +28,20 @@ class ConformanceError(AssertionError):
         super().__init__("\n  - ".join([title, *self.failures]))
 
 
+@dataclasses.dataclass(frozen=True)
+class NotChecked:
+    """Result of a check that found no violation but did not see the states that it is about. It is falsy."""
+
+    reason: str
+
+    def __bool__(self) -> bool:
+        return False
+
+
+Violations = list[str] | NotChecked | None
+"""One message per violation, or `NotChecked`, or None if the environment lacks the checked capability."""
+
+
 class StepResult(eqx.Module):
     """Values returned by `step` or `batch_step`."""
 
@@ -246,24 +260,27 @@ def _has_invalid_actions(environment: Environment) -> bool:
 
 def conformance_check(
     rule: str,
-) -> Callable[[Callable[[RandomRollout], list[str] | None]], Callable[..., bool]]:
+) -> Callable[[Callable[[RandomRollout], Violations]], Callable[..., bool | NotChecked]]:
     """Turn a function that finds violations of a rule into a check of the conformance suite.
 
-    The function takes a `RandomRollout`. It returns one message per violation, or None if the environment
-    lacks the capability that is checked. The check has the parameters `environment`, `seed`, `batch_size` and
-    `num_steps`. If there are violations, it raises `ConformanceError` with the first five messages.
-    Otherwise, it returns True, or False if the capability is missing.
+    The function takes a `RandomRollout` and returns `Violations`. The check has the parameters `environment`,
+    `seed`, `batch_size` and `num_steps`. If there are violations, it raises `ConformanceError` with the first
+    five messages. Otherwise, it returns True, False if the capability is missing, or `NotChecked`.
 
     Args:
         rule: The rule. The error message begins with it.
     """
 
-    def decorate(find_violations: Callable[[RandomRollout], list[str] | None]) -> Callable[..., bool]:
+    def decorate(
+        find_violations: Callable[[RandomRollout], Violations],
+    ) -> Callable[..., bool | NotChecked]:
         @wraps(find_violations)
         def check(
             environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
-        ) -> bool:
+        ) -> bool | NotChecked:
             found = find_violations(RandomRollout(environment, seed, batch_size, num_steps))
+            if isinstance(found, NotChecked):
+                return found
             if found:
                 rest = [f"... and {len(found) - 5} more"] if len(found) > 5 else []
                 raise ConformanceError(rule, found[:5] + rest)

@@ -11,10 +11,13 @@ import numpy as np
 
 from phalanx.core.autoreset import Mode
 from phalanx.core.environment import TransitionInfo
+from phalanx.core.spaces import find_mismatch
 from phalanx.core.testing import recorded_rollouts as rollouts
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError,
+    NotChecked,
     RandomRollout,
+    Violations,
     conformance_check,
     describe_first,
     sample_indices,
@@ -88,7 +91,7 @@ def check_vmap_equals_batch_functions(rollout: RandomRollout) -> list[str]:
 
 
 @conformance_check("stepping a finished state must change nothing and give reward 0")
-def check_done_states_are_absorbing(rollout: RandomRollout) -> list[str]:
+def check_done_states_are_absorbing(rollout: RandomRollout) -> Violations:
     """Check that stepping a finished state with any action changes nothing and gives reward 0."""
     num_steps = rollout.num_steps
     steps = to_host(rollout.run(invalid=np.arange(num_steps)[:, None] % 2 == 1)[1])
@@ -109,7 +112,22 @@ def check_done_states_are_absorbing(rollout: RandomRollout) -> list[str]:
             found.append(f"environment {index} ended at step {end} and was later not done")
     if all(end + 1 == num_steps for end in ends.values()):
         found.append(f"all episodes ended in the last of {num_steps} steps; pass a larger num_steps")
-    return found
+    # The rollout above has one episode per environment. With auto-reset, more episodes terminate.
+    recorded = _record_auto_reset(rollout, "next_step")
+    again = _step_batches(rollout, recorded.before, recorded.actions)
+    before, auto, again, (observations, is_done) = to_host(
+        (recorded.before, recorded.after, again, rollout.observe(recorded.before))
+    )
+    found += describe_first(
+        is_done & (again.rewards != 0), ": stepping a finished state must give reward 0, but it gave another"
+    )
+    found += describe_first(is_done & ~again.dones, ": a finished state was not done after another step")
+    for name, old, new in (
+        ("state", before, again.states),
+        ("observation", observations, again.observations),
+    ):
+        found += _differences_where(is_done, old, new, f"{name} after stepping a finished state")
+    return found or _not_checked_unless(auto.infos.terminated[:-1])
 
 
 def _kept(result: rollouts.StepResult) -> tuple[Any, ...]:
@@ -141,7 +159,7 @@ def check_termination_flags(rollout: RandomRollout) -> list[str]:
 
 
 @conformance_check("same-step auto-reset must return the terminal observation")
-def check_terminal_observation_in_same_step_mode(rollout: RandomRollout) -> list[str]:
+def check_terminal_observation_in_same_step_mode(rollout: RandomRollout) -> Violations:
     """Check the observations of same-step auto-reset.
 
     `final_observation` must be the terminal observation, and the returned observation must be the first
@@ -151,13 +169,14 @@ def check_terminal_observation_in_same_step_mode(rollout: RandomRollout) -> list
     found += differences(raw.dones, auto.infos.reset_mask, "reset_mask")
     found += differences(raw.dones, auto.dones, "done")
     found += differences(raw.rewards, auto.rewards, "reward")
-    return found + _differences_where(
+    found += _differences_where(
         raw.dones, raw.observations, auto.infos.final_observation, "final_observation"
     )
+    return found or _not_checked_unless(auto.infos.terminated)
 
 
 @conformance_check("next-step auto-reset must return the terminal observation")
-def check_terminal_observation_in_next_step_mode(rollout: RandomRollout) -> list[str]:
+def check_terminal_observation_in_next_step_mode(rollout: RandomRollout) -> Violations:
     """Check that next-step auto-reset returns the terminal observation with `done` and then resets."""
     raw, auto, found = _run_with_auto_reset(rollout, "next_step")
     mask = auto.infos.reset_mask
@@ -167,7 +186,7 @@ def check_terminal_observation_in_next_step_mode(rollout: RandomRollout) -> list
     )
     for name, value in (("reward", auto.rewards), *_flags(auto)):
         found += _differences_where(mask, np.zeros_like(value), value, f"{name} of a reset step")
-    return found
+    return found or _not_checked_unless(auto.infos.terminated)
 
 
 @conformance_check("invalid actions must not change a state")
@@ -192,9 +211,9 @@ def check_observations_lie_in_their_space(rollout: RandomRollout) -> list[str]:
     members += [(f"step {t}", take(observations, t, i)) for t, i in indices]
     space = rollout.environment.observation_space
     return differences(expected, observations, "observation returned by step") + [
-        f"the observation of {when} is not in {space}"
+        f"the observation of {when} is not in observation_space: {reason}"
         for when, observation in members
-        if not space.contains(observation)
+        if (reason := find_mismatch(space, observation, "observation")) is not None
     ]
 
 
@@ -205,9 +224,9 @@ def check_sampled_actions_lie_in_their_space(rollout: RandomRollout) -> list[str
     _, steps = rollout.run()
     actions = to_host(steps.actions)
     found = [
-        f"the action sampled at step {t} is not in {space}: {take(actions, t, i)}"
+        f"the action sampled at step {t} is not in action_space: {reason}"
         for t, i in sample_indices(rollout.num_steps, rollout.batch_size)
-        if not space.contains(take(actions, t, i))
+        if (reason := find_mismatch(space, take(actions, t, i), "action")) is not None
     ]
     members = jax.jit(jax.vmap(jax.vmap(space.sample)))(rollout.keys[1])
     result = _step_batches(rollout, steps.before, members)
@@ -236,6 +255,11 @@ def _step_batches(rollout: RandomRollout, states: Any, actions: Any) -> rollouts
     return rollouts.by_batch(rollout.environment, rollout.keys[1], states, actions, mask, observations)[1]
 
 
+def _record_auto_reset(rollout: RandomRollout, mode: Mode) -> rollouts.RecordedSteps:
+    initial = rollout.run()[1].before
+    return rollouts.rollout_auto_reset(rollout.environment, mode == "next_step", initial, *rollout.keys)
+
+
 def _run_with_auto_reset(
     rollout: RandomRollout, mode: Mode
 ) -> tuple[rollouts.StepResult, rollouts.StepResult, list[str]]:
@@ -245,8 +269,7 @@ def _run_with_auto_reset(
         The results of the same steps without and with auto-reset, and the failures of the checks that apply
         to both modes. The observations without auto-reset are those of the states after the steps.
     """
-    initial = rollout.run()[1].before
-    recorded = rollouts.rollout_auto_reset(rollout.environment, mode == "next_step", initial, *rollout.keys)
+    recorded = _record_auto_reset(rollout, mode)
     raw = _step_batches(rollout, recorded.before, recorded.actions)
     observed = rollout.observe(raw.states), rollout.observe(recorded.after.states)
     (raw_observations, raw_done), (auto_observations, auto_done) = to_host(observed)
@@ -291,6 +314,16 @@ def _find_ends(dones: np.ndarray) -> dict[int, int]:
     return {int(i): int(np.argmax(dones[:, i])) for i in np.flatnonzero(dones.any(0))}
 
 
+def _not_checked_unless(terminated: np.ndarray) -> Violations:
+    """Return `NotChecked` if no episode terminated, or else an empty list."""
+    if np.any(terminated):
+        return []
+    return NotChecked(
+        f"no episode terminated in {len(terminated)} steps, so terminal states were not checked; "
+        "pass a larger num_steps"
+    )
+
+
 def _differences_where(mask: np.ndarray, expected: Any, actual: Any, what: str) -> list[str]:
     return differences(take(expected, mask), take(actual, mask), what)
 
@@ -300,7 +333,7 @@ def _flags(result: rollouts.StepResult) -> tuple[tuple[str, np.ndarray], ...]:
     return ("done", result.dones), ("terminated", infos.terminated), ("truncated", infos.truncated)
 
 
-TRANSITION_CHECKS: tuple[Callable[..., bool], ...] = (
+TRANSITION_CHECKS: tuple[Callable[..., bool | NotChecked], ...] = (
     check_determinism,
     check_batch_of_one_equals_single,
     check_batch_equals_loop,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.formatting import escape_untrusted, format_compact, format_percent
+from phalanx.formatting import escape_untrusted, format_compact, format_count, format_percent
 from phalanx.io.atomic import atomic_write
 from phalanx.logging.report.charts import (
     GROUPS,
@@ -302,6 +302,12 @@ def _success_tile(run: RunData) -> tuple[str, str, str]:
     if run.evaluations:
         key = primary_evaluation(run.evaluations)
         table, detail = run.evaluations[key], f"{key[0]} tasks, {key[1]}"
+        last: Mapping[str, Any] = next(
+            (r for r in reversed(run.evaluation_records) if evaluation_key(r) == key), {}
+        )
+        number = parse_finite(last.get("num_episodes", last.get("episodes")))
+        if number is not None:
+            detail = f"{key[0]}, {key[1]}, {format_count(int(number), 'episode')}"
     else:
         table, detail = run.metrics, "in training"
     before, after = table.first("success_rate"), table.last("success_rate")
