@@ -329,7 +329,7 @@ def _create(
             raise TypeError(f"{name!r} has no config; pass its settings as keyword arguments")
         given = {"config": config} if config is not None else {}
         arguments = {**given, **settings, **parse_overrides(overrides)}
-        _check_arguments(name, entry_point, arguments)
+        check_arguments(name, entry_point, arguments)
         return entry_point(**arguments)
     parameters = inspect.signature(entry_point.from_config).parameters.values()
     accepted = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY} - {
@@ -343,11 +343,12 @@ def _create(
 
             near = difflib.get_close_matches(key, accepted, 1)
             hint = f"did you mean {near[0]!r}?" if near else suggest_key(config_type, key)
-            raise TypeError(f"make({name!r}) got an unexpected keyword argument {key!r}; {hint}")
+            raise TypeError(f"unknown setting {key!r} for {name!r}; {hint}")
     return entry_point.from_config(config_from(config_type, config, overrides, values), **objects)
 
 
-def _check_arguments(name: str, entry_point: Any, arguments: Mapping[str, Any]) -> None:
+def check_arguments(name: str, entry_point: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise `TypeError` with a suggestion if an argument is not a parameter of `entry_point`."""
     parameters = inspect.signature(entry_point).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
@@ -355,7 +356,7 @@ def _check_arguments(name: str, entry_point: Any, arguments: Mapping[str, Any]) 
         if key not in parameters:
             near = difflib.get_close_matches(key, parameters, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(parameters) or 'none'}"
-            raise TypeError(f"make({name!r}) got an unexpected keyword argument {key!r}; {hint}")
+            raise TypeError(f"unknown setting {key!r} for {name!r}; {hint}")
 
 
 def config_from(

@@ -36,7 +36,12 @@ def test_puzzle_server_game_includes_its_address() -> None:
     [
         (["sudko"], "unknown text environment 'sudko'; did you mean 'sudoku'?"),
         (["sudoku", "hard"], "settings must be KEY=VALUE, got 'hard'"),
-        (["sudoku", "dificulty=hard"], "dificulty"),
+        (
+            ["sudoku", "dificulty=hard"],
+            "unknown setting 'dificulty' for 'sudoku'; did you mean 'diff",
+        ),
+        (["sudoku:easy", "difficulty=hard"], "the spec of sudoku sets difficulty='easy'"),
+        (["sudoku,countdown"], "phalanx serve serves one kind of environment, got 2: sudoku,countdown"),
         (["arc-v9"], "this release has version 2 of 'arc'"),
         (["sudoku", "--idle-timeout", "0"], "idle_timeout must be positive"),
     ],

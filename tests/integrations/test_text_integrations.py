@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import warnings
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from websockets.sync.client import connect
 
 from phalanx.integrations.trl import environment_factory
 from phalanx.text.env import TextEnvironment, validate_seed
-from phalanx.text.env_spec import TextFactory, text_env_factory
+from phalanx.text.env_spec import TextFactory, make_text_vector_env, text_env_factory
 from tests.helpers.chat_model import stub_model
 from tests.helpers.openenv_processes import play_by_openenv, running
 
@@ -218,6 +219,19 @@ def test_names_settings_and_seeds_are_checked() -> None:
     for seed in (-1, 2**32, True, 1.0, "1", None):
         with pytest.raises(ValueError, match="seed must be an integer from 0 to 4294967295"):
             validate_seed(seed)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_verifiers_taskset_has_the_seeds_of_a_split() -> None:
+    pytest.importorskip("verifiers", minversion="0.4")
+    from phalanx.integrations.verifiers import PhalanxTaskset, PhalanxTasksetConfig
+
+    config = PhalanxTasksetConfig(environment="sudoku", split="test", first_seed=10, num_tasks=5)
+    batch = make_text_vector_env("sudoku")
+    seeds = list(itertools.islice(batch.seeds("sudoku:easy:multi", "test", 10), 5))
+    assert [task.data.seed for task in PhalanxTaskset(config)] == seeds
+    with pytest.raises(ValueError, match="a taskset serves one kind of environment, got 2: sudoku,countdown"):
+        PhalanxTasksetConfig(environment="sudoku,countdown")
 
 
 def test_skyrl_needs_an_environment_and_a_seed() -> None:

@@ -64,6 +64,60 @@ def test_solved_reward_is_one_for_correct_answers() -> None:
         prompt_rows(["sudoku"], [5], turns="many")
 
 
+def test_solved_reward_of_an_invalid_answer_is_zero() -> None:
+    environment = PuzzleEnvironment("sudoku", turns="single")
+    environment.reset(0)
+    assert environment.step("nonsense").reward == -0.1
+    assert solved_reward(["nonsense"], ["sudoku"], ["easy"], [0]) == [0.0]
+
+
+def test_columns_of_different_lengths_raise_error() -> None:
+    with pytest.raises(ValueError, match="got 2 in completions, 1 in kind, 1 in difficulty, 1 in seed"):
+        solved_reward(["1", "2"], ["sudoku"], ["easy"], [0])
+
+
+def test_rows_of_different_splits_have_different_puzzles() -> None:
+    boards: dict[str, set[str]] = {}
+    for split in ("train", "validation", "test"):
+        rows = prompt_rows("lights_out, countdown", split=split, num_prompts=40)
+        assert [row["kind"] for row in rows] == ["lights_out"] * 40 + ["countdown"] * 40
+        boards[split] = {row["prompt"][0]["content"] for row in rows}
+    assert not boards["train"] & boards["test"] and not boards["validation"] & boards["test"]
+    assert prompt_rows("sudoku", [3]) == prompt_rows(["sudoku"], [3])
+
+
+def test_prompts_can_be_compact() -> None:
+    [row] = prompt_rows("sudoku", [3], prompt_format="compact")
+    expected = PuzzleEnvironment("sudoku", turns="single", prompt_format="compact").reset(3)
+    assert row["prompt"][0]["content"] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seeds": []}, "a dataset needs at least one kind and one seed"),
+        ({}, "pass either seeds, or split and num_prompts"),
+        ({"split": "train"}, "pass either seeds, or split and num_prompts"),
+        ({"num_prompts": 3}, "pass either seeds, or split and num_prompts"),
+        ({"seeds": [1], "split": "train"}, "pass either seeds, or split and num_prompts"),
+        ({"split": "train", "num_prompts": 0}, "num_prompts must be at least 1, got 0"),
+        ({"split": "eval", "num_prompts": 1}, "unknown split 'eval'"),
+    ],
+)
+def test_invalid_seeds_of_prompts_raise_error(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        prompt_rows("sudoku", **arguments)
+
+
+@pytest.mark.parametrize(("column", "value"), [("kind", "countdown"), ("difficulty", "hard")])
+def test_row_of_another_puzzle_raises_error(column: str, value: str) -> None:
+    tools = environment_factory("sudoku")()
+    row = {"kind": "sudoku", "difficulty": "easy", "seed": 3}
+    assert "sudoku" in tools.reset(**row)
+    with pytest.raises(ValueError, match=f"a row of the dataset has {column} '{value}', but the environment"):
+        tools.reset(**row | {column: value})
+
+
 def tiny_model() -> tuple[Any, Any]:
     """Return a random model with a few thousand weights and a byte tokenizer with a tool template."""
     transformers = pytest.importorskip("transformers", minversion="5.2")

@@ -8,12 +8,13 @@ import pytest
 from phalanx.lm import PromptTokenizer, generate_expert_samples
 from phalanx.puzzles.kinds import KINDS
 from phalanx.text import TextVectorEnvironment, make_text_env, make_text_vector_env, split_of
+from phalanx.text.env_spec import TextEnvConfig
 
 pytestmark = pytest.mark.slow
 
 
 def environment(spec: str) -> TextVectorEnvironment:
-    return make_text_vector_env(spec, turns="single", prompt_format="compact")
+    return TextEnvConfig(id=spec).make()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -233,6 +233,14 @@ def test_seeds_of_a_split_do_not_affect_running_episodes() -> None:
     assert list(found) == list(itertools.islice(batch.seeds("lights_out:easy:multi", "test", first=7), 5))
 
 
+def test_seeds_of_unknown_tasks_and_splits_raise_error() -> None:
+    batch = PuzzleVectorEnvironment("sudoku,countdown")
+    with pytest.raises(ValueError, match="'sudoku'; choose from sudoku:easy:multi, countdown:easy:multi"):
+        batch.seeds("sudoku", "test")
+    with pytest.raises(ValueError, match="unknown split 'eval'; choose from train, validation, test"):
+        batch.seeds("sudoku:easy:multi", "eval")
+
+
 def test_random_actions_are_legal() -> None:
     batch = PuzzleVectorEnvironment("sudoku")
     batch.reset([1, 2])

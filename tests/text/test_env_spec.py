@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,8 +84,33 @@ def test_invalid_environments_are_rejected() -> None:
         make_text_env("no_such_module:Env")
     with pytest.raises(TypeError, match="a function takes no settings, got difficulty"):
         text_env_factory(lambda: PuzzleEnvironment("sudoku"), difficulty="hard")
-    with pytest.raises(TypeError, match="dificulty"):
-        text_env_factory("sudoku", dificulty="hard")
+
+
+@pytest.mark.parametrize("make_env", [make_text_env, text_env_factory, make_text_vector_env])
+def test_unknown_setting_raises_error_with_suggestion(make_env: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="unknown setting 'dificulty' for 'sudoku'; did you mean 'diff"):
+        make_env("sudoku", dificulty="hard")
+
+
+@pytest.mark.parametrize("make_env", [make_text_env, text_env_factory, make_text_vector_env])
+def test_argument_that_contradicts_the_spec_raises_error(make_env: Callable[..., Any]) -> None:
+    message = "the spec of sudoku sets difficulty='easy', but the argument is difficulty='hard'"
+    with pytest.raises(ValueError, match=message):
+        make_env("sudoku:easy", difficulty="hard")
+    with pytest.raises(ValueError, match="the spec of sudoku sets turns='multi'"):
+        make_env("sudoku::multi", difficulty="hard", turns="single")
+    make_env("sudoku:hard", difficulty="hard", turns="single")
+
+
+def test_suffix_applies_only_to_its_own_kind() -> None:
+    assert make_text_vector_env("sudoku,countdown:easy:single").tasks == (
+        "sudoku:easy:multi",
+        "countdown:easy:single",
+    )
+    assert make_text_vector_env("sudoku,countdown:hard", turns="single").tasks == (
+        "sudoku:easy:single",
+        "countdown:hard:single",
+    )
 
 
 @pytest.mark.parametrize(

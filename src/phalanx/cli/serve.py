@@ -72,7 +72,13 @@ def _factory(environment: str, settings: list[str]) -> "TextFactory":
     if invalid := [text for text in settings if not text.partition("=")[1]]:
         raise ValueError(f"settings must be KEY=VALUE, got {invalid[0]!r}")
     values: dict[str, Any] = OmegaConf.to_container(OmegaConf.from_dotlist(settings))  # type: ignore[assignment]
-    if parse_env_spec(environment)[0].interface == "jax":
+    parts = parse_env_spec(environment)
+    if len(parts) > 1:
+        raise ValueError(
+            f"phalanx serve serves one kind of environment, got {len(parts)}: {environment}; start one "
+            "server per kind, with different ports"
+        )
+    if parts[0].interface == "jax":
         overrides = [text for text in settings if not text.startswith("config=")]
         values = {"config": values["config"]} if "config" in values else {}
         values |= {"overrides": overrides} if overrides else {}

@@ -3,13 +3,15 @@
 This module does not import TRL.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from phalanx.extras import require_extra
-from phalanx.puzzles.env import PuzzleEnvironment
-from phalanx.text.env import TextEnvironment
+from phalanx.puzzles.env import PuzzleEnvironment, PuzzleVectorEnvironment
+from phalanx.text.env import PromptFormat, TextEnvironment
 from phalanx.text.env_spec import TextFactory, text_env_factory
+from phalanx.text.splits import Split
 
 if TYPE_CHECKING:
     import datasets
@@ -31,7 +33,12 @@ class ToolEnvironment:
         """Start the episode with the seed of a dataset row, and return the first prompt.
 
         TRL appends it to the row's prompt. Other columns of the row are ignored.
+
+        Raises:
+            ValueError: If the environment is a puzzle, and the row is for a different kind or difficulty.
         """
+        if isinstance(self._environment, PuzzleEnvironment):
+            _check_row(row, self._environment)
         self._reward = 0.0
         return self._environment.reset(int(seed))
 
@@ -59,7 +66,8 @@ def environment_factory(
 ) -> Callable[[], ToolEnvironment]:
     """Return a factory for `GRPOTrainer(environment_factory=...)`.
 
-    Rows of the training dataset need a column `seed`.
+    Rows of the training dataset need a column `seed`. If they have columns `kind` and `difficulty`, as in
+    `prompt_dataset`, these must match the puzzles of the environment.
 
     Args:
         name: Spec of a text environment, or a function that creates one.
@@ -72,23 +80,57 @@ def environment_factory(
     return lambda: ToolEnvironment(factory())
 
 
+def _check_row(row: Mapping[str, Any], environment: PuzzleEnvironment) -> None:
+    for column, expected in (("kind", environment.kind.name), ("difficulty", environment.difficulty)):
+        value = row.get(column)
+        if value is not None and value != expected:
+            raise ValueError(
+                f"a row of the dataset has {column} {value!r}, but the environment has {expected!r}; "
+                "create the dataset and the environment with the same kind and difficulty"
+            )
+
+
 def prompt_rows(
-    kinds: Sequence[str], seeds: Sequence[int], difficulty: str = "easy", *, turns: str = "single"
+    kinds: str | Sequence[str],
+    seeds: Sequence[int] | None = None,
+    difficulty: str = "easy",
+    *,
+    split: Split | str | None = None,
+    num_prompts: int | None = None,
+    turns: str = "single",
+    prompt_format: PromptFormat = "full",
 ) -> list[dict[str, Any]]:
-    """Create one row per puzzle kind and seed, with `prompt` (messages), `kind`, `difficulty` and `seed`.
+    """Create one row per puzzle, with `prompt` (messages), `kind`, `difficulty` and `seed`.
+
+    Pass either `seeds`, or `split` and `num_prompts`.
 
     Args:
-        kinds: Names of puzzle kinds.
-        seeds: Seeds of the puzzles.
+        kinds: Names of puzzle kinds, as a list or separated by commas.
+        seeds: Seeds of the puzzles of each kind. The puzzles of consecutive seeds are in different splits.
         difficulty: Difficulty of the puzzles.
+        split: `train`, `validation` or `test`. The puzzles of different splits are different, even if a kind
+            has few puzzles.
+        num_prompts: Number of prompts per kind. The puzzles have the smallest seeds of the split.
         turns: "single" for prompts that ask for the complete solution, or "multi" for empty prompts, because
             `ToolEnvironment.reset` returns the prompt.
+        prompt_format: `full` or `compact`. This has no effect on empty prompts.
     """
     if turns not in ("multi", "single"):
         raise ValueError(f"turns must be 'multi' or 'single', got {turns!r}")
+    names = [name.strip() for name in kinds.split(",")] if isinstance(kinds, str) else kinds
+    if (seeds is None) == (num_prompts is None) or (split is None) != (num_prompts is None):
+        raise ValueError("pass either seeds, or split and num_prompts")
+    if num_prompts is not None and num_prompts < 1:
+        raise ValueError(f"num_prompts must be at least 1, got {num_prompts}")
+    if not names or (seeds is not None and not len(seeds)):
+        raise ValueError("a dataset needs at least one kind and one seed")
     rows = []
-    for kind in kinds:
-        environment = PuzzleEnvironment(kind, difficulty, turns="single")
+    for kind in names:
+        environment = PuzzleEnvironment(kind, difficulty, turns="single", prompt_format=prompt_format)
+        if split is not None:
+            vector = PuzzleVectorEnvironment(kind, difficulty)
+            seeds = list(itertools.islice(vector.seeds(vector.tasks[0], split), num_prompts))
+        assert seeds is not None
         for puzzle in environment.kind.generate_batch(seeds, difficulty):
             content = environment.start(puzzle) if turns == "single" else ""
             prompt = [{"role": "user", "content": content}]
@@ -97,12 +139,31 @@ def prompt_rows(
 
 
 def prompt_dataset(
-    kinds: Sequence[str], seeds: Sequence[int], difficulty: str = "easy", *, turns: str = "single"
+    kinds: str | Sequence[str],
+    seeds: Sequence[int] | None = None,
+    difficulty: str = "easy",
+    *,
+    split: Split | str | None = None,
+    num_prompts: int | None = None,
+    turns: str = "single",
+    prompt_format: PromptFormat = "full",
 ) -> "datasets.Dataset":
-    """Return the rows of `prompt_rows` as a Hugging Face dataset, for `GRPOTrainer(train_dataset=...)`."""
+    """Return the rows of `prompt_rows` as a Hugging Face dataset, for `GRPOTrainer(train_dataset=...)`.
+
+    The arguments are those of `prompt_rows`.
+    """
     with require_extra("prompt_dataset", "trl", "datasets"):
         import datasets
-    return datasets.Dataset.from_list(prompt_rows(kinds, seeds, difficulty, turns=turns))
+    rows = prompt_rows(
+        kinds,
+        seeds,
+        difficulty,
+        split=split,
+        num_prompts=num_prompts,
+        turns=turns,
+        prompt_format=prompt_format,
+    )
+    return datasets.Dataset.from_list(rows)
 
 
 def solved_reward(
@@ -114,9 +175,17 @@ def solved_reward(
 ) -> list[float]:
     """Compute the rewards for completions, for `GRPOTrainer(reward_funcs=...)`.
 
-    The reward is 1 if the completion solves its puzzle, and 0 otherwise. All arguments except `completions`
-    are columns of `prompt_rows`.
+    The reward is 1 if the completion solves its puzzle, and 0 otherwise. Invalid answers also get 0, whereas
+    the environment gives them -0.1 by default. All arguments except `completions` are columns of
+    `prompt_rows`.
+
+    Raises:
+        ValueError: If the arguments have different lengths.
     """
+    lengths = {"completions": completions, "kind": kind, "difficulty": difficulty, "seed": seed}
+    if len({len(column) for column in lengths.values()}) > 1:
+        given = ", ".join(f"{len(column)} in {name}" for name, column in lengths.items())
+        raise ValueError(f"completions, kind, difficulty and seed must have the same length, got {given}")
     rewards = []
     for completion, name, level, row_seed in zip(completions, kind, difficulty, seed, strict=True):
         text = completion if isinstance(completion, str) else completion[-1]["content"]

@@ -5,14 +5,16 @@ verifiers finds them in the package `phalanx_verifiers`, so the id of the taskse
 
 import asyncio
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from phalanx.extras import require_extra
-from phalanx.text.env import MAX_SEED
-from phalanx.text.env_spec import TextFactory, text_env_factory
+from phalanx.text.env import MAX_SEED, TextVectorEnvironment
+from phalanx.text.env_spec import TextFactory, parse_env_spec, text_env_factory
+from phalanx.text.splits import Split
 
 with require_extra(__name__, "verifiers", "verifiers", "openai"):
     import verifiers.v1 as vf
@@ -27,10 +29,20 @@ class PhalanxTasksetConfig(vf.TasksetConfig):
     """Spec of a text environment, such as `sudoku` or `arc-v2`."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of `text_env_factory`, such as `difficulty` and `turns` for puzzles."""
+    split: Split | None = None
+    """Split of the episodes: `train`, `validation` or `test`. None uses consecutive seeds, whose episodes are
+    in different splits."""
     first_seed: int = Field(0, ge=0, le=MAX_SEED)
-    """Seed of the first episode."""
+    """Smallest seed."""
     num_tasks: int = Field(1_000, ge=1)
-    """Number of episodes. They have consecutive seeds."""
+    """Number of episodes. They have the smallest seeds of the split that are not below `first_seed`."""
+
+    @field_validator("environment")
+    @classmethod
+    def _check_environment(cls, environment: str) -> str:
+        if len(parts := parse_env_spec(environment)) > 1:
+            raise ValueError(f"a taskset serves one kind of environment, got {len(parts)}: {environment}")
+        return environment
 
 
 class PhalanxTaskData(vf.TaskData):
@@ -54,8 +66,12 @@ class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxTasksetConfig]):
 
     def load(self) -> Iterator[PhalanxTask]:
         environment, name = self.environments(), self.config.environment
-        first = self.config.first_seed
-        for seed in range(first, min(first + self.config.num_tasks, MAX_SEED + 1)):
+        first, split = self.config.first_seed, self.config.split
+        if split is None:
+            seeds = iter(range(first, MAX_SEED + 1))
+        else:
+            seeds = TextVectorEnvironment({name: self.environments}).seeds(name, split, first)
+        for seed in itertools.islice(seeds, self.config.num_tasks):
             data = PhalanxTaskData(name=f"{name}#{seed}", prompt=environment.reset(seed), seed=seed)
             yield PhalanxTask(data, self.config.task)
         environment.close()

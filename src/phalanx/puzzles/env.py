@@ -194,10 +194,13 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
 
     Args:
         kinds: Names of puzzle kinds separated by commas, or a sequence of names or kinds. A name may be
-            followed by the difficulty and the turns, as in `sudoku,sokoban:easy:multi`.
+            followed by the difficulty and the turns, as in `sudoku,sokoban:easy:multi`. Such a suffix applies
+            only to its own kind.
         difficulty: Difficulty of the kinds that are given without a difficulty.
         turns: `multi` or `single`, for the kinds that are given without turns. See `PuzzleEnvironment`.
-        settings: Further arguments of `PuzzleEnvironment`.
+        max_steps: Maximum number of answers in multi-turn episodes. See `PuzzleEnvironment`.
+        rewards: Reward for each possible outcome of an answer.
+        prompt_format: `full` or `compact`.
     """
 
     environments: list[PuzzleEnvironment]  # type: ignore[assignment]
@@ -209,7 +212,9 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
         difficulty: str = "easy",
         *,
         turns: str = "multi",
-        **settings: Any,
+        max_steps: int | None = None,
+        rewards: TextRewards = TextRewards(),  # noqa: B008 - frozen
+        prompt_format: PromptFormat = "full",
     ) -> None:
         self._prototypes: dict[str, PuzzleEnvironment] = {}
         if isinstance(kinds, str):
@@ -220,7 +225,12 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
             if any(rest):
                 raise ValueError(f"expected KIND[:DIFFICULTY[:TURNS]], got {name!r}")
             prototype = PuzzleEnvironment(
-                kind, own_difficulty or difficulty, turns=own_turns or turns, **settings
+                kind,
+                own_difficulty or difficulty,
+                turns=own_turns or turns,
+                max_steps=max_steps,
+                rewards=rewards,
+                prompt_format=prompt_format,
             )
             task = f"{prototype.kind.name}:{prototype.difficulty}:{prototype.turns}"
             if task in self._prototypes:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx.text.splits import Split, split_of
+from phalanx.text.splits import Split, split_of, validate_split
 
 PromptFormat = Literal["full", "compact"]
 """`full` prompts include the rules. `compact` prompts contain only the state, in few characters."""
@@ -290,7 +290,7 @@ class TextVectorEnvironment:
         pairs = zip(self.environments, self._first_prompts, strict=True)
         return [environment.episode_key or prompt for environment, prompt in pairs]
 
-    def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
+    def seeds(self, task: str, split: Split | str, first: int = 0) -> Iterator[int]:
         """Iterate indefinitely over the seeds whose episodes are in a split, in ascending order.
 
         This does not affect running episodes.
@@ -301,8 +301,13 @@ class TextVectorEnvironment:
             first: Smallest seed to consider.
 
         Raises:
-            ValueError: If about 1,000 consecutive seeds give no episode in the split.
+            ValueError: If the task or the split is unknown, or if about 1,000 consecutive seeds give no
+                episode in the split.
         """
+        self._check_task(task)
+        return self._iterate_seeds(task, validate_split(split), first)
+
+    def _iterate_seeds(self, task: str, split: Split, first: int) -> Iterator[int]:
         misses = 0
         for start in itertools.count(first, _SEEDS_PER_BLOCK):
             block = range(start, start + _SEEDS_PER_BLOCK)
@@ -354,8 +359,11 @@ class TextVectorEnvironment:
         if not 0 < len(episodes) <= self.max_size:
             raise ValueError(f"expected 1 to {self.max_size:,} episodes, got {len(episodes)}")
         for task, _ in episodes:
-            if task not in self.tasks:
-                raise ValueError(f"unknown task {task!r}; choose from {', '.join(self.tasks)}")
+            self._check_task(task)
+
+    def _check_task(self, task: str) -> None:
+        if task not in self.tasks:
+            raise ValueError(f"unknown task {task!r}; choose from {', '.join(self.tasks)}")
 
     def _check_length(self, items: Sequence[object] | NDArray[np.bool_], name: str) -> None:
         if not len(self):

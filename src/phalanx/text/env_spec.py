@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from phalanx.config import Config
 from phalanx.registry import (
     EnvSpec,
+    check_arguments,
     environment_class,
     find_text_environment,
     group_members,
@@ -50,15 +51,14 @@ class TextEnvConfig(Config):
     def make(self, prompt_format: PromptFormat = "compact") -> TextVectorEnvironment:
         """Create the vector environment that these settings describe."""
         if self.environment_type is None:
-            return make_text_vector_env(
-                self.id, difficulty=self.difficulty, turns=self.turns, prompt_format=prompt_format
-            )
+            settings = {"difficulty": self.difficulty, "turns": self.turns, "prompt_format": prompt_format}
+            return _make_vector_env(self.id, settings)
         config_type = self.environment_type.config_type
         if config_type is None:
-            settings: Any = {name: value for name, value in self if name not in TextEnvConfig.model_fields}
+            config: Any = {name: value for name, value in self if name not in TextEnvConfig.model_fields}
         else:
-            settings = config_type(**{name: getattr(self, name) for name in config_type.model_fields})
-        environment = self.environment_type.from_config(settings)
+            config = config_type(**{name: getattr(self, name) for name in config_type.model_fields})
+        environment = self.environment_type.from_config(config)
         if isinstance(environment, TextVectorEnvironment):
             return environment
         return TextVectorWrapper(environment, task=self.id, prompt_format=prompt_format)
@@ -112,12 +112,26 @@ class ParsedEnvSpec(NamedTuple):
         factory = self.registered.load() if self.registered else import_object(self.name)
         if not callable(factory):
             raise TypeError(f"{self.name} is not a class or function")
-        environment: TextEnvironment = factory(**settings | dict(self.settings))
+        settings |= self.settings
+        check_arguments(self.name, factory, settings)
+        environment: TextEnvironment = factory(**settings)
         return environment
+
+    def check_conflicts(self, settings: Mapping[str, Any]) -> None:
+        """Raise `ValueError` if an argument differs from the value that the spec sets."""
+        for name, value in self.settings.items():
+            if settings.get(name, value) != value:
+                raise ValueError(
+                    f"the spec of {self.name} sets {name}={value!r}, but the argument is "
+                    f"{name}={settings[name]!r}; remove one of them"
+                )
 
 
 def parse_env_spec(spec: str) -> tuple[ParsedEnvSpec, ...]:
     """Parse a spec: environments separated by commas, each followed by settings separated by colons.
+
+    A suffix applies only to its own kind: in `sudoku,countdown:easy:single`, only countdown is single-turn.
+    The suffix of a group, such as `puzzles:hard`, applies to all of its members.
 
     Raises:
         ValueError: If a name is unknown or appears twice with the same settings.
@@ -146,6 +160,11 @@ def make_text_env(spec: str, **settings: Any) -> TextEnvironment:
         settings: Arguments of the environment. For puzzles, these are the arguments of `PuzzleEnvironment`.
             For JAX environments, they are those of `phalanx.make`, and `text={...}` contains the arguments of
             `TextWrapper`.
+
+    Raises:
+        TypeError: If an argument is unknown.
+        ValueError: If the spec is invalid, or if it sets a different value than an argument, as in
+            `make_text_env("sudoku:easy", difficulty="hard")`.
 
     >>> make_text_env("sudoku", turns="single").reset(seed=0)[:27]
     'This is a sudoku of 4x4 cel'
@@ -177,7 +196,8 @@ def text_env_factory(spec: str | TextFactory, **settings: Any) -> TextFactory:
         environment = make(part.name, **settings)
         TextWrapper(environment, **wrapper_settings)
         return lambda: TextWrapper(environment, **wrapper_settings)
-    # Check the settings.
+    part.check_conflicts(settings)
+    # Creating an environment checks the settings.
     part.make(**settings).close()
     return lambda: part.make(**settings)
 
@@ -187,9 +207,17 @@ def make_text_vector_env(spec: str, **settings: Any) -> TextVectorEnvironment:
 
     Args:
         spec: Spec as in `make_text_env`. It can also name several puzzle kinds or several games of a puzzle
-            server, such as `sudoku,sokoban:easy:multi`.
+            server, such as `sudoku,sokoban:easy:multi`. A suffix applies only to its own kind; use
+            `turns="single"` for all.
         settings: Arguments of the environment, as in `make_text_env`.
     """
+    for part in parse_env_spec(spec):
+        part.check_conflicts(settings)
+    return _make_vector_env(spec, settings)
+
+
+def _make_vector_env(spec: str, settings: dict[str, Any]) -> TextVectorEnvironment:
+    """Create a vector environment. Values in the spec take precedence over `settings`."""
     parts = parse_env_spec(spec)
     first = parts[0]
     vectors = {part.registered.vector_entry_point if part.registered else "" for part in parts}
@@ -209,7 +237,9 @@ def make_text_vector_env(spec: str, **settings: Any) -> TextVectorEnvironment:
         # In the spec of a game, `puzzle_server` precedes its name.
         is_game = first.registered.settings[:1] == ("game",)
         names.append(":".join(values if is_game else [part.name, *values]).rstrip(":"))
-    vector: TextVectorEnvironment = import_object(first.registered.vector_entry_point)(names, **settings)
+    vector_class = import_object(first.registered.vector_entry_point)
+    check_arguments(spec, vector_class, settings)
+    vector: TextVectorEnvironment = vector_class(names, **settings)
     return vector
 
 

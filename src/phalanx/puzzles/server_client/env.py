@@ -31,7 +31,7 @@ from phalanx.text.env import (
     extract_answer,
     finished_step,
 )
-from phalanx.text.splits import Split
+from phalanx.text.splits import Split, validate_split
 
 Result = TypeVar("Result")
 
@@ -166,7 +166,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
     def first_seed(self, run_seed: int) -> int:
         return _FIRST_SEEDS["train"] + _SEEDS_PER_RUN * run_seed
 
-    def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
+    def seeds(self, task: str, split: Split | str, first: int = 0) -> Iterator[int]:
         """Iterate indefinitely over the seeds of a split, which are consecutive integers.
 
         Args:
@@ -175,7 +175,9 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
             first: Smallest seed to yield from the train split. The other splits ignore it, so that splits
                 stay disjoint.
         """
-        return itertools.count(max(first, _FIRST_SEEDS[split]) if split == "train" else _FIRST_SEEDS[split])
+        self._check_task(task)
+        start = _FIRST_SEEDS[validate_split(split)]
+        return itertools.count(max(first, start) if split == "train" else start)
 
     def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
         self._check_episodes(episodes)
