@@ -15,12 +15,15 @@ import typer
 from phalanx.cli.data.options import (
     AddBos,
     AsJson,
+    ChatTemplateName,
     DataFiles,
     DatasetFiles,
     PackMode,
     PadId,
+    RowFormat,
     Split,
     TextField,
+    TokenizerName,
     Workers,
     input_errors,
     read_lengths,
@@ -50,14 +53,9 @@ def pack(
         typer.Option("--lengths", "-l", help="Length cache: only decide which samples share a row."),
     ] = None,
     dataset: DatasetFiles = None,
-    tokenizer: Annotated[str, typer.Option("--tokenizer", "-t", help="Tokenizer.")] = "bytes",
-    row_format: Annotated[
-        Literal["auto", "chat", "prompt_completion", "preference", "text", "tokens"],
-        typer.Option("--format", help="Format of the rows; auto decides by their columns."),
-    ] = "auto",
-    chat_template: Annotated[
-        str | None, typer.Option(help="chatml or a Jinja file.", show_default="the tokenizer's")
-    ] = None,
+    tokenizer: TokenizerName = "bytes",
+    row_format: RowFormat = "auto",
+    chat_template: ChatTemplateName = None,
     loss: Annotated[
         Literal["auto", "all", "completion", "assistant", "last_turn"],
         typer.Option(help="Which tokens count toward the loss."),
