@@ -140,7 +140,7 @@ def test_chat_data_is_packed_into_batch_files(phalanx):
         2,
     )
     assert (result.code, result.err) == (0, "")
-    assert "samples      3" in result.out and "loss_tokens  42" in result.out
+    assert "samples      3" in result.out and "loss_tokens  42 per epoch" in result.out
     reader = BatchReader("packed")
     assert reader.verify_fingerprint(load_batch_plan("packed").fingerprint)
     batches = list(reader.iter_epoch(0))

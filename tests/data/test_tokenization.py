@@ -185,7 +185,7 @@ def test_conversation_without_assistant_turn_is_skipped(folder: Path, loss: str)
             {"loss": "last_turn"},
             "row 0: a text has no turns for loss='last_turn'; use loss='all'",
         ),
-        ({"body": "abc"}, {}, "row 0: the row needs a text in 'text'; it has body"),
+        ({"body": "abc"}, {}, "row 0: the row needs a text in 'text'; it has body. .*messages"),
         (
             {"text": "abc"},
             {"format": "chat"},

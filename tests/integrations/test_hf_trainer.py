@@ -55,9 +55,7 @@ def test_epoch_continues_after_a_resume(tmp_path: Path, one_torch_thread: None) 
     assert epochs(resumed) == [step / 8 for step in range(1, 9)]
 
 
-def test_max_steps_stops_early_and_can_be_increased_on_a_resume(
-    tmp_path: Path, one_torch_thread: None
-) -> None:
+def test_max_steps_stops_early_and_can_be_increased(tmp_path: Path, one_torch_thread: None) -> None:
     trainer = create_trainer(tmp_path, max_steps=4)
     trainer.train()
     assert epochs(trainer) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]

@@ -478,8 +478,13 @@ class _RowTokenizer(NamedTuple):
         name = self.config.text_field
         text = row.get(name)
         if not isinstance(text, str):
-            found = f"{name!r} is {text!r:.60}" if name in row else f"it has {_columns(row)}"
-            raise ValueError(f"the row needs a text in {name!r}; {found}")
+            if name in row:
+                raise ValueError(f"the row needs a text in {name!r}; {name!r} is {text!r:.60}")
+            raise ValueError(
+                f"the row needs a text in {name!r}; it has {_columns(row)}. Choose another text column "
+                f"(text_field), or use the columns of another format: messages (chat), prompt and completion "
+                f"(prompt_completion), chosen and rejected (preference) or input_ids (tokens)"
+            )
         return text
 
     def _format_chat(

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -162,7 +162,7 @@ def pack(
         )
     metrics = packed.plan.compute_metrics()
     skipped = packed.stats.skipped
-    values = {
+    values: dict[str, Any] = {
         "output": str(output),
         "samples": packed.stats.samples,
         "truncated": packed.stats.truncated,
@@ -173,7 +173,13 @@ def pack(
         "efficiency": metrics.efficiency,
         "fingerprint": packed.plan.fingerprint,
     }
-    print_json(values) if as_json else typer.echo(format_fields(list(values.items())))
+    if as_json:
+        print_json(values)
+        return
+    for name in ("tokens", "loss_tokens"):
+        values[name] = f"{values[name]:,} per epoch"
+    values["batches"] = f"{packed.plan.num_batches:,} in {epochs} epoch{'s' if epochs > 1 else ''}"
+    typer.echo(format_fields(list(values.items())))
 
 
 def _pack_to_file(
