@@ -135,3 +135,58 @@ def test_cache_of_another_tokenizer_is_rejected(phalanx):
     assert result.code == 2
     assert result.err.startswith("phalanx: lengths.jsonl:1: counted with tokenizer 'other'")
     assert Path("lengths.jsonl").read_text().count("\n") == 1
+
+
+CHATS = [
+    [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}],
+    [{"role": "user", "content": "3 + 3?"}, {"role": "assistant", "content": "It is 6."}],
+]
+
+
+def write_chats(tokenizer: Path) -> None:
+    """Write `chats.jsonl`, and a byte-level tokenizer that has a chat template."""
+    tokenizers = pytest.importorskip("tokenizers")
+    pytest.importorskip("transformers")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    model = tokenizers.models.BPE({token: index for index, token in enumerate(alphabet)}, [])
+    created = tokenizers.Tokenizer(model)
+    created.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.mkdir()
+    created.save(str(tokenizer / "tokenizer.json"))
+    template = "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}"
+    (tokenizer / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    Path("chats.jsonl").write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in CHATS))
+
+
+def build_chats(phalanx, *more: object):
+    return phalanx("data", "lengths", "build", "chats.jsonl", "--output", "chats-lengths.jsonl", *more)
+
+
+def test_conversations_are_counted_with_the_chat_template_of_the_tokenizer(phalanx):
+    write_chats(Path("tiny"))
+    assert build_chats(phalanx, "--tokenizer", "tiny").err == ""
+    lines = [json.loads(line) for line in Path("chats-lengths.jsonl").read_text().splitlines()]
+    expected = [len("[user]2 + 2?[assistant]4"), len("[user]3 + 3?[assistant]It is 6.")]
+    assert [line["length"] for line in lines] == expected
+    plan = ("--lengths", "chats-lengths.jsonl", "--output", "chats.plan")
+    assert phalanx("data", "plan", "build", *plan).code == 0
+    export = ("--plan", "chats.plan", "--dataset", "chats.jsonl", "--output", "batches")
+    assert phalanx("data", "export", *export, "--tokenizer", "tiny").err == ""
+
+
+def test_chat_template_can_be_set(phalanx):
+    write_chats(Path("tiny"))
+    result = build_chats(phalanx)
+    assert result.code != 0 and "bytes has no chat template" in result.err
+    assert build_chats(phalanx, "--format", "chat", "--chat-template", "chatml").err == ""
+    lines = [json.loads(line) for line in Path("chats-lengths.jsonl").read_text().splitlines()]
+    text = "<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\n4<|im_end|>\n"
+    assert lines[0]["length"] == len(text)
+
+
+def test_chat_template_does_not_change_the_hash_of_texts(phalanx):
+    write_chats(Path("tiny"))
+    with_template = json.loads(build(phalanx, "--tokenizer", "tiny", "--json").out)
+    Path("tiny/tokenizer_config.json").unlink()
+    without = json.loads(build(phalanx, "--tokenizer", "tiny", "--json").out)
+    assert with_template["tokenizer_hash"] == without["tokenizer_hash"]

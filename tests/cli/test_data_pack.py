@@ -140,7 +140,7 @@ def test_chat_data_is_packed_into_batch_files(phalanx):
         2,
     )
     assert (result.code, result.err) == (0, "")
-    assert "samples      3" in result.out and "loss_tokens  42" in result.out
+    assert "samples      3" in result.out and "loss_tokens  42 per epoch" in result.out
     reader = BatchReader("packed")
     assert reader.verify_fingerprint(load_batch_plan("packed").fingerprint)
     batches = list(reader.iter_epoch(0))
@@ -178,6 +178,23 @@ def test_tokenization_settings_are_flags(phalanx):
     assert result.code == 0
     found = json.loads(result.out)
     assert (found["skipped"], found["samples"], found["loss_tokens"], found["batches"]) == (["0"], 1, 2, 2)
+
+
+def test_conversations_without_assistant_turn_are_skipped_and_counted(phalanx):
+    pytest.importorskip("transformers")
+    question = {"role": "user", "content": "2 + 2?"}
+    answer = {"role": "assistant", "content": "4"}
+    chats = [[question], [question, answer]]
+    Path("chats.jsonl").write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
+    options = ["chats.jsonl", "--chat-template", "chatml", "--max-length", 128]
+    found = json.loads(pack(phalanx, *options, "--out", "packed", "--json").out)
+    assert (found["samples"], found["skipped"]) == (1, ["0"])
+    result = pack(phalanx, *options, "--out", "packed.npz")
+    expected = "skipped: 1 samples without tokens that count toward the loss: 0"
+    assert result.out.splitlines()[-1] == expected
+    Path("chats.jsonl").write_text(json.dumps({"messages": [question]}) + "\n")
+    result = pack(phalanx, *options, "--out", "nothing")
+    assert result.code == 2 and "all 1 samples were skipped" in result.err
 
 
 def test_several_files_are_packed_together_with_workers(phalanx):

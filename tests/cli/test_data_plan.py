@@ -43,6 +43,14 @@ def test_predictable_plan_pads_to_bucket_edges(phalanx):
     ]
 
 
+def test_packed_plan_is_shown_without_buckets_and_padding(phalanx):
+    assert build(phalanx, "--pack", "--max-length", 100, "--seed", 7).out.splitlines()[2:5] == [
+        "mode         packing, budget 200, seed 7",
+        "packing      best_fit_decreasing into 100",
+        "samples      40, 0 skipped",
+    ]
+
+
 def test_seed_changes_the_plan_in_both_modes(phalanx):
     prints = set()
     for number, options in enumerate(

@@ -15,9 +15,9 @@ def test_assistant_turns_are_selected(first_turn: int, last_only: bool, turns: l
     assert select_loss_turns(MESSAGES, first_turn, last_only=last_only) == turns
 
 
-def test_conversation_without_assistant_turn_is_rejected() -> None:
-    with pytest.raises(ValueError, match="no assistant turn that counts toward the loss"):
-        select_loss_turns(MESSAGES[:3], first_turn=2)
+@pytest.mark.parametrize("last_only", [False, True])
+def test_conversation_without_assistant_turn_has_no_loss_turns(last_only: bool) -> None:
+    assert select_loss_turns(MESSAGES[:3], first_turn=2, last_only=last_only) == []
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,15 @@ def test_sample_without_loss_tokens_is_skipped():
     assert stats.skipped == ["0"]
 
 
+@pytest.mark.parametrize("loss", ["auto", "assistant", "last_turn"])
+def test_conversation_without_assistant_turn_is_skipped(folder: Path, loss: str):
+    tokenizer, chat, stats = load_tokenizer(folder), load_chat_template(folder), TokenizeStats()
+    rows = [{"messages": MESSAGES[:2]}, {"messages": MESSAGES}]
+    samples = list(tokenize_rows(rows, tokenizer, TokenizeConfig(loss=loss), chat=chat, stats=stats))
+    assert [sample.sample_id for sample in samples] == ["1"]
+    assert (stats.samples, stats.skipped) == (1, ["0"])
+
+
 @pytest.mark.parametrize(
     ("row", "settings", "message"),
     [
@@ -176,7 +185,7 @@ def test_sample_without_loss_tokens_is_skipped():
             {"loss": "last_turn"},
             "row 0: a text has no turns for loss='last_turn'; use loss='all'",
         ),
-        ({"body": "abc"}, {}, "row 0: the row needs a text in 'text'; it has body"),
+        ({"body": "abc"}, {}, "row 0: the row needs a text in 'text'; it has body. .*messages"),
         (
             {"text": "abc"},
             {"format": "chat"},

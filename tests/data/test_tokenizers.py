@@ -113,6 +113,9 @@ def test_invalid_tokenizer_file_is_reported(tmp_path: Path) -> None:
 def test_missing_tokenizer_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no tokenizer file"):
         load_tokenizer(tmp_path / "missing.json")
+    for folder in ("./tinyy", "../tinyy", "tinyy/", str(tmp_path / "tinyy")):
+        with pytest.raises(FileNotFoundError, match="there is no tokenizer folder"):
+            load_tokenizer(folder)
     with pytest.raises(ValueError, match=r"has no tokenizer\.json"):
         load_tokenizer(tmp_path)
 

@@ -2,6 +2,7 @@
 
 import importlib
 import pickle
+import subprocess
 import sys
 from typing import Any
 
@@ -149,6 +150,20 @@ def test_loader_resumes_from_its_state_once() -> None:
     finished = loader()
     finished.load_state_dict(state | {"step": len(complete)})
     assert ids(finished) == []
+
+
+def test_abandoned_iterator_is_silent_at_exit() -> None:
+    code = """
+from phalanx.data import BatchingConfig, BatchPlanBuilder
+from phalanx.integrations.torch_data import PlanDataset, PlanLoader
+samples = {str(row): {"input_ids": [1] * 4} for row in range(8)}
+config = BatchingConfig.throughput(token_budget=8, bucket_edges=(4,), max_sample_length=8)
+loader = PlanLoader(PlanDataset(BatchPlanBuilder({name: 4 for name in samples}, config).build(), samples))
+batches = iter(loader)
+next(batches)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_state_of_one_rank_is_valid_for_all_ranks_of_the_plan() -> None:

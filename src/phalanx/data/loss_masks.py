@@ -14,13 +14,8 @@ def select_loss_turns(
         messages: Messages of a conversation.
         first_turn: Index of the first message that can count toward the loss.
         last_only: Select only the last of these assistant messages.
-
-    Raises:
-        ValueError: If there is no assistant message at or after `first_turn`.
     """
     turns = [n for n, turn in enumerate(messages) if turn["role"] == "assistant" and n >= first_turn]
-    if not turns:
-        raise ValueError("the conversation has no assistant turn that counts toward the loss")
     return turns[-1:] if last_only else turns
 
 

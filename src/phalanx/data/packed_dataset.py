@@ -84,7 +84,13 @@ def pack_dataset(
     with closing(rows):
         dataset = TokenDataset.from_samples(rows)
     if not len(dataset):
-        raise ValueError(f"{', '.join(map(str, as_paths(source)))}: no samples are left")
+        names = ", ".join(map(str, as_paths(source)))
+        if not stats.skipped:
+            raise ValueError(f"{names}: there are no samples")
+        raise ValueError(
+            f"{names}: all {len(stats.skipped)} samples were skipped, because they are longer than "
+            f"max_length ({length}) or have no tokens that count toward the loss"
+        )
     builder = BatchPlanBuilder(
         dataset.lengths,
         BatchingConfig.throughput(packs_per_batch * length, (length - 1,), length, seed),

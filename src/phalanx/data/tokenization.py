@@ -271,6 +271,17 @@ def iter_lengths(
             on_bytes(total * number // len(parts), total)
 
 
+def detect_format(source: Paths, split: str | None = None) -> RowFormat:
+    """Return the format of a dataset's first row, which is the meaning of `TokenizeConfig(format="auto")`.
+
+    Args:
+        source: Files or folders. If they have no rows, the format is `auto`.
+        split: Name of the split to read from a saved Hugging Face dataset.
+    """
+    first = next(iter_rows(as_paths(source), split), None)
+    return "auto" if first is None else _detect_row_format(first[1])
+
+
 def _choose_part_bytes(paths: Sequence[Path], workers: int | None) -> int:
     per_worker = total_bytes(paths) // (workers or usable_cores())
     return min(_MAX_PART_BYTES, max(_MIN_PART_BYTES, per_worker // _PARTS_PER_WORKER))
@@ -337,17 +348,7 @@ class _RowTokenizer(NamedTuple):
         """Return a copy in which the format `auto` is replaced by the format of the first row."""
         if self.config.format != "auto" or (first := next(rows, None)) is None:
             return self
-        row = first[1]
-        format: RowFormat = "text"
-        if row.get("input_ids") is not None:
-            format = "tokens"
-        elif row.get("chosen") is not None and row.get("rejected") is not None:
-            format = "preference"
-        elif any(row.get(name) is not None for name in _MESSAGE_COLUMNS):
-            format = "chat"
-        elif _find_pair(row) is not None:
-            format = "prompt_completion"
-        return self._replace(config=self.config.model_copy(update={"format": format}))
+        return self._replace(config=self.config.model_copy(update={"format": _detect_row_format(first[1])}))
 
     def tokenize_part(self, part: FilePart) -> _Block:
         """Tokenize a part of a file. Ids are assigned later, because they depend on earlier parts."""
@@ -477,8 +478,13 @@ class _RowTokenizer(NamedTuple):
         name = self.config.text_field
         text = row.get(name)
         if not isinstance(text, str):
-            found = f"{name!r} is {text!r:.60}" if name in row else f"it has {_columns(row)}"
-            raise ValueError(f"the row needs a text in {name!r}; {found}")
+            if name in row:
+                raise ValueError(f"the row needs a text in {name!r}; {name!r} is {text!r:.60}")
+            raise ValueError(
+                f"the row needs a text in {name!r}; it has {_columns(row)}. Choose another text column "
+                f"(text_field), or use the columns of another format: messages (chat), prompt and completion "
+                f"(prompt_completion), chosen and rejected (preference) or input_ids (tokens)"
+            )
         return text
 
     def _format_chat(
@@ -638,6 +644,16 @@ def _check_message(message: Any, number: int) -> Message:
         raise ValueError(f"message {number} must have role and content, got {dict(message)!r:.80}")
     rest = {name: value for name, value in message.items() if name not in ("from", "value")}
     return rest | {"role": _ROLES.get(role, role), "content": content}
+
+
+def _detect_row_format(row: Mapping[str, Any]) -> RowFormat:
+    if row.get("input_ids") is not None:
+        return "tokens"
+    if row.get("chosen") is not None and row.get("rejected") is not None:
+        return "preference"
+    if any(row.get(name) is not None for name in _MESSAGE_COLUMNS):
+        return "chat"
+    return "text" if _find_pair(row) is None else "prompt_completion"
 
 
 def _find_pair(row: Mapping[str, Any]) -> tuple[Any, Any] | None:

@@ -222,8 +222,11 @@ def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: 
             raise ValueError(f"the folder {path} has no tokenizer.json")
         path /= "tokenizer.json"
     elif not path.is_file():
-        if not isinstance(name, str) or path.suffix == ".json" or path.is_absolute():
+        if path.suffix == ".json":
             raise FileNotFoundError(f"there is no tokenizer file {path}")
+        # A name on the Hub is NAME or OWNER/NAME.
+        if not isinstance(name, str) or name.startswith((".", "/", "~")) or name.endswith("/"):
+            raise FileNotFoundError(f"there is no tokenizer folder {os.fspath(name)}")
         path = fetch_from_hub(name, "tokenizer.json")
         special = read_special_tokens(read_tokenizer_config(name))
         return HFTokenizer(path, add_special_tokens=add_special_tokens, special_tokens=special)

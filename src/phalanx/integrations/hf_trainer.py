@@ -1,5 +1,6 @@
 """Mixin that feeds the batches of a plan to the Hugging Face `Trainer` or TRL's `SFTTrainer`."""
 
+import copy
 import json
 import warnings
 from collections.abc import Sequence
@@ -24,7 +25,9 @@ class PlanTrainerMixin:
     `all_epochs=True`, instead of a training dataset. Every checkpoint contains the position in the plan, so
     training can be resumed with the next batch, possibly on a different number of ranks. Epochs can have
     different numbers of batches, so the `epoch` that the trainer reports is not an epoch of the plan: it is
-    the number of steps taken so far, divided by the number of all steps.
+    the number of steps taken so far, divided by the number of all steps of the plan.
+
+    The plan determines the batch size and the number of steps. Set `max_steps` to stop earlier.
     """
 
     def __init__(
@@ -32,9 +35,18 @@ class PlanTrainerMixin:
     ) -> None:
         if not isinstance(batches, PlanDataset) or not batches.all_epochs:
             raise TypeError("batches must be a PlanDataset with all_epochs=True")
+        # A copy, because the number of steps of this plan is set in it.
+        args = copy.copy(args)
         # Otherwise, the trainer would read all batches up to its step and discard them.
         args.ignore_data_skip = True
-        args.max_steps, unused = divmod(len(batches), args.gradient_accumulation_steps)
+        num_steps, unused = divmod(len(batches), args.gradient_accumulation_steps)
+        self._step_limit = args.max_steps if args.max_steps > 0 else None
+        if self._step_limit is not None and self._step_limit > num_steps:
+            raise ValueError(
+                f"max_steps is {self._step_limit}, but the plan has only {num_steps} steps; build it with "
+                f"more epochs, or remove max_steps"
+            )
+        args.max_steps = self._step_limit or num_steps
         if unused:
             # The trainer counts from the resume on, so only some runs would have an incomplete last step.
             warnings.warn(
@@ -44,8 +56,10 @@ class PlanTrainerMixin:
             )
         others.setdefault("train_dataset", batches)
         self.batches = batches
-        # The next class is the trainer, whose type is unknown here.
-        super().__init__(args=args, callbacks=[*(callbacks or ()), _SavePosition(batches)], **others)  # type: ignore[call-arg]
+        self._position = _PlanPosition(batches, num_steps)
+        # The callback is the first one, so that the others see the corrected epoch. The next class is the
+        # trainer, whose type is unknown here.
+        super().__init__(args=args, callbacks=[self._position, *(callbacks or ())], **others)  # type: ignore[call-arg]
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
         """Train from the beginning of the plan, or resume from a checkpoint.
@@ -54,11 +68,20 @@ class PlanTrainerMixin:
             resume_from_checkpoint: Path of a checkpoint, or True for the latest checkpoint in the output
                 folder. None starts from the beginning.
             **options: Further arguments of the trainer's `train` method.
+
+        Raises:
+            ValueError: If there is no checkpoint to resume from, or if it belongs to a different plan.
         """
         trainer: Any = self
         path = resume_from_checkpoint
         if path is True:
-            path = get_last_checkpoint(trainer.args.output_dir)
+            folder = trainer.args.output_dir
+            path = get_last_checkpoint(folder) if Path(folder).is_dir() else None
+            if path is None:
+                raise ValueError(
+                    f"there is no checkpoint in {folder}; to start from the beginning, call train() without "
+                    f"resume_from_checkpoint"
+                )
         self.batches.set_step(0)
         if path:
             self._load_position(Path(str(path)))
@@ -71,7 +94,9 @@ class PlanTrainerMixin:
             raise ValueError(f"{checkpoint} has no {_STATE_FILE}, so its position in the plan is unknown")
         self.batches.load_state_dict(json.loads(file.read_text(encoding="utf-8")))
         step = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
-        trainer.args.max_steps = step + self.batches.num_remaining // trainer.args.gradient_accumulation_steps
+        num_steps = step + self.batches.num_remaining // trainer.args.gradient_accumulation_steps
+        self._position.num_steps = num_steps
+        trainer.args.max_steps = min(self._step_limit or num_steps, num_steps)
 
     def get_train_dataloader(self) -> DataLoader:
         """Return a data loader for the plan's batches."""
@@ -80,16 +105,22 @@ class PlanTrainerMixin:
         return DataLoader(self.batches, batch_size=None, generator=torch.Generator())
 
 
-class _SavePosition(TrainerCallback):
-    """Saves the position in the plan with every checkpoint."""
+class _PlanPosition(TrainerCallback):
+    """Saves the position in the plan with every checkpoint, and corrects the epoch after a resume."""
 
     # Not PlanDataset: a run-time type checker would warn about its base class in torch.
-    def __init__(self, batches: Any) -> None:
+    def __init__(self, batches: Any, num_steps: int) -> None:
+        self.num_steps = num_steps
+        """Number of steps of the plan, including those before a resume."""
         self._batches = batches
         self._first_step = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._first_step = state.global_step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        # The trainer counts from the resume on.
+        state.epoch = state.global_step / self.num_steps
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if not state.is_world_process_zero:

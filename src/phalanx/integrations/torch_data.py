@@ -80,7 +80,8 @@ class PlanDataset(IterableDataset):
             rank: Rank of this process, counted from 0.
             world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
             all_epochs: Iterate over all epochs of a batch plan at once, for trainers that count steps.
-            pad_id: Padding token.
+            pad_id: Padding token. It affects neither the loss nor other tokens, so the default is 0, even if
+                the tokenizer has a different padding token.
             attention: Tensors that tell a model which tokens belong together, see `Attention`.
             dtype: Data type of an additive attention mask.
             collate_fn: Function that creates additional arrays for batches that are not packed, see
@@ -285,13 +286,15 @@ class PlanLoader(DataLoader):
         return self._count(super().__iter__(), self._start)
 
     def _count(self, batches: Iterator[TorchBatch], start: tuple[int, int] | None) -> Iterator[TorchBatch]:
+        # Bound here, because the names of this module are cleared when the interpreter exits.
+        is_finalizing = sys.is_finalizing
         try:
             for batch in batches:
                 self._num_used += 1
                 yield batch
         finally:
             # A position to resume from applies to one iteration only.
-            if start is not None and self._next_start() == start:
+            if start is not None and not is_finalizing() and self._next_start() == start:
                 self.dataset.set_epoch(start[0])
 
     def state_dict(self) -> dict[str, Any]:

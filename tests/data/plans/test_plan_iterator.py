@@ -74,3 +74,5 @@ def test_states_of_other_plans_and_settings_are_rejected():
         build().batches(0, 2).load_state_dict(state)
     with pytest.raises(ValueError, match="not the state of a batch plan"):
         build().batches().load_state_dict({"epoch": 0})
+    with pytest.raises(ValueError, match="plan is required; epoch is required; step is required"):
+        build().batches().load_state_dict({})

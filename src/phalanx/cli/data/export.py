@@ -9,9 +9,12 @@ from phalanx.cli.data.options import (
     AddBos,
     AddEos,
     AsJson,
+    ChatTemplateName,
     PadId,
+    RowFormat,
     Split,
     TextField,
+    find_chat_template_for_data,
     input_errors,
     read_plan,
 )
@@ -36,6 +39,8 @@ def export(
     tokenizer: Annotated[
         str, typer.Option("--tokenizer", "-t", help="Tokenizer that the lengths were counted with.")
     ] = "bytes",
+    row_format: RowFormat = "auto",
+    chat_template: ChatTemplateName = None,
     add_bos: AddBos = False,
     add_eos: AddEos = False,
     text_field: TextField = "text",
@@ -52,19 +57,27 @@ def export(
     loaded = read_plan(plan)
     with input_errors():
         used = load_tokenizer(tokenizer)
-        config = TokenizeConfig(add_bos=add_bos, add_eos=add_eos, text_field=text_field)
-    expected, actual = loaded.meta.tokenizer_hash, config.tokenizer_hash(used)
+        config = TokenizeConfig(
+            format=row_format,
+            text_field=text_field,
+            add_bos=add_bos,
+            add_eos=add_eos,
+            chat_template=chat_template,
+        )
+        chat = find_chat_template_for_data([dataset], tokenizer, config, split)
+    expected, actual = loaded.meta.tokenizer_hash, config.tokenizer_hash(used, chat)
     if expected and expected != actual:
         raise UserError(
             f"{plan} was built with tokenizer {expected}, but {tokenizer!r} is {actual}; use the tokenizer "
-            f"that the lengths were counted with, and the same --add-bos and --add-eos"
+            f"that the lengths were counted with, and the same --format, --chat-template, --add-bos and "
+            f"--add-eos"
         )
     wanted = {
         str(loaded.table.ids[row]) for epoch in loaded.epochs for row in set(epoch.batches.order.tolist())
     }
     with input_errors(), progress("tokenizing", "samples", len(wanted), quiet=as_json) as advance:
         samples = []
-        for sample in tokenize_rows(dataset, used, config, split=split):
+        for sample in tokenize_rows(dataset, used, config, chat=chat, split=split):
             if sample.sample_id in wanted:
                 samples.append(sample)
                 advance(1)

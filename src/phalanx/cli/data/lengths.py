@@ -12,11 +12,15 @@ from phalanx.cli.data.options import (
     AddEos,
     AsJson,
     CachePath,
+    ChatTemplateName,
     DataFiles,
     DatasetFiles,
+    RowFormat,
     Split,
     TextField,
+    TokenizerName,
     Workers,
+    find_chat_template_for_data,
     input_errors,
     read_lengths,
 )
@@ -33,12 +37,9 @@ def build(
     ],
     data: DataFiles = None,
     dataset: DatasetFiles = None,
-    tokenizer: Annotated[
-        str,
-        typer.Option(
-            "--tokenizer", "-t", help="bytes, a tokenizer.json or its folder, or a Hugging Face name."
-        ),
-    ] = "bytes",
+    tokenizer: TokenizerName = "bytes",
+    row_format: RowFormat = "auto",
+    chat_template: ChatTemplateName = None,
     add_bos: AddBos = False,
     add_eos: AddEos = False,
     text_field: TextField = "text",
@@ -78,12 +79,20 @@ def build(
             done = now >> 10
 
         used = load_tokenizer(tokenizer)
-        config = TokenizeConfig(add_bos=add_bos, add_eos=add_eos, text_field=text_field)
-        tokenizer_hash = config.tokenizer_hash(used)
+        config = TokenizeConfig(
+            format=row_format,
+            text_field=text_field,
+            add_bos=add_bos,
+            add_eos=add_eos,
+            chat_template=chat_template,
+        )
+        chat = find_chat_template_for_data(paths, tokenizer, config, split)
+        tokenizer_hash = config.tokenizer_hash(used, chat)
         counts = iter_lengths(
             paths,
             used,
             config,
+            chat=chat,
             split=split,
             workers=workers,
             use_ray=use_ray,

@@ -10,8 +10,10 @@ import typer
 from phalanx.cli.errors import UserError, user_errors
 
 if TYPE_CHECKING:
+    from phalanx.data.chat_template import ChatTemplate
     from phalanx.data.length_cache import LengthCache
     from phalanx.data.plans.batch_plan import BatchPlan
+    from phalanx.data.tokenization import TokenizeConfig
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CachePath = Annotated[Path, typer.Option("--cache", "-c", help="Length cache.")]
@@ -24,6 +26,18 @@ DataFiles = Annotated[
 ]
 DatasetFiles = Annotated[
     list[Path] | None, typer.Option("--dataset", "-d", help="Same as DATA.", show_default=False)
+]
+TokenizerName = Annotated[
+    str,
+    typer.Option("--tokenizer", "-t", help="bytes, a tokenizer.json or its folder, or a Hugging Face name."),
+]
+RowFormat = Annotated[
+    Literal["auto", "chat", "prompt_completion", "preference", "text", "tokens"],
+    typer.Option("--format", help="Format of the rows; auto decides by their columns."),
+]
+ChatTemplateName = Annotated[
+    str | None,
+    typer.Option("--chat-template", help="chatml or a Jinja file.", show_default="the tokenizer's"),
 ]
 BucketEdges = Annotated[str, typer.Option(help="Maximum length of each bucket except the last.")]
 MaxSampleLength = Annotated[
@@ -83,3 +97,16 @@ def parse_edges(text: str) -> tuple[int, ...]:
         raise UserError(
             f"--bucket-edges must be integers separated by commas, such as 128,256,512; got {text!r}"
         ) from None
+
+
+def find_chat_template_for_data(
+    paths: list[Path], tokenizer: str, config: "TokenizeConfig", split: str | None
+) -> "ChatTemplate | None":
+    """Load the chat template if the rows of the files may be conversations. Otherwise, return None."""
+    from phalanx.data.packed_dataset import find_chat_template
+    from phalanx.data.tokenization import detect_format
+
+    if config.format == "auto":
+        # The hash of texts must not depend on a chat template that is not used.
+        config = config.model_copy(update={"format": detect_format(paths, split)})
+    return find_chat_template(tokenizer, config)

@@ -6,21 +6,25 @@ and the result says which samples share a row.
 
 import itertools
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from phalanx.cli.data.options import (
     AddBos,
     AsJson,
+    ChatTemplateName,
     DataFiles,
     DatasetFiles,
     PackMode,
     PadId,
+    RowFormat,
     Split,
     TextField,
+    TokenizerName,
     Workers,
     input_errors,
     read_lengths,
@@ -50,14 +54,9 @@ def pack(
         typer.Option("--lengths", "-l", help="Length cache: only decide which samples share a row."),
     ] = None,
     dataset: DatasetFiles = None,
-    tokenizer: Annotated[str, typer.Option("--tokenizer", "-t", help="Tokenizer.")] = "bytes",
-    row_format: Annotated[
-        Literal["auto", "chat", "prompt_completion", "preference", "text", "tokens"],
-        typer.Option("--format", help="Format of the rows; auto decides by their columns."),
-    ] = "auto",
-    chat_template: Annotated[
-        str | None, typer.Option(help="chatml or a Jinja file.", show_default="the tokenizer's")
-    ] = None,
+    tokenizer: TokenizerName = "bytes",
+    row_format: RowFormat = "auto",
+    chat_template: ChatTemplateName = None,
     loss: Annotated[
         Literal["auto", "all", "completion", "assistant", "last_turn"],
         typer.Option(help="Which tokens count toward the loss."),
@@ -102,7 +101,7 @@ def pack(
     from phalanx.data.packed_dataset import find_chat_template, pack_dataset
     from phalanx.data.packing import PackingConfig
     from phalanx.data.samples import TokenDataset
-    from phalanx.data.tokenization import TokenizeConfig, tokenize_rows
+    from phalanx.data.tokenization import TokenizeConfig, TokenizeStats, tokenize_rows
     from phalanx.data.tokenizers import load_tokenizer
 
     paths = [*(dataset or ()), *(data or ())]
@@ -135,15 +134,16 @@ def pack(
     if to_file:
         with input_errors(), progress("tokenizing", "rows", quiet=as_json) as advance:
             used, chat = load_tokenizer(tokenizer), find_chat_template(tokenizer, config)
+            stats = TokenizeStats()
             rows = tokenize_rows(
-                paths, used, config, chat=chat, split=split, on_rows=advance, workers=workers
+                paths, used, config, chat=chat, split=split, stats=stats, on_rows=advance, workers=workers
             )
             with closing(rows):
                 tokens = TokenDataset.from_samples(rows)
             if not len(tokens):
                 raise ValueError(f"{', '.join(map(str, paths))}: there are no samples")
         padding = pad_id if pad_id is not None else used.pad_token_id or 0
-        _pack_to_file(output, packing, tokens.lengths, tokens, padding, as_json)
+        _pack_to_file(output, packing, tokens.lengths, tokens, padding, as_json, without_loss=stats.skipped)
         return
     with input_errors(), progress("packing", "rows", quiet=as_json) as advance:
         packed = pack_dataset(
@@ -162,7 +162,7 @@ def pack(
         )
     metrics = packed.plan.compute_metrics()
     skipped = packed.stats.skipped
-    values = {
+    values: dict[str, Any] = {
         "output": str(output),
         "samples": packed.stats.samples,
         "truncated": packed.stats.truncated,
@@ -173,7 +173,13 @@ def pack(
         "efficiency": metrics.efficiency,
         "fingerprint": packed.plan.fingerprint,
     }
-    print_json(values) if as_json else typer.echo(format_fields(list(values.items())))
+    if as_json:
+        print_json(values)
+        return
+    for name in ("tokens", "loss_tokens"):
+        values[name] = f"{values[name]:,} per epoch"
+    values["batches"] = f"{packed.plan.num_batches:,} in {epochs} epoch{'s' if epochs > 1 else ''}"
+    typer.echo(format_fields(list(values.items())))
 
 
 def _pack_to_file(
@@ -183,11 +189,14 @@ def _pack_to_file(
     dataset: "TokenDataset | None",
     pad_id: int,
     as_json: bool,
+    *,
+    without_loss: Sequence[str] = (),
 ) -> None:
     """Assign samples to rows, write the rows to a file, and print metrics.
 
     If `dataset` is None, the file contains only which samples are in each row. Otherwise, it also contains
-    the tokens.
+    the tokens. `without_loss` lists samples that were skipped because none of their tokens counts toward the
+    loss.
     """
     import numpy as np
 
@@ -236,11 +245,15 @@ def _pack_to_file(
     skipped = [str(table.ids[row]) for row in layout.skipped.tolist()]
     if as_json:
         header = {"output": str(output), "mode": str(packing.mode), "max_length": packing.max_length}
-        print_json({**header, **values, "skipped": skipped})
+        print_json({**header, **values, "skipped": [*without_loss, *skipped]})
         return
     names = ("num_rows", "num_samples", "total_tokens", "packing_ratio", "efficiency")
     typer.echo(format_fields([("output", output), *((name, values[name]) for name in names)]))
-    if skipped:
-        more = f" and {len(skipped) - 3:,} more (--json lists all)" if len(skipped) > 3 else ""
-        text = ", ".join(skipped[:3]) + more
-        typer.echo(f"skipped: {len(skipped):,} samples longer than {packing.max_length}: {text}")
+    reasons = {
+        "without tokens that count toward the loss": without_loss,
+        f"longer than {packing.max_length}": skipped,
+    }
+    for reason, ids in reasons.items():
+        if ids:
+            more = f" and {len(ids) - 3:,} more (--json lists all)" if len(ids) > 3 else ""
+            typer.echo(f"skipped: {len(ids):,} samples {reason}: {', '.join(ids[:3])}{more}")

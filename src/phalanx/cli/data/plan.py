@@ -259,14 +259,16 @@ def _epoch_rows(plan: "BatchPlan") -> list[dict[str, Any]]:
 
 def _print_plan(plan: "BatchPlan", path: Path) -> None:
     packing, batching, shard = plan.meta.packing, plan.meta.batching, plan.meta.shard
-    mode = f"{batching.mode}, {batching.pad_policy}, budget {batching.token_budget:,}, seed {batching.seed}"
+    # A packed plan has neither buckets nor a padding policy: all rows have the same length.
+    mode = "packing" if packing is not None else f"{batching.mode}, {batching.pad_policy}"
     lines: list[tuple[str, object]] = [
         ("plan", path),
         ("fingerprint", plan.fingerprint),
-        ("mode", mode),
-        ("buckets", ",".join(map(str, batching.bucket_spec.max_lengths))),
+        ("mode", f"{mode}, budget {batching.token_budget:,}, seed {batching.seed}"),
     ]
-    if packing is not None:
+    if packing is None:
+        lines.append(("buckets", ",".join(map(str, batching.bucket_spec.max_lengths))))
+    else:
         lines.append(("packing", f"{packing.mode} into {packing.max_length}"))
     if shard is not None:
         ranks = f"rank {shard.rank} of {shard.world_size}"

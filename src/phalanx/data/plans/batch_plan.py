@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 from pydantic import Field, ValidationError
 
-from phalanx.config import FrozenModel
+from phalanx.config import FrozenModel, format_validation_error
 from phalanx.data.lengths import Lengths, LengthTable, SkippedSample, as_length_table
 from phalanx.data.metrics import BatchMetrics, compute_metrics
 from phalanx.data.packing import OverlongPolicy, PackingConfig, PackLayout
@@ -494,7 +494,8 @@ def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) ->
     try:
         loaded = BatchPlanState.model_validate(dict(state))
     except ValidationError as error:
-        raise ValueError(f"not the state of a batch plan: {error}") from error
+        problems = "; ".join(format_validation_error(error, BatchPlanState).splitlines())
+        raise ValueError(f"not the state of a batch plan: {problems}") from error
     if loaded.plan != plan.fingerprint:
         raise ValueError(
             f"the state is from plan {loaded.plan}, but this is plan {plan.fingerprint}: the dataset, the "
