@@ -218,6 +218,11 @@ def _is_image(mode: str, image: Any) -> bool:
     return isinstance(image, str) and bool(image.strip()) and (mode != "svg" or "<svg" in image)
 
 
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 CAPABILITY_CHECKS: tuple[Callable[..., bool | NotChecked], ...] = (
     check_legal_actions,
     check_text_round_trip,
