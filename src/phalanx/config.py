@@ -58,9 +58,9 @@ class Config(FrozenModel):
     renamed_settings: ClassVar[Mapping[str, str]] = {}
     """Maps old names of settings to new names. Both are dotted names relative to this class.
 
-    An old name is rejected with an error message that contains the new name. An entry is needed only if
-    `suggest_key` does not find the new name, because it is not similar. If a section was renamed, one entry
-    covers all settings in it: `{"arc": "env"}` also maps `arc.dataset.split` to `env.dataset.split`.
+    An old name is rejected with an error message that contains the new name. An entry is needed only if the
+    new name is too different from the old one for `suggest_key` to find it. If a section was renamed, one
+    entry covers all settings in it: `{"arc": "env"}` also maps `arc.dataset.split` to `env.dataset.split`.
     Entries of base classes and of nested sections apply as well.
     """
     removed_settings: ClassVar[Mapping[str, str]] = {}

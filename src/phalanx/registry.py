@@ -284,7 +284,7 @@ def settings_class(environment: type[Any], base: type[Any]) -> type[Any]:
 
 
 def registered_environments(interface: str = "jax") -> tuple[EnvSpec, ...]:
-    """Return all registered environments with an interface, `jax` or `text`, sorted by id.
+    """Return all registered environments that have the given interface (`jax` or `text`), sorted by id.
 
     Environments of other installed packages are included. Members of groups are not.
     """

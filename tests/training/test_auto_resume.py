@@ -183,7 +183,7 @@ class Deep(Descent):
     ("algorithm", "message"),
     [
         (Wide, r"has other sizes: .*float32\[\] there and float32\[4\] here"),
-        (Deep, "has another structure; arrays only there: .*; only here: head, trunk"),
+        (Deep, "has a different structure; arrays only there: .*; only here: head, trunk"),
     ],
 )
 def test_parameters_of_another_architecture_are_rejected(

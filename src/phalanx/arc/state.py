@@ -176,8 +176,8 @@ class ArcState(eqx.Module):
 
     @property
     def clipboard(self) -> Int8[Array, "*batch rows columns"]:
-        """Colors of the object in the clipboard, in the top-left corner. Cells that do not belong to it are
-        -1."""
+        """Colors of the object in the clipboard. The object is in the top-left corner of the array, and all
+        other cells are -1."""
         mask = self.boards[..., CLIPBOARD_MASK, :]
         return unpack_cells(self.boards[..., CLIPBOARD, :], mask, self.columns)
 

@@ -149,8 +149,8 @@ def _size(shape: tuple[int, ...]) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SolutionStep:
-    """One step of a known solution: an operation and the box of cells to which it is applied. The last row
-    and the last column belong to the box."""
+    """One step of a known solution: an operation and the box of cells to which it is applied. The bounds
+    of the box are inclusive."""
 
     operation: int
     """Id of the operation."""

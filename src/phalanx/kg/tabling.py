@@ -111,9 +111,9 @@ class JoinStep(NamedTuple):
     """For each argument of the atom, the column that holds its value in the rows before the join; -1 if the
     argument is not bound yet."""
     sources: tuple[tuple[int, int], ...]
-    """For each column of the rows after the join, where its value comes from, as a pair of indices: a column
-    of the rows before the join (-1 if the column is new), and an argument of the atom (-1 if the atom does
-    not contain the variable). If neither is -1, the value is taken from the rows."""
+    """Source of each column after the join, as a pair of indices: a column before the join (-1 if the column
+    is new), and an argument of the atom (-1 if the atom does not contain the variable of the column). If
+    neither is -1, the value is taken from the column before the join."""
     later_cost: int
     """Lower bound on the total cost of the body atoms that are joined in later steps."""
 

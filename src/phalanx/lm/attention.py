@@ -79,7 +79,7 @@ def masked_attention(
 ) -> Float[Array, "batch queries heads head_dim"]:
     """Attend from each query to the keys for which `mask`, of shape `[batch, queries, keys]`, is True.
 
-    This function has no native version and always uses XLA.
+    This function has no C++ kernel and is always compiled by XLA.
     """
     return jax.nn.dot_product_attention(queries, keys, values, mask=mask[:, None])
 

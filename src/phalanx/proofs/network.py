@@ -426,7 +426,8 @@ class ProofNetwork(eqx.Module):
         return MaskedCategorical(logits, observation.action_mask), value
 
     def logits(self, observation: ProofObservation) -> tuple[Float[Array, " states"], Float[Array, ""]]:
-        """Return the logits of all actions and the value of one observation. Masked actions have logit 0."""
+        """Return the logits of all actions and the value, for one observation. The logits of illegal actions
+        are 0; the distribution masks them."""
         goals = observation.goals
         count = jnp.sum(observation.action_mask, dtype=jnp.int32)
         target = self._target(self.embed_states(goals))

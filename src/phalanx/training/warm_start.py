@@ -53,7 +53,7 @@ def _check_fit(run: Path, found: Mapping[str, np.ndarray], expected: dict[str, A
             for where, names in (("there", extra), ("here", missing))
             if names
         ]
-        raise ValueError(f"the network of {run} has another structure; arrays {'; '.join(parts)}")
+        raise ValueError(f"the network of {run} has a different structure; arrays {'; '.join(parts)}")
     differing = [
         f"{name or 'the array'} is {_describe(found[name])} there and {_describe(leaf)} here"
         for name, leaf in expected.items()

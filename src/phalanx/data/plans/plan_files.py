@@ -221,7 +221,8 @@ def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
 
 def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:
     def read(name: str, count: int | None, dtype: Any = None) -> np.ndarray:
-        """Read an array. Raises an error unless it has `count` elements of type `dtype`; None accepts any."""
+        """Read an array of `count` elements of type `dtype`, and raise an error if it differs. If `count` or
+        `dtype` is None, any number or type is accepted."""
         if name not in header.arrays:
             raise CorruptFileError(f"{path} is corrupt: it has no array {name}; {_REMEDY}")
         entry = header.arrays[name]

@@ -89,7 +89,7 @@ class PuzzleClientConfig(Config):
 
 
 class Retries:
-    """Waits between the attempts of one request, and limits their number and total duration.
+    """Retry policy of one request: waits between attempts, and limits their number and total duration.
 
     Each retry is logged as a warning by the Python logger `phalanx.puzzles.server_client`.
     """
