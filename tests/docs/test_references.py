@@ -23,6 +23,7 @@ FILE = re.compile(r"(?:src|tests|docs|examples|scripts|benchmarks|constraints|\.
 SETTING = re.compile(r"([a-z]\w*(?:\.[a-z]\w*)*)=[^=\s]\S*")
 IMPORT = re.compile(r"^[ \t]*(?:from (phalanx[\w.]*) import|import (phalanx[\w.]*))", re.MULTILINE)
 OTHER_SETTINGS = {"ckpt_path", "log_completions"}
+OTHER_SETTINGS |= {"average_tokens_across_devices", "eval_strategy", "save_strategy"}
 """Arguments of other libraries in inline code."""
 
 
