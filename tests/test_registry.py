@@ -83,7 +83,9 @@ def test_address_of_a_module_in_the_current_folder_suggests_its_file(
 
 def test_an_unknown_keyword_argument_is_a_type_error_with_a_suggestion() -> None:
     phalanx.register("corridor-v1", Corridor)
-    with pytest.raises(TypeError, match="unknown setting 'max_step' for 'corridor-v1'; did you mean"):
+    with pytest.raises(
+        TypeError, match="'corridor-v1' got an unexpected keyword argument 'max_step'; did you"
+    ):
         phalanx.make("corridor-v1", max_step=3)
     with pytest.raises(TypeError, match="'corridor-v1' has no config"):
         phalanx.make("corridor-v1", config="small")
@@ -171,7 +173,9 @@ def test_invalid_settings_of_environments_are_rejected() -> None:
         phalanx.make("arc-v2", task=tasks[0], tasks=tasks)
     with pytest.raises(KeyError, match="no task 'nothing'"):
         phalanx.make("arc-v2", task="nothing")
-    with pytest.raises(TypeError, match=r"setting 'max_steps' for 'arc-v2'; did you mean 'max_epi"):
+    with pytest.raises(
+        TypeError, match=r"'arc-v2' got an unexpected keyword argument 'max_steps'; did you mean 'max_epi"
+    ):
         phalanx.make("arc-v2", max_steps=3)
     with pytest.raises(ValueError, match=r"unknown key 'dataset\.familys'; did you mean 'dataset\.families'"):
         phalanx.make("arc-v2", dataset={"familys": ()})

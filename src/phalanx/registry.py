@@ -343,7 +343,7 @@ def _create(
 
             near = difflib.get_close_matches(key, accepted, 1)
             hint = f"did you mean {near[0]!r}?" if near else suggest_key(config_type, key)
-            raise TypeError(f"unknown setting {key!r} for {name!r}; {hint}")
+            raise TypeError(f"{name!r} got an unexpected keyword argument {key!r}; {hint}")
     return entry_point.from_config(config_from(config_type, config, overrides, values), **objects)
 
 
@@ -356,7 +356,7 @@ def check_arguments(name: str, entry_point: Callable[..., Any], arguments: Mappi
         if key not in parameters:
             near = difflib.get_close_matches(key, parameters, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(parameters) or 'none'}"
-            raise TypeError(f"unknown setting {key!r} for {name!r}; {hint}")
+            raise TypeError(f"{name!r} got an unexpected keyword argument {key!r}; {hint}")
 
 
 def config_from(

@@ -117,7 +117,7 @@ def test_values_are_rates_or_times() -> None:
 
 def test_short_workloads_are_repeated_to_fill_the_time() -> None:
     calls: list[int] = []
-    measured = InProcess(lambda: calls.append(1), 2, seconds=0.001)
+    measured = InProcess(lambda: calls.append(1), 2, seconds=0.05)
     count = len(calls)
     repeat = measured.measure()
     assert repeat.work == 2 * (len(calls) - count) > 2

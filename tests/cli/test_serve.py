@@ -38,7 +38,7 @@ def test_puzzle_server_game_includes_its_address() -> None:
         (["sudoku", "hard"], "settings must be KEY=VALUE, got 'hard'"),
         (
             ["sudoku", "dificulty=hard"],
-            "unknown setting 'dificulty' for 'sudoku'; did you mean 'diff",
+            "'sudoku' got an unexpected keyword argument 'dificulty'; did you mean 'diff",
         ),
         (["sudoku:easy", "difficulty=hard"], "the spec of sudoku sets difficulty='easy'"),
         (["sudoku,countdown"], "phalanx serve serves one kind of environment, got 2: sudoku,countdown"),
