@@ -66,7 +66,7 @@ def film_report(page: Page, report: Path) -> Film:
         film.take(800)
     film.milliseconds[-1] = 1700
     page.get_by_role("button", name="Solve all").click()
-    page.get_by_text("of 200 right").wait_for(timeout=120_000)
+    page.get_by_text("of 200 correct").wait_for(timeout=120_000)
     film.take(2500)
     return film
 
@@ -91,7 +91,7 @@ def longest(page: Page) -> list[int]:
             page.get_by_role("button", name="Step", exact=True).click()
         steps = page.locator(".done li").count()
         family = page.locator(".agent .caption strong").inner_text().rpartition("-")[0]
-        if "right" in page.locator(".agent .caption").inner_text():
+        if "correct" in page.locator(".agent .caption").inner_text():
             found[family] = max(found.get(family, (0, 0)), (steps, puzzle))
     page.reload()
     return [puzzle for _, puzzle in sorted(found.values(), reverse=True)[:2]]
