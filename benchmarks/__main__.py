@@ -84,6 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.write:
             path = RESULTS / f"{suite.name}.json"
             result = suite.result(measurements, load, other_load.measure())
+            if options.repeats != DEFAULT_REPEATS:
+                result["command"] += f" --repeats {options.repeats}"
+            if options.seconds != DEFAULT_SECONDS:
+                result["command"] += f" --seconds {options.seconds:g}"
             if options.only and path.exists():
                 result = merge_results(path, result)
             write_result(result, path)

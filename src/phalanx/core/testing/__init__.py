@@ -108,8 +108,9 @@ def _check_info(environment: Environment) -> None:
 
     try:
         info = jax.eval_shape(first_info, jax.random.PRNGKey(0))
-    except Exception:
-        return  # The first check raises the same exception, with a note.
+    except Exception as error:
+        error.add_note(f"while the first step was traced on {environment!r}")
+        raise
     try:
         check_info(info)
     except ValueError as error:
