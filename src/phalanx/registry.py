@@ -240,7 +240,7 @@ def environment_class(name: str) -> tuple[str, "type[Environment]"]:
     """
     found: Any
     if ":" in name:
-        full_name, found = _absolute_address(name), import_object(name)
+        full_name, found = absolute_address(name), import_object(name)
     else:
         spec = find_environment(name)
         if spec.interface == "text":
@@ -450,7 +450,8 @@ def _is_installed(name: str, file: Path) -> bool:
     return found is not None and found.origin != str(file)
 
 
-def _absolute_address(address: str) -> str:
+def absolute_address(address: str) -> str:
+    """Make the path in an address `path/file.py:Name` absolute. Return any other name unchanged."""
     module_name, _, name = address.rpartition(":")
     return f"{Path(module_name).resolve()}:{name}" if module_name.endswith(".py") else address
 

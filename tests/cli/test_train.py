@@ -150,7 +150,10 @@ def test_environment_and_algorithm_files_can_be_trained_and_evaluated(
     assert phalanx("eval", "run", "--seed=1").out.startswith("train, greedy: 0.0 ± 0.0% of 3 episodes solved")
     rejected = phalanx("eval", "run", "every=5")
     assert (rejected.code, "every is a setting for training only" in rejected.err) == (2, True)
-    assert phalanx("train", "ppo", "--out=run", "--extend=3").code == 0
+    other = phalanx("train", "ppo", "--env=walks.py:Blind", "--out=run", "--extend=3")
+    assert (other.code, "not in walks.py:Blind: remove --env" in other.err) == (2, True)
+    extended = phalanx("train", "ppo", "--env=walks.py:NamedWalk", "--out=run", "--extend=3")
+    assert extended.code == 0, extended.err
     done = phalanx("train", "walks.py", "--env=walks.py:NamedWalk", *small, "--out=own")
     assert done.code == 0, done.err
     facts = json.loads((tmp_path / "own" / "run.json").read_text())

@@ -215,8 +215,10 @@ def _inherited_settings(algorithm_type: "type[Algorithm]", init_from: str | None
 
 
 def _check_same_env(out: Path, config: "RunConfig", env: str | None) -> None:
+    from phalanx.registry import absolute_address
+
     name = getattr(getattr(config, "env", None), "id", None)
-    if env is not None and env not in (name, re.sub(r"-v\d+$", "", name or "")):
+    if env is not None and absolute_address(env) not in (name, re.sub(r"-v\d+$", "", name or "")):
         raise ValueError(f"{out} was trained in {name or 'no environment'}, not in {env}: remove --env")
 
 
