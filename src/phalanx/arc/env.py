@@ -344,7 +344,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         rows, columns = self.config.grid_shape
         count = data.tasks_per_update
         if data.source == GENERATED:
-            # A different seed for every update of every run; datasets use seeds 0 to 999.
+            # A different seed for every update, and for runs whose seeds differ modulo 1000. Datasets use
+            # seeds 0 to 999.
             task_seed = 1000 * (1 + update) + seed % 1000
             size = {"max_height": rows, "max_width": columns}
             tasks = generate_tasks(data.families, count, task_seed, split="training", **size)
@@ -412,7 +413,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return self.task_buffer.fingerprint
 
     def metadata(self) -> dict[str, Any]:
-        """Return the sorted names of the task families, under the key `families`."""
+        """Return a dictionary with the sorted names of the task families under `families`."""
         return {"families": sorted({task.family for task in self.task_buffer if task.family})}
 
     def export_policy(self, network: PolicyNetwork, folder: "Path", settings: EvaluationConfig) -> None:

@@ -75,7 +75,7 @@ class ArcScore(TypedDict):
     similarity: float
     """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
-    """Mean number of steps of the solved episodes; None if no episode was solved."""
+    """Mean number of steps in solved episodes; None if no episode was solved."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ArcResult:
     similarity: float
     """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
-    """Mean number of steps of the solved episodes; None if no episode was solved."""
+    """Mean number of steps in solved episodes; None if no episode was solved."""
     pass_at_k: dict[int, float]
     """For each k, the probability that at least one of k attempts succeeds, averaged over starting
     positions."""

@@ -20,7 +20,7 @@ Flags = Bool[Array, " batch"]
 def step(
     config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
 ) -> tuple[ArcState, Cells, StepInfo]:
-    """Advance every state of a batch by one step; see `phalanx.arc.backends.step`."""
+    """Advance every state in a batch by one step; see `phalanx.arc.backends.step`."""
     grid_shape = config.grid_shape if config.observation.working_grid else (0, 0)
     episode = config.episode
     # In the order of the C++ `Rules` struct. One array is decoded faster than five attributes.

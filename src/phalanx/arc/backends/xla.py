@@ -30,7 +30,7 @@ Planes = UInt32[Array, "planes rows batch"]
 def step(
     config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
 ) -> tuple[ArcState, Cells, StepInfo]:
-    """Advance every state of a batch by one step; see `phalanx.arc.backends.step`."""
+    """Advance every state in a batch by one step; see `phalanx.arc.backends.step`."""
     operation = action.operation
     task, old_pair, old_height, old_width, step_count, status, solved_pairs, last = state.registers.T
     boards = state.boards.transpose(1, 2, 0)
