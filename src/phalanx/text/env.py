@@ -19,7 +19,7 @@ MAX_ANSWER_CHARS = 20_000
 """Maximum number of characters in an answer. Longer answers are rejected without parsing them."""
 
 MAX_SEED = 2**32 - 1
-"""Largest seed. Every text environment accepts seeds from 0 to this value."""
+"""Largest seed that every text environment accepts."""
 
 _SEEDS_PER_BLOCK = 32
 _MAX_MISSES = 1024
