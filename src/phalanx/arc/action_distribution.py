@@ -19,42 +19,42 @@ from phalanx.core.environment import Key
 from phalanx.nn.distributions import entropy, masked_log_softmax, sample_by_uniform
 
 SelectionHead = Literal["cells", "axes", "category_axes"]
-"""Output layer of a network that selects cells; see `ArcNetworkConfig.selection_head`."""
+"""Type of output layer with which a network selects cells; see `ArcNetworkConfig.selection_head`."""
 
 _CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_DEMO_PAIR, 42))
 """Ids of the operations that ignore the selected cells."""
 
 
 class CellLogits(eqx.Module):
-    """Logits of the selected cell, with one logit per cell of the canvas. The leading axis is the group of
+    """Logits for choosing the selected cell, one per cell of the canvas. The leading axis indexes groups of
     operations, because the operations in a group share their logits; see `ArcLogits.groups`."""
 
     cells: Float[Array, "groups rows columns"]
 
 
 class AxisLogits(eqx.Module):
-    """Logits of the selected cell, with separate logits for its row and its column. On large canvases, they
-    are much faster to compute than `CellLogits`, but the row and the column are sampled independently. The
-    leading axis is the group of operations, because the operations in a group share their logits; see
-    `ArcLogits.groups`."""
+    """Logits for choosing the selected cell, with separate logits for its row and its column. On large
+    canvases, they are much faster to compute than `CellLogits`, but the row and the column are sampled
+    independently. The leading axis indexes groups of operations, because the operations in a group share
+    their logits; see `ArcLogits.groups`."""
 
     rows: Float[Array, "groups rows"]
     columns: Float[Array, "groups columns"]
 
 
 SelectionLogits = CellLogits | AxisLogits
-"""Logits of one selected cell, in either of the two representations."""
+"""Logits for choosing one cell, in either of the two representations."""
 
 
 class ArcLogits(eqx.Module):
-    """Output of a policy network for one observation: logits of the operations, and logits of the selected
-    cells given the operation."""
+    """Output of a policy network for one observation: logits over operations, and logits for choosing the
+    selected cells given the operation."""
 
     operations: Float[Array, " operations"]
     """One logit per allowed operation."""
     selections: tuple[SelectionLogits, ...]
-    """Logits of the selected cells: one entry if actions select a point, two entries (one per corner) if they
-    select a box."""
+    """Logits for choosing the selected cells: one entry if actions select a point, two entries (one per
+    corner) if they select a box."""
     groups: tuple[int, ...] | None = eqx.field(static=True, default=None)
     """For each operation, the index of its logits along the `groups` axis of `selections`. Operations with
     the same index share their logits. If None, the i-th operation uses index i."""
@@ -97,7 +97,7 @@ class ArcDistribution(eqx.Module):
     over points or boxes.
 
     Illegal operations have probability zero. Cells outside the working grid also have probability zero,
-    except for the operation Resize, which may select any cell of the canvas.
+    except for the Resize operation, which may select any cell of the canvas.
     """
 
     operations: Float[Array, " operations"]
@@ -132,7 +132,7 @@ class ArcDistribution(eqx.Module):
         return cls(masked_log_softmax(logits.operations, legal), selections, ids, groups)
 
     def sample(self, key: Key) -> PointAction | BboxAction:
-        # One call of the generator, because each call takes a second to compile.
+        # A single call to the generator, because each call takes a second to compile.
         axes = len(self.selections[0].axes)
         uniforms = jax.random.uniform(key, (1 + len(self.selections) * axes,))
         choice = sample_by_uniform(uniforms[0], self.operations)
@@ -146,8 +146,8 @@ class ArcDistribution(eqx.Module):
         return self._action(choice, [selection.mode(self._group(choice)) for selection in self.selections])
 
     def log_prob(self, action: PointAction | BboxAction) -> Float[Array, ""]:
-        """Compute the log-probability of an action. It is -inf if the operation of the action is not in
-        `ids`. The selected cells must be on the canvas."""
+        """Compute the log-probability of an action. It is -inf if the action's operation is not in `ids`. The
+        selected cells must be on the canvas."""
         known = jnp.asarray(self.ids) == action.operation
         choice = jnp.argmax(known)
         total = jnp.where(known.any(), self.operations[choice], -jnp.inf)

@@ -57,7 +57,7 @@ def _is_within(value: Int[Array, "*batch"], limit: int) -> Bool[Array, "*batch"]
 
 
 class _BoxAction(eqx.Module):
-    """Base class of actions on a rectangle of cells, which is given by two opposite corners."""
+    """Base class for actions on a rectangle of cells, which is given by two opposite corners."""
 
     operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """Id of the operation, 0 to 41."""
@@ -176,8 +176,8 @@ def check_bounds(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*b
 def random_action(
     key: Key, config: ArcConfig, operations: Sequence[int], height: Int32[Array, ""], width: Int32[Array, ""]
 ) -> Action:
-    """Sample an operation and cells uniformly, in the config's selection format. The two corners of a box are
-    sampled independently. A mask contains the cells of a box that is sampled in the same way.
+    """Sample a uniformly random action in the config's selection format. The two corners of a box are sampled
+    independently. A mask contains the cells of a box that is sampled in the same way.
 
     Args:
         key: Random key.
@@ -230,7 +230,7 @@ class KernelAction(NamedTuple):
 
 
 def encode_action(action: Action, batch: tuple[int, ...], grid_shape: tuple[int, int]) -> KernelAction:
-    """Convert actions of any selection format to a `KernelAction`. A point becomes a 1x1 box.
+    """Convert actions in any selection format to a `KernelAction`. A point becomes a 1x1 box.
 
     Args:
         action: One action, or a batch.

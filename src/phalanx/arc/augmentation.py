@@ -35,8 +35,8 @@ def augment(arrays: TaskArrays, key: Key, *, keep_black: bool = True) -> TaskArr
     transformed in the same way.
 
     Transposing exchanges the height and the width of a grid, so the arrays must have at least as many rows as
-    the widest grid has columns; see `num_rows` of `TaskBuffer.from_tasks`. If the canvas is not square, the
-    result may not fit on it.
+    the widest grid has columns; see the `num_rows` argument of `TaskBuffer.from_tasks`. If the canvas is not
+    square, the result may not fit on it.
 
     Args:
         arrays: The tasks.
@@ -64,7 +64,7 @@ def transform_tasks(
     num_pairs, rows = arrays.pairs.shape[0], arrays.pairs.shape[-1]
     owner = _owners(arrays, num_pairs)
     symmetry, permutation = symmetries[owner], permutations[owner]
-    # [pairs, 2]: sizes of input and output.
+    # [pairs, 2, 2]: height and width of the input and the output.
     sizes = arrays.sizes.reshape(num_pairs, 2, 2)
     after = select_rows(symmetry & 1 > 0, sizes[..., ::-1], sizes)
     inside = area_bits(sizes[..., 0], sizes[..., 1], _WORD)
@@ -117,7 +117,7 @@ def _owners(arrays: TaskArrays, num_pairs: int) -> Int32[Array, " pairs"]:
 def _permute_colors(
     planes: Planes, inside: UInt32[Array, "pairs 2 32"], permutation: Int32[Array, "pairs 10"]
 ) -> Planes:
-    """Replace the colors of all cells in the mask `inside`: color c becomes `permutation[:, c]`. Other cells
+    """Replace the colors of all cells in the `inside` mask: color c becomes `permutation[:, c]`. Other cells
     become 0."""
     result = jnp.zeros_like(planes)
     bits = np.arange(NUM_PLANES)
@@ -132,12 +132,12 @@ def _permute_colors(
 
 
 def _flip_columns(planes: Planes, widths: Sides) -> Planes:
-    """Flip horizontally, by reversing all 32 bits and shifting them back by the unused width."""
+    """Flip horizontally by reversing all 32 bits and shifting them back by the unused width."""
     return reverse_columns(planes, _WORD) >> (_WORD - widths).astype(jnp.uint32)[..., None, None]
 
 
 def _flip_rows(planes: Planes, heights: Sides) -> Planes:
-    """Flip vertically, such that row r becomes row height - 1 - r."""
+    """Flip vertically, so that row r becomes row height - 1 - r."""
     rows = heights[..., None] - 1 - jnp.arange(_WORD)
     found = jnp.take_along_axis(planes, jnp.clip(rows, 0, _WORD - 1)[..., None, :], axis=-1)
     return jnp.where((rows >= 0)[..., None, :], found, jnp.uint32(0))

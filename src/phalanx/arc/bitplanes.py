@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 NUM_PLANES = 4
-"""Number of bit-planes of a grid. Four bits are enough for ten colors."""
+"""Number of bit-planes per grid. Four bits are enough for ten colors."""
 
 Rows = UInt32[Array, "*batch rows"]
 """A mask of cells as one uint32 per row, whose bit c is set if the cell in column c belongs to the mask."""
@@ -37,7 +37,7 @@ def pack_grid(grid: np.ndarray, rows: int) -> np.ndarray:
 
 
 def trim(grid: object) -> np.ndarray:
-    """Remove the padding cells of -1 below and to the right of a grid.
+    """Remove the padding cells, which are -1, below and to the right of a grid.
 
     >>> trim([[1, 2, -1], [-1, -1, -1]]).tolist()
     [[1, 2]]
@@ -54,8 +54,8 @@ def low_bits(count: Int[Array, "*batch"]) -> UInt32[Array, "*batch"]:
     return (jnp.uint32(1) << count.astype(jnp.uint32)) - 1
 
 
-# With `inline=True`, these functions are one program each outside `jit`, and part of the caller's program
-# inside.
+# With `inline=True`, each of these functions is a single program when called outside `jit`, and part of the
+# caller's program when called inside.
 @partial(jax.jit, static_argnums=2, inline=True)
 def area_bits(height: Side, width: Side, rows: int) -> Rows:
     """Return the mask of the first `height` rows and `width` columns, as one uint32 per row."""
@@ -82,7 +82,7 @@ def unpack_cells(planes: UInt32[Array, "*batch 4 rows"], inside: Rows, columns: 
     Args:
         planes: Bit-planes of the grids.
         inside: Mask of the cells that belong to the grids, as one uint32 per row. The other cells become -1.
-        columns: Number of columns of the result.
+        columns: Number of columns in the result.
     """
     cells = sum(_bytes_of_bits(planes[..., k, :], columns) << k for k in range(NUM_PLANES))
     cells = cells | _bytes_of_bits(~inside, columns) * jnp.uint32(0xFF)

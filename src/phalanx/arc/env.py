@@ -82,7 +82,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     config: ArcConfig
     task_arrays: TaskArrays
-    """Arrays of the tasks. In evaluation mode, they do not contain the test outputs."""
+    """Task arrays. In evaluation mode, they do not contain the test outputs."""
     task_weights: Float32[Array, "*groups tasks"] | None
     """Sampling weight of each task. If None, tasks are sampled uniformly. The `groups` axes are those of
     `TaskArrays`."""
@@ -117,7 +117,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         """Create an environment.
 
         Args:
-            config: Settings. The backend `auto` is replaced by the backend that is used.
+            config: Settings. If the backend is `auto`, it is replaced by the backend that is actually used.
             task: A task, several tasks or a task buffer. If None, the tasks of `config.dataset` are used.
             weights: Sampling weight of each task. If None, tasks are sampled uniformly.
             reward: Custom reward function, which maps one `Transition` to a scalar. If it is an Equinox
@@ -145,8 +145,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             config: Settings.
             task: One task, or the id of a task in the config's dataset.
             tasks: Several tasks or a task buffer.
-            max_episode_steps: Replacement for `config.episode.max_episode_steps`. If None, the config's value
-                is used.
+            max_episode_steps: Overrides `config.episode.max_episode_steps` if it is not None.
         """
         if max_episode_steps is not None:
             config = config_from(ArcConfig, config, [f"episode.max_episode_steps={max_episode_steps}"])
@@ -250,8 +249,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         """Create the first state of an episode that starts with the given working grid.
 
         Args:
-            grid: Working grid, as rows of colors or an array. Padding cells of -1 at the bottom and on the
-                right, as in observations, are removed.
+            grid: Working grid, as rows of colors or an array. Padding cells, which are -1 as in observations,
+                are removed from the bottom and the right.
             task: Index or id of the task.
             pair: Index of the pair, as in `batch_reset_to`.
         """
@@ -305,7 +304,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return state.episode_done
 
     def sample_action(self, key: Key, state: ArcState) -> Action:
-        """Sample an allowed operation and cells of the working grid uniformly."""
+        """Sample a uniformly random action, with an allowed operation and cells of the working grid."""
         return random_action(key, self.config, self.config.action.operations, state.height, state.width)
 
     def invalid_action(self, key: Key, state: ArcState) -> Action:
@@ -332,7 +331,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return ArcExpert(self.config, self.task_buffer.tasks)
 
     def refresh_tasks(self, rng: np.random.Generator, seed: int, update: int) -> "ArcEnvironment":
-        """Return a copy of the environment with new tasks for one update of behavior cloning.
+        """Return a copy of the environment with new tasks for one behavior-cloning update.
 
         There are `dataset.tasks_per_update` tasks, or fewer if the dataset is smaller. They are generated
         from `seed` and `update`, or sampled from this environment's tasks with `rng` and augmented if
@@ -345,7 +344,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         rows, columns = self.config.grid_shape
         count = data.tasks_per_update
         if data.source == GENERATED:
-            # Different for every update of every run; datasets use 0 to 999.
+            # A different seed for every update, and for runs whose seeds differ modulo 1000. Datasets use
+            # seeds 0 to 999.
             task_seed = 1000 * (1 + update) + seed % 1000
             size = {"max_height": rows, "max_width": columns}
             tasks = generate_tasks(data.families, count, task_seed, split="training", **size)
@@ -359,14 +359,14 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return self.with_tasks(buffer)
 
     def load_expert_episodes(self, path: "Path") -> "LabeledSteps":
-        """Load the successful episodes from a `.jsonl` file that `phalanx play arc --out` has written."""
+        """Load the successful episodes from a `.jsonl` file written by `phalanx play arc --out`."""
         from phalanx.arc.expert_episodes import read_recorded_episodes
 
         return read_recorded_episodes(path, self)
 
     @classmethod
     def default_network(cls, settings: ArcConfig, config: ArcNetworkConfig, key: Key) -> PolicyNetwork:
-        """Create a policy network with the architecture `config.kind`. No tasks are loaded."""
+        """Create a policy network with the architecture given by `config.kind`. No tasks are loaded."""
         return create_network(config, settings, key)
 
     def held_out(self, settings: EvaluationConfig) -> "ArcEnvironment":
@@ -387,8 +387,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
                 for pass@k.
 
         Returns:
-            If `settings.dataset` is set, one result with the submission to this dataset. Otherwise, the
-            result of the greedy policy, followed by the result of the sampled attempts if they were
+            If `settings.dataset` is set, a single result, with the submission for this dataset. Otherwise,
+            the result of the greedy policy, followed by the result of the sampled attempts if they were
             evaluated.
         """
         assert isinstance(settings, ArcEvaluationConfig)
@@ -413,7 +413,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return self.task_buffer.fingerprint
 
     def metadata(self) -> dict[str, Any]:
-        """Return the sorted names of the task families, under the key `families`."""
+        """Return a dictionary with the sorted names of the task families under `families`."""
         return {"families": sorted({task.family for task in self.task_buffer if task.family})}
 
     def export_policy(self, network: PolicyNetwork, folder: "Path", settings: EvaluationConfig) -> None:
@@ -533,7 +533,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return create_observation(with_tasks, self.config, grid)
 
     def _check(self, states: ArcState) -> None:
-        """Raise an error if the states do not have the shapes, dtypes, mode or tasks of this environment."""
+        """Raise an error if the states do not match the environment's shapes, dtypes, mode or tasks."""
         rows, columns = self.config.grid_shape
         if states.grid_shape != (rows, columns):
             raise ValueError(
@@ -567,7 +567,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             )
 
 
-# Cached because `batch_step(states, actions, config)` creates the environment at every call.
+# Cached because `batch_step(states, actions, config)` creates the environment on every call.
 @functools.lru_cache(maxsize=128)
 def _create(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, native_unavailable: str) -> Any:
     config = config.model_copy(update={"backend": resolve_backend(config.backend)})

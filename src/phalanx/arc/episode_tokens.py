@@ -30,7 +30,7 @@ _CELL_FIELDS = {"point": ("row", "col"), "bbox": ("r1", "c1", "r2", "c2")}
 
 @dataclasses.dataclass(frozen=True)
 class ArcTokenizer:
-    """Converts steps of episodes to tokens and back. The vocabulary has 93 tokens, for grids of up to 32x32
+    """Converts episode steps to tokens and back. The vocabulary has 93 tokens, for grids of up to 32x32
     cells.
 
     All invalid operation ids are encoded as one token, and all coordinates outside 0 to 31 as another token.
@@ -46,7 +46,7 @@ class ArcTokenizer:
     """Names of the grids that are encoded, in this order."""
 
     max_steps: int | None = None
-    """Maximum number of steps of an episode; None if it is unknown."""
+    """Maximum number of steps in an episode; None if it is unknown."""
     name: ClassVar[str] = "arc"
 
     def __post_init__(self) -> None:
@@ -138,8 +138,8 @@ class ArcTokenizer:
 
 
 def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:
-    """Encode grids row by row. Each row is followed by the token ROW. Cells of -1 are outside the grid and
-    have no token."""
+    """Encode grids row by row. Each row is followed by a ROW token. Cells of -1 are outside the grid and have
+    no token."""
     steps, rows, columns = grids.shape
     tokens = np.full((steps, rows, columns + 1), _ArcMark.ROW, np.int32)
     tokens[:, :, :columns] = grids.astype(np.int32) + _COLORS

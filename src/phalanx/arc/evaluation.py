@@ -59,7 +59,7 @@ class ArcEvalCommandConfig(ArcEvaluationConfig):
     """Dataset, file or folder whose tasks the policy attempts, with an optional split, such as
     `arc-agi-1/evaluation`. If empty, the policy is evaluated on the tasks of its run."""
     attempts: int = Field(default=2, ge=1)
-    """Number of attempts per task of `dataset`. The first attempt is greedy, and all further attempts are
+    """Number of attempts per task in `dataset`. The first attempt is greedy, and all further attempts are
     sampled. ARC Prize allows two attempts."""
     seed: int = 0
     """Random seed for sampled attempts."""
@@ -75,7 +75,7 @@ class ArcScore(TypedDict):
     similarity: float
     """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
-    """Mean number of steps of the solved episodes; None if no episode was solved."""
+    """Mean number of steps in solved episodes; None if no episode was solved."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ArcResult:
     similarity: float
     """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
-    """Mean number of steps of the solved episodes; None if no episode was solved."""
+    """Mean number of steps in solved episodes; None if no episode was solved."""
     pass_at_k: dict[int, float]
     """For each k, the probability that at least one of k attempts succeeds, averaged over starting
     positions."""
@@ -189,7 +189,7 @@ class ArcEvaluation:
     ) -> ArcResult:
         """Run a policy on every task, or on every pair in training mode, and return its scores.
 
-        The random numbers of an attempt depend on the seed, the task, the pair and the index of the attempt.
+        The random numbers for an attempt depend on the seed, the task, the pair and the index of the attempt.
         They do not depend on other tasks, the order of the tasks or the batch size. The compiled program is
         reused by later evaluations in the same environment.
 
@@ -333,7 +333,7 @@ def run_episodes(
     batch_size: int,
     record: bool = False,
 ) -> list[np.ndarray]:
-    """Run a policy on given tasks and pairs in batches, and return the arrays that `summarize` computes.
+    """Run a policy on the given tasks and pairs, in batches, and return the arrays that `summarize` computes.
 
     Args:
         summarize: Function that computes arrays from the results of a batch of episodes.

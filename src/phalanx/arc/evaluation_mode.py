@@ -68,7 +68,7 @@ def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArr
     """Separate the test outputs from task arrays, which may be traced.
 
     Args:
-        tasks: Arrays of the tasks with their test outputs.
+        tasks: Task arrays, including the test outputs.
         num_tests: Maximum number of test pairs per task.
         rows: Height of the canvas.
 
@@ -99,12 +99,12 @@ def start_bits_per_test(start_bits: EpisodeStart, num_tests: int) -> UInt32[Arra
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
 def start(config: ArcConfig, tasks: TaskArrays, start_bits: EpisodeStart, starts: ArcState) -> ArcState:
-    """Create the first states of episodes.
+    """Create the initial state of each episode.
 
     Args:
         config: Settings of the environment.
         tasks: The tasks without their test outputs.
-        start_bits: `EpisodeStart` of the episodes. They determine the test pair with which each episode
+        start_bits: `EpisodeStart` of each episode, which determines the test pair with which the episode
             starts.
         starts: First states of all test pairs of each episode's task, with batch shape [*batch, tests].
     """

@@ -18,8 +18,8 @@ from phalanx.core.expert import ExpertLabels
 NUM_CHOICES = 4
 """Maximum number of equally good actions with which the expert labels a state."""
 Progress = Int[np.ndarray, " batch"]
-"""For each episode, the number of steps of the solution that have been taken; -1 if the episode has deviated
-from the solution."""
+"""For each episode, the number of solution steps taken so far; -1 if the episode has deviated from the
+solution."""
 
 
 def num_interchangeable_steps(plan: ActionPlan, at: int) -> int:
@@ -46,15 +46,15 @@ class ArcExpert:
 
     While an episode follows the solution of its pair, the expert continues the solution. Once the episode
     deviates, the expert plans actions from the current grid to the output. When the grid is correct, the
-    expert submits it. The expert must remember how many steps of the solution have been taken, because some
-    steps, such as Copy, leave the grid unchanged. Without this memory, it would repeat them forever.
+    expert submits it. The expert must remember how many solution steps have been taken, because some steps,
+    such as Copy, leave the grid unchanged. Without this memory, it would repeat them forever.
     """
 
     config: ArcConfig
     tasks: Sequence[ArcTask]
     """Tasks of the environment, in the order of their indices."""
     solutions: dict[tuple[int, int], ActionPlan] = dataclasses.field(default_factory=dict)
-    """Cache of solutions, with (task index, pair index) as keys."""
+    """Cache of solutions, keyed by (task index, pair index)."""
 
     def __post_init__(self) -> None:
         episode, allowed = self.config.episode, self.config.action.operations
@@ -97,8 +97,8 @@ class ArcExpert:
             tasks: Index of each episode's task.
             pairs: Index of each episode's pair in `ArcTask.pairs`, which starts with the demonstrations.
             grids: Working grid of each episode, -1 outside the grid.
-            memory: For each episode, the number of steps of the solution that have been taken; -1 if the
-                episode has deviated from the solution.
+            memory: For each episode, the number of solution steps taken so far; -1 if the episode has
+                deviated from the solution.
         """
         corners = 2 if self.config.action.selection_format == "point" else 4
         operations = np.full((len(tasks), NUM_CHOICES), -1, np.int32)

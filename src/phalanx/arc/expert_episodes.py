@@ -56,13 +56,13 @@ class ExpertEpisodes:
 
     @property
     def num_steps(self) -> int:
-        """Total number of steps of all episodes."""
+        """Total number of steps in all episodes."""
         return sum(map(len, self.plans))
 
     def batches(self, batch_size: int = 256) -> Iterator[ExpertEpisodeBatch]:
         """Replay the episodes in batches and yield the steps of each batch.
 
-        Episodes are sorted by length, so that the episodes of a batch have similar lengths.
+        Episodes are sorted by length, so that the episodes in a batch have similar lengths.
 
         Args:
             batch_size: Number of episodes per batch. The last batch may be smaller.
@@ -73,7 +73,7 @@ class ExpertEpisodes:
             yield self._replay(order[first : first + batch_size], batch_size, step)
 
     def _replay(self, episodes: np.ndarray, batch_size: int, step: Any) -> ExpertEpisodeBatch:
-        # The last batch is filled up with copies of its episodes, so that one compilation serves all batches.
+        # The last batch is padded with copies of its episodes, so that one compilation serves all batches.
         slots = np.resize(episodes, batch_size)
         plans = [self.plans[slot] for slot in slots]
         shape, cells = (len(plans), max(map(len, plans))), plans[0].selections
@@ -248,7 +248,7 @@ def _decode(
 
 
 def _pad(grid: np.ndarray | None, config: ArcConfig, path: Path) -> Int8[np.ndarray, "rows columns"]:
-    """Pad a grid with -1 to the size of the canvas. None gives an empty canvas."""
+    """Pad a grid with -1 to the size of the canvas. If the grid is None, return an empty canvas."""
     rows, columns = config.grid_shape
     height, width = (0, 0) if grid is None else grid.shape
     if height > rows or width > columns:

@@ -34,7 +34,7 @@ Configured = Environment | EnvironmentConfigLike
 
 
 def as_environment(config: Configured, task: Any = None) -> Environment:
-    """Return the environment of a config.
+    """Return the environment that a config describes.
 
     Args:
         config: A config, or an environment, which is returned unchanged.
@@ -57,7 +57,7 @@ def environment_of(config: Configured, states: PyTree) -> Environment:
 
     Args:
         config: The environment, or its config.
-        states: States. If a config is given and the states have the attribute `tasks`, the environment is
+        states: States. If a config is given and the states have a `tasks` attribute, the environment is
             created with these tasks.
     """
     if isinstance(config, Environment) or not hasattr(states, "tasks"):
@@ -88,7 +88,7 @@ def batch_reset(keys: Keys, config: Configured, task: Any = None) -> tuple[PyTre
 def batch_step(
     states: PyTree, actions: PyTree, config: Configured, *, donate: bool = False
 ) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
-    """Advance every environment of a batch by one step.
+    """Advance every environment in a batch by one step.
 
     Args:
         states: States with a leading batch axis.
@@ -117,7 +117,7 @@ def run_episode_batch(
     The arguments and results are those of `phalanx.core.run_episode_batch`, except that `config` may be
     either the config of the environment or the environment itself.
     """
-    # The result of `batch_reset` is accepted, too.
+    # The result of `batch_reset` is also accepted.
     environment = environment_of(config, states[0] if type(states) is tuple and states else states)
     return episodes.run_episode_batch(
         states, agent_fn, max_steps, environment, agent_state=agent_state, key=key, auto_reset=auto_reset
@@ -185,8 +185,8 @@ _array_types: set[type] = set()
 """Types of concrete (not traced) arrays."""
 _calls: dict[tuple[int, int, int, type], tuple[Callable[..., Any], tuple[Array, ...], Any]] = {}
 """Cache of compiled steps. The key consists of the ids of the config and the tasks, the width of the canvas
-and the type of the action. Each entry contains the compiled function, the arrays of the tasks, and the config
-and tasks themselves. The config and tasks are kept alive so that Python does not reuse their ids for other
+and the type of the action. Each entry contains the compiled function, the task arrays, and the config and
+tasks themselves. The config and tasks are kept alive so that Python does not reuse their ids for other
 objects."""
 
 

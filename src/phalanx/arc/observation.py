@@ -92,7 +92,7 @@ def _other_demonstrations(
 
 
 def observation_space(config: ArcConfig) -> Space:
-    """Return the observation space of a config."""
+    """Return the observation space for a config."""
     see = config.observation
     rows, columns = config.grid_shape
     working = Box(-1, 9, (rows, columns) if see.working_grid else (0, 0), np.int8)

@@ -1,8 +1,8 @@
 """The 42 operations of the ARC environment: ids, names, categories and descriptions.
 
-A new operation must be added here, to both backends (operations.h and step_kernel.cc in the folder
-src/native/arc, and `backends/xla.py`), to the report page (`browser/rules.js`), and to the reference
-implementation (`tests/reference/arc.py`).
+A new operation must be added here, to both backends (operations.h and step_kernel.cc in src/native/arc, and
+`backends/xla.py`), to the report page (`browser/rules.js`), and to the reference implementation
+(`tests/reference/arc.py`).
 """
 
 import dataclasses

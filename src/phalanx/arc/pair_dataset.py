@@ -14,7 +14,7 @@ from phalanx.arc.tasks import GridPair
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GridPairDataset:
-    """A dataset of input-output pairs of grids, each of which belongs to a task."""
+    """A dataset of input-output grid pairs, each of which belongs to a task."""
 
     names: tuple[str, ...]
     """Ids of the tasks."""
@@ -54,14 +54,13 @@ class GridPairDataset:
         return canvases[0], canvases[1]
 
     def held_out_mask(self, num_parts: int = 8) -> Bool[np.ndarray, " pairs"]:
-        """Return a mask of the held-out pairs, which are about one in `num_parts` of all pairs. The selection
-        is based on a hash of the input, so of several pairs with equal inputs, either all or none are held
-        out."""
+        """Return a mask of the held-out pairs, about one in every `num_parts` pairs. The selection is based
+        on a hash of the input, so of several pairs with equal inputs, either all or none are held out."""
         return np.array([zlib.crc32(self.pair(n).input.tobytes()) % num_parts == 0 for n in range(len(self))])
 
 
 def load_pair_dataset(path: str | Path) -> GridPairDataset:
-    """Load a file that `scripts/generate_rearc.py` has written."""
+    """Load a file written by `scripts/generate_rearc.py`."""
     try:
         with np.load(path) as file:
             names, task, sizes, cells = (file[name] for name in ("names", "task", "sizes", "cells"))

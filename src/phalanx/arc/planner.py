@@ -27,7 +27,7 @@ class ActionPlan:
     """A sequence of actions, stored as arrays."""
 
     operations: Int32[np.ndarray, " steps"]
-    """Id of the operation of each step."""
+    """Operation id of each step."""
     selections: Int32[np.ndarray, "steps corners"] | Bool[np.ndarray, "steps rows columns"]
     """Selected cells of each step: (row, column) of a point, (r1, c1, r2, c2) for the two corners of a box,
     or a mask of the canvas."""
@@ -137,7 +137,7 @@ def _config(
 
 
 def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
-    """Create a plan of one step whose operation ignores the selected cells."""
+    """Create a one-step plan whose operation ignores the selected cells."""
     if operation not in config.action.operations:
         raise ValueError(f"a plan needs {operation_name(operation)} ({int(operation)}), which is not allowed")
     shapes = {"point": (1, 2), "bbox": (1, 4), "mask": (1, *config.grid_shape)}
@@ -147,7 +147,7 @@ def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
 
 
 def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> ActionPlan:
-    """Return the actions of `solution_actions` as a plan, with the settings of `config`."""
+    """Return the actions of `solution_actions` as a plan, using the settings in `config`."""
     if not 0 <= pair < len(task.pairs):
         raise ValueError(f"task {task.id!r} has pairs 0 to {len(task.pairs) - 1}, got {pair}")
     before, after = task.pairs[pair].input, task.pairs[pair].output
@@ -225,8 +225,8 @@ def _plan_fills(
 ) -> tuple[Int32[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]]:
     """Plan a resize, if necessary, followed by fills. It is not checked whether these operations are allowed.
 
-    The plan is correct, but often longer than the plan of the C++ extension, because it does not move, copy
-    or flood-fill.
+    The plan is correct, but often longer than that of the C++ extension, because it does not move, copy or
+    flood-fill.
 
     Returns:
         The operation and the mask of selected cells of each step.
@@ -251,7 +251,7 @@ def _plan_fills(
 
 
 def _selections(wrong: Cells, may_be_filled: Cells, selection_format: SelectionFormat) -> Iterator[Cells]:
-    """Yield the selections of the fills that together cover all cells in `wrong`.
+    """Yield selections for fills that together cover all cells in `wrong`.
 
     Args:
         wrong: Mask of the cells that must be covered.

@@ -17,12 +17,12 @@ from phalanx.arc.state import ArcState
 from phalanx.core.environment import Key
 
 ConfigOrEnvironment = ArcConfig | ArcEnvironment | None
-"""Config or environment that determines the allowed operations. None allows all operations."""
+"""Config or environment that determines the allowed operations. If None, all operations are allowed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _RandomSettings:
-    """Base class of the random agents, with their settings. It is frozen and thus hashable, so that equal
+    """Base class for the random agents, with their settings. It is frozen and thus hashable, so that equal
     agents share one compilation."""
 
     grid_shape: tuple[int, int] | None = None
@@ -31,7 +31,7 @@ class _RandomSettings:
     """Selection format of the actions: `point`, `bbox` or `mask`. If None, the config's format is used, or
     `point` if there is no config."""
     allowed_operations: tuple[int, ...] | None = None
-    """Ids of the operations to sample. If None, all 42 are sampled."""
+    """Ids of the operations to sample from. If None, all 42 are used."""
 
     def __post_init__(self) -> None:
         ActionConfig(
@@ -84,7 +84,8 @@ class RandomAgent(_RandomSettings):
         Args:
             agent_state: State of the agent.
             state: State of the environment.
-            config: Config or environment that determines the allowed operations. None allows all.
+            config: Config or environment that determines the allowed operations. If None, all operations are
+                allowed.
 
         Returns:
             The action and the next state of the agent.

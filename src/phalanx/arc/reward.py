@@ -1,4 +1,4 @@
-"""Rewards of the ARC environment: the default reward, custom reward functions, and the info of a step."""
+"""Rewards of the ARC environment: the default reward, custom reward functions, and step infos."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ class StepInfo:
     """Similarity to the target after the step, 0 to 1. In evaluation mode, it is 0 until the end of the
     episode."""
     similarity_improvement: Float32[Array, "*batch"] | float
-    """Change in similarity in this step."""
+    """Change in similarity during this step."""
     operation_type: Int32[Array, "*batch"] | int
     """Id of the executed operation, or -1 if the action was invalid or the episode had already ended."""
     step_count: Int32[Array, "*batch"] | int
@@ -61,7 +61,7 @@ class StepInfo:
     def after_step(
         cls, before: Float32[Array, "*batch"], state: ArcState, operation: Int32[Array, "*batch"]
     ) -> "StepInfo":
-        """Create the info of a step.
+        """Create the info for a step.
 
         Args:
             before: Similarity before the step.
@@ -91,7 +91,7 @@ jax.tree_util.register_pytree_with_keys(StepInfo, _flatten, _unflatten)
 
 
 class Transition(eqx.Module):
-    """Description of one step that is passed to a reward function."""
+    """Description of one step, which is passed to reward functions."""
 
     similarity_before: Float32[Array, "*batch"]
     """Similarity to the target before the step."""
@@ -113,17 +113,17 @@ class Transition(eqx.Module):
     step_count: Int32[Array, "*batch"]
     """Number of steps taken in this episode, including this one."""
     max_steps: int = eqx.field(static=True)
-    """Step limit of an episode."""
+    """Maximum number of steps in an episode."""
 
 
 Rewards = Float32[Array, "*batch"]
-"""Rewards of a batch of any shape, or a single reward."""
+"""Rewards for a batch of any shape, or a single reward."""
 RewardFunction = Callable[[Transition], Any]
 """Function that maps one transition to its reward, a scalar. It is traced, so it must use `jax.numpy`."""
 
 
 def reward_weights_from_config(config: RewardConfig) -> Float32[np.ndarray, "7"]:
-    """Return the weights of a config as an array, in the order of `REWARD_WEIGHTS`."""
+    """Return the reward weights in a config as an array, in the order of `REWARD_WEIGHTS`."""
     return np.array([getattr(config, name) for name in REWARD_WEIGHTS], np.float32)
 
 
@@ -161,7 +161,7 @@ def compute_reward(
     state: ArcState,
     info: StepInfo,
 ) -> Rewards:
-    """Compute the rewards of a batch of steps. The reward is 0 if the episode had already ended before the
+    """Compute the rewards for a batch of steps. The reward is 0 if the episode had already ended before the
     step.
 
     Args:

@@ -32,7 +32,7 @@ SIZE = slice(Register.HEIGHT, Register.WIDTH + 1)
 
 
 class Status(enum.IntEnum):
-    """Values of the register `STATUS`."""
+    """Values of the `STATUS` register."""
 
     RUNNING, TERMINATED, TRUNCATED = range(3)
 
@@ -41,12 +41,12 @@ class SubmissionState(eqx.Module):
     """The grids of all test pairs of a task and the grids submitted so far, in evaluation mode."""
 
     grids: UInt32[Array, "*batch tests 4 rows"]
-    """Bit-planes of the grid of each test pair. The entry of the current test pair is outdated, because its
+    """Bit-planes of the grid of each test pair. The entry for the current test pair is outdated, because its
     grid is edited in `ArcState.boards`."""
     sizes: Int32[Array, "*batch tests 2"]
     """Height and width of each grid."""
     submitted_grids: UInt32[Array, "*batch attempts tests 4 rows"]
-    """Bit-planes of the submitted grids of each attempt."""
+    """Bit-planes of the grids submitted in each attempt."""
     submitted_sizes: Int32[Array, "*batch attempts tests 2"]
     """Height and width of the submitted grids. They are 0 for attempts that have not been submitted yet."""
     num_submissions: Int32[Array, "*batch"]
@@ -143,8 +143,8 @@ class ArcState(eqx.Module):
 
     @property
     def solved_pairs(self) -> Bool[Array, "*batch pairs"]:
-        """Mask of the pairs of the task that have been solved in this episode. Its last axis is as long as
-        the maximum number of pairs of all attached tasks."""
+        """Mask of the task's pairs that have been solved in this episode. The length of its last axis is the
+        maximum number of pairs in any attached task."""
         count = max(len(task.pairs) for task in named_tasks(self))
         return (self.registers[..., Register.SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
 
@@ -217,11 +217,11 @@ class ArcState(eqx.Module):
         return self.tasks.arrays if isinstance(self.tasks, TaskBuffer) else self.tasks
 
     def detach(self) -> "ArcState":
-        """Return the state without tasks and submissions. The backends take states in this form."""
+        """Return the state without tasks or submissions, which is the form that the backends take."""
         return replace_fields(self, tasks=None, submission=None)
 
     def __getitem__(self, index: Any) -> "ArcState":
-        """Return one state, or a slice of states, of a batch."""
+        """Return one state, or a slice of states, from a batch."""
         return jax.tree.map(lambda leaf: leaf[index], self)
 
     def __jax_array__(self) -> Int8[Array, "*batch rows columns"]:
@@ -255,8 +255,8 @@ def replace_fields(state: ArcState, **changes: Any) -> ArcState:
 
 
 def vmap_batch(function: Callable[..., Any], batch_shape: tuple[int, ...]) -> Callable[..., Any]:
-    """Apply `jax.vmap` to a function once per axis of `batch_shape`. The result takes states, or other
-    pytrees, with these leading batch axes."""
+    """Apply `jax.vmap` to a function once per axis of `batch_shape`. The returned function takes states, or
+    other pytrees, with these leading batch axes."""
     for _ in batch_shape:
         function = jax.vmap(function)
     return function
@@ -288,10 +288,10 @@ _NO_TASKS = (
 def pair_grid(
     tasks: TaskArrays, index: Int32[Array, "*batch"], output: bool, rows: int
 ) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
-    """Return the inputs of pairs, or their outputs, as bit-planes.
+    """Return the inputs or outputs of pairs as bit-planes.
 
     Args:
-        tasks: Arrays of the tasks.
+        tasks: Task arrays.
         index: Index of each pair along the first axis of `tasks.pairs`.
         output: Return the outputs of the pairs instead of their inputs.
         rows: Height of the canvas.

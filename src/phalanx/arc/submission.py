@@ -1,5 +1,5 @@
-"""Collects the answers of a policy to the tasks of a dataset, and saves them as a submission file for ARC
-Prize, together with images of the tasks that were not solved."""
+"""Collects a policy's answers to the tasks of a dataset, and saves them as a submission file for ARC Prize,
+together with images of the unsolved tasks."""
 
 import dataclasses
 import json
@@ -52,10 +52,10 @@ class TaskSubmission:
 
     task: ArcTask
     attempts: tuple[tuple[Grid | None, ...], ...]
-    """Submitted grids of each attempt, one per test pair. A grid is None if nothing was submitted for the
-    pair."""
+    """For each attempt, the submitted grids, one per test pair. A grid is None if nothing was submitted for
+    the pair."""
     steps: tuple[int, ...]
-    """Number of steps of each attempt."""
+    """Number of steps in each attempt."""
     fits_canvas: bool = True
     """True if the task fits on the canvas. Otherwise, `attempts` is empty."""
 
@@ -82,12 +82,12 @@ class Submission:
     operations: dict[str, int]
     """Number of times that each operation was used. The keys are the operations' display names."""
     name: str = ""
-    """Name of the dataset with its split, or the path of the tasks. `phalanx eval` uses it as the name of the
+    """Name of the dataset with its split, or the path to the tasks. `phalanx eval` uses it as the name of the
     folder in which the files are saved."""
     num_attempts: int = 2
     """Number of attempts per task."""
     random: "Submission | None" = None
-    """Submission of a random policy, for comparison; None if there is none."""
+    """Submission of a random policy, as a baseline; None if there is none."""
 
     @property
     def known(self) -> list[TaskSubmission]:
@@ -154,8 +154,8 @@ class Submission:
         ]
 
     def describe(self) -> list[str]:
-        """Describe in lines of text how many tasks fit on the canvas and how many are solved, in comparison
-        with the baselines."""
+        """Describe in lines of text how many tasks fit on the canvas and how many are solved, compared with
+        the baselines."""
         lines = [f"{self.num_fitting} of {format_count(len(self.answers), 'task')} fit the canvas"]
         known = self.known
         if known:
@@ -199,8 +199,8 @@ class Submission:
         save_svg(self.draw_failures(), folder / "failures.svg")
 
     def draw_failures(self, max_tasks: int = 24) -> draw.Drawing:
-        """Draw the submitted and the expected outputs of the first `max_tasks` tasks that are wrong or have
-        secret outputs."""
+        """Draw the submitted and the expected outputs of the first `max_tasks` tasks that were answered
+        incorrectly or have secret outputs."""
         from phalanx.arc.rendering.svg_task import draw_failed_outputs
 
         failed = [answer for answer in self.answers if answer.fits_canvas and not answer.solved]
@@ -233,8 +233,8 @@ def _submitted_grid(answer: TaskSubmission, attempt: int, test: int) -> Grid:
 def evaluate_on_dataset(
     config: ArcConfig, network: PolicyNetwork, settings: ArcEvalCommandConfig
 ) -> Submission:
-    """Submit a policy's answers to the tasks of the dataset `settings.dataset`. For comparison, the result
-    also contains the submission of a random policy.
+    """Submit a policy's answers to the tasks of `settings.dataset`. As a baseline, the result also contains
+    the submission of a random policy.
 
     Args:
         config: Settings of the environment in which the policy was trained.
@@ -366,7 +366,7 @@ SUBMIT_GRIDS_CONFIG = ArcConfig(
     episode=EpisodeConfig(max_episode_steps=NUM_COLORS + 2, require_submit=True),
     action=ActionConfig(selection_format="mask"),
 )
-"""Settings for the environment of `submit_grids`: a 30x30 canvas and mask actions. The step limit is
+"""Settings of the environment that `submit_grids` uses: a 30x30 canvas and mask actions. The step limit is
 sufficient for any answer: one Resize, at most one fill per color, and Submit."""
 _GRIDS_BATCH_SIZE = 512
 
@@ -389,7 +389,7 @@ def submit_grids(
     """
     solved = np.zeros(len(pairs), bool)
     for first in range(0, len(pairs), _GRIDS_BATCH_SIZE):
-        # The last batch is filled up with the first pairs, so that one compilation serves all batches.
+        # The last batch is padded with the first pairs, so that one compilation serves all batches.
         rows = np.arange(first, first + _GRIDS_BATCH_SIZE) % len(pairs)
         tasks = [ArcTask(f"{n}", (), (pairs[row],)) for n, row in enumerate(rows.tolist())]
         buffer = TaskBuffer.from_tasks(tasks, num_rows=MAX_GRID_SIDE)
@@ -402,7 +402,7 @@ def _paint_and_submit(
 ) -> Bool[np.ndarray, " batch"]:
     count = len(answers)
     states = _reset_to_test_pairs(environment, count)
-    # Resize takes the last cell of the new area. Rows that need no fill get an invalid action.
+    # Resize takes the last cell of the new area. Episodes that need no fill get an invalid action.
     inside = answers >= 0
     corner = inside & (np.cumsum(inside[:, ::-1, ::-1], axis=1)[:, ::-1, ::-1] == 1)
     corner &= np.cumsum(inside[:, ::-1, ::-1], axis=2)[:, ::-1, ::-1] == 1

@@ -1,4 +1,4 @@
-"""Task buffers, which pack many tasks into a few read-only arrays. All environments of a batch share them."""
+"""Task buffers, which pack many tasks into a few read-only arrays. All environments in a batch share them."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from phalanx.arc.tasks import ArcTask, repeated_id
 from phalanx.core.fingerprint import Fingerprinted
 
 MAX_PAIRS = 31
-"""Maximum number of pairs of a task. The limit exists because a state records the solved pairs in one int32,
+"""Maximum number of pairs per task. The limit exists because a state records the solved pairs in one int32,
 with one bit per pair."""
 
 _FINGERPRINT_KEY = secrets.token_bytes(16)
@@ -39,8 +39,8 @@ class TaskArrays(eqx.Module):
     """Input height, input width, output height and output width of each pair. The output size is 0 if there
     is no output."""
     table: Int32[Array, "*groups tasks 3"]
-    """For each task, the index of its first pair, its number of demonstrations and its number of tests. Rows
-    of padding are 0."""
+    """For each task, the index of its first pair, its number of demonstrations and its number of tests.
+    Padding rows are 0."""
     num_tasks: Int32[Array, "*groups"]
     """Number of tasks, not counting the padding."""
 
@@ -126,7 +126,7 @@ class TaskBuffer(Fingerprinted):
 
     @property
     def _shape(self) -> tuple[int, int, int]:
-        """Number of tasks, pairs and rows of the arrays, including padding."""
+        """Number of tasks, pairs and rows in the arrays, including padding."""
         return len(self.table), len(self.pairs), self.pairs.shape[-1]
 
     def pad_to(self, arrays: TaskArrays) -> "TaskBuffer":
@@ -181,8 +181,8 @@ class TaskBuffer(Fingerprinted):
         if self._shape != _min_shape(self.tasks):
             text += str(self._shape)
         if self._with_answers is not None:
-            # Tasks with other answers are other tasks. The secret key prevents that an answer is guessed and
-            # verified with the digest.
+            # Tasks with different answers are different tasks. The secret key ensures that the digest cannot
+            # be used to verify a guessed answer.
             text += hashlib.sha256(_FINGERPRINT_KEY + self._with_answers.fingerprint.encode()).hexdigest()
         return hashlib.sha256(text.encode()).hexdigest()
 

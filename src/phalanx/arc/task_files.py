@@ -10,7 +10,7 @@ from phalanx.io.untrusted import read_json
 ALL = "all"
 """Name that selects all splits."""
 UNDIVIDED = ""
-"""Name under which all tasks of a source without splits are returned."""
+"""Name of the split that contains all tasks of a source without splits."""
 DEFAULT_SPLIT = "training"
 
 _CHALLENGES, _SOLUTIONS = "_challenges.json", "_solutions.json"
@@ -22,12 +22,12 @@ Part = TypeVar("Part")
 
 
 def find_task_files(source: Path) -> dict[str, list[tuple[Path, str]]]:
-    """Find the task files of a source.
+    """Find the task files in a source.
 
     Args:
-        source: A file, a folder of files, or an unpacked archive of a dataset. The folders `training` and
-            `evaluation` and Kaggle's files `*_challenges.json` are splits. If there are none of these, the
-            only split is `UNDIVIDED`. Any other folder is a family, as in ConceptARC.
+        source: A file, a folder of files, or an unpacked archive of a dataset. The `training` and
+            `evaluation` folders and Kaggle's `*_challenges.json` files are splits. If there are none of
+            these, the only split is `UNDIVIDED`. Any other folder is a family, as in ConceptARC.
 
     Returns:
         For each split, a sorted list of (file, family) pairs. The family is empty if a file does not belong
@@ -52,7 +52,7 @@ def find_task_files(source: Path) -> dict[str, list[tuple[Path, str]]]:
 
 
 def kaggle_split(path: Path) -> str:
-    """Return the split in the name of a Kaggle file, or `UNDIVIDED` for other files.
+    """Return the split named in a Kaggle file name, or `UNDIVIDED` for other files.
 
     >>> kaggle_split(Path("arc-agi_evaluation_challenges.json"))
     'evaluation'
@@ -63,10 +63,10 @@ def kaggle_split(path: Path) -> str:
 
 
 def read_task_file(path: Path, family: str = "") -> list[ArcTask]:
-    """Read the tasks of a JSON file. The file contains either one task, whose id is the name of the file
-    without the extension, or a dictionary from ids to tasks.
+    """Read the tasks in a JSON file. The file contains either one task, whose id is the file name without the
+    extension, or a dictionary from ids to tasks.
 
-    The test outputs of a Kaggle file `*_challenges.json` are read from the file `*_solutions.json` in the
+    The test outputs of a Kaggle `*_challenges.json` file are read from the `*_solutions.json` file in the
     same folder, if it exists.
 
     Args:
@@ -88,7 +88,7 @@ def read_task_file(path: Path, family: str = "") -> list[ArcTask]:
 
 
 def read_splits(path: Path, split: str = ALL) -> dict[str, list[ArcTask]]:
-    """Read the tasks of a file or folder, grouped by split.
+    """Read the tasks in a file or folder, grouped by split.
 
     Args:
         path: The file or folder.

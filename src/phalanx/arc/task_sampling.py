@@ -21,7 +21,7 @@ def validate_task_weights(weights: object, num_tasks: int, padded_tasks: int) ->
     Args:
         weights: One weight per task. They may be traced, and they may already be padded.
         num_tasks: Number of tasks.
-        padded_tasks: Number of tasks including the padding of the buffer.
+        padded_tasks: Number of tasks, including the buffer's padding.
     """
     given = jnp.asarray(weights)
     if given.shape not in ((num_tasks,), (padded_tasks,)):
@@ -40,8 +40,8 @@ def uniform_weights(tasks: TaskArrays) -> Float32[Array, " tasks"]:
     return (jnp.arange(tasks.table.shape[-2]) < tasks.num_tasks).astype(jnp.float32)
 
 
-# With `inline=True`, these functions are one program each outside `jit`, and part of the caller's program
-# inside.
+# With `inline=True`, each of these functions is a single program when called outside `jit`, and part of the
+# caller's program when called inside.
 @partial(jax.jit, inline=True)
 def cumulative_weights(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32[Array, " tasks"]:
     """Compute cumulative sums of the weights, so that a task can be sampled by binary search.

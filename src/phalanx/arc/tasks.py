@@ -28,7 +28,7 @@ def as_grid(cells: object, where: str = "grid") -> Grid:
 
     Args:
         cells: Rows of colors, or a 2D array of integers.
-        where: Prefix of error messages.
+        where: Prefix for error messages.
 
     Raises:
         ValueError: If the grid is invalid. The message names the invalid cell.
@@ -96,8 +96,8 @@ def _parse_grid(cells: object, where: str) -> Grid:
 
 
 def _color(cell: object, where: str) -> int:
-    """Convert a cell to a color. A string of one digit is also accepted, because a published version of
-    MiniARC contains such strings."""
+    """Convert a cell to a color. A one-digit string is also accepted, because a published version of MiniARC
+    contains such strings."""
     if isinstance(cell, str) and len(cell) == 1 and cell.isdecimal():
         return int(cell)
     if isinstance(cell, int | np.integer) and not isinstance(cell, bool) and 0 <= cell < NUM_COLORS:
@@ -165,7 +165,7 @@ class SolutionStep:
 
 
 Solution = tuple[SolutionStep, ...]
-"""Steps that change the input of a pair to its output."""
+"""Steps that turn the input of a pair into its output."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -200,7 +200,7 @@ class ArcTask(Fingerprinted):
             data: The JSON object. Test pairs may lack their output.
             id: Id of the task.
             family: Family of the task, or an empty string if it has none.
-            where: Prefix of error messages. If empty, the id is used. A message names the pair and the cell,
+            where: Prefix for error messages. If empty, the id is used. A message names the pair and the cell,
                 for example `007bbfb7: train[1].output: cell (0, 3) must be a color from 0 to 9, got 11`.
 
         >>> ArcTask.from_dict({"train": [{"input": [[1]], "output": [[2]]}], "test": [{"input": [[3]]}]}, "t")
@@ -215,7 +215,7 @@ class ArcTask(Fingerprinted):
         return cls(id, demos, tests, family)
 
     def to_dict(self) -> dict[str, list[dict[str, list[list[int]]]]]:
-        """Convert the task to the ARC JSON format, which does not include the id, the family and the
+        """Convert the task to the ARC JSON format, which does not include the id, the family or the
         solutions.
 
         >>> ArcTask.from_dict({"train": [], "test": [{"input": [[3]]}]}, "t").to_dict()
@@ -230,14 +230,14 @@ class ArcTask(Fingerprinted):
         return self.demos + self.tests
 
     def without_answers(self) -> "ArcTask":
-        """Return the task without test outputs and solutions. In evaluation mode, agents only see this
-        version of a task."""
+        """Return the task without test outputs or solutions. In evaluation mode, agents only see this version
+        of a task."""
         tests = tuple(GridPair(pair.input, None) for pair in self.tests)
         return ArcTask(self.id, self.demos, tests, self.family)
 
     @property
     def max_shape(self) -> tuple[int, int]:
-        """Maximum height and maximum width of all grids."""
+        """Maximum height and maximum width over all grids."""
         grids = [g for pair in self.pairs for g in (pair.input, pair.output) if g is not None]
         heights, widths = zip(*(grid.shape for grid in grids), strict=True)
         return max(heights), max(widths)
@@ -263,7 +263,7 @@ class ArcTask(Fingerprinted):
 
 
 def _read_pairs(data: Mapping[str, Any], kind: str, where: str) -> tuple[GridPair, ...]:
-    """Read the pairs under the key `kind`, which is "train" or "test". Only test pairs may lack their
+    """Read the pairs in `data[kind]`, where `kind` is "train" or "test". Only test pairs may lack their
     output."""
     if kind not in data:
         raise ValueError(f'{where}: "{kind}" is missing; a task has "train" and "test"')
@@ -288,6 +288,6 @@ jax.tree_util.register_static(ArcTask)
 
 
 def repeated_id(tasks: Iterable[ArcTask]) -> str | None:
-    """Return the first id that more than one task has, or None if all ids are unique."""
+    """Return the first id shared by more than one task, or None if all ids are unique."""
     counts = collections.Counter(task.id for task in tasks)
     return next((id for id, count in counts.items() if count > 1), None)

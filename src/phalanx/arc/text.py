@@ -71,7 +71,7 @@ def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
     return texts
 
 
-# One program, because each property on its own would compile several.
+# A single program, because each property on its own would compile several.
 @jax.jit
 def _view(states: ArcState) -> tuple[Array, ...]:
     """Return the arrays from which the texts are created: the input grid, the working grid, the clipboard,
@@ -84,7 +84,8 @@ def _view(states: ArcState) -> tuple[Array, ...]:
 
 
 def _trim(grids: np.ndarray) -> list[np.ndarray]:
-    """Remove the rows of -1 at the bottom and the columns of -1 on the right of each grid of a batch."""
+    """Remove the padding rows and columns, which are -1, at the bottom and on the right of each grid in a
+    batch."""
     inside = np.asarray(grids >= 0)
     sides = []
     for axis in (2, 1):
@@ -185,7 +186,7 @@ def _name(operation: int) -> str:
 
 def _grid(title: str, cells: np.ndarray) -> str:
     height, width = cells.shape
-    # Two characters per cell; the last one of a row is the line break.
+    # Two characters per cell; the last one in a row is the line break.
     page = np.full((height, 2 * width), ord(" "), np.uint8)
     page[:, ::2] = _LETTERS[cells]
     page[:, -1:] = ord("\n")
@@ -251,7 +252,7 @@ def _short(text: str) -> str:
 
 
 def compact_observation_texts(tasks: TaskBuffer, states: ArcState) -> list[str]:
-    """Create a short text observation, without rules, for each state of a batch.
+    """Create a short text observation, without rules, for each state in a batch.
 
     Args:
         tasks: The tasks, in the order of their indices.

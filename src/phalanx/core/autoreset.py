@@ -1,4 +1,4 @@
-"""Auto-reset layer, which starts a new episode in an environment of a batch when its episode has ended."""
+"""Auto-reset layer, which starts a new episode in each environment of a batch whose episode has ended."""
 
 import dataclasses
 from typing import Literal
@@ -41,7 +41,7 @@ class AutoResetInfo(eqx.Module):
 class AutoReset:
     """Steps a batch of environments and resets those that are done.
 
-    The modes `same_step` and `next_step` correspond to those of Gymnasium's vector environments.
+    The `same_step` and `next_step` modes correspond to those of Gymnasium's vector environments.
 
     In `same_step` mode, a step that ends an episode returns the first observation of the next episode, and
     the terminal observation is in `info.final_observation`. In `next_step` mode, a step that ends an episode

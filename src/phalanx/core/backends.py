@@ -151,7 +151,7 @@ class BackendFunction:
         native: The implementation in C++.
         xla: The implementation in JAX.
         merge_groups: Function `(shared, *rows) -> (shared, rows, restore)` for calls in which `vmap` maps
-            over `shared`. Its argument `shared` has a leading group axis, and the batch consists of
+            over `shared`. Its `shared` argument has a leading group axis, and the batch consists of
             consecutive parts of equal size, one per group. The function must return a single `shared` for the
             entire batch, rows that are adapted to it (for example, with shifted indices), and a function that
             converts results computed with the merged `shared` to results for the original `shared`. If
@@ -186,13 +186,13 @@ class BackendFunction:
     def _build_uncached(self, backend: Backend, static: Any, is_constant: bool, depth: int) -> Any:
         """Build the function that runs the kernel.
 
-        Its argument `shared` has `depth` leading group axes, one for each `vmap` over it.
+        Its `shared` argument has `depth` leading group axes, one for each `vmap` over it.
         """
         from phalanx.core.vector import broadcast_unbatched
 
         native, xla = functools.partial(self._native, static), functools.partial(self._xla, static)
 
-        # Compiled as one program even if the caller does not compile, and traced once for many calls.
+        # Compiled as one program even if the caller is not compiled, and traced once for many calls.
         @jax.jit
         def run_flat(shared: Any, *rows: Any) -> Any:
             if depth == 0:

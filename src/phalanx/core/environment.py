@@ -34,7 +34,7 @@ AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
 
 @runtime_checkable
 class TransitionInfo(Protocol):
-    """Protocol for the info that `step` returns. It must have the flags `terminated` and `truncated`."""
+    """Protocol for the info that `step` returns. It must have `terminated` and `truncated` flags."""
 
     @property
     def terminated(self) -> Any:
@@ -61,16 +61,16 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     """Version of the environment. Increment it when the same keys and actions no longer give the same
     episodes."""
     config_type: ClassVar[type[Config] | None] = None
-    """Config class of the environment, for the section `env` of a training config. If None, `from_config`
+    """Config class of the environment, for the `env` section of a training config. If None, `from_config`
     passes the settings to the constructor as keyword arguments."""
     network_config: ClassVar[type[Config] | None] = None
-    """Config class of `default_network`, for the section `network` of a training config. None if the network
+    """Config class of `default_network`, for the `network` section of a training config. None if the network
     has no settings."""
     evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
-    """Config class of evaluations during training, for the section `evaluation` of a training config."""
+    """Config class of evaluations during training, for the `evaluation` section of a training config."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Config class for the command `phalanx eval`. None means that the command uses `evaluation_config`, with
-    an additional `seed` if the evaluation is the default one."""
+    """Config class for the `phalanx eval` command. If None, the command uses `evaluation_config`, with an
+    additional `seed` if the evaluation is the default one."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -178,7 +178,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         environment itself.
 
         Args:
-            step: Number of training steps that each environment of the batch has taken so far.
+            step: Number of training steps that each environment in the batch has taken so far.
         """
         return self
 
@@ -260,9 +260,9 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Convert the records of `record_episodes` to records that the episode viewer can show.
 
-        By default, states are drawn with `render`, in the mode `svg` or else `ansi`. If the environment
-        supports neither mode, the states are removed from the records. States that have a method
-        `_repr_svg_` or `_repr_html_` are not changed.
+        By default, states are drawn with `render`, in `svg` mode if it is supported and in `ansi` mode
+        otherwise. If the environment supports neither mode, the states are removed from the records. States
+        that have a `_repr_svg_` or `_repr_html_` method are not changed.
         """
         from phalanx.core.episodes import draw_episodes
 
@@ -294,7 +294,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         raise ValueError(f"{type(self).__name__} has no text actions")
 
     def action_text(self, action: Action, state: State) -> str:
-        """Format a legal action such that `parse_action` can parse it."""
+        """Format a legal action so that `parse_action` can parse it."""
         raise ValueError(f"{type(self).__name__} has no text actions")
 
     def observation_texts(self, states: State, prompt_format: str = "full") -> list[str]:
@@ -357,7 +357,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def refresh_tasks(
         self: AnyEnvironment, rng: np.random.Generator, seed: int, update: int
     ) -> AnyEnvironment:
-        """Return a copy of the environment with new tasks, for one update of training.
+        """Return a copy of the environment with new tasks, for one training update.
 
         The arrays of the copy must have the same shapes as before. By default, the tasks do not change and
         the environment itself is returned.
@@ -384,7 +384,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def batch_step(
         self, states: State, actions: Action
     ) -> tuple[State, Observation, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
-        """Step every environment of a batch. Returns the same values as `step`, with a leading batch axis."""
+        """Step every environment in a batch. Returns the same values as `step`, with a leading batch axis."""
         return jax.vmap(self.step)(states, actions)
 
     def batch_reset_where(
@@ -421,11 +421,11 @@ def mask_size(environment: Environment) -> int | None:
 
 
 def info_fields(info: TransitionInfo) -> dict[str, Any]:
-    """Return those fields of an info that are arrays or numbers, as a dictionary from names to arrays."""
+    """Return the fields of an info that are arrays or numbers, as a dictionary from names to arrays."""
     if not dataclasses.is_dataclass(info):
         raise TypeError(f"an environment's info must be a dataclass or module, got {type(info).__name__}")
     fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
-    # The test for JAX arrays saves time in the loops of the integrations.
+    # The `isinstance` check saves time in the step loops of the integrations.
     return {
         name: value if isinstance(value, jax.Array) else jnp.asarray(value)
         for name, value in fields.items()
@@ -496,7 +496,7 @@ class TracedEnvironment(Environment[State, Observation, Action]):
         )
 
 
-# Cached because every call of a jitted function flattens the environment.
+# Cached because every call to a jitted function flattens the environment.
 @functools.cache
 def _setting_names(cls: type[Any]) -> tuple[str, ...]:
     other = {*cls.array_fields, *cls.name_fields}

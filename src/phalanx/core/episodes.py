@@ -48,7 +48,7 @@ class Trajectory(eqx.Module):
     """True from the last step of an episode onward. With auto-reset, True only at the last step of each
     episode."""
     infos: PyTree
-    """Infos that the environment returned. With auto-reset, these are `AutoResetInfo`."""
+    """Infos returned by the environment. With auto-reset, these are `AutoResetInfo`."""
 
     def _repr_html_(self) -> str:
         from phalanx import svg as drawing
@@ -94,7 +94,7 @@ def run_episode_batch(
         max_steps: Number of steps.
         environment: The environment.
         agent_state: Initial state of the agent.
-        key: PRNG key. None uses `jax.random.PRNGKey(0)`.
+        key: PRNG key. If None, `jax.random.PRNGKey(0)` is used.
         auto_reset: Start a new episode in the same step in which an episode ends. If False, finished
             environments stay finished, with reward 0.
 
@@ -172,7 +172,7 @@ def _run(
 
 
 def _check_agent(agent_fn: AgentFunction, states: PyTree, agent_state: PyTree, key: Key) -> None:
-    """Raise `TypeError` if an agent returns values of the wrong structure. This runs during tracing."""
+    """Raise `TypeError` if an agent returns values with the wrong structure. This runs during tracing."""
     returned = eqx.filter_eval_shape(agent_fn, states, agent_state, key)
     if type(returned) is not tuple or len(returned) != 2:
         raise TypeError(
@@ -192,7 +192,7 @@ class EpisodeResults(eqx.Module):
 
     returns: Float[Array, " batch"]
     lengths: Int32[Array, " batch"]
-    """Number of steps of each episode. It is 0 if the episode had already ended in the initial state."""
+    """Number of steps in each episode. It is 0 if the episode had already ended in the initial state."""
     done: Bool[Array, " batch"]
     """True for episodes that ended within `max_steps` steps."""
     episode_metrics: dict[str, Array]
@@ -213,7 +213,7 @@ def rollout_episodes(
     max_steps: int,
     record: bool = False,
 ) -> EpisodeResults:
-    """Run a policy from the given states until all episodes have ended or `max_steps` steps were taken.
+    """Run a policy from the given states until all episodes have ended or `max_steps` steps have been taken.
 
     An episode depends only on its own state and key, not on the rest of the batch.
 
@@ -224,7 +224,7 @@ def rollout_episodes(
         observations: Observations of `states`.
         keys: One key per episode, or None for greedy actions.
         max_steps: Maximum number of steps per episode.
-        record: Whether to record the state after each step, in the field `step_states` of the result.
+        record: Whether to record the state after each step, in the `step_states` field of the result.
     """
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
@@ -250,7 +250,7 @@ def rollout_episodes(
         )
         return time + 1, observations, after
 
-    # Finished episodes are stepped with any action, because it changes nothing.
+    # Finished episodes are stepped with an arbitrary action, which has no effect.
     idle = zeros_like_shapes(jax.eval_shape(jax.vmap(act), observations, keys))
     info = jax.eval_shape(environment.batch_step, states, idle)[4]
     check_info(info)
@@ -318,7 +318,7 @@ def record_episodes(
         episode_num: Number to store as `episode_num` in all records, such as the number of updates so far.
 
     Returns:
-        One record per episode. Its key `step_states` contains the state after each step, and `final_state`
+        One record per episode. Its `step_states` entry contains the state after each step, and `final_state`
         contains the last of these states. `final_similarity` is present only if the environment's
         `episode_metrics` contain `similarity_scores`.
     """
@@ -371,7 +371,7 @@ def draw_episodes(environment: Environment, episodes: Sequence[dict[str, Any]]) 
     Args:
         environment: Environment that renders the states as `svg` or `ansi`. If it supports neither mode,
             the states are removed.
-        episodes: The records. States that have a method `_repr_svg_` or `_repr_html_` are not changed.
+        episodes: The records. States that have a `_repr_svg_` or `_repr_html_` method are not changed.
     """
     modes = [mode for mode in ("svg", "ansi") if mode in environment.render_modes]
 
@@ -406,7 +406,7 @@ def _text_svg(text: str) -> str:
     from phalanx import svg
 
     size = 14
-    # SVG viewers combine consecutive spaces.
+    # SVG viewers collapse consecutive spaces.
     lines = _ANSI_ESCAPE.sub("", text).replace(" ", "\u00a0").split("\n")
     parts = [
         svg.text_line(line, size, 0, size * (1 + 1.3 * row), mono=True) for row, line in enumerate(lines)

@@ -55,7 +55,7 @@ class EvaluationResult(Protocol):
         """Return the result as a dictionary that can be written as JSON.
 
         It contains at least the keys `split` and `mode`, and one key per metric. If there are baselines, such
-        as a random policy, their results are under the key `baselines`.
+        as a random policy, their results are under `baselines`.
         """
 
     def describe(self) -> Sequence[str]:
@@ -74,25 +74,27 @@ class PerTaskEvaluationResult(EvaluationResult, Protocol):
 class SavableResult(EvaluationResult, Protocol):
     """Evaluation result that can be saved as files, such as answers to submit to a benchmark.
 
-    `phalanx eval` saves the files to `RUN/submissions/NAME`, where `NAME` is the property `name`.
+    `phalanx eval` saves the files to `RUN/submissions/NAME`, where `NAME` is the value of the `name`
+    property.
     """
 
     @property
     def name(self) -> str:
-        """Name of the subfolder of `RUN/submissions` for the files."""
+        """Name of the subfolder of `RUN/submissions` in which the files are saved."""
 
     def save(self, folder: Path, title: str | None = None) -> None:
         """Save the files to a folder.
 
         Args:
             folder: Folder to create.
-            title: Heading under which the report of the run shows these files. None uses a default heading.
+            title: Heading under which the report of the run shows these files. If None, a default heading is
+                used.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationRecord:
-    """Evaluation result that is given as a JSON record and, optionally, a description as lines of text."""
+    """Evaluation result that consists of a JSON record and, optionally, a description as lines of text."""
 
     record: dict[str, Any]
     lines: tuple[str, ...] = ()
@@ -103,7 +105,7 @@ class EvaluationRecord:
         return self.record
 
     def describe(self) -> Sequence[str]:
-        """Return `lines`. If `lines` is empty, return one line with the numbers of the record."""
+        """Return `lines`. If `lines` is empty, return one line with the numbers in the record."""
         if self.lines:
             return self.lines
         numbers = {name: value for name, value in self.record.items() if isinstance(value, int | float)}

@@ -10,7 +10,7 @@ Memory = Any
 
 
 class ExpertLabels(NamedTuple):
-    """Actions that an expert recommends in a batch of states."""
+    """Actions that an expert recommends for a batch of states."""
 
     actions: PyTree
     """Equally good actions for each state, with shape `[batch, choices, ...]`. When the expert acts, it takes

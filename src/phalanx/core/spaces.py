@@ -16,7 +16,7 @@ class Space(abc.ABC):
 
     @abc.abstractmethod
     def sample(self, key: Any) -> PyTree:
-        """Sample a value uniformly."""
+        """Sample a value uniformly at random."""
 
     @abc.abstractmethod
     def contains(self, value: PyTree) -> bool:
@@ -39,7 +39,7 @@ class Discrete(Space):
 
 @dataclasses.dataclass(frozen=True)
 class Box(Space):
-    """Arrays of one shape and dtype with elements from `low` to `high`, inclusive."""
+    """Arrays with a fixed shape and dtype, whose elements are from `low` to `high`, inclusive."""
 
     low: int | float
     high: int | float
@@ -96,7 +96,7 @@ def find_mismatch(space: Space, value: PyTree, name: str) -> str | None:
     Args:
         space: The space.
         value: The value.
-        name: Name of the value. Names of fields are appended to it.
+        name: Name of the value. Field names are appended to it.
 
     >>> find_mismatch(Box(0, 1, (2,), np.float32), np.zeros(2, np.int32), "observation.offset")
     'observation.offset must have dtype float32, got int32'
@@ -134,7 +134,7 @@ def discrete_sizes(space: Space) -> list[int] | None:
 
 
 def convert_value(function: Callable[[Any, Any], Any], space: Space, value: PyTree) -> Any:
-    """Convert a value of a space with a function.
+    """Apply a conversion function to a value of a space.
 
     A value of a `Composite` becomes a dictionary from field names to converted fields.
 

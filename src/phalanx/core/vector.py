@@ -1,4 +1,4 @@
-"""Functions that reset and step a batch of environments, or only selected environments of a batch.
+"""Functions that reset and step a batch of environments, or only selected environments in a batch.
 
 A row is the part of a batch that belongs to one environment: index `i` of the leading axis of every leaf.
 """
@@ -43,7 +43,7 @@ def batch_reset(keys: Keys, environment: Environment) -> tuple[PyTree, PyTree]:
 def batch_step(
     states: PyTree, actions: PyTree, environment: Environment, *, donate: bool = False
 ) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
-    """Step every environment of a batch.
+    """Step every environment in a batch.
 
     Args:
         states: States with a leading batch axis.
@@ -92,9 +92,9 @@ class VectorEnvState(eqx.Module):
 
 
 def initial_vector_state(environment: Environment, num_envs: int) -> VectorEnvState:
-    """Create a state that contains only zeros, as the argument of the first call to `reset_where`.
+    """Create a state that contains only zeros, to pass to the first call to `reset_where`.
 
-    With this argument, the first call to `reset_where` uses the same compiled program as later calls.
+    With this state, the first call uses the same compiled program as later calls.
     """
     keys = jax.ShapeDtypeStruct((num_envs, 2), jnp.uint32)
     states, observations = jax.eval_shape(environment.batch_reset, keys)
@@ -262,7 +262,7 @@ def _map_selected_rows_in_shards(
     rows: PyTree,
     defaults: PyTree,
 ) -> PyTree:
-    """Compute the selected rows of each shard on the device of the shard.
+    """Compute the selected rows of each shard on the shard's device.
 
     PRNG keys are passed as their `uint32` data, because a partitioned call takes only plain arrays.
     """
@@ -322,7 +322,7 @@ def read_actions(
 
     Returns:
         The actions, and one error message per environment, which is empty if its action is valid. An invalid
-        action is replaced by the first valid action of the batch. If no action is valid, None is returned
+        action is replaced by the first valid action in the batch. If no action is valid, None is returned
         instead of the actions.
     """
     found: list[Any] = []

@@ -1,4 +1,4 @@
-"""Building blocks of policy networks: layers, action distributions and the `PolicyNetwork` protocol."""
+"""Building blocks for policy networks: layers, action distributions and the `PolicyNetwork` protocol."""
 
 from phalanx.extras import require_jax
 

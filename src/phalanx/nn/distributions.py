@@ -55,7 +55,7 @@ class MaskedCategorical(eqx.Module):
         return entropy(self.log_probs())
 
     def log_probs(self) -> Float[Array, " choices"]:
-        """Return the log-probabilities of all choices. Masked-out choices have minus infinity."""
+        """Return the log-probabilities of all choices. They are minus infinity for masked-out choices."""
         return masked_log_softmax(self.logits, self.mask)
 
 
@@ -97,8 +97,8 @@ def sample_by_uniform(uniform: Float[Array, ""], log_probs: Float[Array, " choic
     """
     probs = jnp.exp(log_probs)
     cumulative = jax.lax.associative_scan(jnp.add, probs)
-    # The scan adds in the order of a tree. Because of rounding, the cumulative probability may increase at a
-    # choice with probability zero, so counting the sums below `uniform` could return such a choice.
+    # The scan adds in tree order. Because of rounding, the cumulative probability may increase at a choice
+    # with probability zero, so counting the sums below `uniform` could return such a choice.
     indices = jnp.arange(probs.shape[0], dtype=jnp.int32)
     last = jnp.max(jnp.where(probs > 0, indices, 0))
     return jnp.min(jnp.where((probs > 0) & (cumulative > uniform * cumulative[-1]), indices, last))

@@ -21,7 +21,7 @@ _SMALL_GRID = 36
 
 
 class Dense(eqx.Module):
-    """Linear layer with bias on the last axis.
+    """Linear layer with bias, applied to the last axis.
 
     Args:
         inputs: Number of input features.
@@ -62,8 +62,8 @@ class Conv3x3(eqx.Module):
     def _as_matmul(self, x: Float[Array, "rows columns inputs"]) -> Float[Array, "rows columns outputs"]:
         """Compute the convolution as one product with a matrix that maps all input cells to all output cells.
 
-        This takes more arithmetic than a product with 3x3 windows, but does not copy the windows. On 4x4 and
-        5x5 grids with 8 to 12 features, it is five to nine times faster.
+        This requires more arithmetic than a product with 3x3 windows, but does not copy the windows. On 4x4
+        and 5x5 grids with 8 to 12 features, it is five to nine times faster.
         """
         rows, columns, inputs = x.shape
         outputs = self.weight.shape[-1]
@@ -99,7 +99,7 @@ class LayerNorm(eqx.Module):
 
 
 Items = Float[Array, "items width"]
-"""One feature vector per item of a set or sequence."""
+"""One feature vector per item in a set or sequence."""
 
 
 class Attention(eqx.Module):

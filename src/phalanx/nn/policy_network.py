@@ -10,7 +10,7 @@ from phalanx.nn.distributions import Distribution, Key
 
 @runtime_checkable
 class PolicyNetwork(Protocol):
-    """Maps one observation to the distribution of the next action and the estimated value of the state.
+    """Maps one observation to a distribution over actions and the estimated value of the state.
 
     A network is called on a single observation; use `jax.vmap` for batches. The network (usually an
     `equinox.Module`) and the distribution are pytrees.
@@ -22,8 +22,8 @@ class PolicyNetwork(Protocol):
 def apply_batch(network: PolicyNetwork, observations: PyTree) -> tuple[Any, Float[Array, " batch"]]:
     """Call a network on a batch of observations. Returns the batched distribution and the values.
 
-    If the network has a method `batch`, this method is called instead of `jax.vmap(network)`. Losses should
-    use this function, because the gradients of a `batch` method are computed faster than those of `vmap`.
+    If the network has a `batch` method, this method is called instead of `jax.vmap(network)`. Losses should
+    use this function, because gradients through a `batch` method are faster to compute than through `vmap`.
     """
     batch = getattr(network, "batch", None)
     return jax.vmap(network)(observations) if batch is None else batch(observations)

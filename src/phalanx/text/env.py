@@ -16,10 +16,10 @@ PromptFormat = Literal["full", "compact"]
 """`full` prompts include the rules. `compact` prompts contain only the state, in few characters."""
 
 MAX_ANSWER_CHARS = 20_000
-"""Maximum number of characters of an answer. Longer answers are rejected without parsing them."""
+"""Maximum number of characters in an answer. Longer answers are rejected without parsing them."""
 
 MAX_SEED = 2**32 - 1
-"""Largest seed. Every text environment accepts seeds from 0 to this value."""
+"""Largest seed that every text environment accepts."""
 
 _SEEDS_PER_BLOCK = 32
 _MAX_MISSES = 1024
@@ -50,7 +50,7 @@ class TextStep(NamedTuple):
     text: str
     """Text for the model with the outcome of its answer and the new state, without repeating the rules."""
     reward: float
-    """Reward of the answer."""
+    """Reward for the answer."""
     done: bool
     """True if the episode has ended."""
     info: TextInfo
@@ -63,7 +63,7 @@ class TextVectorStep(NamedTuple):
     texts: list[str]
     """Texts for the model with the outcomes of its answers."""
     rewards: NDArray[np.float32]
-    """Rewards of the answers."""
+    """Rewards for the answers."""
     dones: NDArray[np.bool_]
     """True for the episodes that have ended."""
     infos: list[TextInfo]
@@ -71,7 +71,7 @@ class TextVectorStep(NamedTuple):
 
     @classmethod
     def stack(cls, steps: Sequence[TextStep]) -> "TextVectorStep":
-        """Combine the steps of single environments into the step of a batch."""
+        """Combine steps of single environments into one batched step."""
         return cls(
             [step.text for step in steps],
             np.array([step.reward for step in steps], np.float32),
@@ -101,12 +101,12 @@ class TextEnvironment(abc.ABC):
     """
 
     blocking: bool = True
-    """True if a step can take a long time, because it uses JAX or the network. Servers run such steps in a
-    thread."""
+    """True if a step can take a long time, because it runs JAX code or waits for the network. Servers run
+    such steps in a thread."""
 
     @abc.abstractmethod
     def reset(self, seed: int) -> str:
-        """Start the episode that `seed` determines, and return its first prompt.
+        """Start the episode determined by `seed`, and return its first prompt.
 
         The first prompt contains the rules, the state and the answer format.
         """
@@ -161,13 +161,12 @@ class TextVectorEnvironment:
     """A batch of text episodes that are stepped together.
 
     Each row of the batch is one episode. `start` and `reset` determine the number of rows. `step` does not
-    change rows whose episode has ended. This class runs the environments one by one; subclasses run them
+    change rows whose episode has ended. This class runs the environments one by one; subclasses can run them
     faster.
 
     Args:
-        factories: Mapping from the name of each task to a function that creates an environment for one
-            episode.
-        fingerprint: Value of the attribute `fingerprint`. None uses the names of the tasks.
+        factories: Mapping from each task name to a function that creates an environment for one episode.
+        fingerprint: Value of the `fingerprint` attribute. If None, it consists of the task names.
     """
 
     tasks: tuple[str, ...]
@@ -180,11 +179,11 @@ class TextVectorEnvironment:
     expert_batch_size: int = 1
     """Recommended number of rows for generating expert episodes."""
     prompt_suffix: str = ">"
-    """Text that separates a prompt from the answer of a language model."""
+    """Text that separates a prompt from a language model's answer."""
     completion_end: str | None = None
-    """Text that ends an answer of a language model. None means the tokenizer's end-of-text token."""
+    """Text that ends a language model's answer. None means the tokenizer's end-of-text token."""
     unknown_characters: Literal["error", "replace"] = "replace"
-    """Handling of characters in prompts that the tokenizer cannot encode: raise an `error`, or `replace` them
+    """What to do with prompt characters that the tokenizer cannot encode: raise an `error`, or `replace` them
     with a question mark."""
 
     def __init__(
@@ -253,7 +252,7 @@ class TextVectorEnvironment:
         return TextVectorStep.stack([environment.step(answer) for environment, answer in pairs])
 
     def legal_actions(self, rows: Sequence[int]) -> list[list[str] | None]:
-        """Return the valid answers of each given row, or None for a row where they cannot be listed."""
+        """Return the valid answers for each given row, or None for a row where they cannot be listed."""
         return [self.environments[row].legal_actions() for row in rows]
 
     def expert_actions(self, rows: Sequence[int]) -> list[str | None]:
@@ -265,7 +264,7 @@ class TextVectorEnvironment:
         """Draw a random valid answer for each given row.
 
         Raises:
-            ValueError: If the valid answers of a row cannot be listed.
+            ValueError: If the valid answers for a row cannot be listed.
         """
         sampled = []
         for row, actions in zip(rows, self.legal_actions(rows), strict=True):
@@ -283,7 +282,7 @@ class TextVectorEnvironment:
         return [environment.state_key for environment in self.environments]
 
     def episode_keys(self) -> list[str]:
-        """Return a string for each row that identifies its episode and determines the split of the episode.
+        """Return, for each row, a string that identifies its episode and determines the episode's split.
 
         The string is the `episode_key` of the row's environment or, if that is empty, the first prompt.
         """
@@ -347,7 +346,7 @@ class TextVectorEnvironment:
         return [self.environments[row].reset(seed) for row, (_, seed) in zip(rows, episodes, strict=True)]
 
     def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
-        """Return the episode keys of some seeds, without affecting running episodes."""
+        """Return the episode keys for the given seeds, without affecting running episodes."""
         environment = self._factories[task]()
         try:
             prompts = (environment.reset(seed) for seed in seeds)
@@ -383,8 +382,8 @@ def finished_step(info: TextInfo) -> TextStep:
 def extract_answer(text: str) -> str:
     """Extract the answer from a model's output.
 
-    The answer is the content of the last `<answer>` tags. Without such tags, it is all of the text. A code
-    fence around the answer is removed.
+    The answer is the content of the last pair of `<answer>` tags. Without such tags, it is all of the text. A
+    code fence around the answer is removed.
 
     Raises:
         ValueError: If the answer is empty or the output has more than `MAX_ANSWER_CHARS` characters.
@@ -419,7 +418,8 @@ def quote(text: str, max_chars: int = 40) -> str:
 
 
 def validate_seed(seed: object) -> int:
-    """Validate an untrusted seed and return it. Raises `ValueError` unless it is from 0 to `MAX_SEED`."""
+    """Validate an untrusted seed and return it. Raises `ValueError` unless it is an integer from 0 to
+    `MAX_SEED`."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
         raise ValueError(f"seed must be an integer from 0 to {MAX_SEED}, got {str(seed)[:40]!r}")
     return seed

@@ -40,8 +40,8 @@ class TextEnvConfig(Config):
     """Class of the environment whose settings `env_config_class` added. None if it added no settings."""
 
     id: str = ""
-    """Spec of the environment, such as `sudoku`, `sudoku:hard,sokoban`, `puzzles` (all kinds of puzzles),
-    `arc` or `puzzle_server`."""
+    """Spec of the environment, such as `sudoku`, `sudoku:hard,sokoban`, `puzzles` (all puzzle kinds), `arc`
+    or `puzzle_server`."""
     difficulty: str = "easy"
     """Difficulty of the puzzles in `id` that do not specify one, such as `easy`, `medium` or `hard`."""
     turns: Literal["single", "multi"] = "single"
@@ -86,7 +86,7 @@ def env_config_class(spec: str) -> type[TextEnvConfig]:
             environment_type = import_object(part.name)
         elif part.registered and part.registered.vector_entry_point and not part.settings:
             environment_type = import_object(part.registered.vector_entry_point)
-    # A `TextEnvironment` and the vector environment of puzzles have neither a space nor a config type.
+    # A `TextEnvironment` and the vector environment for puzzles have neither a space nor a config type.
     has_space = hasattr(environment_type, "observation_space")
     if not has_space and getattr(environment_type, "config_type", None) is None:
         return TextEnvConfig
@@ -105,7 +105,7 @@ class ParsedEnvSpec(NamedTuple):
     settings: Mapping[str, str]
     """Settings that follow the name in the spec, such as the difficulty."""
     registered: EnvSpec | None = None
-    """Registry entry of a text environment. None if `interface` is not `text`."""
+    """Registry entry for a text environment. None if `interface` is not `text`."""
 
     def make(self, **settings: Any) -> TextEnvironment:
         """Create the text environment. Call this only if `interface` is not `jax`."""
@@ -155,7 +155,7 @@ def make_text_env(spec: str, **settings: Any) -> TextEnvironment:
 
     Args:
         spec: A puzzle kind (`sudoku`, `sudoku:hard:single`), the id of a JAX environment that can describe
-            its states as text (`arc-v2`), a game of a puzzle server (`puzzle_server:lights`), or the address
+            its states as text (`arc-v2`), a game on a puzzle server (`puzzle_server:lights`), or the address
             of your own `TextEnvironment` (`module:Class` or `file.py:Class`).
         settings: Arguments of the environment. For puzzles, these are the arguments of `PuzzleEnvironment`.
             For JAX environments, they are those of `phalanx.make`, and `text={...}` contains the arguments of
@@ -206,7 +206,7 @@ def make_text_vector_env(spec: str, **settings: Any) -> TextVectorEnvironment:
     """Create a vector environment, which runs a batch of text episodes.
 
     Args:
-        spec: Spec as in `make_text_env`. It can also name several puzzle kinds or several games of a puzzle
+        spec: Spec as in `make_text_env`. It can also name several puzzle kinds or several games on a puzzle
             server, such as `sudoku,sokoban:easy:multi`. A suffix applies only to its own kind; use
             `turns="single"` for all.
         settings: Arguments of the environment, as in `make_text_env`.
@@ -234,7 +234,7 @@ def _make_vector_env(spec: str, settings: dict[str, Any]) -> TextVectorEnvironme
     names = []
     for part in parts:
         values = [part.settings.get(field, "") for field in first.registered.settings]
-        # In the spec of a game, `puzzle_server` precedes its name.
+        # The spec of a game starts with `puzzle_server`, which is not part of its name.
         is_game = first.registered.settings[:1] == ("game",)
         names.append(":".join(values if is_game else [part.name, *values]).rstrip(":"))
     vector_class = import_object(first.registered.vector_entry_point)

@@ -1,4 +1,4 @@
-"""Assignment of episodes to the train, validation and test splits by a hash of their content."""
+"""Assigns episodes to the train, validation and test splits, based on a hash of their content."""
 
 import zlib
 from typing import Literal, cast, get_args
@@ -9,7 +9,7 @@ _NUM_PARTS = 16
 
 
 def validate_split(split: str) -> Split:
-    """Return the name of a split. Raises `ValueError` if there is no such split."""
+    """Validate the name of a split and return it. Raises `ValueError` if there is no such split."""
     if split not in get_args(Split):
         raise ValueError(f"unknown split {split!r}; choose from {', '.join(get_args(Split))}")
     return cast(Split, split)

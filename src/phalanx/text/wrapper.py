@@ -34,7 +34,7 @@ class TextVectorWrapper(TextVectorEnvironment):
 
     The JAX environment must be able to describe its states and actions as text. All rows of the batch are
     stepped in one compiled call. A valid answer gets the reward that the JAX environment returns. An invalid
-    answer leaves the state unchanged and gets the reward `rewards.invalid`.
+    answer leaves the state unchanged and gets `rewards.invalid` as its reward.
 
     Expert answers come from `environment.expert()`. The expert must see every step of an episode: a row has
     expert answers only if `expert_actions` was called before each of its steps and all its answers were
@@ -45,7 +45,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         task: Name of the vector environment's only task. If it is empty, the name of the JAX environment's
             class is used.
         max_invalid_answers: Number of consecutive invalid answers after which an episode is truncated.
-        rewards: Reward for invalid answers. Only the field `invalid` is used.
+        rewards: Reward for invalid answers. Only the `invalid` field is used.
         prompt_format: `full` or `compact`, if the environment supports both.
     """
 
@@ -113,8 +113,8 @@ class TextVectorWrapper(TextVectorEnvironment):
     def _begin_rows(self, started: np.ndarray) -> list[str]:
         """Restart the expert and return the prompts of all rows.
 
-        The mask `started` is True for rows in which an episode has just started. Only these rows have expert
-        answers afterward, because the expert must see every step of an episode.
+        `started` is True for rows in which an episode has just started. Only these rows have expert answers
+        afterward, because the expert must see every step of an episode.
         """
         self._expert_memory, self._expert_labels = None, None
         self._expert_follows = started

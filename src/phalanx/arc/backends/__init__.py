@@ -1,4 +1,4 @@
-"""Step and reset of batches of ARC environments, implemented in C++ and XLA."""
+"""Step and reset functions for batches of ARC environments, implemented in C++ and XLA."""
 
 import functools
 from collections.abc import Callable
@@ -28,9 +28,9 @@ def step(
 
     Args:
         config: Settings of the environment.
-        tasks: Arrays of the tasks.
-        action: Encoded action of each state.
-        state: States without tasks and submissions; see `ArcState.detach`.
+        tasks: Task arrays.
+        action: Encoded action for each state.
+        state: States without tasks or submissions; see `ArcState.detach`.
 
     Returns:
         New states, unpacked working grids and step infos. The grids are empty arrays if the config's
@@ -46,7 +46,7 @@ def reset(
 
     Args:
         config: Settings of the environment.
-        tasks: Arrays of the tasks.
+        tasks: Task arrays.
         mask: True where a new episode starts.
         start_bits: Three integers per episode that determine its start; see `EpisodeStart`.
         state: Current states.
@@ -66,7 +66,7 @@ def replace_grid(
 
     Args:
         config: Settings of the environment.
-        tasks: Arrays of the tasks.
+        tasks: Task arrays.
         state: The state.
         planes: Bit-planes of the new working grid.
         size: Height and width of the new working grid.
@@ -89,7 +89,7 @@ to the merged arrays, and a function that restores the original task indices in 
 def _merge_for_step(tasks: TaskArrays, action: KernelAction, state: ArcState) -> Merged:
     merged, first = _merge_task_buffers(tasks, state.similarity.shape[0])
     task = state.task_index
-    # -1 for a task that an environment's own buffer has no space for.
+    # -1 if the index is outside the task table of the environment's own group.
     moved = jnp.where((task >= 0) & (task < tasks.table.shape[1]), task + first, -1)
 
     def restore(results: tuple[ArcState, Array, StepInfo]) -> tuple[ArcState, Array, StepInfo]:
@@ -117,11 +117,11 @@ def _merge_task_buffers(tasks: TaskArrays, batch: int) -> tuple[TaskArrays, Arra
     """Merge the task arrays of several groups of environments.
 
     Args:
-        tasks: Task arrays with a leading axis of groups.
+        tasks: Task arrays with a leading group axis.
         batch: Number of environments. Each group has the same number of consecutive environments.
 
     Returns:
-        The merged arrays, and for each environment the number to add to its task indices.
+        The merged arrays, and for each environment, the offset to add to its task indices.
     """
     groups, num_tasks, _ = tasks.table.shape
     group = jnp.arange(groups, dtype=jnp.int32)

@@ -19,7 +19,7 @@ ZERO = np.uint32(0)
 
 
 class BoundingBox(NamedTuple):
-    """First and last row and column of the bounding box of each mask of a batch. They are undefined if
+    """First and last row and column of the bounding box of each mask in a batch. They are undefined if
     `empty` is True."""
 
     top: Int32[Array, " batch"]
@@ -61,7 +61,7 @@ def reverse_columns(bits: Bits, side: int) -> Bits:
 
 
 def transpose(bits: SquarePlanes) -> SquarePlanes:
-    """Transpose each plane, by exchanging blocks of decreasing size."""
+    """Transpose each plane by exchanging blocks of decreasing size."""
     planes, side, batch = bits.shape
     block = side // 2
     while block:
@@ -75,7 +75,7 @@ def transpose(bits: SquarePlanes) -> SquarePlanes:
 
 
 def roll(bits: SquarePlanes, down: Int32[Array, " batch"], right: Int32[Array, " batch"]) -> SquarePlanes:
-    """Shift the planes of each environment cyclically, by `down` rows and `right` columns."""
+    """Cyclically shift the planes of each environment by `down` rows and `right` columns."""
     side = bits.shape[1]
     source = (jnp.arange(side, dtype=jnp.int32)[:, None] - down) & (side - 1)
     bits = jnp.take_along_axis(bits, source[None], axis=1)
@@ -93,7 +93,7 @@ def count_cells(mask: Mask) -> Int32[Array, " batch"]:
 def flood(open_cells: Mask, seed: Mask) -> Mask:
     """Flood-fill from the seed cells of each environment through the 4-connected open cells.
 
-    The rows are swept down and then up, until no region of the batch grows. Most regions need two or three
+    The rows are swept down and then up, until no region in the batch grows. Most regions need two or three
     sweeps. A winding region needs one sweep per bend.
     """
 

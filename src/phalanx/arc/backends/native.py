@@ -1,4 +1,4 @@
-"""Step and reset with the C++ kernels, for a batch with one axis."""
+"""Step and reset functions that call the C++ kernels, for a batch with one axis."""
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,10 @@ Flags = Bool[Array, " batch"]
 def step(
     config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
 ) -> tuple[ArcState, Cells, StepInfo]:
-    """Advance every state of a batch by one step; see `phalanx.arc.backends.step`."""
+    """Advance every state in a batch by one step; see `phalanx.arc.backends.step`."""
     grid_shape = config.grid_shape if config.observation.working_grid else (0, 0)
     episode = config.episode
-    # In the order of the C++ struct `Rules`. One array is decoded faster than five attributes.
+    # In the order of the C++ `Rules` struct. One array is decoded faster than five attributes.
     limits = (config.grid_shape[1], episode.max_episode_steps, config.action.operation_bits)
     rules = np.array([*limits, episode.mode == "evaluation", episode.require_submit], np.int64)
     info_types = (jnp.float32, jnp.int32, jnp.int32, bool, bool, bool, bool)

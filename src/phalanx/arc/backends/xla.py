@@ -1,5 +1,5 @@
-"""Step and reset in XLA, for a batch with one axis. All operations are bit arithmetic, so they run on any
-device."""
+"""Step and reset functions in XLA, for a batch with one axis. All operations are bit arithmetic, so they run
+on any device."""
 
 import functools
 import operator
@@ -30,7 +30,7 @@ Planes = UInt32[Array, "planes rows batch"]
 def step(
     config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
 ) -> tuple[ArcState, Cells, StepInfo]:
-    """Advance every state of a batch by one step; see `phalanx.arc.backends.step`."""
+    """Advance every state in a batch by one step; see `phalanx.arc.backends.step`."""
     operation = action.operation
     task, old_pair, old_height, old_width, step_count, status, solved_pairs, last = state.registers.T
     boards = state.boards.transpose(1, 2, 0)
@@ -149,7 +149,8 @@ def pair_index(tasks: TaskArrays, task: Ints, pair: Ints) -> Ints:
 
 
 def _pair_sizes(config: ArcConfig, tasks: TaskArrays, index: Ints) -> Int32[Array, "4 batch"]:
-    """Return input height, input width, output height and output width of pairs, clipped to the canvas."""
+    """Return the input height, input width, output height and output width of each pair, clipped to the
+    canvas."""
     rows, columns = config.grid_shape
     tallest = min(tasks.pairs.shape[-1], rows)
     return jnp.clip(tasks.sizes[index], 0, np.array([tallest, columns] * 2, np.int32)).T
@@ -298,7 +299,7 @@ def _is_any(operation: Ints, *operations: Op) -> Flags:
 def _first_grid(
     config: ArcConfig, tasks: TaskArrays, task: Ints, pair: Ints, noise: UInt32[Array, " batch"], rows: int
 ) -> tuple[UInt32[Array, "batch 4 rows"], Ints, Ints]:
-    """Return the bit-planes, the height and the width of the initial working grid of episodes."""
+    """Return the bit-planes, height and width of the initial working grid of each episode."""
     index = pair_index(tasks, task, pair)
     height, width, _, _ = _pair_sizes(config, tasks, index)
     inputs = fit_rows(tasks.pairs[index, 0], rows)
@@ -324,8 +325,8 @@ def _first_grid(
 def _random_planes(
     noise: UInt32[Array, " batch"], height: Ints, width: Ints, rows: int, columns: int
 ) -> UInt32[Array, "batch 4 rows"]:
-    """Compute the bit-planes of pseudorandom grids. The color of each cell is a hash (the finalizer of
-    MurmurHash3) of 32 bits of noise and the position of the cell."""
+    """Compute the bit-planes of pseudorandom grids. The color of each cell is a hash (the MurmurHash3
+    finalizer) of 32 bits of noise and the position of the cell."""
     cell = jnp.arange(rows, dtype=jnp.uint32)[:, None] * 32 + jnp.arange(columns, dtype=jnp.uint32)
     x = noise[:, None, None] + cell * jnp.uint32(0x9E3779B9)
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)

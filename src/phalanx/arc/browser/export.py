@@ -1,4 +1,4 @@
-"""Export of a color-equivariant policy to JSON for the report page, with its weights, operations and example
+"""Exports a color-equivariant policy to JSON for the report page, with its weights, operations and example
 tasks."""
 
 import base64
@@ -21,11 +21,11 @@ from phalanx.arc.tasks import ArcTask, Grid
 from phalanx.io.atomic import atomic_write
 
 MAX_PARAMETERS = 150_000
-"""Maximum number of parameters of an exported policy. It limits the size of the page."""
+"""Maximum number of parameters in an exported policy. It limits the size of the page."""
 MAX_TASKS = 200
 """Maximum number of exported test pairs."""
 MAX_CELLS = 40_000
-"""Maximum total number of cells of the exported grids."""
+"""Maximum total number of cells in the exported grids."""
 
 
 def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], folder: Path) -> None:
@@ -37,7 +37,7 @@ def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], fold
     Args:
         network: Policy network.
         config: Settings of the environment.
-        tasks: Example tasks. Only the first tasks are used, up to the limits `MAX_TASKS` and `MAX_CELLS`.
+        tasks: Example tasks. Only the first tasks are used, up to the `MAX_TASKS` and `MAX_CELLS` limits.
         folder: Run folder.
     """
     if not isinstance(network, ColorEquivariantNetwork):
@@ -101,7 +101,7 @@ def _arrays(network: ColorEquivariantNetwork) -> Iterator[Array]:
 
 
 def _puzzles(tasks: Iterable[ArcTask]) -> list[dict[str, Any]]:
-    """Convert test pairs to JSON records, up to the limits `MAX_TASKS` and `MAX_CELLS`."""
+    """Convert test pairs to JSON records, up to the `MAX_TASKS` and `MAX_CELLS` limits."""
     records: list[dict[str, Any]] = []
     cells = 0
     for task in tasks:
@@ -116,5 +116,5 @@ def _puzzles(tasks: Iterable[ArcTask]) -> list[dict[str, Any]]:
 
 
 def _rows(grid: Grid | None) -> list[str] | None:
-    """Convert a grid to strings of digits, one per row. None, for a secret output, stays None."""
+    """Convert a grid to strings of digits, one per row. Return None for a secret output."""
     return None if grid is None else ["".join(map(str, row)) for row in grid.tolist()]

@@ -1,4 +1,4 @@
-// Grids as SVG, which can be edited, and actions as text.
+// Editable SVG grids, and actions as text.
 const CELL = 20;
 
 // Draw a small grid for a list.

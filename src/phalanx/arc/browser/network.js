@@ -1,4 +1,4 @@
-// Forward pass of `ColorEquivariantNetwork`: from a state to the probabilities of actions.
+// Forward pass of `ColorEquivariantNetwork`: from a state to action probabilities.
 const NUM_COLORS = 10;
 const MARKS = 4;
 
@@ -39,7 +39,7 @@ function through({ weight, bias, inputs, outputs }, from, start = 0) {
   return sums;
 }
 
-// Compute mean and maximum of each feature over rows of features.
+// Compute the mean and maximum of each feature over rows of features.
 function pooled(features, starts, width) {
   const found = new Float32Array(2 * width);
   for (let f = 0; f < width; f++) {
@@ -106,14 +106,14 @@ function blockOf({ convolution, across, context }, planes, inside, [rows, column
   return after;
 }
 
-// Compute log-softmax and log-sum-exp.
+// Compute the log-softmax and the log-sum-exp.
 function normalized(logits) {
   const greatest = logits.reduce((one, other) => Math.max(one, other), -Infinity);
   const total = greatest + Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit - greatest), 0));
   return [logits.map((logit) => logit - total), total];
 }
 
-// Compute the logits of operations, and of cells for each corner and operation.
+// Compute logits over operations, and over cells for each corner and operation.
 function logitsOf(agent, network, state) {
   const { width, ids, fills, floods, others, corners } = network;
   const boards = { working: state.cells, input: state.input.cells, clipboard: state.clipboard, selected: state.selected };

@@ -12,7 +12,7 @@ function verdictOf(state, output) {
   return sameGrid(state, output) ? "right" : "wrong";
 }
 
-// Family of a task, unless its name contains it, and its size.
+// Describe a task by its family, unless the task name contains it, and its size.
 const factsOf = ({ task, family }, height, width) =>
   [family && !task.startsWith(family) ? family : null, `${height} × ${width}`].filter((part) => part).join(" · ");
 

@@ -1,5 +1,4 @@
-"""Validates the exported ARC policy of a run, and creates the panel in which readers of the report can run
-it."""
+"""Validates a run's exported ARC policy, and creates the panel in which readers of the report can run it."""
 
 import base64
 from pathlib import Path
@@ -14,7 +13,7 @@ from phalanx.logging.report.metric_tables import read_object
 from phalanx.logging.report.panels import Panel
 
 FILE_NAME = "browser_policy.json"
-"""Name of the exported policy in the run folder."""
+"""Name of the file in the run folder that contains the exported policy."""
 SCRIPTS = ("rules.js", "network.js", "grids.js", "panel.js")
 OBSERVED_GRIDS = ("working", "input", "clipboard", "selected")
 """Names of the grids that a network can observe, in the order in which it takes them as input."""
@@ -104,7 +103,7 @@ def _dense_size(inputs: int, outputs: int) -> int:
 
 
 def read_agent_panel(folder: Path, notes: list[str]) -> Panel | None:
-    """Read the exported policy of a run and return the panel for the report page.
+    """Read a run's exported policy and return the panel for the report page.
 
     Returns None if there is no policy or if it cannot be used; in the latter case, the reason is added to
     `notes`. The file may be untrusted, so only validated values are used.

@@ -40,7 +40,7 @@ function resized(agent, cells, height, width) {
   });
 }
 
-// List the cells of the region of one color around a cell.
+// List the cells of the single-color region around a cell.
 function regionOf(agent, cells, start) {
   const columns = agent.canvas[1];
   const found = new Set([start]);
@@ -59,7 +59,7 @@ function boxOf(agent, cells) {
   return [Math.min(...rows), Math.min(...columns), Math.max(...rows), Math.max(...columns)];
 }
 
-// Compute the new row and column of a cell of an object with a given box.
+// Compute the new row and column of a cell that belongs to an object with the given box.
 function displaced(operation, r, c, [top, left, bottom, right]) {
   switch (operation) {
     case MOVE_UP: return [r - 1, c];

@@ -2,7 +2,7 @@
 
 Each function samples pairs of one family. A function that is decorated with `rule_family` first samples the
 rule that all pairs of a task share. The docstrings also prove that no solution is shorter than the generated
-one. "By color growth" refers to the lower bound that `least_operations` computes.
+one. The "color-growth bound" is the lower bound that `least_operations` computes.
 """
 
 import itertools
@@ -30,7 +30,7 @@ from phalanx.arc.tasks import Grid
     needs_demos=True,
 )
 def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule that replaces some colors by other colors.
+    """Sample a rule that replaces some colors with other colors.
 
     Solution: one flood fill per replaced color.
 
@@ -125,7 +125,7 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> Generate
     """
     small = min(height, width)
     most = 1 if small < 7 else 2 if small < 16 else 3
-    # Minimum and maximum size of the rings, by their number.
+    # Minimum and maximum side of the rings, by the number of rings.
     sides = {1: (3, small), 2: (3, small // 2), 3: (7, max(7, 2 * small // 5))}
     count = pick(rng, 1, most)
     colors = palette(rng, count + 1)
@@ -215,7 +215,7 @@ def fill_rooms(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair 
 
 
 def _rooms(walls: Grid) -> list[Rect]:
-    """Return the boxes between straight walls. Boxes of a single cell are omitted."""
+    """Return the boxes between straight walls. Single-cell boxes are omitted."""
     rows = _spans((walls == GRAY).all(axis=1).tolist())
     cols = _spans((walls == GRAY).all(axis=0).tolist())
     boxes = [Rect(r1, c1, r2, c2) for r1, r2 in rows for c1, c2 in cols]

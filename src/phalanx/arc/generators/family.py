@@ -1,4 +1,4 @@
-"""Base class of task families, and functions that create pairs with their solutions."""
+"""The `TaskFamily` class, and functions that create pairs with their solutions."""
 
 import dataclasses
 import functools
@@ -172,13 +172,13 @@ class TaskFamily:
 
 
 def half_of(grid: Grid) -> int:
-    """Assign a grid to half 0 or 1 by its hash. Training tasks use inputs of one half, and evaluation tasks
-    use inputs of the other half, so that the splits never share an input."""
+    """Assign a grid to half 0 or 1 based on its hash. Training tasks use inputs of one half, and evaluation
+    tasks use inputs of the other half, so that the splits never share an input."""
     return hashlib.blake2b(grid.tobytes(), digest_size=1).digest()[0] & 1
 
 
 def rule_family(description: str, **options: bool) -> Callable[[RuleSampler], TaskFamily]:
-    """Create a decorator that turns a `RuleSampler` into a task family with the name of the function.
+    """Create a decorator that turns a `RuleSampler` into a task family named after the function.
 
     Args:
         description: Description of the family.
@@ -190,7 +190,7 @@ def rule_family(description: str, **options: bool) -> Callable[[RuleSampler], Ta
 def pair_family(
     description: str, *, transpose: Literal["never", "task", "pair"] = "never", **options: bool
 ) -> Callable[[PairFunction], TaskFamily]:
-    """Create a decorator that turns a `PairFunction` into a task family with the name of the function.
+    """Create a decorator that turns a `PairFunction` into a task family named after the function.
 
     Args:
         description: Description of the family.

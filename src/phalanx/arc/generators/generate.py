@@ -133,7 +133,7 @@ def generate_tasks(
         families: Names of the families. If empty, all families are used.
         num_tasks: Number of tasks.
         seed: Random seed.
-        split: Split of the tasks.
+        split: Split to which the tasks belong.
         min_height: Minimum height of the inputs.
         max_height: Maximum height of the inputs.
         min_width: Minimum width of the inputs.

@@ -2,7 +2,7 @@
 
 Each function samples pairs of one family. A function that is decorated with `rule_family` first samples the
 rule that all pairs of a task share. The docstrings also prove that no solution is shorter than the generated
-one. "By color growth" refers to the lower bound that `least_operations` computes.
+one. The "color-growth bound" is the lower bound that `least_operations` computes.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ from phalanx.arc.tasks import Grid, SolutionStep
 
 @pair_family("Lines that start at one side continue to the other side, or to a gray cell.", transpose="pair")
 def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
-    """Sample a pair in which lines are extended from one side of the grid to the other side, or until a gray
+    """Sample a pair in which lines are extended from one side of the grid to the other side, or up to a gray
     cell.
 
     Solution: one fill per line.
@@ -70,22 +70,23 @@ def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair
 def draw_border(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     """Sample a rule that draws one to three rings around a rectangle, with the same colors in every pair.
 
-    Solution: fill the box of each ring, from the outermost to the innermost, and fill the rectangle last.
-    This takes one operation more than there are rings.
+    Solution: fill the box of each ring, from the outermost to the innermost, and fill the rectangle last. The
+    number of operations is one more than the number of rings.
 
-    No shorter solution exists: the color of every ring does not occur in the input, so each ring needs a fill
-    or flood fill. Suppose that there were no other operation. A fill would also cover the inside of its ring,
+    No shorter solution exists: none of the ring colors occurs in the input, so each ring needs a fill or
+    flood fill. Suppose that there were no other operation. A fill would also cover the inside of its ring,
     including the rectangle, and no operation would restore the rectangle. The first flood fill would cover
     the entire background, including the cells outside the rings. If there are no such cells, a second flood
     fill would cover the first ring.
 
-    There are two exceptions for a single ring, in which one operation suffices: if the sides of the grid cut
-    off so much of the ring that it is a box, or if the ring is the entire background and connected.
+    For a single ring, one operation suffices in two cases: if the sides of the grid cut off so much of the
+    ring that it is a box, or if the ring is the entire background and connected.
     """
     small = min(height, width)
     rings = pick(rng, 1, 1 if small < 7 else 2 if small < 11 else 3)
     colors = palette(rng, rings)
-    # Only a single ring may be cut off by the sides of the grid: the proof for several needs complete rings.
+    # Only a single ring may be cut off by the sides of the grid: the proof for several rings requires
+    # complete rings.
     margin = 0 if rings == 1 else rings
 
     def pair() -> GeneratedPair | None:
@@ -125,7 +126,7 @@ def _expand(box: Rect, distance: int, height: int, width: int) -> Rect:
 
 
 def _one_operation(before: Grid, after: Grid, color: int) -> SolutionStep | None:
-    """Return the single fill or flood fill that draws the entire ring; None if there is none."""
+    """Return the single fill or flood fill that draws the entire ring; None if no such operation exists."""
     rows, cols = np.nonzero(after == color)
     hull = Rect(int(rows.min()), int(cols.min()), int(rows.max()), int(cols.max()))
     if len(rows) == hull.height * hull.width:
@@ -172,8 +173,7 @@ def complete_symmetry(rng: np.random.Generator, rows: int, cols: int) -> Generat
 
 @pair_family("Wrong cells are removed from bands of one color each.", transpose="pair")
 def denoise(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
-    """Sample a pair in which noise is removed from bands of one color each. Noise consists of cells with a
-    wrong color.
+    """Sample a pair in which noise (cells with a wrong color) is removed from single-color bands.
 
     Solution: one fill per band.
 

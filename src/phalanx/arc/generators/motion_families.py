@@ -1,7 +1,7 @@
 """Task families in which objects are moved, mirrored, rotated, cropped or copied.
 
 Each function samples pairs of one family. The docstrings also prove that no solution is shorter than the
-generated one. "By color growth" refers to the lower bound that `least_operations` computes.
+generated one. The "color-growth bound" is the lower bound that `least_operations` computes.
 """
 
 import numpy as np
@@ -34,10 +34,10 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> Generat
 
     A cut and a paste cannot be replaced by a single operation. The object consists of a red head and a tail
     behind it. Both appear in new cells and have different colors, so a fill is not enough. A paste needs a
-    copy before it, and a move has a distance of one cell. A flip along the direction of movement would put
-    the head behind the tail, and a flip across this direction would not bring the object closer to the wall.
-    A rotation would turn the tail, which is perpendicular to the direction of movement, by 90 degrees. If the
-    head and the tail are single cells, a rotation would put them side by side.
+    copy before it, and a move shifts the object by only one cell. A flip along the direction of movement
+    would put the head behind the tail, and a flip across this direction would not bring the object closer to
+    the wall. A rotation would turn the tail, which is perpendicular to the direction of movement, by 90
+    degrees. If the head and the tail are single cells, a rotation would put them side by side.
     """
     backwards, downwards = chance(rng, 0.5), chance(rng, 0.5)
     lanes, length = (width, height) if downwards else (height, width)
@@ -78,8 +78,8 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> GeneratedPair 
     have different colors, tops and distances to the ground, and no common column. A fill writes only one
     color, a paste needs a copy before it, and a move would move both by the same distance. A horizontal flip
     moves nothing down. A vertical flip puts a rectangle on the ground only if the axis of the flip is halfway
-    between the top of the rectangle and the ground, but the tops are different. The lowest row of the result
-    of a rotation comes from a single column, but in the output, both rectangles have cells in the lowest row.
+    between the top of the rectangle and the ground, but the tops are different. After a rotation, the lowest
+    row comes from a single column, but in the output, both rectangles have cells in the lowest row.
     """
     count = pick(rng, 1, 2 if min(height, width) >= 4 else 1)
     edges = sorted(rng.permutation(width + 1)[: 2 * count].tolist())
@@ -199,8 +199,8 @@ def crop_to_object(rng: np.random.Generator, height: int, width: int) -> Generat
     two operations are needed. If the object is farther away, two operations would suffice only if a single
     operation could move the object to the corner. There is no such operation: three corners of the object
     have colors that occur nowhere else, and a fill writes only one color. A paste needs a copy before it, a
-    move has a distance of one cell, and a flip or rotation never shifts three corners of a box by the same
-    distance.
+    move shifts the object by only one cell, and a flip or rotation never shifts three corners of a box by the
+    same distance.
     """
     tall, wide = pick(rng, 2, max(2, (2 * height) // 3)), pick(rng, 2, max(2, (2 * width) // 3))
     r, c = pick(rng, 0, height - tall), pick(rng, 0, width - wide)

@@ -1,4 +1,5 @@
-"""Random choices and free positions for task families, and lower bounds on the length of solutions."""
+"""Helpers for task families: random choices, placement of boxes, and lower bounds on the length of
+solutions."""
 
 from collections.abc import Collection
 
@@ -17,7 +18,7 @@ _TRIES = 8
 
 def pick(rng: np.random.Generator, low: int, high: int) -> int:
     """Sample an integer from `low` to `high`, both included."""
-    # `random` takes a quarter of the time of `integers`, and generators sample many small numbers.
+    # `random` takes a quarter as long as `integers`, and generators sample many small numbers.
     return low + int(rng.random() * (high - low + 1))
 
 
@@ -40,7 +41,7 @@ def picture(rng: np.random.Generator, height: int, width: int, colors: list[int]
 
 
 class BoxPlacer:
-    """Places boxes in a grid such that they do not overlap.
+    """Places boxes in a grid so that they do not overlap.
 
     Args:
         height: Height of the grid.
@@ -74,9 +75,9 @@ class BoxPlacer:
 def blob(
     rng: np.random.Generator, grid: Grid, site: BoxPlacer, color: int, side: int
 ) -> tuple[int, int] | None:
-    """Draw a rectangle of one color and at most `side` x `side` cells into `grid`, at a random free position
-    of `site`. One corner of the rectangle may be missing. Returns the row and column of a cell of the
-    rectangle, or None if no free position was found."""
+    """Draw a single-color rectangle of at most `side` x `side` cells in `grid`, at a random free position of
+    `site`. One corner of the rectangle may be missing. Returns the row and column of one of its cells, or
+    None if no free position was found."""
     height = pick(rng, 1, min(side, site.height))
     width = pick(rng, 1, min(side, site.width))
     box = site.place(rng, height, width)

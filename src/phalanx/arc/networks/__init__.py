@@ -37,13 +37,14 @@ class ArcNetworkConfig(Config):
     """Side of the square patches into which grids are divided, in cells, 1 to 10. Use 1 for small grids, and
     3 to 5 for grids of 30x30. `color_equivariant` requires 1."""
     color_encoding: Literal["embedding", "bits"] = "embedding"
-    """Input encoding of colors. `embedding` learns one vector per color. `bits` learns one vector per bit of
-    the color's number (0 to 9), which is twice as fast. Used by `conv` and `transformer` only."""
+    """How colors are encoded in the network's input. `embedding` learns one vector per color. `bits` learns
+    one vector per bit of the color's number (0 to 9), which is twice as fast. Used by `conv` and
+    `transformer` only."""
     selection_head: SelectionHead = "cells"
-    """Output layer that computes the logits of the selected cells: the point, or each of the two corners of
-    the box (see `action.selection_format`). For each operation, `cells` computes one logit per cell, and
-    `axes` computes one logit per row and one per column, which is faster on large canvases. `category_axes`
-    is like `axes`, but the operations of a category (fill, move, ...) share their logits.
+    """Output layer that computes the logits for choosing the selected cells: the point, or each of the two
+    corners of the box (see `action.selection_format`). For each operation, `cells` computes one logit per
+    cell, and `axes` computes one logit per row and one per column, which is faster on large canvases.
+    `category_axes` is like `axes`, but the operations in a category (fill, move, ...) share their logits.
     `color_equivariant` requires `cells`."""
 
     @field_validator("kind", mode="before")
@@ -54,7 +55,7 @@ class ArcNetworkConfig(Config):
         return value
 
 
-# After the config, which these modules import.
+# Imported after the config is defined, because these modules import it.
 from phalanx.arc.networks.color_equivariant import (  # noqa: E402
     ColorEquivariantNetwork as ColorEquivariantNetwork,
 )

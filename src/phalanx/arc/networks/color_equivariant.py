@@ -54,8 +54,8 @@ class TrunkParams(NamedTuple):
 
 
 _MARKS = 4
-"""Number of binary input features of a cell, per grid. In the plane of a color, they are 1 if the cell has
-this color, is black, has any other color, and is outside the grid, respectively."""
+"""Number of binary input features per cell and grid. In the plane of a color, they indicate whether the cell
+has this color, is black, has any other color, or is outside the grid."""
 
 Planes = Float[Array, "colors rows columns width"]
 Mask = Bool[Array, "rows columns"]
@@ -95,11 +95,11 @@ class ColorEquivariantNetwork(ArcNetwork):
     colors: Float[Array, "colors width"]
     blocks: tuple[ColorEquivariantBlock, ...]
     paint: Dense
-    """Layer that is applied to the plane of each color. It computes the logits of filling and flood-filling a
-    cell with this color."""
+    """Layer that is applied to the plane of each color. It computes the logits for filling and flood-filling
+    a cell with this color."""
     others: Dense | None
-    """Layer that computes, for each allowed operation other than fill and flood fill, the logits of selecting
-    a cell. None if there are no such operations."""
+    """Layer that computes, for each allowed operation other than fill and flood fill, the logits for
+    selecting a cell. None if there are no such operations."""
     operations: Dense
     """Layer that computes one logit for all fills, one for all flood fills, and one for each other operation,
     from features that are pooled over the grid."""
@@ -148,9 +148,9 @@ class ColorEquivariantNetwork(ArcNetwork):
     def batch(self, observations: Observation) -> tuple[ArcDistribution, Float[Array, " batch"]]:
         """Compute the action distributions and values for a batch of observations.
 
-        The result equals that of `jax.vmap` over the network, but the gradient of the parameters is faster to
-        compute. The native backend computes the sum of the gradients of the batch directly, while `vmap`
-        computes one gradient per example.
+        The result equals that of `jax.vmap` over the network, but gradients with respect to the parameters
+        are faster to compute. The native backend directly computes the gradient summed over the batch, while
+        `vmap` computes one gradient per example.
         """
         if self.backend == "xla":
             return jax.vmap(self)(observations)
@@ -171,7 +171,7 @@ class ColorEquivariantNetwork(ArcNetwork):
 
     def _trunk_params(self) -> TrunkParams:
         blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.blocks)
-        # The fields of `TrunkParams` have the order of these leaves.
+        # The fields of `TrunkParams` are in the same order as these leaves.
         return TrunkParams(*jax.tree.leaves((self.stem, self.colors, blocks)))
 
     @property
@@ -180,7 +180,7 @@ class ColorEquivariantNetwork(ArcNetwork):
         return tuple(operation for operation in self.ids if operation <= Operation.FLOOD_FILL_9)
 
     def _operation_logits(self, summary: Float[Array, " pooled"]) -> Float[Array, " operations"]:
-        # One logit for filling and one for flood filling, whatever the color: the cells' logits decide the
+        # One logit for filling and one for flood filling, whatever the color: the cell logits determine the
         # color.
         logits = self.operations(summary)
         fills = sum(operation <= Operation.FILL_9 for operation in self._painting)

@@ -1,5 +1,5 @@
-"""First and last layers of the ARC policy networks: embeddings of grids, and heads for operations, cells and
-the value."""
+"""First and last layers of the ARC policy networks: grid embeddings, and heads for operations, cells and the
+value."""
 
 import abc
 import math
@@ -36,7 +36,7 @@ _COLOR_BITS = 4
 
 
 class ArcNetwork(eqx.Module):
-    """Base class of the policy networks."""
+    """Base class for ARC policy networks."""
 
     ids: tuple[int, ...] = eqx.field(static=True)
     """Ids of the operations that the config allows, in the order of the operation logits."""
@@ -51,9 +51,9 @@ class ArcNetwork(eqx.Module):
 
 
 def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
-    """Return the grids in an observation: the working grid, followed by the input, the target, the clipboard
-    and the selection, as far as the observation contains them. Demonstrations are not included. The selection
-    is converted to a grid of 0 and 1."""
+    """Return the grids in an observation: the working grid, followed by those of the input, the target, the
+    clipboard and the selection that the observation contains. Demonstrations are not included. The selection
+    is converted to a grid of zeros and ones."""
     if not isinstance(observation, ArcObservation):
         return [observation]
     present = [observation.input_grid, observation.target_grid, observation.clipboard, observation.selected]
@@ -130,7 +130,7 @@ class Stem(eqx.Module):
         self.demonstrations = DemonstrationEncoder(config, key=keys[1]) if see.num_demonstrations else None
 
     def __call__(self, observation: Observation) -> tuple[Features, Inside]:
-        """Compute the vectors of one observation.
+        """Compute the patch vectors for one observation.
 
         Returns:
             One vector per patch, and the mask of the patches that contain a cell of the working grid.
@@ -146,13 +146,13 @@ class Stem(eqx.Module):
 
 
 class Heads(eqx.Module):
-    """Last layers of a policy network, which compute the logits of operations and cells, and the value, from
+    """Last layers of a policy network, which compute logits over operations and cells, and the value, from
     one vector per patch."""
 
     operations: Dense
     selections: tuple[tuple[Dense, ...], ...]
     """For each selected cell (a point, or a corner of a box), the layers that compute its logits: one layer
-    for the logits of all cells, or one for the logits of rows and one for the logits of columns."""
+    for cells, or one for rows and one for columns."""
     hidden: Dense
     value: Dense
     patch: int = eqx.field(static=True)

@@ -108,7 +108,7 @@ class TransductionNetwork(eqx.Module):
         self.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
 
     def size_probs(self, grid: Grid, task: Int32[Array, ""]) -> Float[Array, "2 sides"]:
-        """Compute the probability of each size of the output. Entry n of the first row is the probability
+        """Compute the probability of each possible output size. Entry n of the first row is the probability
         that the height is n, and entry n of the second row is the probability that the width is n, for n from
         0 to 30.
 
@@ -129,7 +129,7 @@ class TransductionNetwork(eqx.Module):
     def cell_logits(
         self, grid: Grid, task: Int32[Array, ""], rows: Array, columns: Array
     ) -> Float[Array, "rows columns colors"]:
-        """Compute the logits of the color of each output cell.
+        """Compute logits over colors for each output cell.
 
         Args:
             grid: Input grid, -1 outside the grid.
@@ -175,7 +175,7 @@ class TransductionNetwork(eqx.Module):
 def transduction_loss(
     network: TransductionNetwork, grid: Grid, answer: Grid, task: Int32[Array, ""]
 ) -> tuple[Float[Array, ""], Array]:
-    """Compute the loss of one pair. It is the sum of the cross-entropies of the colors of all output cells,
+    """Compute the loss for one pair. It is the sum of the cross-entropies of the colors of all output cells,
     divided by the square root of the number of cells, plus the cross-entropies of the output's height and
     width.
 
@@ -196,7 +196,7 @@ def transduction_loss(
     losses = -jax.nn.log_softmax(logits)
     right = jnp.sum(jnp.where(answer[..., None] == jnp.arange(NUM_COLORS), losses, 0.0), axis=-1)
     count = jnp.sum(inside)
-    # Between a sum and a mean, in which a wrong cell of a large grid has almost no weight.
+    # A compromise between a sum and a mean. In a mean, a wrong cell in a large grid has almost no weight.
     cells = jnp.sum(jnp.where(inside, right, 0.0)) / jnp.sqrt(count.astype(jnp.float32))
     sides = -jnp.log(size[0] + 1e-6) - jnp.log(size[1] + 1e-6)
     exact = jnp.all((jnp.argmax(logits, axis=-1) == answer) | ~inside)

@@ -16,8 +16,8 @@ from phalanx.core.environment import Key
 from phalanx.nn.layers import Attention, Dense, Items, LayerNorm
 
 _FREQUENCIES = 5
-"""Number of frequencies of the position encoding. The wavelengths are 2, 4, ..., 32 patches, so all positions
-of a 30x30 grid have different encodings."""
+"""Number of frequencies in the position encoding. The wavelengths are 2, 4, ..., 32 patches, so all positions
+in a 30x30 grid have different encodings."""
 
 
 class _Block(eqx.Module):

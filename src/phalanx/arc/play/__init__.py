@@ -1,4 +1,4 @@
-"""Terminal application for solving ARC tasks interactively. Requires the package extra `play`."""
+"""Terminal application for solving ARC tasks interactively. Requires the `play` extra."""
 
 from phalanx.lazy_imports import import_lazily
 

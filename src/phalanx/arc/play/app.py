@@ -80,7 +80,7 @@ class PlayApp(App[None]):
         self.solved: set[int] = set()
         """Indices of the tasks that were solved."""
         self.saved_steps = 0
-        """Total number of steps of all saved episodes."""
+        """Total number of steps in all saved episodes."""
         self._saved: list[ArcState] = []
         """Final states of the saved episodes, so that no episode is saved twice."""
 
@@ -111,7 +111,7 @@ class PlayApp(App[None]):
 
     @property
     def board(self) -> Board:
-        """Widget of the working grid."""
+        """Widget that shows the working grid."""
         return self.query_one(Board)
 
     @property
@@ -322,7 +322,7 @@ class PlayApp(App[None]):
         )
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
-        """Return the commands of Textual's command palette, to which all operations are added."""
+        """Yield the commands of Textual's command palette, followed by one command per operation."""
         yield from super().get_system_commands(screen)
         for info in OPERATIONS:
             yield SystemCommand(info.name, info.text, lambda number=info.id: self.action_choose(number))

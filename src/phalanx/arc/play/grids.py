@@ -21,11 +21,11 @@ Grid = Integer[np.ndarray, "_ _"]
 
 _OUTSIDE = Style(color="#5c6773", dim=True)
 _BLEND = 0.08
-"""Strength with which every second cell is made lighter or darker, so that adjacent cells of the same color
-can be distinguished."""
+"""How much every second cell is lightened or darkened, so that adjacent cells of the same color can be
+distinguished."""
 
-# Terminals with 256 colors choose the nearest color themselves, and lighter maroon would become purple. So
-# each color has a standard color, and another one with the same hue for every other cell.
+# Terminals with 256 colors choose the nearest color themselves, which would turn lighter maroon into purple.
+# So each color is mapped to a standard color, and to a second one with the same hue for every second cell.
 _COLORS_256 = {
     "arc": "000000 0087D7 FF0000 00D75F FFD700 AFAFAF FF00AF FF8700 87D7FF 870000",
     "arc other": "121212 005FD7 D70000 00AF5F D7AF00 9E9E9E D70087 D78700 5FD7FF 5F0000",
@@ -126,7 +126,7 @@ class GridView(Widget):
         return segments
 
     def _texts(self, row: int, y: int) -> list[str]:
-        """Return the text on each cell of a row of the grid, for one line of the terminal.
+        """Return the text on each cell in a grid row, for one terminal line.
 
         Args:
             row: Row of the grid.
@@ -136,12 +136,12 @@ class GridView(Widget):
 
 
 class Board(GridView, can_focus=True):
-    """Widget of the working grid. It draws the selection and posts messages when cells are clicked or
+    """Widget that shows the working grid. It draws the selection and posts messages when cells are clicked or
     dragged."""
 
     @dataclasses.dataclass
     class Pressed(Message):
-        """Message that a cell was clicked."""
+        """Message posted when a cell is clicked."""
 
         row: int
         col: int
@@ -150,7 +150,7 @@ class Board(GridView, can_focus=True):
 
     @dataclasses.dataclass
     class Dragged(Message):
-        """Message that the mouse was dragged from one cell to another."""
+        """Message posted when the mouse is dragged from one cell to another."""
 
         cursor: Cursor
         """Cursor that selects the box between the two cells."""
@@ -173,14 +173,14 @@ class Board(GridView, can_focus=True):
 
         Args:
             cursor: Cursor with the selection.
-            canvas: Height and width of the canvas. If it is given, the cells of the canvas that are outside
-                the grid are drawn too. If None, only the grid is drawn.
+            canvas: Height and width of the canvas. If it is given, the canvas cells outside the grid are also
+                drawn. If None, only the grid is drawn.
         """
         self.cursor, self.canvas = cursor, canvas
         self._redraw()
 
     def region_of(self, row: int, col: int) -> Region:
-        """Return the region of a cell in the widget."""
+        """Return the region of the widget that a cell occupies."""
         return Region(2 * self.scale * col, self.scale * row, 2 * self.scale, self.scale)
 
     def cell_at(self, x: int, y: int) -> tuple[int, int]:
@@ -202,7 +202,7 @@ class Board(GridView, can_focus=True):
         return texts
 
     def _outline(self, col: int, y: int) -> str:
-        """Return the text on a cell that draws its part of the outline of the selected box."""
+        """Return the text with which a cell draws its part of the selected box's outline."""
         top, left, bottom, right = self.cursor.box
         first, last = y == top * self.scale, y == (bottom + 1) * self.scale - 1
         left_end, line, right_end = {
@@ -253,7 +253,7 @@ class PaletteBar(Widget):
 
     @dataclasses.dataclass
     class Chosen(Message):
-        """Message that a color was clicked."""
+        """Message posted when a color is clicked."""
 
         color: int
 

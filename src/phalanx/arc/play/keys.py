@@ -13,10 +13,10 @@ from phalanx.formatting import format_count
 
 @dataclasses.dataclass(frozen=True)
 class Tool:
-    """A tool of the editor. A click, the space key or the enter key applies it to the selected cells."""
+    """An editor tool. A click, the space key or the enter key applies it to the selected cells."""
 
     name: str
-    """Name of the tool on the screen."""
+    """Name of the tool, as shown on the screen."""
     key: str
     """Key that selects the tool."""
     first: int | None

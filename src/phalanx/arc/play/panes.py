@@ -93,14 +93,14 @@ class DemonstrationPane(VerticalScroll, can_focus=False):
         self.fit()
 
     def fit(self) -> None:
-        """Choose the largest scale at which all demonstrations fit. At small scales, they may be scrolled
-        vertically."""
+        """Choose the largest scale at which all demonstrations fit. At scales 0 and 1, only their width must
+        fit, because the pane can be scrolled vertically."""
         pairs = list(self.query(PairView))
         # The scroll bar takes one column, the border of a pair two.
         width, height = self.size.width - _BORDER - 1, self.size.height
         for scale in range(_MAX_SCALE, -1, -1):
             sizes = [pair.size_at(scale) for pair in pairs]
-            # Demonstrations that are too high can be scrolled.
+            # Demonstrations that are too tall can be scrolled.
             fits_height = scale <= 1 or sum(lines for _, lines in sizes) <= height
             if fits_height and all(columns <= width for columns, _ in sizes):
                 break
@@ -134,8 +134,8 @@ class WorkPane(Vertical):
         Args:
             view: The state.
             cursor: Cursor with the selection.
-            canvas: Height and width of the canvas. If it is given, the cells of the canvas that are outside
-                the grid are drawn too. If None, only the grid is drawn.
+            canvas: Height and width of the canvas. If it is given, the canvas cells outside the grid are also
+                drawn. If None, only the grid is drawn.
         """
         before = self.input.shown_shape, self.board.shown_shape
         if view.input.tolist() != self.input.cells.tolist():

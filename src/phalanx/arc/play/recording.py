@@ -24,8 +24,8 @@ def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) ->
     differ from the recording, `RuntimeError` is raised.
 
     Args:
-        session: Session with the episode.
-        seed: Seed that determines the start of the episode. It is also part of the ids of the samples.
+        session: Session that contains the episode.
+        seed: Seed that determines the start of the episode. It is also part of the sample ids.
         tokenizer: Tokenizer that encodes the steps.
     """
     if not session.ended:

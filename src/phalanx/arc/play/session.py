@@ -21,7 +21,7 @@ Cells = Bool[np.ndarray, "rows columns"]
 
 
 class PlayError(Exception):
-    """Error for an action that is impossible in the current state. Its message is shown to the player."""
+    """Raised when an action is impossible in the current state. The message is shown to the player."""
 
 
 class PlayPair(NamedTuple):
@@ -34,7 +34,7 @@ class PlayPair(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A step of the player: the action, the state after it and the reward."""
+    """A step taken by the player: the action, the state after it and the reward."""
 
     action: Action
     state: ArcState
@@ -44,8 +44,8 @@ class _Step(NamedTuple):
 def play_config(
     selection_format: SelectionFormat = "bbox", *, require_submit: bool = True, max_steps: int = 500
 ) -> ArcConfig:
-    """Create the settings of the environment for a player: one pair on a canvas of 30x30 cells, without a
-    reward for similarity.
+    """Create the environment settings for a player: one pair on a 30x30 canvas, without a reward for
+    similarity.
 
     The environment is in training mode and therefore knows the output. The application does not show it.
 
@@ -63,7 +63,8 @@ def play_config(
 
 
 def start_key(seed: int) -> jax.Array:
-    """Return the random key with which an `EnvironmentStream` of the given seed starts its first episode."""
+    """Return the random key with which an `EnvironmentStream` with the given seed starts its first
+    episode."""
     return jax.random.fold_in(jax.random.key(seed), 0)
 
 

@@ -26,7 +26,7 @@ def select_tasks(
     data_dir: Path | None = None,
 ) -> list[PlayPair]:
     """Return the test pairs to solve, in order. The pairs of the given task come first, followed by those of
-    the other tasks of its source. Tasks with a secret test output are left out.
+    the other tasks in its source. Tasks with a secret test output are left out.
 
     Args:
         task_id: Id of the first task. If empty, the first task of the source comes first. If `source` is
@@ -38,7 +38,7 @@ def select_tasks(
         families: Task families to use. If empty, all are used.
         max_size: Maximum number of rows and columns of the grids. If None, there is no limit for tasks from
             files.
-        seed: Random seed of generated tasks.
+        seed: Random seed for generating tasks.
         data_dir: Folder that contains the datasets. If None, $PHALANX_DATA or ~/.cache/phalanx/arc is used.
     """
     generated: dict[str, Any] = {"max_size": max_size, "num_tasks": NUM_GENERATED, "seed": seed}

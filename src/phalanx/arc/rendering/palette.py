@@ -59,8 +59,8 @@ ARC = Palette(
     ("black", "blue", "red", "green", "yellow", "gray", "magenta", "orange", "azure", "maroon"),
 )  # fmt: skip
 
-# The result of a search that keeps each hue near ARC's and maximizes the smallest distance of two colors in
-# OKLab and CIELAB, for normal vision and for simulated protanopia, deuteranopia and tritanopia.
+# The result of a search that keeps each hue near ARC's and maximizes the smallest distance between two colors
+# in OKLab and CIELAB, for normal vision and for simulated protanopia, deuteranopia and tritanopia.
 SAFE = Palette(
     "safe",
     (

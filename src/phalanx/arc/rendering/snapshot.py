@@ -1,4 +1,4 @@
-"""Converts states and grids to NumPy arrays for rendering, without the padding of the canvas."""
+"""Converts states and grids to NumPy arrays for rendering, without the canvas padding."""
 
 import dataclasses
 import functools
@@ -23,8 +23,8 @@ Mask = Bool[np.ndarray, "_ _"]
 
 
 def as_cells(grid: GridLike) -> Cells:
-    """Convert a grid to a NumPy array, and remove the rows and columns of -1 at the bottom and on the
-    right."""
+    """Convert a grid to a NumPy array, and remove the padding rows and columns, which are -1, at the bottom
+    and on the right."""
     cells = np.asarray(grid)
     if cells.ndim != 2:
         raise ValueError(
@@ -42,8 +42,8 @@ def as_cells(grid: GridLike) -> Cells:
 
 
 def as_mask(selected: MaskLike | None, grid: GridLike) -> Mask:
-    """Convert a mask to a NumPy array with the size of the grid without padding. None is converted to a mask
-    without selected cells.
+    """Convert a mask to a NumPy array with the size of the unpadded grid. If the mask is None, no cells are
+    selected.
 
     Args:
         selected: Mask with the shape of `grid`, or None.
@@ -117,7 +117,7 @@ def snapshots(states: ArcState, limit: int = 4) -> tuple[StateSnapshot, ...]:
     return tuple(_one(tasks, dict(zip(columns, row, strict=True))) for row in rows)
 
 
-# One program, because each property on its own would compile several.
+# A single program, because each property on its own would compile several.
 @functools.partial(jax.jit, static_argnums=1)
 def _view(states: ArcState, limit: int) -> dict[str, Array]:
     """Return the attributes of the first `limit` states that a snapshot needs, by name."""

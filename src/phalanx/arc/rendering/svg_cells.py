@@ -1,4 +1,4 @@
-"""Draws grids as SVG blocks, with cells, lines, digits and the outline of the selection."""
+"""Draws grids as SVG blocks, with cells, lines and the outline of the selection."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,7 @@ from phalanx.svg import MUTED, Number, SvgBlock
 
 
 def cell_size(shapes: Iterable[tuple[int, ...]], box: Number) -> float:
-    """Compute the side of a cell in pixels such that each grid fits in a square box.
+    """Compute the side of a cell in pixels so that each grid fits in a square box.
 
     The result is between 4 and 30, so large grids may exceed the box.
 
@@ -27,7 +27,7 @@ def cell_size(shapes: Iterable[tuple[int, ...]], box: Number) -> float:
 def grid_block(
     cells: Cells, side: Number, *, selected: Mask | None = None, palette: Palette = ARC
 ) -> SvgBlock:
-    """Draw a grid. Cells of -1 are left empty. All cells of one color are drawn by a single SVG path, which
+    """Draw a grid. Cells of -1 are left empty. All cells of one color are drawn with a single SVG path, which
     keeps files small.
 
     Args:
@@ -57,7 +57,7 @@ def grid_block(
     if selected is not None and selected.any():
         outline = _edges(selected, side)
         width_out = float(np.clip(side / 4, 3, 5))
-        # White on black has contrast with every color.
+        # White on black contrasts with every color.
         parts.append(_stroke(outline, "#0B0D12", width_out, "selection-casing"))
         parts.append(_stroke(outline, "#FFFFFF", width_out * 0.5, "selection"))
     return SvgBlock(width * side, height * side, tuple(parts))

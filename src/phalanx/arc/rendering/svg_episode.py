@@ -1,4 +1,4 @@
-"""Draws the steps of an episode as an SVG strip or animation."""
+"""Draws the steps of an episode as an SVG strip."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -112,13 +112,13 @@ def frame(grid: GridLike, *, selected: MaskLike | None = None, **details: Any) -
 def episode_frames(
     trajectory: Trajectory, index: int = 0, *, initial: ArcState | PyTree = None
 ) -> tuple[EpisodeFrame, ...]:
-    """Create the frames of one environment in a trajectory, up to the end of its first episode.
+    """Create the frames for one environment in a trajectory, up to the end of its first episode.
 
     Args:
-        trajectory: Trajectory that `run_episode_batch` returned.
+        trajectory: Trajectory returned by `run_episode_batch`.
         index: Index of the environment in the batch.
-        initial: Batch of states or observations before the first step, to add a frame with the initial grid.
-            If None, there is no such frame.
+        initial: Batch of states or observations before the first step. If it is given, the first frame shows
+            the initial grid.
     """
     steps, batch = trajectory.dones.shape
     if not 0 <= index < batch:
@@ -147,7 +147,7 @@ def episode_frames(
 @jax.jit
 def _history(trajectory: Trajectory, index: Int32[Array, ""]) -> tuple[PyTree, ...]:
     """Return the working grids, selections, rewards, dones and infos of one environment, each with the steps
-    as leading axis."""
+    as its leading axis."""
     one = jax.tree.map(lambda leaf: leaf[:, index], trajectory)
     observations, info = one.observations, one.infos
     if isinstance(info, AutoResetInfo):
@@ -275,7 +275,7 @@ def _badge(frame: EpisodeFrame) -> SvgBlock:
         return badge("✓ solved", fill=GOOD, ink="#FFFFFF", size=10)
     if frame.done:
         return badge("ended", fill=BAD_TINT, ink=BAD, size=10)
-    # As high as a badge, so that all frames have the same height.
+    # As tall as a badge, so that all frames have the same height.
     return SvgBlock(0, 19)
 
 

@@ -190,13 +190,13 @@ def _fact(name: str, value: SvgBlock) -> SvgBlock:
 
 
 def _side(pairs: tuple[GridPair, ...], box: Number) -> float:
-    """Compute the side of a cell such that all grids of some pairs fit in a square box."""
+    """Compute the side of a cell so that all grids of the given pairs fit in a square box."""
     grids = [grid for pair in pairs for grid in (pair.input, pair.output) if grid is not None]
     return cell_size([grid.shape for grid in grids], box)
 
 
 MAX_STATES = 3
-"""Maximum number of states of a batch, or of tasks of a buffer, that are drawn in a notebook."""
+"""Maximum number of states in a batch, or tasks in a buffer, that are drawn in a notebook."""
 
 
 def task_html(task: ArcTask) -> str:
@@ -233,9 +233,8 @@ def draw_failed_outputs(
     """Draw test pairs whose submitted output is wrong, or cannot be checked because the output is secret.
 
     Args:
-        outputs: Input, submitted output and expected output of each test pair, by the name of the pair. The
-            submitted output is None if nothing was submitted, and the expected output is None if it is
-            secret.
+        outputs: Input, submitted output and expected output of each test pair, by pair name. The submitted
+            output is None if nothing was submitted, and the expected output is None if it is secret.
         title: Title of the drawing.
     """
     cards = flow_cards((_card(name, grids) for name, grids in outputs.items()), SHEET_WIDTH)

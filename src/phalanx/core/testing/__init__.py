@@ -35,7 +35,7 @@ class ConformanceReport:
     """Names of the checks that do not apply, because the environment lacks the capability, such as
     rendering."""
     not_checked: tuple[str, ...] = ()
-    """Names of the checks of terminal states, if no episode terminated in the recorded steps."""
+    """Names of the terminal-state checks, if no episode terminated in the recorded steps."""
     notes: tuple[str, ...] = ()
     """Reasons for `not_checked`, as sentences."""
 
@@ -58,8 +58,8 @@ def check_environment(
         seed: Seed for the episodes and actions.
         batch_size: Number of environments that run at the same time.
         num_steps: Number of steps per environment. At least one episode must end in these steps. If none
-            terminates, for example because the goal is hard to reach with random actions, the checks of
-            terminal states are reported as `not_checked`.
+            terminates, for example because the goal is hard to reach with random actions, the terminal-state
+            checks are reported as `not_checked`.
 
     Returns:
         The names of the checks that passed, that do not apply, and that need more steps.
@@ -100,7 +100,7 @@ def check_environment(
 
 
 def _check_info(environment: Environment) -> None:
-    """Raise `ConformanceError` if `step` returns an info without flags, which most checks need."""
+    """Raise `ConformanceError` if `step` returns an info without the flags that most checks need."""
 
     def first_info(key: Key) -> object:
         state, _ = environment.reset(key)

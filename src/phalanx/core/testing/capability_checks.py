@@ -21,12 +21,12 @@ from phalanx.core.testing.tree_diff import differences, take, to_host
 
 _INVALID_TEXTS = ("", "no such action !?")
 _NUM_SAMPLED_STATES = 3
-"""Number of states for which the checks of text, rendering, experts and task names run."""
+"""Number of states on which the text, rendering, expert and task-name checks run."""
 
 
 @conformance_check("legal_actions must match step")
 def check_legal_actions(rollout: RandomRollout) -> list[str] | None:
-    """Check the mask's shape, that sampled actions are legal, and that illegal actions change nothing."""
+    """Check the mask's shape, and that sampled actions are legal and illegal actions change nothing."""
     environment = rollout.environment
     space = environment.action_space
     shape = jax.eval_shape(
@@ -68,8 +68,8 @@ def _masks(
     """Return the masks of legal actions in recorded states.
 
     Returns:
-        The masks of all states, computed state by state, and the masks of the states of the first step,
-        computed with one call for the batch.
+        The masks of all states, computed state by state, and the masks of the first step's states, computed
+        with a single call for the batch.
     """
     legal_actions: Any = environment.legal_actions
     return jax.vmap(jax.vmap(legal_actions))(states), legal_actions(take(states, 0))

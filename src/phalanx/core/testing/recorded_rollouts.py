@@ -20,7 +20,7 @@ from phalanx.core.vector import select_rows
 class ConformanceError(AssertionError):
     """Raised if an environment does not behave as `Environment` requires.
 
-    The attribute `failures` contains one message per violation.
+    The `failures` attribute contains one message per violation.
     """
 
     def __init__(self, title: str, failures: Iterable[str]) -> None:
@@ -30,7 +30,7 @@ class ConformanceError(AssertionError):
 
 @dataclasses.dataclass(frozen=True)
 class NotChecked:
-    """Result of a check that found no violation but did not see the states that it is about. It is falsy."""
+    """Result of a check that found no violation, but saw none of the states that it examines. It is falsy."""
 
     reason: str
 
@@ -237,7 +237,7 @@ class RandomRollout:
             invalid: Flags of shape `[steps, batch]`, or a single flag. Where a flag is True, an invalid
                 action is taken. The flags are ignored if the environment has no invalid actions.
         """
-        # Flags are passed even if none is True, so that all rollouts of one size share a compilation.
+        # Flags are passed even if none is True, so that all rollouts of the same size share one compilation.
         shape = (self.num_steps, self.batch_size)
         flags = np.broadcast_to(invalid, shape) if self.has_invalid_actions else None
         return _rollout_batch(self.environment, *self.keys, flags)
@@ -261,7 +261,7 @@ def _has_invalid_actions(environment: Environment) -> bool:
 def conformance_check(
     rule: str,
 ) -> Callable[[Callable[[RandomRollout], Violations]], Callable[..., bool | NotChecked]]:
-    """Turn a function that finds violations of a rule into a check of the conformance suite.
+    """Turn a function that finds violations of a rule into a conformance check.
 
     The function takes a `RandomRollout` and returns `Violations`. The check has the parameters `environment`,
     `seed`, `batch_size` and `num_steps`. If there are violations, it raises `ConformanceError` with the first
@@ -303,7 +303,7 @@ def describe_first(wrong: Bool[np.ndarray, "steps batch"], message: str) -> list
 
 
 def sample_indices(num_steps: int, batch_size: int) -> list[tuple[int, int]]:
-    """Return all pairs of a step and an environment index, for up to 32 steps of a rollout.
+    """Return all (step, environment index) pairs for up to 32 steps of a rollout.
 
     The steps are evenly spaced and include the first and the last step.
     """

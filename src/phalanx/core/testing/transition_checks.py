@@ -38,7 +38,7 @@ def check_determinism(rollout: RandomRollout) -> list[str]:
 
 @conformance_check("a batch must give the same results as its environments one by one")
 def check_batch_of_one_equals_single(rollout: RandomRollout) -> list[str]:
-    """Check that `batch_reset` and `batch_step` equal `reset` and `step` for a batch of size 1."""
+    """Check that `batch_reset` and `batch_step` match `reset` and `step` for a batch of size 1."""
     first, steps = rollout.run_one(0)
     by_batch = rollouts.by_batch_of_one(rollout.environment, rollout.keys[0][0], steps.before, steps.actions)
     (first, steps), (initial, after) = to_host(((first, steps), by_batch))
@@ -137,7 +137,7 @@ def _kept(result: rollouts.StepResult) -> tuple[Any, ...]:
 
 @conformance_check("terminated and truncated must be distinguished")
 def check_termination_flags(rollout: RandomRollout) -> list[str]:
-    """Check that `done` is true exactly if `terminated` or `truncated` is, and that time limits truncate."""
+    """Check that `done` equals `terminated` or `truncated`, and that time limits truncate."""
     _, steps = rollout.run()
     after = to_host(steps.after)
     if not isinstance(after.infos, TransitionInfo):
@@ -160,7 +160,7 @@ def check_termination_flags(rollout: RandomRollout) -> list[str]:
 
 @conformance_check("same-step auto-reset must return the terminal observation")
 def check_terminal_observation_in_same_step_mode(rollout: RandomRollout) -> Violations:
-    """Check the observations of same-step auto-reset.
+    """Check the observations returned by same-step auto-reset.
 
     `final_observation` must be the terminal observation, and the returned observation must be the first
     observation of the next episode.

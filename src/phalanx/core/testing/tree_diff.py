@@ -55,7 +55,7 @@ def as_numpy(leaf: Any) -> np.ndarray:
 
 
 def to_host(tree: PyTree) -> PyTree:
-    """Convert all leaves to NumPy arrays, so that slicing them does not need the device."""
+    """Convert all leaves to NumPy arrays, so that slicing them does not involve the device."""
     return jax.tree.map(as_numpy, tree)
 
 
