@@ -48,7 +48,7 @@ class LoggingConfig(Config):
     """Compress log files with gzip after they are rotated. Files are rotated only if the `FileHandler` has
     `rotate_bytes`."""
     include_full_states: bool = False
-    """Include the arrays of the initial and final states in the records of episodes."""
+    """Include the arrays of the initial and final states in episode records."""
     step_fields: tuple[Literal["action", "reward", "grid_changes"], ...] = ()
     """Fields to write to the `steps` file for every step. If empty, only the steps selected by
     `log_key_moments` are written."""

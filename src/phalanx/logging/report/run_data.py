@@ -89,13 +89,13 @@ class RunData:
     metrics: MetricTable
     """Training metrics, with one row per logged update."""
     evaluations: dict[tuple[str, str], MetricTable]
-    """Metrics of the evaluations, with one table for each pair of split and mode."""
+    """Evaluation metrics, with one table for each pair of split and mode."""
     evaluation_records: list[dict[str, Any]]
     """Records of `evaluations.jsonl`."""
     episodes: list[EpisodeData]
     """Sampled episodes, newest first."""
     notes: list[str]
-    """Remarks for the reader of the report, such as missing or unreadable files."""
+    """Remarks for the reader of the report, for example about missing or unreadable files."""
     submissions: list[SubmissionData] = dataclasses.field(default_factory=list)
     """Submissions that `phalanx eval` has written to the run folder."""
     panels: list[Panel] = dataclasses.field(default_factory=list)
@@ -190,7 +190,7 @@ def find_episodes(folder: Path, records: Iterable[dict[str, Any]]) -> list[Episo
 def embed_episodes(
     episodes: list[EpisodeData], run: int, max_episodes: int, max_bytes: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Convert the newest episodes to JSON values for the page, up to a number of episodes and bytes.
+    """Convert the newest episodes to JSON values for the page, up to a maximum number of episodes and bytes.
 
     The images of an episode are compressed together, because consecutive images differ little.
 
@@ -297,7 +297,7 @@ def _read_frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     files = []
     for path in folder.glob("*.svg"):
         step = _STEP.fullmatch(path.stem)
-        # A link could copy any file of this machine into a page that is published.
+        # A link could copy any file on this machine into a page that is published.
         if not is_regular_file(path) or path.stat().st_size > MAX_FILE_BYTES:
             continue
         if step or path.stem in ("initial", "final"):
