@@ -529,7 +529,7 @@ def _check_section_keys(
 
 
 def _old_name_error(cls: type[BaseModel], values: Mapping[Any, Any], prefix: str = "") -> str | None:
-    """Return an error message if the values contain a renamed or removed setting of this class."""
+    """Return an error message if the values contain a renamed or removed setting, else None."""
     renamed, removed = _old_names(cls)
     if not renamed and not removed:
         return None

@@ -48,7 +48,7 @@ _ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*?)-v(?P<version>[1-9]\d*)")
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """Registration of an environment."""
+    """A registered environment."""
 
     id: str
     """Name and version, such as `arc-v2`."""
@@ -390,7 +390,7 @@ def config_from(
 
 
 def import_object(address: str) -> Any:
-    """Import and return the object at an address, `package.module:name` or `path/file.py:name`.
+    """Import and return the object at an address such as `package.module:name` or `path/file.py:name`.
 
     If the address contains a file, the file's folder is added to `sys.path`.
 

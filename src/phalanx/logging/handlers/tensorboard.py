@@ -53,7 +53,7 @@ class TensorBoardHandler(Tracker):
         self._writer.add_text("metadata", f"```\n{text}\n```")
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
-        """Log the pixels of an image. Images that are available only as SVG are skipped."""
+        """Log the pixels of an image. Images that are not available as pixels are skipped."""
         if picture.pixels is None:
             return
         height, width, _ = picture.pixels.shape

@@ -72,8 +72,7 @@ class Tracker(Handler, abc.ABC):
         self._log_scalars(_add_prefix("batch", metrics), step)
 
     def log_evaluation(self, record: Record) -> None:
-        """Log the metrics of an evaluation and of its task groups. Results for individual tasks are
-        omitted."""
+        """Log the metrics of an evaluation and of its task groups, but not those of individual tasks."""
         prefix = f"evaluation/{record.get('split', 'held-out')}/{record.get('mode', 'greedy')}"
         self._log_scalars(_add_prefix(prefix, evaluation_scalars(record)), int(record["step"]))
 
@@ -103,8 +102,7 @@ def load_run_id(folder: Path, kind: str) -> str | None:
 
 
 def save_run_id(folder: Path, kind: str, run_id: str) -> None:
-    """Save the id that the `kind` tracker assigned to a run, so that the run can be resumed in the
-    tracker."""
+    """Save the id that the `kind` tracker assigned to a run, so that a resumed run can continue it."""
     path = folder / _IDS_FILE
     ids = _load_ids(path)
     with atomic_write(path, "w") as file:

@@ -303,7 +303,7 @@ def _interpolate(
 
 
 def downsample_rows(columns: list[np.ndarray], max_rows: int) -> Int64[np.ndarray, " kept"]:
-    """Select rows of a table to draw as curves, such that the shapes of the curves are preserved.
+    """Select rows of a table for drawing curves, so that the shapes of the curves are preserved.
 
     The rows are divided into intervals, and the minimum and maximum of each column in each interval are
     selected. The first and the last row are always selected. If the first column contains NaN (a gap) in an

@@ -1,4 +1,4 @@
-"""Reads the metrics, evaluations, sampled episodes, submissions, config and metadata of a run folder.
+"""Reads the metrics, evaluations, sampled episodes, submissions, config and metadata from a run folder.
 
 A run folder may be untrusted. Symbolic links are therefore not followed, file sizes are limited, and nothing
 is written to the folder.
@@ -32,9 +32,9 @@ from phalanx.logging.report.panels import Panel, read_panels
 RUN_FILES = ("run.json", "batch_metrics.jsonl", "evaluations.jsonl", "episodes.jsonl", "config.yaml")
 """Files of a run. A folder that contains at least one of these files is a run folder."""
 MAX_EPISODES = 60
-"""Maximum number of episodes in a page, summed over all runs."""
+"""Maximum number of episodes on a page, summed over all runs."""
 MAX_IMAGE_BYTES = 3_000_000
-"""Maximum total size of the compressed images in a page, in bytes, summed over all runs."""
+"""Maximum total size of the compressed images on a page, in bytes, summed over all runs."""
 
 _MAX_FRAMES = 2000
 _MAX_LINES, _MAX_LINE_LENGTH, _MAX_TITLE_LENGTH = 20, 500, 200
@@ -196,7 +196,7 @@ def embed_episodes(
 
     Args:
         episodes: Episodes of a run, newest first.
-        run: Index of the run in the page.
+        run: Index of the run on the page.
         max_episodes: Maximum number of episodes.
         max_bytes: Maximum total size of the compressed images.
 
