@@ -39,7 +39,7 @@ class LengthCounts(NamedTuple):
         return LengthCounts(self.values[first:last], self.counts[first:last])
 
     def percentile(self, percent: float) -> int:
-        """Return the smallest length such that at least `percent` percent of the samples are not longer."""
+        """Return the smallest length that at least `percent` percent of the samples do not exceed."""
         rank = max(1, int(np.ceil(self.samples * percent / 100)))
         return int(self.values[np.searchsorted(np.cumsum(self.counts), rank)])
 

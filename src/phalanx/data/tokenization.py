@@ -444,7 +444,7 @@ class _RowTokenizer(NamedTuple):
         return _Block(row_ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
 
     def _format_row(self, row: Mapping[str, Any]) -> list[_FormattedSample]:
-        """Convert a row to texts. A preference pair gives two texts, and any other row gives one."""
+        """Convert a row to texts. A preference pair results in two texts, and any other row in one."""
         config, tools = self.config, row.get("tools")
         match config.format:
             case "chat":

@@ -41,7 +41,7 @@ class BatchSpec:
     index: int
     """Index of the batch within its epoch. In a streaming plan, the index of the step."""
     bucket_id: int
-    """Index of the bucket that the longest row belongs to. Always 0 in a streaming plan."""
+    """Index of the bucket that matches the longest row. Always 0 in a streaming plan."""
     packed: bool
     """True if a row may contain more than one sample."""
     layout: PackLayout

@@ -102,7 +102,7 @@ class WandbHandler(Tracker):
     def log_step(self, step_data: Record) -> None:
         """Log the scalars of an environment step together with the next update.
 
-        W&B stores one row per update, so single steps have no row of their own.
+        W&B stores one row per update, so individual environment steps have no rows of their own.
         """
         if self.run is not None:
             scalars = {f"step/{name}": value for name, value in select_scalars(step_data).items()}

@@ -267,7 +267,7 @@ def _episode_key(record: dict[str, Any]) -> _EpisodeKey | None:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    """Return the subfolders of a folder that are not symbolic links; none if the folder itself is a link."""
+    """Return the subfolders of a folder. Symbolic links are ignored, including the folder itself."""
     if not folder.is_dir() or folder.is_symlink():
         return []
     return [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
@@ -319,7 +319,7 @@ def _compress(images: list[str]) -> str:
 
 
 def _find_seeds(folder: Path) -> list[Path]:
-    """Return the seed folders of a run, sorted by seed; an empty list if the run has its own metrics."""
+    """Return the seed folders of a run, sorted by seed, or an empty list if the run has its own metrics."""
     if _has_file(folder, "batch_metrics.jsonl"):
         return []
     seeds = {
