@@ -1,7 +1,7 @@
 """JAX environments for reasoning, token batches for language models, and training algorithms.
 
-The public names are imported on first use, so that importing the package is fast. The built-in environments
-are registered by the addresses of their classes, which are imported when an environment is created.
+The public names are imported on first use, so that importing the package is fast. Built-in environments are
+registered with the addresses of their classes, which are imported only when an environment is created.
 """
 
 from phalanx import registry as _registry

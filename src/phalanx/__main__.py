@@ -1,4 +1,4 @@
-"""Entry point of `python -m phalanx`, which is the same as the command `phalanx`."""
+"""Entry point of `python -m phalanx`, which is the same as the `phalanx` command."""
 
 from phalanx.cli.app import main
 

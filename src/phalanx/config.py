@@ -20,7 +20,7 @@ from phalanx.io.checksum import read_verified_json, write_json
 from phalanx.io.untrusted import read_text
 
 PRESET_FOLDER = Path(__file__).parent / "presets"
-"""Folder of the named presets. It has one folder per preset group, with one YAML file per preset."""
+"""Folder of the named presets, with one subfolder per preset group and one YAML file per preset."""
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
@@ -30,7 +30,7 @@ _unregistered_configs: list[type] = []
 
 
 def register_configs_with_jax() -> None:
-    """Register all config classes that were defined so far as static pytrees, for use with `jax.jit`."""
+    """Register the config classes in `_unregistered_configs` as static pytrees, for use with `jax.jit`."""
     import jax
 
     while _unregistered_configs:
@@ -46,7 +46,7 @@ class FrozenModel(BaseModel):
 class Config(FrozenModel):
     """Base class for configs, which are immutable, hashable and static under `jax.jit`.
 
-    A section of a config is a field that is itself a config. The docstrings of fields are their descriptions.
+    A section of a config is a field that is itself a config. The docstring of a field is its description.
     """
 
     # Not in `FrozenModel`, because Pydantic takes milliseconds per class to read the docstrings.
@@ -94,7 +94,7 @@ class Config(FrozenModel):
         return self._digest
 
     def model_copy(self, **kwargs: Any) -> Any:
-        """Return a copy in which the values in `update={...}` replace fields."""
+        """Return a copy with the fields in `update={...}` replaced."""
         copied = super().model_copy(**kwargs)
         copied.__dict__.pop("_digest", None)
         return copied
@@ -106,7 +106,7 @@ class Setting(NamedTuple):
     name: str
     """Dotted name, as used in an override."""
     type: str
-    """Type of the values, as text."""
+    """Type of the value, as text."""
     default: Any
     """Default value, or `...` if the setting is required."""
     text: str
@@ -125,8 +125,8 @@ def load_config(
 
     Args:
         cls: Class of the config.
-        preset: Name of a preset in the `preset_group` of the class, or path of a YAML file. None uses no
-            preset.
+        preset: Name of a preset in the `preset_group` of the class, or path of a YAML file. If None, no
+            preset is used.
         overrides: Strings of the form `key.sub=value`, where the value is YAML.
         base: Config to start from. None means the defaults of the class.
         settings: Python values by name. If the value of a section is a mapping, only the keys in the mapping
@@ -178,7 +178,7 @@ def suggest_key(
 
     Args:
         cls: Class of the config.
-        key: The unknown key, without the section's name. For a setting in an unknown section, it is dotted.
+        key: The unknown key, without the section's name. It is dotted if it belongs to an unknown section.
         section: Class of the section that contains the key. None if the key is not in a section.
         prefix: Dotted name of the section with a final dot. Empty if the key is not in a section.
     """
@@ -485,7 +485,7 @@ def _check_keys(cls: type[BaseModel], values: Any, source: str) -> dict[str, Any
     Args:
         cls: Class of the config.
         values: Nested values by name.
-        source: Beginning of error messages, such as the path of the file.
+        source: Prefix of error messages, such as the path of the file.
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"{source}expected settings as `key: value`, got {values!r}")
@@ -529,7 +529,7 @@ def _check_section_keys(
 
 
 def _old_name_error(cls: type[BaseModel], values: Mapping[Any, Any], prefix: str = "") -> str | None:
-    """Return an error message if the values contain a renamed or removed setting of this class, or None."""
+    """Return an error message if the values contain a renamed or removed setting, else None."""
     renamed, removed = _old_names(cls)
     if not renamed and not removed:
         return None

@@ -1,15 +1,15 @@
-"""Error messages about libraries that are part of an extra, such as `phalanx[jax]`, and are not installed."""
+"""Errors for missing libraries that belong to an extra, such as `phalanx[jax]`."""
 
 import contextlib
 import importlib.util
 from collections.abc import Iterator
 
 JAX_PACKAGES = ("jax", "equinox", "optax", "orbax")
-"""Import names of the libraries in the extra `jax`."""
+"""Import names of the libraries in the `jax` extra."""
 
 
 class MissingExtraError(ModuleNotFoundError):
-    """A library is not installed. The message has one line and contains the install command."""
+    """Raised if a library is not installed. The one-line message contains the install command."""
 
     def __init__(self, user: str, library: str, extra: str, name: str | None = None) -> None:
         """Create the error.
@@ -43,7 +43,7 @@ def require_extra(user: str, extra: str, *packages: str) -> Iterator[None]:
 
 
 def require_jax(module: str) -> None:
-    """Raise `MissingExtraError` if a library of the extra `jax` is not installed. Imports nothing.
+    """Raise `MissingExtraError` if a library in the `jax` extra is not installed, without importing it.
 
     Args:
         module: Name of the module that needs JAX, for the error message.

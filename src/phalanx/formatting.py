@@ -26,7 +26,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_compact(value: float) -> str:
-    """Format a number. From 10,000 on, it is shown with three significant digits and the suffix k, M or G.
+    """Format a number, with three significant digits and the suffix k, M or G from 10,000 on.
 
     >>> format_compact(950), format_compact(12_345), format_compact(3_200_000), format_compact(2e9)
     ('950', '12.3 k', '3.2 M', '2 G')
@@ -50,7 +50,7 @@ def format_signed(value: float) -> str:
 def escape_untrusted(text: object, *, lines: bool = False) -> str:
     """Escape invisible characters and characters that a terminal would interpret.
 
-    Control characters and marks that change the writing direction are replaced by escapes such as `\\x1b`.
+    Control characters and marks that change the text direction are replaced by escapes such as `\\x1b`.
     Terminal escape sequences, which can change colors and titles, create links or access the clipboard, start
     with a control character and therefore have no effect.
 

@@ -10,9 +10,10 @@ from typing import Any
 
 
 class LazyPackage(ModuleType):
-    """A package in which a submodule does not replace a public name, such as `snapshot` in `snapshot.py`.
+    """A package whose public names are not overwritten by submodules with the same name.
 
-    Python sets an attribute of the package when a submodule is imported.
+    When Python imports a submodule, it sets an attribute of the package. This would replace, for example, a
+    function `snapshot` that is defined in `snapshot.py`.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -23,9 +24,9 @@ class LazyPackage(ModuleType):
 def import_lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` for a package whose names are imported on first use.
 
-    The names are those that the stub of the package, `__init__.pyi`, imports from its submodules with
-    statements such as `from .env import ArcEnvironment as ArcEnvironment`. The library `lazy-loader` has a
-    similar function; this one is simpler and keeps the base install small.
+    The names are those that the package's stub, `__init__.pyi`, imports from its submodules with statements
+    such as `from .env import ArcEnvironment as ArcEnvironment`. The `lazy-loader` library has a similar
+    function; this one is simpler and keeps the base install small.
 
     Args:
         package: `__name__` of the package.

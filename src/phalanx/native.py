@@ -1,4 +1,4 @@
-"""Access to the compiled C++ extension, or to the reason why it is unavailable."""
+"""Access to the compiled C++ extension, with an explanation if it is unavailable."""
 
 import functools
 import os

@@ -48,7 +48,7 @@ _ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*?)-v(?P<version>[1-9]\d*)")
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """Registration of an environment."""
+    """A registered environment."""
 
     id: str
     """Name and version, such as `arc-v2`."""
@@ -74,7 +74,7 @@ class EnvSpec:
 
     @property
     def version(self) -> int:
-        """Version in the id."""
+        """Version number at the end of the id."""
         return int(self.id.rpartition("-v")[2])
 
     def load(self) -> Callable[..., Any]:
@@ -117,8 +117,8 @@ def register(
         id: Name and version.
         entry_point: An `Environment` class, a function that returns an environment, or the address
             `package.module:name` of such a class or function, which is imported on first use.
-        description: One-line description, which `phalanx info --environments` shows. The command
-            lists the environments of Phalanx and of the entry points of installed packages.
+        description: One-line description, shown by `phalanx info --environments`. The command lists the
+            built-in environments and those that installed packages register as entry points.
         settings: Names of the settings whose values can be appended to the name of a text environment, as in
             `sudoku:easy:single`.
         report_panel: Name of a file in the run folder, and address of the function that reads this file for
@@ -157,10 +157,11 @@ def register_group(
     """Register a group of text environments with a common entry point, which is imported on first use.
 
     Args:
-        name: Name of the group. Where a text environment is expected, it stands for all members.
+        name: Name of the group. Where the name of a text environment is expected, it stands for all members.
         members: Address (`package.module:name`) of a mapping from the names of the members to objects with a
             `version` and a `description`. A member `sudoku` with version 1 has the id `sudoku-v1`.
-        entry_point: Address of a function that creates an environment from the name of a member and settings.
+        entry_point: Address of a function that creates an environment, given the name of a member and
+            settings.
         settings: Names of the settings whose values can be appended to the name of a member, as in
             `sudoku:easy:single`.
         vector_entry_point: Address of the vector version, which steps a batch of episodes together.
@@ -230,7 +231,8 @@ def environment_class(name: str) -> tuple[str, "type[Environment]"]:
     """Return the full name and the class of a JAX environment.
 
     Args:
-        name: Id with or without version, or address `package.module:Name` or `path/file.py:Name`.
+        name: Id with or without the version, or the address of a class: `package.module:Name` or
+            `path/file.py:Name`.
 
     Returns:
         The full name, which is the id with its version or the address with an absolute path, and the class.
@@ -298,12 +300,12 @@ def make(name: str, /, config: Any = None, overrides: Sequence[str] = (), **sett
     Args:
         name: Id such as `arc-v2` or `arc`, or the address of an `Environment` class: `package.module:Name`
             or `path/file.py:Name`.
-        config: Instance of the environment's `config_type`, name of a preset, or path of a YAML file. None
-            uses the defaults.
+        config: Instance of the environment's `config_type`, name of a preset, or path of a YAML file. If
+            None, the defaults are used.
         overrides: Settings as on the command line, such as `["episode.max_episode_steps=20"]`.
         settings: Settings by keyword, such as `dataset={"families": ("recolor",)}`, and keyword arguments of
             the environment's `from_config`, such as `tasks` for ARC. If the environment has no `config_type`,
-            these are arguments of its constructor.
+            they are passed to its constructor.
 
     Raises:
         TypeError: If a keyword argument is unknown.
@@ -369,7 +371,7 @@ def config_from(
 
     Args:
         cls: Class of the config.
-        config: Instance of `cls`, name of a preset, or path of a YAML file. None uses the defaults.
+        config: Instance of `cls`, name of a preset, or path of a YAML file. If None, the defaults are used.
         overrides: Strings of the form `key.sub=value`.
         settings: Python values by name. Overrides take precedence over them.
 
@@ -388,9 +390,9 @@ def config_from(
 
 
 def import_object(address: str) -> Any:
-    """Import and return the object with an address `package.module:name` or `path/file.py:name`.
+    """Import and return the object at an address such as `package.module:name` or `path/file.py:name`.
 
-    The folder of a file is added to `sys.path`.
+    If the address contains a file, the file's folder is added to `sys.path`.
 
     Raises:
         ValueError: If the module or the name does not exist.
@@ -459,7 +461,7 @@ def absolute_address(address: str) -> str:
 def _address(entry_point: EntryPoint) -> str:
     """Return the address of a class or function.
 
-    Addresses are compared instead of objects, because a notebook cell that runs again creates a new object.
+    Addresses are compared instead of objects, because running a notebook cell again creates a new object.
     """
     if isinstance(entry_point, str):
         return entry_point

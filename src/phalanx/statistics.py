@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float64
 
 Scores = Float64[np.ndarray, "seeds *points"]
-"""Score of each seed, or a learning curve of scores per seed."""
+"""Score of each seed, or the learning curve of each seed."""
 Aggregates = Float64[np.ndarray, "*points"]
 """Statistic over seeds, such as a mean, for each point of the learning curve."""
 
@@ -43,7 +43,7 @@ def bootstrap_interval(scores: Scores, level: float = 0.95, seed: int = 0) -> tu
         seed: Seed for drawing resamples. It is not used if all possible resamples are enumerated.
 
     Returns:
-        The lower and the upper ends of the interval.
+        The lower and upper ends of the interval.
 
     >>> low, high = bootstrap_interval(np.array([1.0, 2.0, 3.0]))
     >>> round(float(low), 3), round(float(high), 3)

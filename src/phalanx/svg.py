@@ -276,7 +276,7 @@ def line_chart(
         height: Height of the chart in pixels.
         low: Lower edge of a band around the line. The band is drawn if `low` and `high` are given.
         high: Upper edge of the band.
-        ends: Values at the bottom and the top of the chart. None uses the minimum and maximum of the data.
+        ends: Values at the bottom and the top of the chart. Defaults to the minimum and maximum of the data.
         ink: Color of the line and the band.
     """
     known = [float(value) for value in (*values, *(low or ()), *(high or ())) if math.isfinite(value)]
@@ -355,7 +355,7 @@ def histogram(
 def _round_ticks(highest: int, num_steps: int) -> range:
     """Return multiples of a round number (1, 2 or 5 times a power of ten) from 0 to `highest`.
 
-    The round number is chosen such that there are at most `num_steps` steps.
+    The round number is chosen so that there are at most `num_steps` steps.
     """
     steps = (digit * 10**power for power in itertools.count() for digit in (1, 2, 5))
     return range(0, highest + 1, next(step for step in steps if highest <= step * num_steps))
@@ -365,13 +365,13 @@ class Bar(NamedTuple):
     """A row of a bar chart."""
 
     label: str
-    """Text on the left of the bar."""
+    """Text to the left of the bar."""
     value: int
-    """Count that the dark part of the bar shows, out of `total`."""
+    """Count shown by the dark part of the bar, out of `total`."""
     total: int
-    """Count that the complete bar shows. The part of the bar after `value` is light."""
+    """Count shown by the whole bar. The part beyond `value` is light."""
     note: str
-    """Text on the right of the bar."""
+    """Text to the right of the bar."""
     highlighted: bool = False
     """Draw the bar in a different color, and its texts in bold."""
 
@@ -381,7 +381,7 @@ def bar_chart(bars: Sequence[Bar], legend: tuple[str, str], width: Number = 820)
 
     Args:
         bars: Bars from top to bottom.
-        legend: Names of the dark and the light part of the bars.
+        legend: Names of the dark and light parts of the bars.
         width: Width of the chart in pixels, including labels and notes.
     """
     left = 12 + max(text_width(bar.label, 13, bar.highlighted) for bar in bars)

@@ -16,15 +16,16 @@ def create_segment_attention_mask(
 ) -> Any:
     """Return a boolean mask [..., length, length] that restricts attention to tokens of the same segment.
 
-    NumPy arrays and lists give a NumPy array. JAX arrays give a JAX array, and may be traced by `jit`.
+    For NumPy arrays and lists, the result is a NumPy array. For JAX arrays, which may be traced by `jit`, it
+    is a JAX array.
 
     Args:
         segment_ids: For each token, the number of its segment within the row, counted from 1, or 0 for
             padding. Padding must be at the end of the row. Invalid rows raise `ValueError`, except under
             `jit`, where values are unknown.
         causal: Let a token attend only to itself and to earlier tokens.
-        padding_sees_itself: Let a padding token attend to itself. By default it attends to nothing, which
-            gives NaN in a softmax over additive masks.
+        padding_sees_itself: Let a padding token attend to itself. By default, it attends to nothing, which
+            results in NaN in a softmax over additive masks.
 
     >>> create_segment_attention_mask([1, 1, 2, 0]).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]

@@ -49,7 +49,7 @@ class BatchManifest(FrozenModel):
     format: str = _FORMAT
     version: int = _VERSION
     fingerprint: str
-    """Fingerprint of the plan that the batches belong to."""
+    """Fingerprint of the plan to which the batches belong."""
     dataset_hash: str = ""
     """String that identifies the dataset. Empty if it is unknown."""
     tokenizer_hash: str = ""
@@ -76,9 +76,9 @@ class BatchWriter:
     samples: Mapping[str, SampleLike]
     """Mapping from ids to samples."""
     output_dir: str | os.PathLike[str]
-    """Folder that the files are written to. It must be empty, or contain batches of the same plan."""
+    """Folder to which the files are written. It must be empty, or contain batches of the same plan."""
     collate_fn: CollateFn | None = None
-    """Function that creates additional arrays for batches that are not packed, see `CollateFn`."""
+    """Function that creates additional arrays for batches that are not packed (see `CollateFn`)."""
     pad_id: int = 0
     """Padding token."""
 
@@ -201,7 +201,7 @@ class BatchReader:
 
     @property
     def plan(self) -> BatchPlan:
-        """Plan that the batches belong to."""
+        """Plan to which the batches belong."""
         if not (self._folder / PLAN_FILE).is_file():
             raise FileNotFoundError(f"{self._folder} has no {PLAN_FILE}; write the batches again")
         return load_batch_plan(self._folder)

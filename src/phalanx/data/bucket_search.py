@@ -148,8 +148,7 @@ def analyze_bucket_efficiency(lengths: Lengths, bucket_spec: BucketSpec) -> Buck
 
 
 def analyze_counts(counts: LengthCounts, bucket_spec: BucketSpec) -> BucketAnalysis:
-    """Compute the same result as `analyze_bucket_efficiency`, given the number of samples with each
-    length."""
+    """Analyze buckets like `analyze_bucket_efficiency`, given the number of samples with each length."""
     buckets = []
     for bucket_id in range(bucket_spec.num_buckets):
         low, high = bucket_spec.get_bucket_range(bucket_id)
@@ -179,13 +178,13 @@ class OptimizationGoal(StrEnum):
     MINIMIZE_WASTE = "waste"
     """Minimize the number of padding tokens."""
     BALANCE_BUCKETS = "balance"
-    """Put about the same number of samples in each bucket, by minimizing the sum of the squared numbers."""
+    """Put about the same number of samples in each bucket, by minimizing the sum of the squared counts."""
     MINIMIZE_MEMORY = "memory"
     """Minimize the memory for attention scores, by minimizing the sum of squared padded lengths."""
 
     @classmethod
     def _missing_(cls, value: object) -> "OptimizationGoal | None":
-        # chuk-lazarus uses the names of the members.
+        # chuk-lazarus uses the member names.
         return cls.__members__.get(str(value).upper())
 
 
@@ -240,8 +239,8 @@ def suggest_bucket_edges(
         num_buckets: Number of buckets, including the last one, which ends at `max_length`. The result has
             fewer buckets only if there are not enough distinct lengths.
         goal: Objective of the optimization.
-        max_length: Maximum length of the last bucket. Longer samples are ignored. None uses the length of the
-            longest sample.
+        max_length: Maximum length of the last bucket. Longer samples are ignored. Defaults to the length of
+            the longest sample.
         multiple_of: Edges are multiples of this value.
 
     >>> suggest_bucket_edges({"a": 2, "b": 3, "c": 9}, num_buckets=2).edges

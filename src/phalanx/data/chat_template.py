@@ -54,7 +54,7 @@ class ChatTemplate:
     def render(
         self, messages: Sequence[Message], *, add_generation_prompt: bool = False, **variables: Any
     ) -> str:
-        """Return a conversation as text.
+        """Render a conversation as text.
 
         Args:
             messages: Messages of the conversation.
@@ -66,8 +66,7 @@ class ChatTemplate:
     def render_with_spans(
         self, messages: Sequence[Message], turns: Sequence[int], **variables: Any
     ) -> tuple[str, list[Span]]:
-        """Return a conversation as text, and the character ranges of the selected assistant turns in this
-        text.
+        """Render a conversation as text, and find the character ranges of the selected assistant turns.
 
         If the template has `{% generation %}` tags, they determine the ranges. Otherwise, the conversation is
         also rendered up to each turn, without and with the turn. The lengths of these two texts are the start
@@ -146,7 +145,7 @@ def load_chat_template(
 
     Args:
         tokenizer: Folder, path of a `tokenizer.json`, or name on the Hugging Face Hub.
-        template: Name of a built-in template (`chatml`) or path of a Jinja file. None uses the tokenizer's
+        template: Name of a built-in template (`chatml`) or path of a Jinja file. Defaults to the tokenizer's
             own template.
     """
     config = read_tokenizer_config(tokenizer)

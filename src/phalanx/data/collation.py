@@ -14,7 +14,7 @@ from phalanx.data.samples import Sample, TokenDataset, as_loss_mask, as_token_id
 from phalanx.native import require_native
 
 IGNORE_INDEX = -100
-"""Label of tokens without a loss, as in PyTorch and Hugging Face."""
+"""Label of tokens that are excluded from the loss, as in PyTorch and Hugging Face."""
 
 SampleLike: TypeAlias = Sample | Mapping[str, Any]
 """A `Sample`, or a mapping with `input_ids` and optionally `loss_mask` and further columns."""
@@ -72,12 +72,12 @@ class TokenBatch:
 
     @property
     def real_tokens(self) -> int:
-        """Number of tokens without padding."""
+        """Number of tokens, excluding padding."""
         return int(np.count_nonzero(self.segment_ids))
 
     @property
     def padded_tokens(self) -> int:
-        """Number of tokens including padding."""
+        """Number of tokens, including padding."""
         return self.input_ids.size
 
     @property
@@ -86,9 +86,9 @@ class TokenBatch:
         return tuple(self.layout.segment_rows.tolist())
 
     def pad_rows(self, num_rows: int) -> "TokenBatch":
-        """Return the batch with rows of padding added, so that it has `num_rows` rows.
+        """Return the batch with padding rows added, so that it has `num_rows` rows.
 
-        Token 0 is used as padding. To pad with a different token, use the argument `num_rows` of `collate`
+        Token 0 is used as padding. To pad with a different token, use the `num_rows` argument of `collate`
         instead.
         """
         if num_rows < len(self):
@@ -98,7 +98,7 @@ class TokenBatch:
         return dataclasses.replace(self, columns=padded, **tokens)
 
     def labels(self) -> Int64[np.ndarray, "rows width"]:
-        """Return the labels for next-token prediction, which are -100 where there is no loss.
+        """Return the labels for next-token prediction, with -100 for tokens that are excluded from the loss.
 
         Labels are not shifted: the label at a position is compared with the model's prediction at the
         previous position. The first token of a segment has no label, because the token before it belongs to
@@ -112,7 +112,7 @@ class TokenBatch:
         return cu_seqlens(self.segment_ids[row])
 
     def varlen(self, *, align: int = 1, pad_id: int = 0) -> dict[str, Any]:
-        """Concatenate all samples without the padding of the rows, for variable-length attention kernels.
+        """Concatenate all samples without row padding, for variable-length attention kernels.
 
         Args:
             align: Pad every sample to a multiple of this length. Context parallelism over n devices requires
@@ -159,12 +159,12 @@ def collate(
     Args:
         spec: Batch of a plan.
         samples: Mapping from ids to samples. A `TokenDataset` is fastest, because it needs no loop over
-            samples. If the mapping has a method `take`, it is called with the ids of the batch and must
-            return a mapping with these samples. None is allowed for a streaming plan whose batches contain
-            their samples.
+            samples. If the mapping has a `take` method, it is called with the ids of the batch and must
+            return a mapping with these samples. May be None for a streaming plan whose batches contain their
+            samples.
         pad_id: Padding token.
         num_rows: Number of rows in the result. Missing rows are filled with padding, so that all batches with
-            the same row length have the same shape. None adds no rows.
+            the same row length have the same shape. If None, no rows are added.
         collate_fn: Function that creates additional arrays for batches that are not packed.
 
     Raises:
@@ -223,7 +223,8 @@ def fill_rows(
         source: Tokens to copy.
         layout: Assignment of segments to rows.
         pad_id: Padding token.
-        num_rows: Number of rows in the result, including rows of padding. None uses the rows of the layout.
+        num_rows: Number of rows in the result, including padding rows. Defaults to the number of rows in the
+            layout.
         spec: Batch of a plan, to be stored in the result. None if there is no plan.
     """
     used = len(layout)
@@ -279,10 +280,10 @@ def pack_tokens(
         tokens: Concatenated token ids of all samples.
         offsets: Position in `tokens` at which each sample starts, followed by the end of the last one.
         config: Packing settings.
-        loss_mask: 1 for tokens that count toward the loss. None counts every token.
+        loss_mask: 1 for tokens that count toward the loss. If None, every token counts.
         pad_id: Padding token.
         layout: Assignment of samples to rows. If it covers only some of the samples, only its rows are
-            created. None computes a layout for all samples.
+            created. If None, a layout for all samples is computed.
 
     >>> batch = pack_tokens(np.arange(1, 9), [0, 3, 7, 8], PackingConfig(max_length=4))
     >>> batch.input_ids.tolist(), batch.segment_ids.tolist()

@@ -123,7 +123,7 @@ class BatchingEfficiencyReport(FrozenModel):
 def create_efficiency_report(
     lengths: Lengths, bucket_spec: BucketSpec, packing_mode: PackingMode = PackingMode.BEST_FIT_DECREASING
 ) -> BatchingEfficiencyReport:
-    """Compare the given buckets with optimal buckets and with packing, and give recommendations."""
+    """Compare the given buckets with optimal buckets and with packing, and make recommendations."""
     check_type(bucket_spec, BucketSpec, "bucket_spec")
     table = as_length_table(lengths)
     counts = count_lengths(table)

@@ -1,4 +1,4 @@
-"""Length caches: files with the ids and lengths of samples, for one tokenizer.
+"""Length caches: files that store the ids and lengths of samples, for one tokenizer.
 
 A `.jsonl` file grows as entries are added, and an interrupted run can be continued. A `.npz` file is written
 when the cache is closed, and loads in milliseconds.
@@ -59,7 +59,7 @@ class LengthCache:
         self.path = Path(path)
         """Path of the file."""
         self.tokenizer_hash = tokenizer_hash
-        """Hash of the tokenizer that the lengths were computed with."""
+        """Hash of the tokenizer with which the lengths were computed."""
         self._is_npz = self.path.suffix == ".npz"
         self._ids: list[str] | LazyIds = []
         self._lengths: Int32[np.ndarray, " samples"] = np.zeros(0, np.int32)
@@ -81,7 +81,7 @@ class LengthCache:
 
         Args:
             path: Path of a `.jsonl` or `.npz` file.
-            tokenizer_hash: Hash, name or version of the tokenizer that the lengths are computed with.
+            tokenizer_hash: Hash, name or version of the tokenizer with which the lengths are computed.
         """
         if not tokenizer_hash:
             raise ValueError("tokenizer_hash must not be empty; pass the tokenizer's name, version or hash")
@@ -99,8 +99,8 @@ class LengthCache:
 
         Args:
             path: Path of the file.
-            expected_tokenizer_hash: Raise `ValueError` if the cache is for a different tokenizer. None skips
-                the check.
+            expected_tokenizer_hash: Raise `ValueError` if the tokenizer hash of the cache is different. If
+                None, it is not checked.
             drop_torn_line: Ignore an incomplete last line, which an interrupted writer may leave behind,
                 instead of raising `TornLineError`.
         """

@@ -39,7 +39,7 @@ class LengthCounts(NamedTuple):
         return LengthCounts(self.values[first:last], self.counts[first:last])
 
     def percentile(self, percent: float) -> int:
-        """Return the smallest length such that at least `percent` percent of the samples are not longer."""
+        """Return the smallest length that at least `percent` percent of the samples do not exceed."""
         rank = max(1, int(np.ceil(self.samples * percent / 100)))
         return int(self.values[np.searchsorted(np.cumsum(self.counts), rank)])
 
@@ -83,7 +83,7 @@ class LengthHistogram(FrozenModel):
     """
 
     bins: tuple[HistogramBin, ...]
-    """Adjacent bins of ascending length."""
+    """Adjacent bins in ascending order of length."""
     total_samples: int
     """Number of samples."""
     total_tokens: int
@@ -116,7 +116,7 @@ class LengthHistogram(FrozenModel):
         return "\n".join(lines)
 
     def to_svg(self) -> "draw.Drawing":
-        """Draw the histogram with the median and the 90th percentile."""
+        """Draw the histogram, and mark the median and the 90th percentile."""
         from phalanx.svg import histogram, titled_drawing
 
         chart = histogram(
@@ -179,9 +179,9 @@ class TextBar(NamedTuple):
     """A bar of a text chart."""
 
     label: str
-    """Text on the left of the bar."""
+    """Text to the left of the bar."""
     value: float
-    """Value that the bar shows. The length of a bar is proportional to its value."""
+    """Value shown by the bar. The length of a bar is proportional to its value."""
     note: str
     """Text to the right of the bar."""
 
@@ -194,7 +194,7 @@ def bar_lines(bars: Sequence[TextBar], width: int = 50, full: float | None = Non
     Args:
         bars: Label, value and note of each bar.
         width: Maximum length of a bar in characters.
-        full: Value of a bar with the maximum length. None uses the largest value.
+        full: Value of a bar with the maximum length. Defaults to the largest value.
 
     >>> print(*bar_lines([TextBar("a", 4, "4"), TextBar("bb", 2, "2")], width=4), sep=chr(10))
      a |####| 4

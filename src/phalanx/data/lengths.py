@@ -59,7 +59,7 @@ class LengthTable:
     """Unique ids. Only `validate` checks them, so that ids in a file need not be read before they are
     used."""
     lengths: Int32[np.ndarray, " samples"]
-    """Number of tokens of each sample, at least 1."""
+    """Number of tokens in each sample, at least 1."""
     _checked: bool = dataclasses.field(default=False, init=False, repr=False)
 
     @classmethod
@@ -149,7 +149,7 @@ def check_lengths(lengths: Any, ids: Any = None) -> Int32[np.ndarray, " samples"
 
     Args:
         lengths: Array or iterable of integers.
-        ids: Sample ids for error messages. None refers to samples by index only.
+        ids: Sample ids for error messages. If None, messages refer to samples by index only.
 
     Raises:
         ValueError: If a length is not a positive integer of at most 31 bits.

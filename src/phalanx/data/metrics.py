@@ -116,7 +116,7 @@ def compute_metrics(
         lengths: Lengths of the samples, in the order in which they appear in the batches.
         bucket_spec: Bucket boundaries.
         num_skipped: Number of samples that are not in any batch.
-        loss_tokens: Number of tokens that count toward the loss. None counts every token.
+        loss_tokens: Number of tokens that count toward the loss. If None, every token counts.
     """
     tokens = batches.batch_sums(lengths.astype(np.int64))
     counts, padded = batches.counts, batches.padded_tokens

@@ -33,7 +33,7 @@ def open_npz(
 
     Args:
         path: Path of the file.
-        hint: Advice for the error message on what to do if the file is corrupt.
+        hint: Advice on what to do if the file is corrupt, for the error message.
 
     Raises:
         CorruptFileError: If the checksum does not match, or if an array is missing.
@@ -44,7 +44,7 @@ def open_npz(
             yield archive
     except CorruptFileError:
         raise
-    # np.load takes a file that is not an archive for a pickle, and rejects it with a ValueError.
+    # np.load mistakes a file that is not an archive for a pickle, and rejects it with a ValueError.
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
         raise CorruptFileError(f"{path} is corrupt ({error}); {hint}") from error
 
@@ -52,7 +52,7 @@ def open_npz(
 def read_header(
     archive: Mapping[str, np.ndarray], path: str | os.PathLike[str], kind: str, name: str, version: int
 ) -> dict[str, Any]:
-    """Read the header of an open file, and check its fields `format` and `version`.
+    """Read the header of an open file, and check its `format` and `version` fields.
 
     Args:
         archive: Open file.

@@ -1,4 +1,4 @@
-"""Tokenizes files and writes them to a folder of packed batches."""
+"""Tokenizes files, and writes the samples to a folder of packed batches."""
 
 import os
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class PackDatasetResult(NamedTuple):
     dataset: TokenDataset
     """Tokenized samples."""
     stats: TokenizeStats
-    """Statistics of the tokenization."""
+    """Tokenization statistics."""
     files: list[Path]
     """Paths of the batch files."""
 
@@ -50,7 +50,7 @@ def pack_dataset(
 
     Args:
         source: Files or folders to read.
-        output: Folder that the batches are written to.
+        output: Folder to which the batches and the plan are written.
         config: Tokenization settings. `max_length` is required and is the row length of the packed batches.
         tokenizer: Name or path of the tokenizer, as in `load_tokenizer`.
         split: Split to read if the source is a saved Hugging Face dataset.
@@ -58,8 +58,8 @@ def pack_dataset(
         packs_per_batch: Number of rows in a batch.
         num_epochs: Number of epochs. Each epoch is packed differently.
         seed: Random seed for shuffling.
-        pad_id: Padding token. None uses the tokenizer's padding token, or 0 if it has none.
-        workers: Number of processes that tokenize. None uses the number of cores.
+        pad_id: Padding token. Defaults to the tokenizer's padding token, or to 0 if it has none.
+        workers: Number of tokenization processes. If None, all cores are used.
         on_rows: Progress callback, which is called after each group of rows with the number of rows in it.
         on_batch: Progress callback, which is called with the path of each batch file and the total number of
             batches.

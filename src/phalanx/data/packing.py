@@ -22,7 +22,7 @@ class PackingMode(enum.StrEnum):
     """Algorithm that assigns samples to rows. Ties are resolved in favor of the row that was opened first."""
 
     NEXT_FIT = "next_fit"
-    """Put samples into the current row in the given order. A sample that does not fit opens the next row."""
+    """Put samples into the current row in the given order. A sample that does not fit opens a new row."""
     GREEDY = "next_fit"
     """Alias of `NEXT_FIT`."""
     FIRST_FIT = "first_fit"
@@ -70,11 +70,11 @@ class PackingConfig(Config):
     pad_to_max: bool = True
     """Pad every row to `max_length`. Otherwise, pad to the longest row of the batch."""
     separator_token_id: int | None = None
-    """Token that is inserted between two segments of a row. It belongs to the first of the two segments. None
-    inserts no separators."""
+    """Token that is inserted between two segments of a row. It belongs to the first of the two segments. If
+    None, no separators are inserted."""
     separator_loss: bool = True
-    """Count a separator in the loss if the token before it counts, so that a model learns to stop. The last
-    segment of a row has no separator; use `TokenizeConfig.add_eos` to end every sample with a token."""
+    """Count a separator toward the loss if the token before it counts, so that a model learns to stop. The
+    last segment of a row has no separator; use `TokenizeConfig.add_eos` to end every sample with a token."""
     overlong: OverlongPolicy = OverlongPolicy.ERROR
     """Policy for samples that are longer than `max_length`."""
 
@@ -126,7 +126,7 @@ class PackLayout:
     """For each segment, the index of its sample. Within a row, samples are in the order in which they were
     given."""
     lengths: Int32[np.ndarray, " segments"]
-    """Number of tokens of each segment, without its separator."""
+    """Number of tokens in each segment, without its separator."""
     offsets: Int64[np.ndarray, " rows_and_one"]
     """Index of the first segment of each row, followed by the total number of segments."""
     width: int
@@ -139,7 +139,7 @@ class PackLayout:
     separator_token_id: int | None = None
     """Token between two segments of a row. None if there are no separators."""
     separator_loss: bool = True
-    """Count a separator in the loss if the token before it counts."""
+    """Count a separator toward the loss if the token before it counts."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -194,7 +194,7 @@ def assign_packs(
     """Assign samples to rows. `config.overlong` decides what happens to samples that are longer than a row.
 
     Args:
-        lengths: Number of tokens of each sample.
+        lengths: Number of tokens in each sample.
         config: Packing settings.
         sample_ids: Ids for error messages. Without them, error messages refer to samples by index.
 
@@ -204,7 +204,7 @@ def assign_packs(
     """
     check_type(config, PackingConfig, "config")
     samples, starts, pieces, skipped = _cut_overlong(check_lengths(lengths), config, sample_ids)
-    # A row of n segments has n - 1 separators, which is like n separators in a row of one more token.
+    # A row of n segments has n - 1 separators, which is like n separators in a row that is one token longer.
     extra = int(config.separator_token_id is not None)
     bins = pack_lengths(pieces + np.int32(extra), config.max_length + extra, config.mode)
     order = np.argsort(bins, kind="stable")

@@ -19,10 +19,10 @@ _ROWS_AT_ONCE = 1024
 Row: TypeAlias = tuple[str, Mapping[str, Any]]
 """Location of a row, such as `train.jsonl:7`, and its columns by name."""
 RowSource: TypeAlias = str | os.PathLike[str] | Iterable[Any]
-"""A file or folder, a list of them, or rows: a `datasets.Dataset`, a `datasets.IterableDataset`, or another
-iterable of mappings."""
+"""A file or folder, a list of files and folders, or rows: a `datasets.Dataset`, a `datasets.IterableDataset`,
+or another iterable of mappings."""
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""A file or folder, or a list of them, which are read one after another."""
+"""A file or folder, or a list of files and folders that are read one after another."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ def iter_rows(source: RowSource, split: str | None = None) -> Iterator[Row]:
 
     A folder is either a saved Hugging Face dataset, or it contains JSONL and Parquet files. If it contains
     neither, its text files are read. Files are read in the order of their names. Each line of a text file
-    that is not blank is a row with the column `text`.
+    that is not blank is a row with a `text` column.
 
     Args:
         source: Files, folders or rows.
@@ -149,7 +149,8 @@ def read_part(
     Args:
         part: Part of a file.
         first_line: Line number of the part's first line, used in locations.
-        columns: Columns to read from Parquet files and saved datasets, if they exist. None reads all columns.
+        columns: Columns to read from Parquet files and saved datasets, if they exist. If None, all columns
+            are read.
         text_field: Name of the column for the lines of a text file.
     """
     if part.is_saved_dataset:
@@ -326,7 +327,7 @@ class IdAssigner:
         self._numbered: list[range] = []
 
     def begin_part(self, part: FilePart | None) -> None:
-        """Set the part that the following rows belong to. None for rows that are not from a file."""
+        """Set the part to which the following rows belong, or None if they are not from a file."""
         self._parts.append(part)
         self._starts.append(self._count)
 

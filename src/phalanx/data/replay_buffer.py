@@ -54,15 +54,15 @@ class ReplayBufferConfig(Config):
     eviction_policy: EvictionPolicy = EvictionPolicy.FIFO
     """Policy that chooses the sample to evict when the buffer is full."""
     priority_alpha: float = Field(default=0.6, ge=0.0, le=1.0)
-    """Exponent of the priorities, from 0 to 1. Samples are drawn in proportion to `priority **
-    priority_alpha`; 0 draws uniformly."""
+    """Exponent of the priorities, from 0 to 1. Samples are drawn in proportion to
+    `priority ** priority_alpha`. With 0, they are drawn uniformly."""
     priority_beta: float = Field(default=0.4, ge=0.0, le=1.0)
     """Exponent of the importance weights, from 0 to 1. A value of 1 fully corrects the bias of prioritized
     sampling, and 0 does not correct it."""
     seed: int = Field(default=42, ge=0, lt=2**64)
     """Seed for sampling and random eviction."""
     min_samples_before_sampling: int = Field(default=1, ge=1)
-    """Minimum number of samples in the buffer for sampling. With fewer samples, nothing is drawn."""
+    """Number of samples that the buffer must contain before any can be drawn. Until then, draws are empty."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +102,7 @@ class SampleFilter:
 
 @dataclasses.dataclass(frozen=True)
 class ReplayStats:
-    """Statistics of a replay buffer. A mean is 0 if there are no values."""
+    """Statistics of a replay buffer. Means are 0 if there are no values."""
 
     size: int
     """Number of samples in the buffer."""
@@ -111,9 +111,9 @@ class ReplayStats:
     total_evicted: int
     """Number of samples that have been evicted or cleared since the buffer was created."""
     total_tokens: int
-    """Number of tokens of all samples in the buffer."""
+    """Total number of tokens in the buffer."""
     mean_length: float
-    """Mean number of tokens of a sample."""
+    """Mean number of tokens per sample."""
     mean_difficulty: float
     """Mean difficulty of the samples whose difficulty is known."""
     mean_reward: float
@@ -123,7 +123,7 @@ class ReplayStats:
 
 
 class SampleHandles(NamedTuple):
-    """References to drawn samples, which `ReplayBuffer.update_priorities` takes."""
+    """References to drawn samples, for `ReplayBuffer.update_priorities`."""
 
     slots: Int64[np.ndarray, " count"]
     """Position of each sample in the buffer."""
@@ -135,7 +135,7 @@ class ReplayDraw(NamedTuple):
     """Drawn samples with importance weights."""
 
     samples: list[Sample]
-    """Samples with the origin `REPLAY`. A sample may occur several times."""
+    """Drawn samples. Their origin is `REPLAY`, and a sample may occur several times."""
     weights: Float64[np.ndarray, " count"]
     """Importance weight of each sample: `(size * probability) ** -beta`, divided by the largest weight in the
     draw. `size` is the size of the buffer, and the probability is that of drawing the sample."""
@@ -145,7 +145,7 @@ class ReplayDraw(NamedTuple):
 
 @dataclasses.dataclass(eq=False, repr=False)
 class BufferSnapshot(Sequence[Sample]):
-    """Samples of a buffer at one time, oldest first.
+    """The samples in a buffer at one point in time, oldest first.
 
     Later changes to the buffer do not affect the snapshot.
     """
@@ -191,7 +191,7 @@ class BufferSnapshot(Sequence[Sample]):
 
     @cached_property
     def lengths(self) -> Int32[np.ndarray, " size"]:
-        """Number of tokens of each sample."""
+        """Number of tokens in each sample."""
         return np.ascontiguousarray(self.numbers["length"])
 
     @cached_property
@@ -215,7 +215,7 @@ class BufferSnapshot(Sequence[Sample]):
         return dict(zip(self.ids, self.lengths.tolist(), strict=True))
 
     def digest(self) -> str:
-        """Return the SHA-256 of names, tokens and loss masks."""
+        """Return the SHA-256 of the names, tokens and loss masks."""
         sha = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogatepass"))
         for stored, _, numbers in self.packed:
             tokens, mask = unpack_tokens(stored, numbers[4] * (1 + (numbers[11] & 1)))
@@ -286,7 +286,7 @@ class ReplayBuffer:
 
     @property
     def total_tokens(self) -> int:
-        """Number of tokens of all samples in the buffer."""
+        """Total number of tokens in the buffer."""
         return self.stats().total_tokens
 
     @property
@@ -325,7 +325,8 @@ class ReplayBuffer:
 
         Args:
             sample: Sample to add.
-            priority: Sampling priority. None uses `sample.info.priority`, or 1 if the sample has no info.
+            priority: Sampling priority. Defaults to `sample.info.priority`, or to 1 if the sample has no
+                info.
         """
         if not isinstance(sample, Sample):
             raise TypeError(f"a replay buffer stores Sample objects, got {type(sample).__name__}")
@@ -353,7 +354,7 @@ class ReplayBuffer:
 
         Args:
             samples: Samples to add.
-            priorities: Sampling priority of each sample. None chooses the priorities as in `add`.
+            priorities: Sampling priority of each sample. If None, priorities are chosen as in `add`.
         """
         if priorities is not None and len(priorities) != len(samples):
             raise ValueError(f"got {len(samples)} samples but {len(priorities)} priorities")
@@ -364,8 +365,8 @@ class ReplayBuffer:
         """Draw `n` samples with replacement, in proportion to `priority ** priority_alpha`.
 
         `conditions` are fields of `SampleFilter`, which restrict the samples that may be drawn. The result is
-        empty if no sample matches or `can_sample` is false. Returned samples have the origin `REPLAY` and an
-        incremented `replay_count`.
+        empty if no sample matches or `can_sample` is false. The `origin` of returned samples is `REPLAY`, and
+        their `replay_count` is incremented.
         """
         return self.draw(n, SampleFilter(**conditions), 0.0).samples
 
@@ -374,8 +375,8 @@ class ReplayBuffer:
 
         Args:
             n: Number of samples to draw.
-            matching: Conditions that restrict the samples that may be drawn. None allows all samples.
-            beta: Exponent of the importance weights. None uses `priority_beta` of the config.
+            matching: Conditions that drawn samples must satisfy. If None, all samples may be drawn.
+            beta: Exponent of the importance weights. Defaults to `priority_beta` in the config.
         """
         _check_count(n)
         condition = matching or SampleFilter()

@@ -76,7 +76,7 @@ class ReplayPlannerState(FrozenModel):
 
 
 class WindowSamples(Mapping[str, Sample]):
-    """The samples of a window by the ids that the window's plan uses. Samples are created on access."""
+    """The samples of a window, keyed by their ids in the window's plan. Samples are created on access."""
 
     def __init__(self, snapshot: BufferSnapshot) -> None:
         self._snapshot = snapshot
@@ -124,7 +124,7 @@ class ReplayPlanner:
 
     @property
     def plan(self) -> BatchPlan:
-        """Plan of the current window."""
+        """Plan for the current window."""
         if self._plan is None:
             raise ValueError("no window has been planned yet; call next_plan() first")
         return self._plan
@@ -138,14 +138,14 @@ class ReplayPlanner:
 
     @property
     def samples(self) -> WindowSamples:
-        """The samples of the current window, by the ids that its plan uses."""
+        """The samples of the current window, keyed by their ids in its plan."""
         return WindowSamples(self.snapshot)
 
     def next_plan(self, num_epochs: int = 1) -> BatchPlan:
-        """Create the plan of the next window.
+        """Create the plan for the next window.
 
-        If there are not enough new samples, it waits for them or restarts with the oldest sample, depending
-        on `at_end`.
+        If there are not enough new samples, this method waits for them or starts again with the oldest
+        sample, depending on `at_end`.
 
         Args:
             num_epochs: Number of epochs in the plan.

@@ -24,7 +24,7 @@ from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import CorruptFileError
 
 TOKEN_LIMIT = 2**31
-"""Exclusive upper limit of token ids. Stored tokens use the top bit for the loss mask."""
+"""Exclusive upper limit on token ids. Stored tokens use the top bit for the loss mask."""
 
 _FORMAT, _VERSION = "phalanx samples", 2
 

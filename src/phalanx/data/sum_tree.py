@@ -53,7 +53,7 @@ class SumTree:
     def find(self, points: Float64[np.ndarray, " count"]) -> Int64[np.ndarray, " count"]:
         """Return the slot that contains each point if slots are laid end to end, each as long as its weight.
 
-        Points are at least 0 and less than `total`. A slot with weight 0 is never returned as long as the
+        Points must be at least 0 and less than `total`. A slot with weight 0 is never returned as long as the
         total is positive.
         """
         nodes = np.ones(len(points), np.int64)
@@ -96,8 +96,8 @@ def draw_slots(
         n: Number of slots to draw.
         tree: Weights of the slots.
         size: Number of slots in use.
-        allowed: Function that says which slots may be drawn. If no slot may be drawn, the result is empty.
-            None allows all slots.
+        allowed: Function that determines which slots may be drawn. If none may be drawn, the result is empty.
+            By default, all slots may be drawn.
     """
     if n == 0 or size == 0:
         return np.zeros(0, np.int64)

@@ -16,11 +16,12 @@ from phalanx.data.plans.epoch import SelectedSamples, epoch_seed, plan_epoch, se
 
 
 class TokenBudgetBatchSampler:
-    """Batch sampler that puts as many samples in a batch as a token budget allows, including padding.
+    """Batch sampler that fills each batch with as many samples as the token budget allows.
 
-    Every sample that fits in a batch is used exactly once per epoch, unless `drop_last` drops it. The order
-    depends only on the seed and the epoch. Pass the sampler as `batch_sampler` of a PyTorch `DataLoader`, and
-    call `set_epoch` before each epoch. It yields lists of indices, or of sample ids with `yields="ids"`.
+    Padding counts toward the token budget. Every sample that fits in a batch is used exactly once per epoch,
+    unless `drop_last` drops it. The order depends only on the seed and the epoch. Pass the sampler as the
+    `batch_sampler` of a PyTorch `DataLoader`, and call `set_epoch` before each epoch. It yields lists of
+    indices, or of sample ids with `yields="ids"`.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class TokenBudgetBatchSampler:
 
         Args:
             epoch: Epoch number.
-            interleave_buckets: Overrides `BatchingConfig.interleave_buckets`. None uses the config.
+            interleave_buckets: If not None, overrides `BatchingConfig.interleave_buckets`.
         """
         interleave = self.config.interleave_buckets if interleave_buckets is None else interleave_buckets
         if self._latest is None or self._latest[:2] != (epoch, interleave):
@@ -149,7 +150,7 @@ class TokenBudgetBatchSampler:
         return (plan[index] for index in range(start, len(plan)))
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch that iteration and `len()` refer to."""
+        """Set the epoch for iteration and `len()`."""
         if epoch < 0:
             raise ValueError(f"epoch must be at least 0, got {epoch}")
         self.epoch = epoch

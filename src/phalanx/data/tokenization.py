@@ -80,10 +80,10 @@ class TokenizeConfig(Config):
     """Add the beginning-of-text token to samples that do not start with it."""
     add_eos: bool | None = None
     """Add the end-of-text token to samples that do not end with it. It counts toward the loss if the token
-    before it does. None adds it only to texts and completions, because chat templates end their turns
+    before it does. If None, it is added only to texts and completions, because chat templates end their turns
     themselves."""
     chat_template: str | None = None
-    """Name of a built-in chat template (`chatml`) or path of a Jinja file. None uses the tokenizer's own
+    """Name of a built-in chat template (`chatml`) or path of a Jinja file. Defaults to the tokenizer's own
     template."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Variables that are passed to the chat template, such as `enable_thinking`."""
@@ -126,14 +126,14 @@ class TokenizeConfig(Config):
 
 @dataclasses.dataclass
 class TokenizeStats:
-    """Statistics of tokenization."""
+    """Tokenization statistics."""
 
     samples: int = 0
     """Number of samples that were yielded."""
     truncated: int = 0
     """Number of samples that were truncated."""
     skipped: list[str] = dataclasses.field(default_factory=list)
-    """Ids of the samples that were skipped, because they were too long or had no tokens that count in the
+    """Ids of the samples that were skipped, because they were too long or had no tokens that count toward the
     loss."""
 
 
@@ -150,19 +150,19 @@ def tokenize_rows(
 ) -> Generator[Sample, None, None]:
     """Tokenize a dataset, and yield its samples in order.
 
-    A preference row yields two samples with the ids `ID/chosen` and `ID/rejected`. With several workers,
-    close the generator if you stop before its end, so that the workers are stopped.
+    A preference row yields two samples with the ids `ID/chosen` and `ID/rejected`. If you use several workers
+    and do not exhaust the generator, close it to stop the workers.
 
     Args:
         source: Files, folders or an iterable of rows.
         tokenizer: Tokenizer.
-        config: Tokenization settings. None uses the defaults.
+        config: Tokenization settings. Defaults to `TokenizeConfig()`.
         chat: Chat template. Required if the data contains conversations.
         split: Name of the split to read from a saved Hugging Face dataset.
-        stats: Statistics that are updated during the iteration.
+        stats: Statistics object that is updated during the iteration.
         on_rows: Progress callback, which is called after each group of rows with the number of rows in it.
-        workers: Number of processes that read and tokenize files. None uses the number of cores. The result
-            does not depend on it.
+        workers: Number of processes that read and tokenize files. If None, all cores are used. The result
+            does not depend on the number of processes.
     """
     stats = stats if stats is not None else TokenizeStats()
     ids = IdAssigner()
@@ -196,15 +196,15 @@ def tokenize_dataset(
     workers: int | None = 1,
     **settings: Any,
 ) -> TokenDataset:
-    """Tokenize a dataset into memory.
+    """Tokenize a dataset and load the samples into memory.
 
     Args:
         source: Files, folders or an iterable of rows.
         tokenizer: Tokenizer.
-        config: Tokenization settings. None uses the defaults.
+        config: Tokenization settings. Defaults to `TokenizeConfig()`.
         chat: Chat template. Required if the data contains conversations.
         split: Name of the split to read from a saved Hugging Face dataset.
-        workers: Number of processes that read and tokenize files. None uses the number of cores.
+        workers: Number of processes that read and tokenize files. If None, all cores are used.
         **settings: Fields of `TokenizeConfig`, which override those of `config`.
     """
     if settings:
@@ -229,20 +229,20 @@ def iter_lengths(
     """Compute the lengths of a dataset's samples. Yields lists of ids and lengths, in order.
 
     The lengths are those of the samples that `tokenize_rows` yields with the same settings. The result does
-    not depend on the number of workers. Close the generator if you stop before its end, so that the workers
-    are stopped.
+    not depend on the number of workers. If you do not exhaust the generator, close it to stop the workers.
 
     Args:
         source: Files or folders.
         tokenizer: Tokenizer.
-        config: Tokenization settings. None uses the defaults, but without adding end-of-text tokens.
+        config: Tokenization settings. Defaults to `TokenizeConfig(add_eos=False)`.
         chat: Chat template. Required if the data contains conversations.
         split: Name of the split to read from a saved Hugging Face dataset.
-        workers: Number of processes, or of concurrent Ray tasks. None uses the number of cores.
+        workers: Number of processes, or of concurrent Ray tasks. Defaults to the number of cores.
         ray_address: Address of a running Ray cluster, which must be able to read the files under the same
             paths.
         use_ray: Use Ray. If there is no address, a local cluster is started.
-        part_bytes: Size of the parts of files that a worker reads at a time. None chooses it automatically.
+        part_bytes: Number of bytes of a file that a worker reads at a time. If None, it is chosen
+            automatically.
         on_bytes: Progress callback, which is called with the approximate number of bytes read so far and the
             total number of bytes.
     """
@@ -272,7 +272,7 @@ def iter_lengths(
 
 
 def detect_format(source: Paths, split: str | None = None) -> RowFormat:
-    """Return the format of a dataset's first row, which is the meaning of `TokenizeConfig(format="auto")`.
+    """Return the format of a dataset's first row, which is what `TokenizeConfig(format="auto")` uses.
 
     Args:
         source: Files or folders. If they have no rows, the format is `auto`.
@@ -295,8 +295,8 @@ class _Outcome(NamedTuple):
     suffix: str
     """Suffix of the sample's id, which is appended to the row's id."""
     length: int
-    """Number of tokens. 0 if the sample is skipped, because it is too long or has no tokens that count in the
-    loss."""
+    """Number of tokens. 0 if the sample is skipped, because it is too long or has no tokens that count toward
+    the loss."""
     truncated: bool
 
 
@@ -324,8 +324,8 @@ class _FormattedSample(NamedTuple):
     loss_spans: list[Span]
     """Character ranges of the text that count toward the loss."""
     count_overlap: bool = False
-    """Whether tokens that start before a trained range of characters and overlap with it also count toward
-    the loss, as in `transformers`."""
+    """Whether tokens that start before one of the `loss_spans` and overlap with it also count toward the
+    loss, as in `transformers`."""
     add_eos: bool = True
     """Add the end-of-text token if `TokenizeConfig.add_eos` is None."""
     messages: tuple[Message, ...] = ()
@@ -345,7 +345,7 @@ class _RowTokenizer(NamedTuple):
     chat: ChatTemplate | None
 
     def detect_format(self, rows: Iterator[Row]) -> "_RowTokenizer":
-        """Return a copy in which the format `auto` is replaced by the format of the first row."""
+        """Return a copy in which the `auto` format is replaced by the format of the first row."""
         if self.config.format != "auto" or (first := next(rows, None)) is None:
             return self
         return self._replace(config=self.config.model_copy(update={"format": _detect_row_format(first[1])}))
@@ -374,9 +374,9 @@ class _RowTokenizer(NamedTuple):
     def _call_with_rows(self, part: FilePart, function: Callable[[Iterator[Row]], AnyResult]) -> AnyResult:
         """Call a function with the rows of a part of a file.
 
-        The locations of rows contain line numbers. Counting the lines before the part is slow. Therefore the
-        lines of the part are numbered from 1 at first. If the function raises `ValueError`, it is called
-        again with the actual line numbers, so that they are right in the error message.
+        The locations of rows contain line numbers. Counting the lines before the part is slow. Therefore, the
+        lines of the part are at first numbered from 1. If the function raises `ValueError`, it is called
+        again with the actual line numbers, so that the error message contains the right ones.
         """
         config, columns = self.config, None
         if config.format in ("text", "tokens"):
@@ -444,7 +444,7 @@ class _RowTokenizer(NamedTuple):
         return _Block(row_ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
 
     def _format_row(self, row: Mapping[str, Any]) -> list[_FormattedSample]:
-        """Convert a row to texts. A preference pair gives two texts, and any other row gives one."""
+        """Convert a row to texts. A preference pair results in two texts, and any other row in one."""
         config, tools = self.config, row.get("tools")
         match config.format:
             case "chat":
@@ -623,7 +623,7 @@ def _get_tokens(row: Mapping[str, Any]) -> _Tokens:
 
 
 def _check_messages(value: Any) -> list[Message]:
-    """Validate messages and return them with the keys `role` and `content`.
+    """Validate messages and return them with `role` and `content` keys.
 
     ShareGPT's `from` and `value` are converted.
     """

@@ -25,7 +25,7 @@ class Tokenizer(abc.ABC):
     vocab_size: int
     """Number of different token ids."""
     tokenizer_hash: str
-    """Hash of 16 characters. Tokenizers with the same hash give the same tokens for any text."""
+    """16-character hash. Tokenizers with the same hash give the same tokens for any text."""
     pad_token_id: int | None = None
     """Padding token, or None if the tokenizer has none."""
     eos_token_id: int | None = None
@@ -50,7 +50,7 @@ class Tokenizer(abc.ABC):
         raise TypeError(f"{type(self).__name__} does not return character offsets")
 
     def count_batch(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text."""
+        """Return the number of tokens in each text."""
         return [len(ids) for ids in self.encode_batch(texts)]
 
 
@@ -91,7 +91,7 @@ class ByteTokenizer(Tokenizer):
         return results
 
     def count_batch(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text without creating the tokens."""
+        """Return the number of tokens in each text without creating the tokens."""
         return [len(text.encode()) + self._add_eos for text in texts]
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " tokens"]) -> str:
@@ -173,7 +173,8 @@ class HFTokenizer(Tokenizer):
         # The library has no exception class of its own.
         except Exception as error:
             raise ValueError(f"{path}: not a valid tokenizer.json: {error}") from error
-        # Lengths must be those of the complete text, so truncation and padding of the file are ignored.
+        # Lengths must be those of the complete text, so the file's truncation and padding settings are
+        # ignored.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         description.update(truncation=None, padding=None)
@@ -265,7 +266,7 @@ def read_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def fetch_from_hub(name: str, file: str) -> Path:
-    """Return the path of a file of a Hugging Face repository.
+    """Return the local path of a file in a Hugging Face repository.
 
     The file is downloaded unless it is in the local cache.
     """

@@ -1,4 +1,4 @@
-"""Extraction of untrusted ZIP and tar archives, with checks of the names, number and total size of files."""
+"""Extraction of untrusted ZIP and tar archives, with checks on the names, number and total size of files."""
 
 import contextlib
 import errno
@@ -76,7 +76,7 @@ def unpack(archive: Path, folder: Path, shown: str) -> None:
 
     Args:
         archive: Path of the archive.
-        folder: Folder that the files are extracted to.
+        folder: Folder to which the files are extracted.
         shown: Name of the archive in error messages, such as its URL.
 
     Raises:
@@ -175,7 +175,7 @@ def _prefix_errors(shown: str) -> Iterator[None]:
             raise
         raise ValueError(f"{shown}: the archive is corrupt: {error}") from error
     except OSError as error:
-        # The system reports an impossible size as EINVAL. Errors of bz2 are OSErrors without a number.
+        # The system reports an impossible size as EINVAL. bz2 errors are OSErrors without a number.
         if error.errno not in (None, errno.EINVAL):
             raise
         raise ValueError(f"{shown}: the archive is corrupt: {error.strerror or error}") from error

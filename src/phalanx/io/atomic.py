@@ -35,7 +35,7 @@ def atomic_write(
 
     Args:
         path: Path of the file. Its folder must exist.
-        mode: `"wb"`, or `"w"` for UTF-8 text with `\\n` line ends on every platform.
+        mode: `"wb"`, or `"w"` for UTF-8 text with `\\n` line endings on every platform.
         checksum: Embed a checksum with `add_checksum` when the file is complete.
     """
     if mode not in ("w", "wb"):

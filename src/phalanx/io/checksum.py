@@ -61,7 +61,7 @@ def open_verified(path: str | os.PathLike[str], hint: str = "write it again") ->
 
     Args:
         path: Path of the file.
-        hint: Advice for the error message on what to do if the file is corrupt.
+        hint: Advice on what to do if the file is corrupt, for the error message.
 
     Raises:
         CorruptFileError: If the checksum is missing or does not match.
@@ -115,7 +115,7 @@ def sha256_of_files(folder: Path, exclude: Collection[str] = ()) -> dict[str, st
 def verify_sha256(path: Path, digest: str, hint: str = "write it again") -> None:
     """Raise `FileNotFoundError` if a file is missing, or `CorruptFileError` if its SHA-256 is not `digest`.
 
-    `hint` is advice for the error message on what to do.
+    `hint` is advice on what to do, for the error message.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; {hint}")

@@ -1,4 +1,4 @@
-"""Append-only files of text lines such as JSON Lines, with rotation and compression."""
+"""Append-only text files, such as JSON Lines, with rotation and compression."""
 
 import gzip
 import json
@@ -161,6 +161,6 @@ def _rotated_files(path: Path) -> dict[int, Path]:
 def _compress(path: Path) -> None:
     reject_symlink(path)
     with atomic_write(path.with_name(f"{path.name}.gz")) as file:
-        # No time stamp, so that equal lines give equal files.
+        # No timestamp, so that equal lines give equal files.
         file.write(gzip.compress(path.read_bytes(), mtime=0))
     path.unlink()

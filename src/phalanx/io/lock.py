@@ -1,4 +1,4 @@
-"""Locks that allow one process at a time to use a folder."""
+"""Locks that allow only one process at a time to use a folder."""
 
 import contextlib
 import fcntl

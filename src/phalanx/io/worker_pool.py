@@ -52,15 +52,15 @@ def ordered_map(
 ) -> Generator[Result, None, None]:
     """Apply a function to items in parallel, and yield the results in the order of the items.
 
-    If the function raises an exception, the generator raises it in place of the result. Close the generator
-    if you stop before its end, so that the workers are stopped. A script that uses several workers needs `if
-    __name__ == "__main__":`.
+    If the function raises an exception, the generator raises it in place of the result. If you do not exhaust
+    the generator, close it to stop the workers. A script that uses several workers needs
+    `if __name__ == "__main__":`.
 
     Args:
         function: Picklable function, which is sent to each worker once.
-        items: Picklable arguments of the function.
-        workers: Number of processes, or of concurrent Ray tasks. None uses the number of cores (of the
-            cluster, if Ray is used). With 1 and without Ray, the function runs in this process.
+        items: Picklable items to which the function is applied.
+        workers: Number of processes, or of concurrent Ray tasks. Defaults to the number of cores (of the
+            cluster, if Ray is used). If it is 1 and Ray is not used, the function runs in this process.
         ray_address: Address of a running Ray cluster. If it is given, Ray is used.
         use_ray: Use Ray. If there is no address, a local cluster is started.
     """
@@ -125,7 +125,7 @@ def _submit_ahead(submit: Callable[[Item], Result], items: Iterable[Item], ahead
 def _blocked_sigint() -> Iterator[None]:
     """Block SIGINT while a worker is started, so that the worker inherits the blocked signal.
 
-    A Ctrl-C during this time is handled by this process afterwards.
+    A Ctrl-C during this time is handled by this process afterward.
     """
     # Starting the resource tracker, as the first worker does, would unblock the signal.
     resource_tracker.ensure_running()
@@ -219,8 +219,8 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
     If this process is already connected, the existing connection is used and not closed.
 
     Args:
-        address: Address of the cluster. None starts a local cluster.
-        workers: Number of CPUs of a local cluster. None uses all cores.
+        address: Address of the cluster. If None, a local cluster is started.
+        workers: Number of CPUs of a local cluster. Defaults to the number of cores.
     """
     ray = require_ray("connecting to a Ray cluster")
     if ray.is_initialized():
@@ -236,7 +236,7 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
         }
     else:
         _check_reachable(address)
-    # Ray reports statistics about its use over the network by default.
+    # By default, Ray sends usage statistics over the network.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         with warnings.catch_warnings():
@@ -259,7 +259,7 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
 
 
 def _check_reachable(address: str) -> None:
-    # Ray itself would try for minutes without a message.
+    # Ray itself would keep trying for minutes without a message.
     host, _, port = address.rpartition(":")
     if "://" in address or not port.isdigit():
         return

@@ -1,4 +1,4 @@
-"""Aggregates the arrays of an update into metrics and samples episodes, with NumPy on the host."""
+"""Aggregation of an update's arrays into metrics, and sampling of episodes, with NumPy on the host."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -14,8 +14,8 @@ _STATISTICS = {
     "similarity_scores": "similarity",
     "episode_lengths": "episode_length",
 }
-"""Maps each key of `batch_data` that is aggregated to the prefix of its metrics. For example,
-`episode_returns` is aggregated to `reward_mean` and other metrics that start with `reward`."""
+"""Maps each aggregated key of `batch_data` to the prefix of its metrics. For example, `episode_returns`
+results in `reward_mean` and other metrics that start with `reward`."""
 _EPISODE_FIELDS: dict[str, tuple[str, Any]] = {
     "episode_returns": ("total_reward", 0.0),
     "episode_lengths": ("total_steps", 0),
@@ -54,7 +54,7 @@ def sample_rows(
     Args:
         update_step: Update number, which is also the random seed.
         num_envs: Number of environments in the batch.
-        num_samples: Maximum number of sampled environments.
+        num_samples: Maximum number of environments to sample.
         finished: Mask of the environments that have finished an episode. None means all environments.
 
     Returns:
@@ -78,8 +78,8 @@ def summarize_batch(
     Args:
         batch_data: Arrays and scalars by name, as for `ExperimentLogger.log_batch_step`.
         aggregate: Whether to compute metrics. If False, the returned metrics are empty.
-        num_samples: Maximum number of sampled episodes.
-        sample_rows: Function that selects the environments to sample.
+        num_samples: Maximum number of episodes to sample.
+        sample_rows: Function that selects the environments whose episodes are sampled.
     """
     update_step = get_update_step(batch_data)
     scalars = _scalar_metrics(batch_data) if aggregate else {}
@@ -105,7 +105,7 @@ def get_update_step(batch_data: Mapping[str, Any]) -> int:
 
 
 def find_invalid_keys(batch_data: Mapping[str, Any]) -> dict[str, str]:
-    """Return the keys that cannot be logged, each with the reason.
+    """Return the keys that cannot be logged, with the reason for each.
 
     These are unknown keys whose value is not a scalar, and task ids and states that do not have one entry per
     environment.

@@ -38,17 +38,17 @@ class LoggingConfig(Config):
     """Number of sampled episodes to log each time. Every episode is rendered, so large values slow down
     training."""
     log_format: Literal["json", "text", "structured", "pickle"] = "json"
-    """File format of episodes, steps and tasks: JSON Lines (`json`), readable text (`text`), lines of
+    """File format for episodes, steps and tasks: JSON Lines (`json`), readable text (`text`), lines of
     `key=value` pairs (`structured`) or pickled dictionaries (`pickle`). Metrics and evaluations are always
     written as JSON Lines, which the report reads."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Level of console output. INFO shows tasks, episodes, metrics and evaluations, and DEBUG also shows
-    single steps. WARNING and ERROR show only log messages of at least that level."""
+    individual steps. WARNING and ERROR show only log messages of at least that level."""
     compression: bool = True
     """Compress log files with gzip after they are rotated. Files are rotated only if the `FileHandler` has
     `rotate_bytes`."""
     include_full_states: bool = False
-    """Include the arrays of the initial and final states in the records of episodes."""
+    """Include the arrays of the initial and final states in episode records."""
     step_fields: tuple[Literal["action", "reward", "grid_changes"], ...] = ()
     """Fields to write to the `steps` file for every step. If empty, only the steps selected by
     `log_key_moments` are written."""

@@ -14,17 +14,17 @@ _LOG = logging.getLogger("phalanx.logging")
 
 
 class ExperimentLogger:
-    """Passes the events of a run to its handlers.
+    """Passes the events of a run to handlers.
 
     If a handler raises an exception, training and the other handlers continue. The first exception of each
-    handler is logged as a warning by the Python logger `phalanx.logging`. The handler is called again at the
+    handler is logged as a warning by the `phalanx.logging` Python logger. The handler is called again at the
     next event, because the cause may be temporary, for example a full disk.
 
     Args:
         config: Logging settings, or a config with a `logging` section.
-        handlers: Handlers by name. A handler without a method for an event is not called for this event.
-        render: Function that renders sampled states, such as `Environment.render`. None calls the state's
-            `_repr_svg_` or `_repr_html_`.
+        handlers: Handlers by name. A handler that has no method for an event is not called for that event.
+        render: Function that renders sampled states, such as `Environment.render`. If None, the state's
+            `_repr_svg_` or `_repr_html_` is called.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class ExperimentLogger:
         self.handlers = dict(handlers)
         self.render = render
         self.failures: dict[str, int] = {}
-        """Number of exceptions that each handler has raised, by the name of the handler. Handlers that have
-        not failed are not included."""
+        """Number of exceptions that each handler has raised, by handler name. Handlers that have not failed
+        are not included."""
         self._warned: set[str] = set()
         self._episode_counter = EpisodeCounter()
         _LOG.setLevel(self.settings.log_level)
@@ -132,7 +132,8 @@ class ExperimentLogger:
                 the environments that have finished an episode; other environments are ignored. Scalars with
                 any other name are logged as metrics.
             sampled_episodes: Function that returns the episodes to log, as records for `log_episode_summary`.
-                It is called only when sampled episodes are due. None samples episodes from `batch_data`.
+                It is called only when sampled episodes are due. If None, episodes are sampled from
+                `batch_data`.
         """
         update_step = get_update_step(batch_data)
         aggregate = _is_due(update_step, self.settings.log_frequency)

@@ -41,7 +41,7 @@ class BatchSpec:
     index: int
     """Index of the batch within its epoch. In a streaming plan, the index of the step."""
     bucket_id: int
-    """Index of the bucket that the longest row belongs to. Always 0 in a streaming plan."""
+    """Index of the bucket that matches the longest row. Always 0 in a streaming plan."""
     packed: bool
     """True if a row may contain more than one sample."""
     layout: PackLayout
@@ -72,7 +72,7 @@ class BatchSpec:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Number of tokens of each sample in the batch."""
+        """Number of tokens in each sample of the batch."""
         return tuple(self.layout.lengths.tolist())
 
     @property
@@ -168,7 +168,7 @@ class EpochPlan(Sequence[BatchSpec]):
 
     @cached_property
     def lengths(self) -> Int32[np.ndarray, " samples"]:
-        """Number of tokens of each sample, in the order in which the samples appear in the batches."""
+        """Number of tokens in each sample, in the order in which the samples appear in the batches."""
         lengths = self.table.lengths[self.batches.order]
         if self.packing is not None and self.packing.overlong is OverlongPolicy.TRUNCATE:
             return np.minimum(lengths, np.int32(self.packing.max_length))
@@ -216,12 +216,12 @@ class EpochPlan(Sequence[BatchSpec]):
 
 
 class BatchPlanMeta(FrozenModel):
-    """Settings and inputs that a plan was built from."""
+    """Settings and inputs from which a plan was built."""
 
     dataset_hash: str = ""
     """String that identifies the dataset. Empty if it was not given."""
     tokenizer_hash: str = ""
-    """String that identifies the tokenizer that the lengths were computed with. Empty if it was not given."""
+    """String that identifies the tokenizer used to compute the lengths. Empty if it was not given."""
     batching: BatchingConfig
     """Batching settings."""
     packing: PackingConfig | None = None
@@ -248,7 +248,7 @@ class BatchPlan:
     """Batches of one or more epochs over one dataset. A plan is immutable and implements `Plan`."""
 
     meta: BatchPlanMeta
-    """Settings and inputs that the plan was built from."""
+    """Settings and inputs from which the plan was built."""
     table: LengthTable
     """Ids and lengths of all samples, including skipped ones."""
     epochs: tuple[EpochPlan, ...]
@@ -316,7 +316,7 @@ class BatchPlan:
     def adopt_fingerprint(self, full_hash: str) -> None:
         """Set `full_hash` to a value that was already computed for this plan, for example on another rank.
 
-        This avoids hashing a large plan again, which takes time.
+        This avoids the cost of hashing a large plan again.
         """
         if len(full_hash) != 64:
             raise ValueError(f"full_hash must have 64 characters, got {full_hash!r}")
@@ -399,7 +399,7 @@ class BatchPlan:
         Args:
             epoch: Epoch number.
             world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
-            **settings: Other fields of `ShardSpec` if `world_size` is a number. In contrast to `ShardSpec`,
+            **settings: Other fields of `ShardSpec` if `world_size` is a number. Unlike in `ShardSpec`,
                 `balance` is True by default.
         """
         plan = self.get_epoch(epoch)
@@ -443,7 +443,7 @@ class BatchPlan:
         Args:
             epoch: Epoch of this plan.
             rank: Rank, from 0 to `spec.world_size - 1`.
-            spec: How batches are divided among ranks.
+            spec: Sharding settings.
             earlier: Steps of the epoch that were already taken on a different number of ranks, earliest
                 first. Each pair consists of a number of steps and the `ShardSpec` with which they were taken.
                 The batches of these steps are excluded.
@@ -483,7 +483,7 @@ def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) ->
     """Validate a saved state and adapt it to the current number of ranks.
 
     Args:
-        plan: Plan that the state belongs to.
+        plan: Plan to which the state belongs.
         spec: Current sharding settings.
         state: Result of `BatchPlanIterator.state_dict`.
 
@@ -610,7 +610,7 @@ class BatchPlanBuilder:
             batching_config: Batching settings.
             dataset_hash: String that identifies the dataset. Part of the plan's fingerprint.
             tokenizer_hash: String that identifies the tokenizer. Part of the plan's fingerprint.
-            packing: Packing settings. None puts one sample in each row.
+            packing: Packing settings. If None, each row contains one sample.
         """
         self.table = as_length_table(lengths)
         self.batching_config = batching_config

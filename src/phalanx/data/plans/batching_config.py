@@ -14,7 +14,7 @@ from phalanx.data.plans.buckets import BucketSpec
 
 
 class BatchingMode(StrEnum):
-    """Method of forming batches."""
+    """Method for forming batches."""
 
     PREDICTABLE = "predictable"
     """Form batches from samples in the same bucket. There are only a few batch shapes, known in advance."""
@@ -70,7 +70,7 @@ class BatchingConfig(Config):
     with the shortest samples."""
     bucket_max_lengths: tuple[int, ...] | None = None
     """Padded length of each bucket, if it should be larger than the bucket's maximum length (for example a
-    multiple of 64). A mapping from bucket indices to lengths changes only the given buckets. None uses the
+    multiple of 64). A mapping from bucket indices to lengths changes only the given buckets. Defaults to the
     maximum lengths."""
     pool_batches: int = Field(default=128, ge=1)
     """Size of a pool of samples that are sorted or packed together, as a number of batches. Pools are used in
@@ -172,7 +172,7 @@ class BatchingConfig(Config):
         `pool_batches` is included only in throughput mode.
         """
         fields = self.model_dump(mode="json")
-        # The first name of the field, so that the digests of earlier versions remain valid.
+        # The original name of the field, so that the digests of earlier versions remain valid.
         fields["overflow_max"] = fields.pop("max_sample_length")
         fields["bucket_max_lengths"] = self.bucket_widths
         if self.is_predictable:

@@ -1,4 +1,4 @@
-"""Batches of one epoch: selects and shuffles samples, then forms batches from buckets, pools or packs."""
+"""Plans one epoch: selects and shuffles samples, and forms batches from buckets, pools or packs."""
 
 import dataclasses
 from functools import cached_property
@@ -32,7 +32,7 @@ class EpochBatches:
     offsets: Int64[np.ndarray, " batches_and_one"]
     """Position in `order` at which each batch starts, followed by the total number of samples."""
     bucket_ids: Int16[np.ndarray, " batches"]
-    """Index of the bucket that the longest row of each batch belongs to."""
+    """Index of the bucket that matches the longest row of each batch."""
     max_lens: Int32[np.ndarray, " batches"]
     """Row length of each batch after padding, in tokens."""
     pack_offsets: Int64[np.ndarray, " packs_and_one"] | None = None
@@ -201,7 +201,7 @@ def select_samples(
     """Select the samples that fit in a batch.
 
     With packing, `packing.overlong` decides whether a sample that is longer than a row is skipped, truncated
-    or rejected with `ValueError`. Plans cannot split samples, so the policy `split` also rejects it.
+    or rejected with `ValueError`. Plans cannot split samples, so the `split` policy also rejects it.
     """
     check_type(config, BatchingConfig, "batching_config")
     lengths = table.lengths
@@ -257,7 +257,7 @@ def plan_epoch(
     Args:
         selected: Samples and settings.
         epoch: Epoch number. Together with the seed, it determines the shuffle.
-        interleave_buckets: Overrides `BatchingConfig.interleave_buckets`. None uses the config.
+        interleave_buckets: If not None, overrides `BatchingConfig.interleave_buckets`.
     """
     config = selected.config
     bits = np.random.PCG64(epoch_seed(config.seed, epoch))
@@ -289,14 +289,13 @@ def epoch_seed(seed: int, epoch: int) -> int:
 def random_order(
     count: int, bits: np.random.PCG64, values: Int16[np.ndarray, " count"] | None = None
 ) -> Int32[np.ndarray, " count"]:
-    """Return a random permutation of `range(count)`. If `values` is given, it is permuted in place in the
-    same way.
+    """Return a random permutation of `range(count)`, and apply it to `values` in place if they are given.
 
     This uses the raw output of the bit generator, which is the same in all NumPy versions. Each 64-bit key
     consists of random high bits and the index as low bits, so that sorting the keys shuffles the indices.
     Keys with equal high bits keep their order; among ten million keys, fewer than one in ten thousand are
     affected. Moving `values` along with the keys is much faster than indexing them with the permutation
-    afterwards.
+    afterward.
     """
     low = np.uint64((1 << max(count - 1, 0).bit_length()) - 1)
     keys = np.asarray(bits.random_raw(count), np.uint64)
@@ -514,8 +513,8 @@ def _pool_size(config: BatchingConfig, lengths: Int32[np.ndarray, " samples"]) -
     """Return the number of samples in a pool.
 
     A pool has enough samples for about `pool_batches` batches, but at most half of all samples, because a
-    single sorted pool would give the same batches in every epoch. Datasets of only a few batches form a
-    single pool nevertheless, because smaller pools would mean too much padding.
+    single sorted pool would give the same batches in every epoch. Datasets with only a few batches still form
+    a single pool, because smaller pools would need too much padding.
     """
     if len(lengths) == 0:
         return 1

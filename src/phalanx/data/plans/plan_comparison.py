@@ -1,4 +1,4 @@
-"""Comparison of batch plans: finds the first difference and its cause, and checks reproducibility."""
+"""Compares batch plans to find the first difference and its cause, and checks reproducibility."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from phalanx.config import FrozenModel
 from phalanx.data.lengths import Lengths, LengthTable
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchPlanMeta, EpochPlan
 
-# Samples of a batch that a message lists.
+# Maximum number of samples of a batch that a message lists.
 _NUM_LISTED = 4
 
 

@@ -6,7 +6,7 @@
     header     JSON: settings, fingerprint, sizes of the epochs; offset and checksum of each array
     arrays     order, offsets, bucket_ids, max_lens and pack_offsets of all epochs; lengths; compressed ids
 
-A plan of a million samples named s0, s1, ... takes about 9 MB: 4 MB for the order, 2 MB for the lengths, and
+A plan for a million samples named s0, s1, ... takes about 9 MB: 4 MB for the order, 2 MB for the lengths, and
 2 to 3 MB for the ids. Random ids such as UUIDs hardly compress and take 16 bytes each.
 """
 
@@ -117,10 +117,10 @@ def load_batch_plan(
     Args:
         path: File or folder that was passed to `save_batch_plan`.
         verify: Also recompute the fingerprint from the batches and compare it with the stored one.
-        expected_tokenizer_hash: Raise `ValueError` if the plan was built with a different tokenizer. None
-            skips the check.
-        expected_dataset_hash: Raise `ValueError` if the plan was built from a different dataset. None skips
-            the check.
+        expected_tokenizer_hash: Raise `ValueError` if the plan was built with a different tokenizer. If None,
+            the tokenizer is not checked.
+        expected_dataset_hash: Raise `ValueError` if the plan was built from a different dataset. If None, the
+            dataset is not checked.
 
     Raises:
         FileNotFoundError: If there is no plan.
@@ -221,8 +221,8 @@ def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
 
 def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:
     def read(name: str, count: int | None, dtype: Any = None) -> np.ndarray:
-        """Read an array of `count` elements of type `dtype`, and raise an error if it differs. If `count` or
-        `dtype` is None, any number or type is accepted."""
+        """Read an array, and raise an error unless it has `count` elements of type `dtype` (None means
+        any)."""
         if name not in header.arrays:
             raise CorruptFileError(f"{path} is corrupt: it has no array {name}; {_REMEDY}")
         entry = header.arrays[name]

@@ -15,7 +15,7 @@ from phalanx.native import require_native
 
 DIGEST_VERSION = 2
 _BLOCK = 1 << 15
-# By table and settings: the state of the hash before the first epoch.
+# State of the hash before the first epoch, by table and settings.
 _PREFIX_CACHE: "weakref.WeakKeyDictionary[LengthTable, dict[bytes, Any]]" = weakref.WeakKeyDictionary()
 
 
@@ -30,7 +30,7 @@ def digest_plan(
         settings: JSON-compatible settings that determine the batches.
         table: Ids and lengths of all samples.
         epochs: Pairs of an epoch number and the batches of the epoch.
-        used: Boolean array that says for each sample of the table whether it is in a batch.
+        used: Boolean mask of the samples in the table that are in a batch.
     """
     prefix = json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode()
     all_used = bool(used.all())

@@ -62,7 +62,7 @@ class ShardInfo(ShardSpec):
     """Description of a shard: its sharding settings, its rank, and the fingerprint of the complete plan."""
 
     rank: int
-    """Rank that the shard belongs to, from 0."""
+    """Rank to which the shard belongs, from 0."""
     plan_fingerprint: str
     """Fingerprint of the complete plan."""
 
@@ -101,7 +101,7 @@ class ShardedEpoch:
     def remaining(self, steps: int) -> EpochBatches:
         """Return the batches that no rank has processed after `steps` steps.
 
-        Batches that the policy `drop` leaves out are included. They come last.
+        Batches that the `drop` policy leaves out are included. They come last.
         """
         if not 0 <= steps * self.world_size <= len(self.sequence):
             raise ValueError(
@@ -182,14 +182,14 @@ def pack_costs(
     offsets: Int64[np.ndarray, " packs_and_one"],
     d_model: int | None = None,
 ) -> Float64[np.ndarray, " packs"]:
-    """Return the estimated cost of each pack. In contrast to `batch_costs`, padding is not counted."""
+    """Return the estimated cost of each pack. Unlike in `batch_costs`, padding is not counted."""
     exact = lengths.astype(np.int64)
     costs = exact**2 if d_model is None else exact**2 + 6 * d_model * exact
     return np.diff(counts_to_offsets(costs)[offsets]).astype(np.float64)
 
 
 def balance_ranks(costs: Float64[np.ndarray, " items"], world_size: int) -> Int64[np.ndarray, " items"]:
-    """Return item indices in an order that balances the cost of ranks within each step and over all steps.
+    """Return item indices in an order that balances the cost per rank within each step and over all steps.
 
     A step is a group of `world_size` consecutive items, one for each rank. Items are sorted by cost and
     divided into steps. Then, starting with the step whose costs differ most, more expensive items are

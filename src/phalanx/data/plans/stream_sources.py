@@ -1,4 +1,4 @@
-"""Sources of streaming plans: repeated datasets, and iterables that can be opened at any position."""
+"""Sources for streaming plans: repeated datasets, and iterables that can be opened at any position."""
 
 import abc
 import hashlib
@@ -63,7 +63,7 @@ class DatasetSource(StreamSource):
             samples: Mapping from ids to samples, for example a `TokenDataset`. If it is None, the plan only
                 has ids and lengths.
             seed: Seed for shuffling.
-            num_epochs: Number of epochs. None repeats the dataset forever.
+            num_epochs: Number of epochs. If None, the dataset is repeated forever.
             dataset_hash: String that identifies the contents of the samples. Part of the fingerprint.
         """
         self.table = as_length_table(lengths)
@@ -75,7 +75,7 @@ class DatasetSource(StreamSource):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of lengths, dataset hash, seed and number of epochs."""
+        """Digest of the lengths, the dataset hash, the seed and the number of epochs."""
         sha = hashlib.sha256(self.table.lengths.astype("<i4").tobytes())
         sha.update(f"{self.seed} {self.num_epochs} {self.dataset_hash}".encode())
         return sha.hexdigest()[:16]
@@ -98,7 +98,7 @@ class DatasetSource(StreamSource):
 
     def _order(self, epoch: int) -> Int32[np.ndarray, " rows"]:
         if epoch not in self._orders:
-            # A read rarely covers more than two epochs; many only if the dataset is small.
+            # A read rarely covers more than two epochs, unless the dataset is small.
             if len(self._orders) > 1:
                 self._orders.clear()
             bits = np.random.PCG64(epoch_seed(self.seed, epoch))
@@ -123,9 +123,9 @@ class IterableSource(StreamSource):
         """Create a source.
 
         Args:
-            open_at: Function that takes a position and returns an iterable over the samples from this
+            open_at: Function that takes a position and returns an iterable over the samples from that
                 position on. A sample is a `Sample` or a mapping with `input_ids`.
-            length: Function that returns the number of tokens of a sample. By default, the length of its
+            length: Function that returns the number of tokens in a sample. Defaults to the length of its
                 `input_ids`.
             fingerprint: String that identifies the contents and their order. A state that was saved with a
                 different fingerprint is rejected.

@@ -78,7 +78,7 @@ class StreamingPlanConfig(Config):
     """Size of a pool of samples that are read, packed and shuffled together, as a number of rows. One pool is
     kept in memory. A larger value means less padding and better shuffling."""
     seed: int = Field(default=42, ge=0)
-    """Seed for the shuffle of each pool's packs."""
+    """Seed for shuffling the packs of each pool."""
 
     @model_validator(mode="after")
     def _check_length(self) -> "StreamingPlanConfig":

@@ -35,8 +35,9 @@ _STATES = ("initial_state", "final_state", "before_state", "after_state", "step_
 class FileHandler(Handler):
     """Writes metrics, evaluations, episodes, steps, tasks and the config to files in a folder.
 
-    Episodes, steps and tasks are written in the format `log_format`, for example to `episodes.jsonl`. A file
-    is created when its first record is written. Records are appended to files that already exist.
+    Episodes, steps and tasks are written in the format given by `log_format`, for example to
+    `episodes.jsonl`. A file is created when its first record is written. Records are appended to files that
+    already exist.
 
     Args:
         output_dir: Folder for the files. It is created if necessary.

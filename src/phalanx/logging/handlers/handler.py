@@ -1,4 +1,4 @@
-"""`Handler`, the base class for handlers, and `Picture`, an image that handlers receive."""
+"""`Handler`, the base class for handlers, and `Picture`, an image passed to handlers."""
 
 import functools
 import re
@@ -10,7 +10,7 @@ import numpy as np
 from phalanx.logging.records import Metrics, Record
 
 Render = Callable[[Any, str], Any]
-"""Function such as `Environment.render`: `render(state, mode)` renders a state in mode `svg` or `rgb_array`.
+"""Function such as `Environment.render`: `render(state, mode)` renders a state in `svg` or `rgb_array` mode.
 
 It returns None if it does not support the mode.
 """
@@ -25,7 +25,7 @@ class Handler:
     """
 
     def log_config(self, config: Any, metadata: Record) -> None:
-        """Log the settings of a run (a `Config` or a mapping) and metadata, such as the type of machine."""
+        """Log the settings of a run (a `Config` or a mapping) and metadata, such as the CPU model."""
 
     def log_task_start(self, task_data: Record) -> None:
         """Log the start of an episode."""
@@ -67,7 +67,7 @@ class Picture:
 
     Args:
         source: SVG text, a uint8 array `[height, width, 3]`, or a state.
-        render: Function that renders the state. None calls the state's `_repr_svg_` or `_repr_html_`.
+        render: Function that renders the state. If None, the state's `_repr_svg_` or `_repr_html_` is called.
     """
 
     def __init__(self, source: Any, render: Render | None = None) -> None:

@@ -20,13 +20,13 @@ class MLflowHandler(Tracker):
     Args:
         output_dir: Folder for the SQLite database that is used if there is no tracking server. To view the
             database, run `mlflow ui --backend-store-uri sqlite:///OUTPUT_DIR/mlflow.db`.
-        tracking_uri: Address of the tracking server. Defaults to the environment variable
-            `MLFLOW_TRACKING_URI`; if that is not set either, the database is used.
-        experiment: Name of the experiment. Defaults to the environment variable `MLFLOW_EXPERIMENT_NAME`, or
-            `phalanx`.
+        tracking_uri: Address of the tracking server. Defaults to the `MLFLOW_TRACKING_URI` environment
+            variable. If that is not set either, the database is used.
+        experiment: Name of the experiment. Defaults to the `MLFLOW_EXPERIMENT_NAME` environment variable, or
+            to `phalanx` if it is not set.
         name: Name of the run. If None, MLflow chooses a name.
-        run_id: MLflow's id of a run to continue. None starts a new run.
-        tags: Tags of a new run.
+        run_id: MLflow id of a run to continue. If None, a new run is started.
+        tags: Tags for a new run.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class MLflowHandler(Tracker):
             folder: Run folder.
             name: Name of the run.
             group: Name of the parent folder if the run is one of several seeds, otherwise None. The name is
-                logged as the tag `group`, and all seeds share one database in the parent folder.
+                logged as the `group` tag, and all seeds share one database in the parent folder.
         """
         for part in ("mlflow", "mlflow.db"):
             reject_symlink((folder if group is None else folder.parent) / part)
@@ -83,7 +83,7 @@ class MLflowHandler(Tracker):
         return handler
 
     def log_config(self, config: Any, metadata: Record) -> None:
-        """Log the settings as parameters and the metadata as the artifact `metadata.json`.
+        """Log the settings as parameters and the metadata as the `metadata.json` artifact.
 
         Parameters that the run already has are skipped, because MLflow does not allow changing them.
         """
@@ -99,7 +99,7 @@ class MLflowHandler(Tracker):
         self._client.log_dict(self.run_id, to_json_value(metadata), "metadata.json")
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
-        """Log an image as an SVG artifact. Images without SVG are skipped."""
+        """Log an image as an SVG artifact. Images that are not available as SVG are skipped."""
         if picture.svg is not None:
             self._client.log_text(self.run_id, picture.svg, f"pictures/{name}_{step:06d}.svg")
 

@@ -19,13 +19,13 @@ class SVGHandler(Handler):
     """Writes the states of episodes and other images to SVG files.
 
     For example, the states of an episode that was sampled from environment 3 in update 50 are written to
-    `initial.svg`, `step_0001.svg`, ... and `final.svg` in the folder `episode_000050_env_0003/`. Other images
+    `initial.svg`, `step_0001.svg`, ... and `final.svg` in the `episode_000050_env_0003/` folder. Other images
     of this update are written to `NAME_000050.svg`.
 
     Args:
         output_dir: Folder for the files.
-        draw: Function that draws a state, for example `phalanx.arc.rendering.draw_state`. None calls the
-            state's `_repr_svg_` or `_repr_html_`.
+        draw: Function that draws a state, for example `phalanx.arc.rendering.draw_state`. If None, the
+            state's `_repr_svg_` or `_repr_html_` is called.
     """
 
     def __init__(self, output_dir: str | os.PathLike[str], draw: Draw | None = None) -> None:
@@ -83,7 +83,7 @@ class SVGHandler(Handler):
 
 
 def _step_states(summary_data: Record) -> list[Any]:
-    """Return the states after each step of an episode; an empty list if the episode has no `step_states`.
+    """Return the state after each step of an episode, or an empty list if there are no `step_states`.
 
     `step_states` is a list of states or one pytree with a leading time axis. The time axis is as long as the
     longest episode in the batch, so states after `total_steps` are dropped.

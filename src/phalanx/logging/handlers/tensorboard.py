@@ -26,7 +26,7 @@ class TensorBoardHandler(Tracker):
 
     Args:
         output_dir: Folder for the event files.
-        flush_seconds: Number of seconds between two writes to disk.
+        flush_seconds: Number of seconds between writes to disk.
     """
 
     def __init__(self, output_dir: str | os.PathLike[str], *, flush_seconds: int = 30) -> None:
@@ -36,7 +36,7 @@ class TensorBoardHandler(Tracker):
 
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "TensorBoardHandler":
-        """Create the handler for a run folder. Event files are written to the subfolder `tensorboard`.
+        """Create the handler for a run folder. Event files are written to the `tensorboard` subfolder.
 
         A resumed run adds another event file to this subfolder. `name` and `group` are not used.
         """
@@ -53,7 +53,7 @@ class TensorBoardHandler(Tracker):
         self._writer.add_text("metadata", f"```\n{text}\n```")
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
-        """Log the pixels of an image. Images without pixels are skipped."""
+        """Log the pixels of an image. Images that are not available as pixels are skipped."""
         if picture.pixels is None:
             return
         height, width, _ = picture.pixels.shape
@@ -75,7 +75,7 @@ class TensorBoardHandler(Tracker):
 def encode_png(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
     """Encode an image as PNG.
 
-    This function is used because the image methods of tensorboardX require an additional imaging library.
+    tensorboardX's own image methods are not used, because they require an additional imaging library.
     """
 
     def chunk(kind: bytes, data: bytes) -> bytes:

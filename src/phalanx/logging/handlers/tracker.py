@@ -1,6 +1,6 @@
-"""Base class for handlers of experiment trackers, and `make_tracker`, which creates a handler by name.
+"""Base class for experiment-tracker handlers, and `make_tracker`, which creates a handler by name.
 
-The library of a tracker, such as `wandb`, is imported when its handler is created.
+A tracker's library, such as `wandb`, is imported when the handler is created.
 """
 
 import abc
@@ -72,7 +72,7 @@ class Tracker(Handler, abc.ABC):
         self._log_scalars(_add_prefix("batch", metrics), step)
 
     def log_evaluation(self, record: Record) -> None:
-        """Log the metrics of an evaluation and of its task groups. Results of single tasks are omitted."""
+        """Log the metrics of an evaluation and of its task groups, but not those of individual tasks."""
         prefix = f"evaluation/{record.get('split', 'held-out')}/{record.get('mode', 'greedy')}"
         self._log_scalars(_add_prefix(prefix, evaluation_scalars(record)), int(record["step"]))
 
@@ -97,12 +97,12 @@ def make_tracker(kind: str, folder: str | os.PathLike[str]) -> Handler:
 
 
 def load_run_id(folder: Path, kind: str) -> str | None:
-    """Return the id that the tracker `kind` gave to a run; None if the run folder contains no id."""
+    """Return the id that the `kind` tracker assigned to a run, or None if the run folder contains no id."""
     return _load_ids(folder / _IDS_FILE).get(kind)
 
 
 def save_run_id(folder: Path, kind: str, run_id: str) -> None:
-    """Save the id of a run in the tracker `kind`, so that a resumed run continues the same tracker run."""
+    """Save the id that the `kind` tracker assigned to a run, so that a resumed run can continue it."""
     path = folder / _IDS_FILE
     ids = _load_ids(path)
     with atomic_write(path, "w") as file:
@@ -117,11 +117,11 @@ def _load_ids(path: Path) -> dict[str, str]:
 
 
 def import_library(module: str, extra: str) -> Any:
-    """Import the library of a tracker.
+    """Import a tracker's library.
 
     Args:
         module: Name of the module.
-        extra: Optional dependency group of `phalanx` that installs the library.
+        extra: Name of the extra that installs the library.
 
     Raises:
         MissingExtraError: If the library is not installed. The message contains the install command.

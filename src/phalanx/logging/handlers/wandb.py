@@ -18,13 +18,15 @@ class WandbHandler(Tracker):
     """Logs a run to Weights & Biases. Images are logged as SVG.
 
     Args:
-        output_dir: Folder for W&B's files. None leaves the choice to W&B.
+        output_dir: Folder for W&B's files. If None, W&B chooses a folder.
         config: Settings for the run. None means no settings.
-        project: Name of the project. Defaults to the environment variable `WANDB_PROJECT`, or `phalanx`.
+        project: Name of the project. Defaults to the `WANDB_PROJECT` environment variable, or to `phalanx` if
+            it is not set.
         name: Name of the run. If None, W&B chooses a name.
         mode: Mode of `wandb.init`. `offline` writes to `output_dir` and needs neither a network connection
-            nor an account. Defaults to the environment variable `WANDB_MODE`.
-        run: W&B run to log to, which stays open when the handler is closed. None starts a new run.
+            nor an account. Defaults to the `WANDB_MODE` environment variable.
+        run: Existing W&B run to log to. It stays open when the handler is closed. If None, a new run is
+            started.
         settings: Other arguments of `wandb.init`.
     """
 
@@ -87,20 +89,20 @@ class WandbHandler(Tracker):
         return handler
 
     def log_config(self, config: Any, metadata: Record) -> None:
-        """Log the settings as the config of the W&B run, with the metadata under the key `metadata`."""
+        """Log the settings as the config of the W&B run, with the metadata under the `metadata` key."""
         if self.run is not None:
             values = {**config_values(config), "metadata": to_json_value(metadata)}
             self.run.config.update(values, allow_val_change=True)
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
-        """Log an image as SVG, which W&B shows as HTML. Images without SVG are skipped."""
+        """Log an image as SVG, which W&B shows as HTML. Images that are not available as SVG are skipped."""
         if self.run is not None and picture.svg is not None:
             self.run.log({name: import_library("wandb", "wandb").Html(picture.svg, inject=False)}, step=step)
 
     def log_step(self, step_data: Record) -> None:
         """Log the scalars of an environment step together with the next update.
 
-        W&B stores one row per update, so single steps have no row of their own.
+        W&B stores one row per update, so individual environment steps have no rows of their own.
         """
         if self.run is not None:
             scalars = {f"step/{name}": value for name, value in select_scalars(step_data).items()}

@@ -1,4 +1,4 @@
-"""HTML report of one or several runs."""
+"""HTML reports on one or several runs."""
 
 from phalanx.logging.report.page import (
     build_page as build_page,

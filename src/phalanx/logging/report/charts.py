@@ -8,9 +8,9 @@ import numpy as np
 from phalanx.logging.report.metric_tables import MetricTable, downsample_rows
 
 MAX_POINTS = 2000
-"""Maximum number of points of a curve."""
+"""Maximum number of points in a curve."""
 GROUPS = ("Episodes", "Optimization", "Throughput", "Other")
-"""Groups of metric charts, in the order of the page."""
+"""Groups of metric charts, in the order in which they appear on the page."""
 
 _STATISTICS = {"std": "std", "min": "low", "max": "high"}
 _OPTIMIZATION = ("loss", "entropy", "kl", "clip", "variance", "gradient", "grad_norm", "learning_rate", "lr")
@@ -19,7 +19,7 @@ _FULL_RANGE = ("success_rate", "similarity", "accuracy", "mrr")
 """Name prefixes of metrics whose vertical axis shows the full range from 0 to 1, if all values are in this
 range."""
 _MAX_GROUP_CURVES = 8
-# Counts are exact, and seconds have a resolution of milliseconds for a day.
+# Significant digits of each axis: counts are exact, and seconds have millisecond resolution up to a day.
 _AXIS_DIGITS = {"update": 15, "steps": 15, "seconds": 8}
 # Larger floats are whole numbers, which would be long as integers.
 _MAX_INTEGER = 1e15
@@ -78,7 +78,8 @@ def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], MetricTable]]) -> 
         series = [
             {
                 "run": run,
-                # With several runs, colors distinguish runs and dashes modes; with one, colors modes.
+                # With several runs, colors distinguish runs, and dashes distinguish modes. With one run,
+                # colors distinguish modes.
                 "color": run if len(runs) > 1 else index,
                 "dash": index if len(runs) > 1 else 0,
                 "label": mode if has_one_split else f"{split}, {mode}",
@@ -143,8 +144,8 @@ def _with_interval(table: MetricTable, columns: Mapping[str, str]) -> Mapping[st
 def primary_evaluation(keys: Iterable[tuple[str, str]]) -> tuple[str, str]:
     """Return the split and mode of the evaluation that represents the run in summaries.
 
-    Mode `greedy` is preferred to other modes. If several pairs have the preferred mode, split `held-out` is
-    preferred to other splits. If several pairs are still equally good, the first of them is returned.
+    The `greedy` mode is preferred to other modes. Ties are resolved in favor of the `held-out` split, and
+    then in favor of the first pair.
 
     Args:
         keys: Pairs of a split and a mode.
@@ -157,7 +158,7 @@ def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[st
 
     Args:
         table: Table that contains the metric.
-        columns: Names of the columns of the curve (`value`) and its band (`std`, `low`, `high`).
+        columns: Column names for the curve (`value`) and its band (`std`, `low`, `high`).
 
     Returns:
         A dictionary with the values of each part (`value`, `std`, `low`, `high`) that the table contains. It

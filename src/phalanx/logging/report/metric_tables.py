@@ -30,7 +30,7 @@ def has_step(record: Mapping[str, Any]) -> bool:
 
 
 def has_metrics(record: Mapping[str, Any]) -> bool:
-    """Return whether a record has an integer `step` (the update number) and a mapping `metrics`."""
+    """Return whether a record has an integer `step` (the update number) and a `metrics` mapping."""
     return has_step(record) and isinstance(record.get("metrics"), Mapping)
 
 
@@ -77,7 +77,7 @@ def read_object(path: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def parse_number(value: Any) -> float | None:
-    """Convert a JSON value to a float: NaN for numbers that are not finite, None for other values.
+    """Convert a JSON number to a float, or to NaN if it is not finite. Return None for other JSON values.
 
     >>> parse_number(3), parse_number("nan"), parse_number("inf"), parse_number("three"), parse_number(None)
     (3.0, nan, nan, None, None)
@@ -94,7 +94,7 @@ def parse_number(value: Any) -> float | None:
 
 
 def parse_finite(value: Any) -> float | None:
-    """Convert a JSON value to a float; None if the value is not a finite number."""
+    """Convert a JSON value to a float. Return None if the value is not a finite number."""
     number = parse_number(value)
     return None if number is None or math.isnan(number) else number
 
@@ -152,8 +152,8 @@ class MetricTable:
     """Table of metrics with one row per update."""
 
     axes: dict[str, np.ndarray]
-    """Position of each row on each horizontal axis, by the name of the axis. `update` is always present;
-    `steps` (environment steps) and `seconds` (training time) are present if they are known."""
+    """Position of each row on each horizontal axis, by axis name. `update` is always present; `steps`
+    (environment steps) and `seconds` (training time) are present if they are known."""
     columns: dict[str, np.ndarray]
     """For each metric, its value in every row, or NaN where there is no finite value."""
     present: dict[str, np.ndarray]
@@ -164,11 +164,11 @@ class MetricTable:
         return len(self.axes["update"])
 
     def first(self, name: str) -> float | None:
-        """Return the first finite value of a metric; None if it has no finite value."""
+        """Return the first finite value of a metric, or None if there is none."""
         return self._finite_value(name, 0)
 
     def last(self, name: str) -> float | None:
-        """Return the last finite value of a metric; None if it has no finite value."""
+        """Return the last finite value of a metric, or None if there is none."""
         return self._finite_value(name, -1)
 
     def _finite_value(self, name: str, index: int) -> float | None:
@@ -202,8 +202,8 @@ def evaluation_tables(
 ) -> dict[tuple[str, str], MetricTable]:
     """Convert the records of `evaluations.jsonl` to one table for each pair of split and mode.
 
-    The success rate of a group of tasks is the column `group:NAME`. Axes that the records do not contain are
-    interpolated from those of the training metrics.
+    The success rate of a group of tasks is in the `group:NAME` column. Axes that the records do not contain
+    are interpolated from those of the training metrics.
 
     Args:
         records: Records of evaluations.
@@ -303,7 +303,7 @@ def _interpolate(
 
 
 def downsample_rows(columns: list[np.ndarray], max_rows: int) -> Int64[np.ndarray, " kept"]:
-    """Select rows of a table to draw as curves, such that the shapes of the curves are preserved.
+    """Select rows of a table for drawing curves, so that the shapes of the curves are preserved.
 
     The rows are divided into intervals, and the minimum and maximum of each column in each interval are
     selected. The first and the last row are always selected. If the first column contains NaN (a gap) in an

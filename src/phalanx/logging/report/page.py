@@ -49,7 +49,7 @@ _MAX_TEXT_LENGTH = 4000
 
 
 def write_report(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str] | None = None) -> Path:
-    """Write the report of a run, or a comparison of several runs.
+    """Write a report on a run, or a comparison of several runs.
 
     Args:
         runs: Run folders.
@@ -171,7 +171,7 @@ def _escape(text: str) -> str:
 
 
 def _labels(runs: Sequence[RunData]) -> list[str]:
-    """Return distinct labels of the runs.
+    """Return distinct labels for the runs.
 
     If the names of the runs are not distinct, the names of their folders are used. Names that still occur
     several times are numbered.
@@ -200,7 +200,7 @@ def _read_template(name: str) -> str:
 def tiles(run: RunData) -> list[dict[str, str]]:
     """Return the key figures of a run, such as the success rate, each with a `label`, `value` and `detail`.
 
-    Figures that are not known are omitted.
+    Unknown figures are omitted.
     """
     steps, seconds = (
         _metadata_or_last(run, "env_steps", "steps"),
@@ -226,7 +226,7 @@ def tiles(run: RunData) -> list[dict[str, str]]:
 def subtitle(run: RunData) -> list[str]:
     """Return the start time, the time of the last change, the hardware and the Phalanx version of a run.
 
-    Values that are not known are omitted.
+    Unknown values are omitted.
     """
     machine = run.metadata.get("machine")
     machine = machine if isinstance(machine, Mapping) else {}
@@ -251,7 +251,7 @@ def run_status(run: RunData) -> str:
 
 
 def group_bars(run: RunData) -> list[dict[str, Any]]:
-    """Return the data of the bar charts, which show the success rate of each group of tasks.
+    """Return the data for the bar charts, which show the success rate of each group of tasks.
 
     There is one chart for each pair of split and mode. Each chart compares the last evaluation with the first
     one.

@@ -21,12 +21,12 @@ class Panel:
     """Data and scripts of a panel in the report page."""
 
     name: str
-    """Key under which the page's scripts find the data of the panel, in the object `DATA.panels`."""
+    """Key in the `DATA.panels` object under which the page's scripts find the panel's data."""
     data: dict[str, Any]
     """Validated data as JSON values."""
     scripts: tuple[Path, ...]
-    """JavaScript files of the package, in loading order. The last file must append a function to the array
-    `panelSections`. This function adds the panel's section to the page."""
+    """JavaScript files of the package, in loading order. The last file must append a function to the
+    `panelSections` array. This function adds the panel's section to the page."""
 
 
 PanelReader = Callable[[Path, list[str]], Panel | None]

@@ -52,9 +52,9 @@ def render_run_card(run: RunData) -> str:
 
 
 def _headline_curve(run: RunData) -> tuple[str, MetricTable, str] | None:
-    """Return the metric to show as a curve; None if the run has no metrics.
+    """Return the metric to show as a curve, or None if the run has no metrics.
 
-    Metrics of evaluations take precedence over training metrics.
+    Evaluation metrics take precedence over training metrics.
 
     Returns:
         A suffix for the title, the table that contains the metric, and the name of the metric.

@@ -1,4 +1,4 @@
-"""Reads the metrics, evaluations, sampled episodes, submissions, config and metadata of a run folder.
+"""Reads the metrics, evaluations, sampled episodes, submissions, config and metadata from a run folder.
 
 A run folder may be untrusted. Symbolic links are therefore not followed, file sizes are limited, and nothing
 is written to the folder.
@@ -32,9 +32,9 @@ from phalanx.logging.report.panels import Panel, read_panels
 RUN_FILES = ("run.json", "batch_metrics.jsonl", "evaluations.jsonl", "episodes.jsonl", "config.yaml")
 """Files of a run. A folder that contains at least one of these files is a run folder."""
 MAX_EPISODES = 60
-"""Maximum number of episodes in a page, summed over all runs."""
+"""Maximum number of episodes on a page, summed over all runs."""
 MAX_IMAGE_BYTES = 3_000_000
-"""Maximum total size of the compressed images in a page, in bytes, summed over all runs."""
+"""Maximum total size of the compressed images on a page, in bytes, summed over all runs."""
 
 _MAX_FRAMES = 2000
 _MAX_LINES, _MAX_LINE_LENGTH, _MAX_TITLE_LENGTH = 20, 500, 200
@@ -89,13 +89,13 @@ class RunData:
     metrics: MetricTable
     """Training metrics, with one row per logged update."""
     evaluations: dict[tuple[str, str], MetricTable]
-    """Metrics of the evaluations, with one table for each pair of split and mode."""
+    """Evaluation metrics, with one table for each pair of split and mode."""
     evaluation_records: list[dict[str, Any]]
     """Records of `evaluations.jsonl`."""
     episodes: list[EpisodeData]
     """Sampled episodes, newest first."""
     notes: list[str]
-    """Remarks for the reader of the report, such as missing or unreadable files."""
+    """Remarks for the reader of the report, for example about missing or unreadable files."""
     submissions: list[SubmissionData] = dataclasses.field(default_factory=list)
     """Submissions that `phalanx eval` has written to the run folder."""
     panels: list[Panel] = dataclasses.field(default_factory=list)
@@ -190,13 +190,13 @@ def find_episodes(folder: Path, records: Iterable[dict[str, Any]]) -> list[Episo
 def embed_episodes(
     episodes: list[EpisodeData], run: int, max_episodes: int, max_bytes: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Convert the newest episodes to JSON values for the page, up to a number of episodes and bytes.
+    """Convert the newest episodes to JSON values for the page, up to a maximum number of episodes and bytes.
 
     The images of an episode are compressed together, because consecutive images differ little.
 
     Args:
         episodes: Episodes of a run, newest first.
-        run: Index of the run in the page.
+        run: Index of the run on the page.
         max_episodes: Maximum number of episodes.
         max_bytes: Maximum total size of the compressed images.
 
@@ -267,7 +267,7 @@ def _episode_key(record: dict[str, Any]) -> _EpisodeKey | None:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    """Return the subfolders of a folder that are not symbolic links; none if the folder itself is a link."""
+    """Return the subfolders of a folder. Symbolic links are ignored, including the folder itself."""
     if not folder.is_dir() or folder.is_symlink():
         return []
     return [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
@@ -297,7 +297,7 @@ def _read_frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     files = []
     for path in folder.glob("*.svg"):
         step = _STEP.fullmatch(path.stem)
-        # A link could copy any file of this machine into a page that is published.
+        # A link could copy any file on this machine into a page that is published.
         if not is_regular_file(path) or path.stat().st_size > MAX_FILE_BYTES:
             continue
         if step or path.stem in ("initial", "final"):
@@ -319,7 +319,7 @@ def _compress(images: list[str]) -> str:
 
 
 def _find_seeds(folder: Path) -> list[Path]:
-    """Return the seed folders of a run, sorted by seed; an empty list if the run has its own metrics."""
+    """Return the seed folders of a run, sorted by seed, or an empty list if the run has its own metrics."""
     if _has_file(folder, "batch_metrics.jsonl"):
         return []
     seeds = {

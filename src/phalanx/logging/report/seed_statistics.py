@@ -31,7 +31,7 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
     episodes = sorted(
         (episode for run in seeds for episode in run.episodes), key=lambda episode: -episode.update
     )
-    # Counts of the parent folder are sums over the seeds.
+    # Counts in the metadata of the parent folder are sums over the seeds.
     per_seed = {name: seeds[0].metadata.get(name) for name in ("env_steps", "num_parameters")}
     per_seed = {name: value for name, value in per_seed.items() if value is not None}
     note = (
