@@ -1,4 +1,4 @@
-"""Data types of proof search: states, search nodes and observations."""
+"""Data types for proof search: states, search nodes and observations."""
 
 from typing import Any, NamedTuple
 

@@ -40,7 +40,7 @@ class Sources(NamedTuple):
     first_rule: Int32[Array, " rows"]
     """Index of the first candidate rule in `ProgramArrays.heads`."""
     total: Int32[Array, " rows"]
-    """Number of candidate facts and rules."""
+    """Total number of candidate facts and rules."""
 
 
 def find_sources(
@@ -272,7 +272,7 @@ def expand(
         begun = jnp.zeros_like(search.progress).at[:, OPEN].set(rows & (sources.total > 0))
         begun = begun.at[:, TOO_LONG].set(search.progress[:, TOO_LONG])
         progress = jnp.where(rows[:, None], begun, search.progress)
-        # In one array, because each array costs a gather per round.
+        # The inputs are concatenated, because each array costs a gather per round.
         inputs = (search.goals, request.query, request.exclude_query, *sources, num_visited)
         flat = jnp.concatenate([leaf.reshape(batch, -1).astype(jnp.int32) for leaf in inputs], axis=1)
         ends = np.cumsum([leaf[0].size for leaf in inputs])[:-1]

@@ -17,7 +17,7 @@ _MAX_KEY_LENGTH = 5
 """Maximum number of body predicates in the key that identifies a rule. The key consists of the rule's head
 predicate and its first body predicates."""
 _PROJECTION_DIM = 48
-"""Dimension of the vectors, computed by random projections, that represent constants."""
+"""Dimension of the random projections that represent constants."""
 
 
 class GoalFeatures(NamedTuple):
@@ -34,7 +34,7 @@ class GoalFeatures(NamedTuple):
 
 
 class GoalFeatureExtractor:
-    """Computes features of successors, such as the numbers of facts and rules that match each goal.
+    """Computes features of successors, such as the number of facts and rules that match each goal.
 
     Other features measure the similarity of the two constants of a goal. Each constant is represented by a
     random projection of the distribution of random walks that start at the constant and follow facts (FastRP,
