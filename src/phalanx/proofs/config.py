@@ -110,7 +110,7 @@ class FamilyConfig(Config):
 
 
 class CurriculumStage(Config):
-    """A stage of a curriculum. It replaces the depth settings of `QueryConfig` after a number of steps."""
+    """A stage of a curriculum. It replaces the depth settings of `QueryConfig` after `from_step` steps."""
 
     removed_settings: ClassVar[dict[str, str]] = {
         "update": "was replaced by from_step, the number of steps of each environment: update * num_steps"

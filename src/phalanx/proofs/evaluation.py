@@ -44,7 +44,7 @@ class ProverEvaluation:
     overflow_rate: float
     """Fraction of queries whose initial state has more successors than `max_actions`."""
     mean_proof_length: float | None
-    """Mean number of steps in episodes in which a positive was proved, or None if there are none."""
+    """Mean number of steps over the episodes in which a positive was proved, or None if there are none."""
     groups: dict[str, dict[str, float]]
     """For each group of queries, its number of `episodes` and its `success_rate`. Positives are grouped by
     proof depth, and all negatives are one group."""

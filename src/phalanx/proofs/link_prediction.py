@@ -105,7 +105,7 @@ class LinkPredictionConfig(Config):
     unproved_score: float = -math.inf
     """Score of triples without a proof in `policy` mode. Other modes ignore this setting."""
     batch_size: int | None = Field(default=None, ge=1)
-    """Number of triples for which proofs are searched at a time. Defaults to as many as fit into memory."""
+    """Number of triples that the beam search processes at a time. Defaults to as many as fit into memory."""
     max_chaining_rounds: int | None = Field(default=None, ge=1)
     """Maximum number of rounds of forward chaining in `exact` mode. If None, chaining continues until no new
     triple follows."""

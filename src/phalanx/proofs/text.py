@@ -20,7 +20,7 @@ def query_name(state: ProofState, vocabulary: ProofVocabulary) -> str:
 
 
 def list_choices(state: ProofState, vocabulary: ProofVocabulary) -> list[str]:
-    """Return one text per legal action in a single state. It lists the goals that the action leads to."""
+    """Return the goals that each legal action in a single state leads to, as one text per action."""
     return [format_goals(rows, vocabulary) for rows in np.asarray(state.successors)[: int(state.num_actions)]]
 
 
