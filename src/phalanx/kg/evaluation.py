@@ -111,7 +111,7 @@ class DirectedPredictor(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class TripleScores:
-    """Scores of some triples and, if the scorer searches for proofs, information about the proofs.
+    """Scores of a batch of triples and, if the scorer searches for proofs, information about the proofs.
 
     Fields that the scorer does not provide are None.
     """
@@ -380,7 +380,7 @@ def _format_with_error(value: float, error: float | None) -> str:
 
 
 class GroupedQueries(NamedTuple):
-    """Tail and head queries for some triples, grouped by their (entity, directed relation) pair.
+    """Tail and head queries for a set of triples, grouped by (entity, directed relation) pair.
 
     The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads. There is one
     ranking list for the tail of each triple, followed by one for the head of each triple. For example, the
@@ -400,7 +400,7 @@ class GroupedQueries(NamedTuple):
 
     @classmethod
     def create(cls, triples: Int32[np.ndarray, "queries 3"]) -> "GroupedQueries":
-        """Group the tail and head queries of some triples."""
+        """Group the tail and head queries for the given triples."""
         pairs, answers = directed_queries(triples)
         keys = np.concatenate([pairs[:, 1:] % 2, pairs], axis=1)
         unique, inverse = np.unique(keys, axis=0, return_inverse=True)
@@ -489,7 +489,7 @@ def count_ranks_in_tables(
     Args:
         queries: The queries and their true answers.
         known: Known answers, which are removed from the rankings.
-        tables: Function that computes the score tables for some pairs.
+        tables: Function that computes the score tables for a batch of pairs.
         num_tables: Number of score tables that one call to `tables` returns.
         time_limit: Only used to report progress. The limit itself is ignored.
 

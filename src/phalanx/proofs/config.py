@@ -26,7 +26,7 @@ class ProofRewardConfig(Config):
     renamed_settings: ClassVar[dict[str, str]] = {"given_up_bonus": "give_up_bonus"}
 
     type: int = Field(default=4, ge=0, le=5)
-    """Type of the final reward, from 0 to 5. The types are listed in `payoffs`."""
+    """Type of the final reward, from 0 to 5. The types are described in `payoffs`."""
     true_negative: float = 1.0
     """Reward for a false query that is not proved. Only used by types 4 and 5."""
     give_up_bonus: float = 0.3

@@ -28,7 +28,7 @@ The names of the other groups are `depth 1`, `depth 2`, and so on.
 
 @dataclasses.dataclass(frozen=True)
 class ProverEvaluation:
-    """Results of the greedy policy on some queries, with one episode per query."""
+    """Results of the greedy policy on a set of queries, with one episode per query."""
 
     episodes: int
     """Number of episodes, which is the number of queries."""

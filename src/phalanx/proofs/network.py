@@ -44,7 +44,7 @@ class ProofNetworkConfig(Config):
     embedding_dim: int = Field(default=64, ge=2)
     """Size of all embeddings and hidden layers. It must be even for `complex` and `rotate`."""
     num_layers: int = Field(default=2, ge=1)
-    """Number of layers of the actor. The critic has one more layer, whose output is the value."""
+    """Number of layers in the actor. The critic has one more layer, whose output is the value."""
     separate_critic: bool = True
     """Give the critic its own embeddings instead of sharing those of the actor."""
     temperature: float | None = Field(default=None, gt=0)
@@ -61,7 +61,7 @@ class ProofNetworkConfig(Config):
 
 
 class AtomRows(NamedTuple):
-    """Rows of `EmbeddingTables` for the predicates and terms of some atoms.
+    """Rows of `EmbeddingTables` for the predicates and terms of a batch of atoms.
 
     The atoms `True`, `False` and `End` have no terms. For them and for padding, `terms` contains row 0 of the
     table, which must not be used.
@@ -437,7 +437,7 @@ class ProofNetwork(eqx.Module):
         return logits, self.value(goals)
 
     def embed_states(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states dim"]:
-        """Return the actor's embeddings of some states."""
+        """Return the actor's embedding of each state."""
         return self.embedding(goals)
 
     def score(

@@ -177,7 +177,7 @@ def corrupt(
 
     If `corruption` is `either`, the argument is chosen at random among those that have such a constant. If it
     is `both`, the first argument is replaced by any other constant of its domain, and then the last argument
-    is replaced as above. If there is only one argument, it is always the one that is replaced.
+    is replaced as above. If there is only one argument, that argument is always replaced.
 
     Args:
         known: Index of the known triples.

@@ -127,7 +127,7 @@ class EmbeddingModel(eqx.Module):
         """Return one score per row, for the query vector and the answer vector in this row."""
 
     def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
-        """Return the absolute values of the embeddings of some triples, for regularization.
+        """Return the absolute values of the embeddings of a batch of triples, for regularization.
 
         The result contains one array for the heads, one for the relations and one for the tails. Models with
         complex numbers return the moduli. RotatE returns no array for relations.

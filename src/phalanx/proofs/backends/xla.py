@@ -31,8 +31,8 @@ class Sources(NamedTuple):
     """Candidates for resolving the first goal of each node: a range of facts, and then a range of rules."""
 
     order: Int32[Array, " rows"]
-    """Position (0 for the first argument) of the argument that facts are sorted by. It selects one of the
-    sorted copies of the facts in `ProgramArrays.facts`."""
+    """Position of the argument by which facts are sorted, starting at 0. It selects one of the sorted copies
+    of the facts in `ProgramArrays.facts`."""
     first_fact: Int32[Array, " rows"]
     """Index of the first candidate fact in the copy that `order` selects."""
     num_facts: Int32[Array, " rows"]
@@ -87,7 +87,7 @@ def resolve_candidates(
     sources: Sources,
     number: Int32[Array, "rows width"],
 ) -> tuple[Int32[Array, "rows width cells"], Bool[Array, "rows width"], Bool[Array, "rows width"]]:
-    """Resolve the first goal of each node with some candidates.
+    """Resolve the first goal of each node with some of its candidates.
 
     Args:
         program: Facts and rules.
@@ -258,7 +258,7 @@ def expand(
         return (predicate == program.true_index) | (predicate == program.false_index)
 
     def explore(rows: Bool[Array, " batch"], search: _Search) -> _Search:
-        """Find the successors of some nodes by trying all candidates, round by round.
+        """Find the successors of the nodes in `rows` by trying all candidates, round by round.
 
         The search for a node's successors stops when it has found one more than fit into the node.
         """

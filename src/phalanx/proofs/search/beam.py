@@ -190,7 +190,7 @@ def beam_search(
 
 
 def bytes_per_query(config: ProofConfig, search: BeamSearchConfig, arity: int = 2) -> int:
-    """Estimate the number of bytes of memory that the search for one query needs."""
+    """Estimate how many bytes of memory the search for one query needs."""
     goals = 4 * (1 + arity) * config.max_goals
     # Successors and visited states are held twice while they are moved; logits, predicates and values once.
     return search.beam_width * (
@@ -334,7 +334,7 @@ def _start_queries(
 def _log_probs(
     policy: ProofPolicy, node: SearchNode, where: Bool[Array, " nodes"]
 ) -> tuple[Float32[Array, "nodes slots"], Int32[Array, "nodes slots"]]:
-    """Return the log-probability and the first predicate of each successor of some nodes.
+    """Return the log-probability and the first predicate of each successor of the selected nodes.
 
     Each node has the same number of slots for successors. In empty slots, the log-probability is minus
     infinity and the predicate is 0. Most slots are empty. Therefore, the successors are gathered in blocks,

@@ -39,7 +39,7 @@ class BestFirstConfig(Config):
 
 
 class SuccessorBatch(NamedTuple):
-    """The successors of some expanded nodes, grouped by node."""
+    """The successors of a batch of expanded nodes, grouped by node."""
 
     goals: Int32[np.ndarray, "successors goals atom"]
     """Goals of each successor."""
@@ -189,7 +189,7 @@ def compute_successors(
     queries: Int32[np.ndarray, "nodes atom"],
     batch_size: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute the successors of some states.
+    """Compute the successors of the given states.
 
     Every batch is padded to `batch_size` to avoid recompilation.
 

@@ -9,7 +9,7 @@ from phalanx.proofs.program import Program, row_offsets
 from phalanx.proofs.search.best_first import SuccessorBatch
 
 ATOM_FEATURES, STATE_FEATURES = 9, 8
-"""Number of numeric features of each goal, and number of numeric features of each state."""
+"""Number of numeric features per goal and per state."""
 _WALK_LENGTHS = (2, 6)
 """Maximum lengths of random walks. There is one similarity feature per length. With short walks, constants
 are similar if they share direct neighbors, and with long walks if they share larger neighborhoods."""
@@ -21,7 +21,7 @@ _PROJECTION_DIM = 48
 
 
 class GoalFeatures(NamedTuple):
-    """Features of some states, which are the inputs of `HeuristicNetwork`."""
+    """Features of a batch of states, which are the inputs of `HeuristicNetwork`."""
 
     predicates: Int32[np.ndarray, "states atoms"]
     """Predicate of each goal, or 0 for padding."""
