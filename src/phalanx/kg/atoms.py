@@ -15,13 +15,13 @@ import math
 import re
 from typing import Any
 
-# Unquoted names contain anything except whitespace and the punctuation of the syntax: UMLS has
-# `co-occurs_with`.
+# Unquoted names can contain anything except whitespace and the punctuation of the syntax. For example, UMLS
+# has `co-occurs_with`.
 _UNQUOTED = r"[^\s(),'][^\s(),]*"
 _QUOTED = r"'(?:[^'\\\n]|\\.|'')*'"
 NAME = rf"({_QUOTED}|{_UNQUOTED})"
-# Only blanks, no line ends, so that the same pattern can be applied to a line or to a complete file. The
-# group of a missing argument is empty.
+# Only spaces and tabs, no newlines, so that the same pattern can be applied to a line or to a complete file.
+# The group of a missing argument is empty.
 _NEXT_ARGUMENT = rf"[ \t]*,[ \t]*{NAME}"
 ATOM = rf"{NAME}[ \t]*\([ \t]*{NAME}(?:{_NEXT_ARGUMENT})?(?:{_NEXT_ARGUMENT})?[ \t]*\)"
 MAX_ARGUMENTS = 3
@@ -210,7 +210,7 @@ def parse_rule(text: str, name: str = "rule") -> Rule:
 
     Args:
         text: The rule. If it contains no weight, the weight is 1.
-        name: Name of the rule if the text contains none.
+        name: Name of the rule if the text does not contain one.
 
     >>> print(parse_rule("r26:0.69:wife(b,a) -> husband(a,b)"))
     r26:0.69:wife(b,a) -> husband(a,b)
@@ -280,7 +280,7 @@ def _split_body(text: str) -> list[tuple[str, ...]]:
 
 
 def _build_rule(name: str, weight: float, atoms: list[tuple[str, ...]]) -> Rule:
-    """Build a rule from its body atoms, followed by its head. The atoms have the format of `split_atom`."""
+    """Build a rule from a list of its body atoms followed by its head, as returned by `split_atom`."""
     texts = {term for atom in atoms for term in atom[1:]}
     lowercase = all(map(_LOWERCASE_VARIABLE, texts))
     fresh = (f"_{number}" for number in itertools.count(1) if f"_{number}" not in texts)

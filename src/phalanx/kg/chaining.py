@@ -1,7 +1,7 @@
 """Forward chaining: computes all atoms that follow from facts and rules.
 
-Chaining proceeds in rounds. Facts have round 0. Round n adds the atoms that one application of a rule derives
-from atoms of earlier rounds.
+Chaining proceeds in rounds. Facts belong to round 0. Round n adds the atoms that one application of a rule
+derives from atoms of earlier rounds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ def entail(
 
     Returns:
         The facts and all atoms that follow from them, as one sorted array of encoded atoms, and the round in
-        which each atom was first derived. Facts have round 0.
+        which each atom was first derived (0 for facts).
     """
     check_rules(rules)
     rounds = _Rounds(facts, rules, encoding_base(rules, facts))
@@ -101,11 +101,11 @@ def can_chain(rules: Sequence[EncodedRule]) -> bool:
 
 
 def constant_columns(terms: Iterable[tuple[int, ...]], num_rows: int) -> Bindings:
-    """Create bindings with one column for each constant that occurs in some atoms.
+    """Create bindings with one column for each constant that occurs in the given atoms.
 
     Args:
         terms: Terms of each atom, without the predicate. Variables are ignored.
-        num_rows: Number of rows of the bindings. All rows of a column contain the same constant.
+        num_rows: Number of rows in the bindings. All rows of a column contain the same constant.
     """
     return {term: np.full(num_rows, term, np.int64) for atom in terms for term in atom if term >= 0}
 
@@ -153,7 +153,8 @@ class _Rounds:
     """State of semi-naive forward chaining.
 
     For each predicate, `last` contains the atoms that were new in the last round, `before` contains the atoms
-    that were found earlier, and `all` contains both. `by_round` lists the encoded new atoms of every round.
+    that were found earlier, and `all` contains both. `by_round` lists the encoded atoms that were new in each
+    round.
     """
 
     def __init__(self, facts: np.ndarray, rules: Sequence[EncodedRule], base: int) -> None:
@@ -237,7 +238,7 @@ class _Rounds:
             body: Terms of each remaining body atom, without the predicate.
             sources: For each remaining body atom, the set of atoms that it is matched with.
             bindings: Values of the terms that are already bound.
-            num_rows: Number of rows of the bindings.
+            num_rows: Number of rows in the bindings.
         """
         self.time_limit.check(self.activity)
         if not body:

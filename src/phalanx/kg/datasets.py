@@ -26,7 +26,7 @@ class KGDatasetSource:
     """Expected return value of `folder_digest` for the downloaded folder."""
     description: str
     files: tuple[str, ...] = SPLITS
-    """Names of the files, without their suffix `.txt`."""
+    """Names of the files, without the `.txt` suffix."""
     relation_first: bool = False
     """True if the columns of the files are relation, head, tail. They are reordered to head, relation, tail
     after the download."""
@@ -118,7 +118,7 @@ DATASETS: dict[str, KGDatasetSource] = {
 def dataset_folder(name: str, root: Path) -> Path:
     """Return the folder in which a dataset is saved.
 
-    If `root` is `data`, the folder of `umls` is `data/kg-standard/umls`, and the folder of
+    If `root` is `data`, the folder for `umls` is `data/kg-standard/umls`, and the folder for
     `deepprooflog/umls` is `data/kg/umls`.
     """
     return root / DATASETS[name].folder / name.removeprefix("deepprooflog/")
@@ -132,17 +132,18 @@ def download_dataset(
     verify: bool = True,
     progress: Progress | None = None,
 ) -> tuple[Path, KnowledgeBase]:
-    """Download a knowledge base; return its folder and the parsed knowledge base.
+    """Download a knowledge base, and return its folder and the parsed knowledge base.
 
-    Line ends and columns are normalized, so that the files of all mirrors have the same digest. If the digest
-    does not match or a file cannot be parsed, nothing is saved.
+    Line endings and columns are normalized, so that files from different mirrors have the same digest. If the
+    digest does not match or a file cannot be parsed, nothing is saved.
 
     Args:
         name: A name in `DATASETS`.
-        root: Data folder. The dataset is saved in its subfolder `kg` or `kg-standard`.
+        root: Data folder. The dataset is saved in its `kg` or `kg-standard` subfolder.
         host: Base URL of the server. Change it to download from a mirror of GitHub.
         verify: Raise `ValueError` if the digest of the files does not match `KGDatasetSource.digest`.
-        progress: Callback for the progress of each file; see `phalanx.io.download.Progress`.
+        progress: Callback that reports the download progress of each file; see
+            `phalanx.io.download.Progress`.
     """
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; available datasets: {', '.join(DATASETS)}")
@@ -174,7 +175,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def _normalize(text: bytes, relation_first: bool = False) -> bytes:
-    """Convert line ends to newline characters and, if needed, order the columns as head, relation, tail."""
+    """Convert line endings to newlines and, if needed, reorder the columns to head, relation, tail."""
     text = text.replace(b"\r\n", b"\n")
     if relation_first:
         text = re.sub(rb"(?m)^([^\t\n]*)\t([^\t\n]*)\t([^\t\n]*)$", rb"\2\t\1\t\3", text)

@@ -7,8 +7,9 @@ these counts and computes the metrics of each list. Finally, `summarize` average
 and computes their standard errors.
 
 There are three ways to obtain the counts: from the scores of all entities (`LinkPredictor`), from the scores
-of the triples in sampled candidate lists (`TripleScorer`), or from a predictor's own method `count_ranks`.
-The third way is needed for rules: answers are compared by the rules that predict them, not by scores.
+of the triples in sampled candidate lists (`TripleScorer`), or from a predictor's own `count_ranks` method.
+The third way is needed for rules, because answers are then compared by the rules that predict them, not by
+scores.
 """
 
 import abc
@@ -110,7 +111,7 @@ class DirectedPredictor(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class TripleScores:
-    """Scores of some triples and, if the scorer searches for proofs, information about the proofs.
+    """Scores of a batch of triples and, if the scorer searches for proofs, information about the proofs.
 
     Fields that the scorer does not provide are None.
     """
@@ -122,7 +123,7 @@ class TripleScores:
     log_prob: Float64[np.ndarray, " triples"] | None = None
     """Log-probability of the best proof under a policy; minus infinity if no proof was found."""
     length: Int64[np.ndarray, " triples"] | None = None
-    """Number of steps of the proof, or rounds of forward chaining; -1 if no proof was found."""
+    """Number of proof steps, or of forward-chaining rounds; -1 if no proof was found."""
     log_probability: Float64[np.ndarray, " triples"] | None = None
     """Log-probability that the triple is true, according to an embedding."""
 
@@ -147,7 +148,7 @@ class TripleScorer(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RankMetrics:
-    """MRR and Hits@k of some queries, with standard errors.
+    """MRR and Hits@k over a set of queries, with standard errors.
 
     If a query is ranked on both sides, its metrics are first averaged over the two sides. Standard errors are
     computed over queries. They are None if there are fewer than two queries.
@@ -189,14 +190,14 @@ class RankMetrics:
 
 @dataclasses.dataclass(frozen=True)
 class LinkPredictionResult:
-    """Metrics of a link-prediction evaluation, in total and by side, relation and proof depth."""
+    """Metrics of a link-prediction evaluation, overall and by side, relation and proof depth."""
 
     total: RankMetrics
     """Metrics over all queries."""
     ties: TieRule
-    """Tie rule of all metrics except `mrr_realistic`."""
+    """Tie rule used for all metrics except `mrr_realistic`."""
     mrr_realistic: float
-    """MRR with the tie rule `realistic`, for comparison."""
+    """MRR with the `realistic` tie rule, for comparison with results that use a different tie rule."""
     sides: Mapping[str, RankMetrics]
     """Metrics of each ranked side. The keys are `head` and `tail`."""
     relations: Mapping[str, RankMetrics]
@@ -215,7 +216,7 @@ class LinkPredictionResult:
     def as_record(self) -> dict[str, Any]:
         """Return the result as a dictionary of JSON values.
 
-        The entry `mode` is the description of the predictor, and `groups` contains the metrics by proof
+        The `mode` entry is the description of the predictor, and `groups` contains the metrics by proof
         depth.
         """
         return {
@@ -271,10 +272,11 @@ def list_metrics(
     """Compute the reciprocal rank and the hits of each list.
 
     Args:
-        counts: For each list, the numbers of candidates with higher and equal scores.
+        counts: For each list, the number of candidates with a higher score and the number with the same
+            score.
         ties: The tie rule.
         draw: For each list, a random number in [0, 1) that determines the rank of the true answer among tied
-            candidates. It is only needed for the tie rule `random`.
+            candidates. It is only needed for the `random` tie rule.
 
     Returns:
         An array with one row per list. The first column is the reciprocal rank, followed by one column with
@@ -300,7 +302,7 @@ def list_metrics(
 
 
 def mean_reciprocal_rank(counts: RankCounts, ties: TieRule) -> float:
-    """Return the mean reciprocal rank over all lists. The tie rule `random` is not supported."""
+    """Return the mean reciprocal rank over all lists. The `random` tie rule is not supported."""
     return float(list_metrics(counts, ties)[:, 0].mean())
 
 
@@ -331,7 +333,7 @@ def expected_reciprocal_rank(
     """
     sample_size = np.minimum(num_sampled, num_candidates)
     positions = np.arange(num_sampled + 1)
-    # Probability that none of sample_size + 1 draws is higher, among the candidates and one more.
+    # Probability that none of sample_size + 1 draws is higher, if one more higher candidate is added.
     factors = np.clip((num_candidates - higher)[:, None] - positions, 0, None) / np.maximum(
         num_candidates[:, None] + 1 - positions, 1
     )
@@ -349,7 +351,7 @@ def summarize(
     Args:
         metrics: Result of `list_metrics` for at least one list.
         query: For each list, the index of its query.
-        proof_rates: Values for the fields `proved_rate` and `false_proof_rate` of the result.
+        proof_rates: Values of the `proved_rate` and `false_proof_rate` fields of the result.
     """
     queries, inverse = np.unique(query, return_inverse=True)
     count = np.bincount(inverse)
@@ -378,7 +380,7 @@ def _format_with_error(value: float, error: float | None) -> str:
 
 
 class GroupedQueries(NamedTuple):
-    """Tail and head queries for some triples, grouped by their (entity, directed relation) pair.
+    """Tail and head queries for a set of triples, grouped by (entity, directed relation) pair.
 
     The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads. There is one
     ranking list for the tail of each triple, followed by one for the head of each triple. For example, the
@@ -398,7 +400,7 @@ class GroupedQueries(NamedTuple):
 
     @classmethod
     def create(cls, triples: Int32[np.ndarray, "queries 3"]) -> "GroupedQueries":
-        """Group the tail and head queries of some triples."""
+        """Group the tail and head queries for the given triples."""
         pairs, answers = directed_queries(triples)
         keys = np.concatenate([pairs[:, 1:] % 2, pairs], axis=1)
         unique, inverse = np.unique(keys, axis=0, return_inverse=True)
@@ -487,7 +489,7 @@ def count_ranks_in_tables(
     Args:
         queries: The queries and their true answers.
         known: Known answers, which are removed from the rankings.
-        tables: Function that computes the score tables for some pairs.
+        tables: Function that computes the score tables for a batch of pairs.
         num_tables: Number of score tables that one call to `tables` returns.
         time_limit: Only used to report progress. The limit itself is ignored.
 
@@ -523,7 +525,7 @@ def score_pairs(
         pairs: The queries. The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its
             heads. Either all pairs must ask for tails, or all for heads.
         pad_to: Number of pairs to which `pairs` is padded, so that a compiled predictor is not recompiled for
-            each number of pairs. None disables padding.
+            each number of pairs. If None, `pairs` is not padded.
     """
     padded = pairs if pad_to is None else np.resize(pairs, (pad_to, 2))
     score = predictor.score_tails if pairs[0, 1] % 2 == 0 else predictor.score_heads
@@ -538,7 +540,7 @@ def count_ranks(
 ) -> RankCounts:
     """Rank the tail and the head of each triple among all entities that are not known answers.
 
-    If the predictor has a method `count_ranks(queries, known, time_limit)`, this method is called. Otherwise,
+    If the predictor has a `count_ranks(queries, known, time_limit)` method, this method is called. Otherwise,
     the entities are ranked by their scores.
 
     Args:
@@ -581,8 +583,8 @@ def evaluate_link_prediction(
         split: `valid`, `test` or `train`.
         ties: How to rank answers with equal scores.
         max_queries: Maximum number of queries to evaluate. If the split has more, queries are selected at
-            even intervals. None evaluates all queries of the split.
-        seed: Seed for the tie rule `random`.
+            even intervals. If None, all queries of the split are evaluated.
+        seed: Seed for the `random` tie rule.
         time_limit: Only used to report progress. The limit itself is ignored.
     """
     knowledge_base = knowledge_base.binary()
@@ -604,7 +606,7 @@ def evaluate_link_prediction(
 
 
 def select_evenly(triples: np.ndarray, max_queries: int | None) -> np.ndarray:
-    """Return at most `max_queries` rows, selected at even intervals. If it is None, return all rows."""
+    """Return at most `max_queries` rows, selected at even intervals, or all rows if it is None."""
     if max_queries is None or len(triples) <= max_queries:
         return triples
     return triples[np.linspace(0, len(triples) - 1, max_queries).astype(int)]
@@ -658,7 +660,7 @@ class CandidateLists:
     side: Int64[np.ndarray, " lists"]
     """For each list, the argument that its corruptions replace: 0 for the head, 1 for the tail."""
     tie_draw: Float64[np.ndarray, " lists"]
-    """For each list, a random number in [0, 1) for the tie rule `random`."""
+    """For each list, a random number in [0, 1) for the `random` tie rule."""
     num_queries: int
     """Number of queries. Each query has one list per ranked side."""
 
@@ -701,19 +703,18 @@ def make_candidates(
     """Create one ranking list of sampled corruptions for each query and side.
 
     A corruption is a triple with one argument replaced by another entity of the same domain. Known triples
-    are not corruptions.
-    Corruptions are sampled without replacement. The corruptions of a query depend only on the seed, the query
-    and the side, not on the other queries.
+    are not corruptions. Corruptions are sampled without replacement. The corruptions of a query depend only
+    on the seed, the query and the side, not on the other queries.
 
     Args:
         queries: True triples.
         known: Known triples, which are never sampled as corruptions.
         num_entities: Number of entities.
         sides: Arguments to replace. `both` creates two lists per query.
-        num_candidates: Number of corruptions per list. A list is shorter if fewer corruptions exist. None
-            uses all corruptions.
+        num_candidates: Number of corruptions per list. A list is shorter if fewer corruptions exist. If None,
+            all corruptions are used.
         domains: Domain number of each entity. None means that all entities are in one domain.
-        seed: Seed for sampling corruptions and for the tie rule `random`.
+        seed: Seed for sampling corruptions and for the `random` tie rule.
     """
     if sides not in ("head", "tail", "both"):
         raise ValueError(f"sides must be head, tail or both, got {sides!r}")
@@ -793,7 +794,7 @@ def evaluate_candidates(
         ties: How to rank triples with equal scores.
         depths: Proof depth of each query, `NO_PROOF` or `UNDECIDED`. None if depths are not known.
         vocabulary: Provides the names of the relations. If it is None, results are grouped by relation id.
-        details: Values for the fields `split`, `predictor` and `selected` of the result.
+        details: Values of the `split`, `predictor` and `selected` fields of the result.
     """
     if not len(candidates):
         raise ValueError("the split has no queries to rank")

@@ -19,8 +19,9 @@ _TRAINING_FRACTION = 0.1
 _INTERMARRIAGE_PROB = 0.4
 _MAX_CHILDREN = 4
 
-# Rules cannot express inequality, and by a rule via a shared parent, everyone would be their own sibling. So
-# brothers and sisters are facts, and every relation derived from them is correct.
+# Rules cannot express inequality, so a rule that derives siblings from a shared parent would make everyone
+# their own sibling. Brothers and sisters are therefore facts, and all relations derived from them are
+# correct.
 _RULES = """
 father(X,Y) -> parent(X,Y)
 mother(X,Y) -> parent(X,Y)
@@ -93,7 +94,8 @@ def generate_family(
         num_families: Number of founding couples.
         generations: Number of generations, including the founders.
         seed: Seed for the random number generator.
-        queries_per_depth: Number of validation queries, and of test queries, for each proof depth.
+        queries_per_depth: Number of validation queries for each proof depth. The number of test queries is
+            the same.
     """
     sizes = {"num_families": num_families, "generations": generations, "queries_per_depth": queries_per_depth}
     for name, value in sizes.items():
@@ -143,8 +145,8 @@ def generate_genealogy(
     Args:
         num_facts: Approximate number of facts.
         seed: Seed for the random number generator.
-        distances: Possible numbers of generations between the two people of a query. Each number is sampled
-            equally often.
+        distances: Numbers of generations between the two people in a query. The queries are divided equally
+            among them.
         num_queries: Maximum number of queries.
 
     Returns:
@@ -175,7 +177,7 @@ def _decode(rows: np.ndarray, names: list[str]) -> tuple[Atom, ...]:
 
 
 def _ancestor(people: _People, person: int, distance: int, path: int) -> int:
-    """Return the ancestor of a person that is `distance` generations away; -1 if there is no such ancestor.
+    """Return the ancestor who is `distance` generations above a person; -1 if there is no such ancestor.
 
     Bit k of `path` selects the father (0) or the mother (1) in step k, starting with the parents.
     """

@@ -1,6 +1,7 @@
 """Readers and writers for the files of a knowledge base.
 
-Atoms, rules, proof depths and domains are text files. Atoms can also be read from CSV, TSV and Parquet files.
+Atoms, rules, proof depths and domains are stored in text files. Atoms can also be read from CSV, TSV and
+Parquet files.
 """
 
 import collections
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 SPLITS = ("train", "valid", "test")
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 
-# One expression for a complete file: parses the 86,835 lines of WN18RR in a tenth of a second.
+# These patterns are matched against a complete file at once: WN18RR, with 86,835 lines, takes a tenth of a
+# second.
 _ATOM_LINES = re.compile(rf"^[ \t]*{ATOM}[ \t]*\.?[ \t]*$", re.MULTILINE)
 _CELL = r"[ ]*([^\t\n]*[^\t\n ])[ ]*"
 _TRIPLE_LINES = re.compile(rf"^{_CELL}\t{_CELL}\t{_CELL}$", re.MULTILINE)
@@ -57,7 +59,7 @@ def list_knowledge_bases(path: str | Path) -> list[Path]:
 
 
 def read_folder(folder: Path) -> dict[str, Any]:
-    """Read the files of a knowledge base and return the keyword arguments of `KnowledgeBase`.
+    """Read the files of a knowledge base, and return them as keyword arguments for `KnowledgeBase`.
 
     Only the training file (`train.txt`, `.csv`, `.tsv` or `.parquet`) is required. If `folder` is a file, it
     is read as the training file. The atoms of `facts.txt`, which some published datasets have, are added to
@@ -137,7 +139,7 @@ def read_atoms(path: Path) -> tuple[Atom, ...]:
 
 
 def _build_atoms(matches: Iterable[tuple[str, ...]], has_quotes: bool) -> Iterator[Atom]:
-    """Convert matches of the regular expression `ATOM` to atoms.
+    """Convert matches of the `ATOM` regular expression to atoms.
 
     Args:
         matches: Groups of each match. The groups of missing arguments are empty strings.
@@ -145,17 +147,17 @@ def _build_atoms(matches: Iterable[tuple[str, ...]], has_quotes: bool) -> Iterat
     """
     for groups in matches:
         parts = groups[: 4 if groups[3] else 3 if groups[2] else 2]
-        # Takes half the time of `Atom(...)`, which matters for files with a line per fact.
+        # This takes half as long as `Atom(...)`, which matters for files with many facts.
         yield tuple.__new__(Atom, map(unquote_name, parts) if has_quotes else parts)
 
 
 def read_depths(path: Path, atoms: Collection[Atom] | None = None, source: str = "") -> dict[Atom, int]:
-    """Read proof depths from a file with lines such as `aunt(5,76) 2`. A depth of -1 means no proof.
+    """Read proof depths from a file with lines such as `aunt(5,76) 2`, where -1 means that there is no proof.
 
     Args:
         path: The file.
-        atoms: Atoms that may occur in the file. Any other atom in the file raises `ValueError`. None allows
-            all atoms.
+        atoms: Atoms that may occur in the file. Any other atom in the file raises `ValueError`. If None, all
+            atoms are allowed.
         source: Name of the file that contains `atoms`, for the error message.
     """
     text = _read_text(path)
@@ -250,7 +252,7 @@ def read_table(path: Path) -> tuple[Atom, ...]:
     """Read the distinct atoms of a CSV, TSV or Parquet file.
 
     The columns are found by their names in the header. Without a header, they are head, relation, tail and
-    third (the third argument), in this order. The columns tail and third are optional. A table with only head
+    third (the third argument), in this order. The tail and third columns are optional. A table with only head
     and relation contains atoms with one argument. In a table with four columns, a row with an empty last cell
     is an atom with two arguments, and a row whose last two cells are empty is an atom with one argument.
     """
@@ -306,7 +308,7 @@ def _read_parquet(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def _find_columns(names: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the indices of the columns head, relation, tail and third that exist.
+    """Return the indices of the head, relation, tail and third columns, as far as they exist.
 
     Returns None if the names are not a header.
     """

@@ -27,7 +27,7 @@ class SortedTuples:
     Args:
         codes: Distinct encoded tuples in ascending order; see `encode_tuples`.
         size: Base of the encoding. All elements of the tuples must be less than this number.
-        arity: Number of elements of each tuple.
+        arity: Number of elements in each tuple.
     """
 
     def __init__(self, codes: Int64[np.ndarray, " tuples"], size: int, arity: int) -> None:
@@ -73,7 +73,7 @@ class SortedTuples:
 
         Args:
             bindings: Values of the terms that are already bound.
-            num_rows: Number of rows of the bindings. It is needed because `bindings` can have no columns.
+            num_rows: Number of rows in the bindings. It is needed because `bindings` may have no columns.
             terms: Term (variable or constant) at each position of a tuple.
         """
         bound = tuple(position for position, term in enumerate(terms) if term in bindings)

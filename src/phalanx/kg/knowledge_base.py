@@ -29,7 +29,7 @@ OnLeak = Literal["warn", "error", "drop", "allow"]
 
 @dataclasses.dataclass(frozen=True)
 class KnowledgeBase:
-    """Facts, rules, and queries in the splits `train`, `valid` and `test`.
+    """Facts, rules, and queries in the `train`, `valid` and `test` splits.
 
     The training atoms serve both as facts and as training queries. A training query is not used as a fact in
     its own proof. Use the constructor to create a knowledge base from atoms, `KnowledgeBase.load` to load it
@@ -47,10 +47,10 @@ class KnowledgeBase:
     """True atoms that are not in any split. They are neither facts nor queries, and are never sampled as
     negatives."""
     split_depths: Mapping[str, Mapping[Atom, int]] = dataclasses.field(default_factory=dict)
-    """Proof depths of the queries, by split. The proof depth is the number of steps of the shortest proof, or
-    -1 if there is no proof. Splits without known depths are missing."""
+    """Proof depths of the queries, by split. The proof depth is the number of steps in the shortest proof, or
+    -1 if there is no proof. Splits without known depths are left out."""
     domains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    """Constants of each domain (entity type), by the name of the domain. Empty if there are no domains."""
+    """Constants of each domain (entity type), by domain name. Empty if there are no domains."""
     name: str = dataclasses.field(default="knowledge base", compare=False)
     on_leak: OnLeak = dataclasses.field(default="allow", compare=False)
     """What to do if validation or test queries are also facts: `warn` issues a warning, `error` raises
@@ -71,9 +71,9 @@ class KnowledgeBase:
 
         Args:
             path: A folder with `train.txt` and optional other files, a file of triples, the name of a dataset
-                that `phalanx kg download` has saved in the folder `data`, or `generated` for the built-in
+                that `phalanx kg download` has saved in the `data` folder, or `generated` for the built-in
                 knowledge base about families.
-            on_leak: What to do if validation or test queries are also facts; see the field `on_leak`.
+            on_leak: What to do if validation or test queries are also facts; see the `on_leak` field.
         """
         if path == GENERATED:
             return KnowledgeBase.generate(on_leak=on_leak)
@@ -127,7 +127,7 @@ class KnowledgeBase:
         return tuple(atom for atom in self.train if atom not in leaked)
 
     def queries(self, split: str) -> tuple[Atom, ...]:
-        """Return the queries of a split. The queries of `train` are the facts."""
+        """Return the queries of a split. For `train`, these are the facts."""
         _check_split(split)
         atoms: tuple[Atom, ...] = self.facts if split == "train" else getattr(self, split)
         return atoms
@@ -142,14 +142,14 @@ class KnowledgeBase:
 
     @functools.cached_property
     def entities(self) -> tuple[str, ...]:
-        """All constants of known atoms and domains. Numerals come first, ordered by value."""
+        """All constants that occur in known atoms or domains. Numerals come first, ordered by value."""
         names = {name for atom in self.known for name in atom[1:]}
         names.update(name for constants in self.domains.values() for name in constants)
         return tuple(sorted(names, key=name_sort_key))
 
     @functools.cached_property
     def predicates(self) -> tuple[str, ...]:
-        """All predicates of known atoms and rules, sorted."""
+        """All predicates that occur in known atoms or rules, sorted by name."""
         return tuple(sorted(self.arities))
 
     @functools.cached_property
@@ -186,7 +186,7 @@ class KnowledgeBase:
         return self.vocabulary.encode_rules(self.rules)
 
     def triples(self, split: str) -> Int32[np.ndarray, "queries atom"]:
-        """Return the encoded queries of a split (cached, read-only). The queries of `train` are the facts."""
+        """Return the encoded queries of a split (cached, read-only). For `train`, these are the facts."""
         if split not in self._encoded:
             self._encoded[split] = _read_only(self.vocabulary.encode(self.queries(split)))
         return self._encoded[split]
@@ -295,7 +295,7 @@ class KnowledgeBase:
     def leaks(self) -> dict[str, tuple[Atom, ...]]:
         """Return the validation and test queries that are also training atoms, by split.
 
-        Splits without such queries are missing in the result.
+        Splits without such queries are left out.
         """
         facts = frozenset(self.train)
         found = {"valid": self.valid, "test": self.test}
@@ -341,7 +341,7 @@ class KnowledgeBase:
         warnings.warn(text, UserWarning, stacklevel=5)
 
     def sizes(self) -> dict[str, Any]:
-        """Return the name of the knowledge base and its numbers of entities, predicates, rules and so on."""
+        """Return the name of the knowledge base and its number of entities, predicates, rules and so on."""
         return {
             "name": self.name,
             "entities": len(self.entities),
@@ -353,9 +353,9 @@ class KnowledgeBase:
         }
 
     def format_sizes(self) -> str:
-        """Format the numbers of facts, rules and queries as text.
+        """Format the number of facts, rules and queries as text.
 
-        An example is `5 facts, 2 rules, 1 valid and 1 test queries`.
+        For example, the result can be `5 facts, 2 rules, 1 valid and 1 test queries`.
         """
         return (
             f"{len(self.facts):,} facts, {len(self.rules)} rules, {len(self.valid):,} valid and "

@@ -49,8 +49,8 @@ class PathNetworkConfig(Config):
     """Number of layers, which is also the maximum length of a path from the query entity. All entities that
     are farther away have the same score."""
     query_dependent_relations: bool | None = None
-    """Learn separate message parameters for each query relation. None enables this if the graph has at most
-    32 relations."""
+    """Learn separate message parameters for each query relation. If None, this is enabled for graphs with at
+    most 32 relations."""
     num_epochs: float = Field(default=1.5, gt=0)
     """Number of passes over the training facts. In a pass, each fact is used as a tail query and as a head
     query."""
@@ -68,7 +68,7 @@ class PathNetwork(DirectedPredictor):
     Args:
         knowledge_base: Knowledge base whose facts are the edges of the graph.
         config: The settings.
-        parameters: Parameters as one flat array. None initializes them at random.
+        parameters: Parameters as one flat array. If None, they are initialized at random.
         num_threads: Number of threads.
     """
 
@@ -132,12 +132,12 @@ class PathNetwork(DirectedPredictor):
 
         Args:
             path: The file.
-            knowledge_base: Knowledge base whose facts are the edges of the graph. It must have the relations
-                of the knowledge base that the network was trained on, but its entities may differ.
+            knowledge_base: Knowledge base whose facts are the edges of the graph. It must have the same
+                relations as the knowledge base that the network was trained on, but its entities may differ.
             num_threads: Number of threads.
         """
         try:
-            # From memory, because NumPy does not close the handle of a damaged file.
+            # Load from memory, because NumPy does not close the file handle if a file is damaged.
             with np.load(io.BytesIO(read_verified(path, "fit it again")), allow_pickle=False) as arrays:
                 file_format = int(arrays["format"]) if "format" in arrays else 1
                 relations, config = arrays["relations"].tolist(), str(arrays["config"])
@@ -173,11 +173,11 @@ def fit_path_network(
     """Train a path network to predict the facts of a knowledge base.
 
     While a fact is predicted, its edge is removed from the graph. The loss is the softmax cross-entropy over
-    all entities, except for other known answers of the query. Validation and test queries are not used.
+    all entities, except for other known answers to the query. Validation and test queries are not used.
 
     Args:
         knowledge_base: Knowledge base with the facts.
-        config: The settings. None uses the defaults.
+        config: The settings. If None, the defaults are used.
         num_threads: Number of threads. It does not change the result.
         time_limit: Only used to report progress. The limit itself is ignored.
         settings: Fields of `PathNetworkConfig` that override `config`.

@@ -23,7 +23,7 @@ from phalanx.kg.triple_index import directed_queries
 KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 """Embedding weights that `Ensemble.fit` tries. It selects the best one for each directed relation."""
 _PRIOR_QUERIES = 20.0
-"""Weight of a predictor's mean over all lists in `best_per_relation`, as a number of ranking lists."""
+"""Weight of a predictor's mean over all lists in `best_per_relation`, in units of ranking lists."""
 
 
 class Ensemble(DirectedPredictor):
@@ -58,10 +58,10 @@ class Ensemble(DirectedPredictor):
         knowledge_base: KnowledgeBase,
         time_limit: TimeLimit | None = None,
     ) -> "Ensemble":
-        """Select a predictor and the weights of the embedding by the MRR on the validation queries.
+        """Select a predictor and the weights of the embedding by MRR on the validation queries.
 
         Args:
-            predictors: Candidates, of which one is selected.
+            predictors: Candidates to select from.
             kge: The embedding.
             knowledge_base: Knowledge base with the validation queries.
             time_limit: Only used to report progress. The limit itself is ignored.
@@ -131,7 +131,7 @@ def select_per_relation(
 
     Returns:
         The MRR that results if each list is ranked by the predictor selected for its directed relation (with
-        the tie rule `expected`), and the index of the selected predictor for each directed relation.
+        the `expected` tie rule), and the index of the selected predictor for each directed relation.
     """
     reciprocal = np.stack([list_metrics(some, "expected")[:, 0] for some in counts])
     relations = directed_queries(triples)[0][:, 1]

@@ -1,7 +1,7 @@
 """Computes exact proof depths (lengths of shortest proofs) for many queries at once.
 
 Unlike `prove`, this module does not return proof trees. It uses joins over sorted arrays to compute the costs
-of all goals that can occur in proofs. The cost of a goal is the number of steps of its shortest proof.
+of all goals that can occur in proofs. The cost of a goal is the number of steps in its shortest proof.
 """
 
 import collections
@@ -26,11 +26,11 @@ from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
 from phalanx.kg.vocabulary import EncodedRule
 
 DEFAULT_MAX_DEPTH = 6
-"""Default maximum number of steps of a proof."""
+"""Default maximum number of steps in a proof."""
 NO_PROOF = -1
-"""Depth of a query that has no proof with at most the maximum number of steps."""
+"""Depth of a query that has no proof within the maximum number of steps."""
 UNDECIDED = -2
-"""Depth of a query whose search did not finish within the time limit."""
+"""Depth of a query for which the search did not finish within the time limit."""
 
 _QUERIES_PER_BATCH = 1024
 """Number of queries that `_costs_without_query` processes at a time. Larger batches need more memory."""
@@ -53,7 +53,7 @@ def compute_proof_depths(
     max_depth: int = DEFAULT_MAX_DEPTH,
     time_limit: TimeLimit | None = None,
 ) -> Int32[np.ndarray, " queries"]:
-    """Return the proof depth of each query: the number of steps of its shortest proof.
+    """Return the proof depth of each query: the number of steps in its shortest proof.
 
     Steps are those of the proof environment. A step replaces the first goal by the body of a rule, or unifies
     it with a fact. Ground goals that are facts are removed immediately and cost nothing. For example, a proof
@@ -66,9 +66,9 @@ def compute_proof_depths(
         queries: Ground atoms, encoded by `Vocabulary.encode`.
         facts: Facts, encoded by `Vocabulary.encode`.
         rules: Rules, encoded by `Vocabulary.encode_rules`. All variables of a head must occur in the body.
-        max_depth: Maximum number of steps of a proof.
-        time_limit: Time limit for the search. With a limit, short proofs are searched first. None means no
-            limit.
+        max_depth: Maximum number of steps in a proof.
+        time_limit: Time limit for the search. If it is set, short proofs are searched for first. None means
+            no limit.
 
     Returns:
         The depth of each query. It is `NO_PROOF` if there is no proof with at most `max_depth` steps, and
@@ -165,7 +165,7 @@ class _CostTable:
 
     Args:
         facts: Encoded facts that match the call, in ascending order.
-        fact_cost: Cost of proving a goal of the call by a fact: 0 if the goal is ground, otherwise 1.
+        fact_cost: Cost of using a fact to prove a goal that matches the call: 0 for a ground goal, else 1.
         base: Base of the encoding.
         arity: Number of arguments of each atom.
     """
@@ -174,7 +174,7 @@ class _CostTable:
         self.codes = self._facts = facts
         self._base, self._arity = base, arity
         self.by_cost = {fact_cost: SortedTuples(facts, base, arity)} if len(facts) else {}
-        """The atoms of each cost."""
+        """The atoms, grouped by cost."""
 
     def add(self, cost: int, codes: np.ndarray) -> bool:
         """Add atoms with the given cost unless they are already in the table.
@@ -376,7 +376,7 @@ def _fact_codes(facts: np.ndarray, call: Call, base: int) -> np.ndarray:
     return merge_codes([encode_tuples(rows.T[1:], base)])
 
 
-# Proofs top down of queries that are facts and may not use themselves
+# Top-down proofs of queries that are facts, which must not be used in their own proofs
 
 
 def _costs_without_query(
@@ -459,9 +459,9 @@ class _LeaveOneOutSearch:
         """Find all edges that are reachable from the given nodes within their budgets.
 
         Yields:
-            Batches of edges of one rule. A batch consists of three arrays: the node of each edge's head, the
-            nodes of its body atoms (-1 for facts), and its fixed cost, which is the cost of applying the rule
-            and of the facts in its body.
+            Batches of edges that belong to one rule. A batch consists of three arrays: the node of each
+            edge's head, the nodes of its body atoms (-1 for facts), and its fixed cost, which is the cost of
+            applying the rule and of the facts in its body.
         """
         seen = seen_budgets = np.zeros(0, np.int64)
         while len(nodes):

@@ -38,7 +38,7 @@ class Proof:
 
     @property
     def depth(self) -> int:
-        """Number of steps of this proof in the proof environment.
+        """Number of steps that this proof takes in the proof environment.
 
         Each application of a rule takes one step, and so does each unification of a fact with a goal that has
         variables. Ground goals that are facts take no step. If the query itself is a fact, the depth is 1.

@@ -69,7 +69,7 @@ class Prover:
 
         Args:
             query: A query without variables.
-            max_depth: Maximum number of steps of a proof.
+            max_depth: Maximum number of steps in a proof.
         """
         _check_max_depth(max_depth)
         if not query.is_ground:
@@ -87,7 +87,7 @@ class Prover:
 
         Args:
             query: A query with at least one variable.
-            max_depth: Maximum number of steps of a proof.
+            max_depth: Maximum number of steps in a proof.
         """
         _check_max_depth(max_depth)
         if query.is_ground:
@@ -106,7 +106,7 @@ class Prover:
 
         Args:
             query: A query without a proof.
-            max_depth: Maximum number of steps of a proof.
+            max_depth: Maximum number of steps in a proof.
         """
         atom = query.atom
         rules = self._index.rules.get(atom.predicate, ())
@@ -147,7 +147,7 @@ def explain_failure(
     Args:
         knowledge_base: The facts and rules.
         query: A query without a proof; see `parse_query`.
-        max_depth: Maximum number of steps of a proof.
+        max_depth: Maximum number of steps in a proof.
     """
     prover = Prover(knowledge_base.facts, knowledge_base.rules)
     return prover.explain_failure(parse_query(knowledge_base, query), max_depth)
@@ -168,7 +168,7 @@ def _build_proofs(
         goal: The goal.
         free: Free variables of the goal, in the format of `Proof.free`.
         terms: Arguments of the answer.
-        cost: Number of steps of the proofs.
+        cost: Number of steps in each proof.
         ancestors: Goals on the path from the query to this goal, which must not occur in its proof.
     """
     atom = Atom(goal.predicate, *terms)
@@ -198,7 +198,7 @@ def _build_bodies(
         tables: Cached answers to goals, with their costs.
         body: The remaining body atoms, each with its free variables in the format of `Proof.free`.
         values: Values of the rule's variables that are already bound. All head variables are bound.
-        cost: Total number of steps of the proofs.
+        cost: Total number of steps in the proofs.
         ancestors: Goals that must not occur in the proofs.
 
     Yields:
@@ -210,7 +210,7 @@ def _build_bodies(
             yield (), values
         return
     (atom, free), *others = body
-    # Arguments that a shared variable of the goal above made equal are equal here, too.
+    # Arguments that are equal because of a shared variable in the parent goal are equal here, too.
     names = [name or term for name, term in zip(free, atom[1:], strict=True)]
     known = tuple(map(values.get, atom[1:]))
     goal = GoalPattern(atom.predicate, tuple(map(bool, free)), first_positions(names), known)
@@ -247,8 +247,8 @@ def parse_query(knowledge_base: "KnowledgeBase", query: Atom | str) -> ProofQuer
     """Parse a query and check its names.
 
     Single capital letters and names that start with `_` or `?` are variables, unless the knowledge base has a
-    constant of this name. All other names, and all quoted names, must be constants of the knowledge base. An
-    unknown name raises `ValueError` with suggestions of similar names.
+    constant with this name. All other names, and all quoted names, must be constants of the knowledge base.
+    For an unknown name, the message of the `ValueError` suggests similar names.
     """
     texts = split_atom(query) if isinstance(query, str) else query
     atom = Atom(*map(unquote_name, texts)) if isinstance(query, str) else query

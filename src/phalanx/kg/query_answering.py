@@ -1,4 +1,4 @@
-"""Query answering with rules. Answers are ranked and have calibrated probabilities and proofs."""
+"""Query answering with rules: ranked answers with calibrated probabilities and proofs."""
 
 import dataclasses
 import functools
@@ -53,12 +53,12 @@ class QueryAnswerer:
 
     Args:
         knowledge_base: The facts, and the rules if `rules` is None.
-        rules: The rules. None uses the rules of the knowledge base, or mined rules if it has none.
+        rules: The rules. If None, the rules of the knowledge base are used, or mined rules if it has none.
     """
 
     def __init__(self, knowledge_base: KnowledgeBase, rules: RuleSet | None = None) -> None:
         self.unsupported_rules: tuple[Rule, ...] = ()
-        """Rules of the knowledge base that are ignored because a `RuleSet` cannot represent their form."""
+        """Rules of the knowledge base that are ignored because a `RuleSet` cannot represent them."""
         self._full, self._given_rules = knowledge_base, rules
         self._is_binary = set(knowledge_base.arities.values()) == {2}
         if rules is None and knowledge_base.rules and self._is_binary:
@@ -198,7 +198,8 @@ class QueryAnswerer:
     def _calibration_curve(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Calibration curve: confidences in ascending order, and the probability for each confidence.
 
-        The curve is fitted to the answers that rules predict for validation queries. None if there are none.
+        The curve is fitted to the answers that rules predict for validation queries. None if there are no
+        such answers.
         """
         valid = self.knowledge_base.valid
         true = frozenset((*self.knowledge_base.facts, *valid))
@@ -211,7 +212,7 @@ class QueryAnswerer:
         return isotonic_regression(np.array(confidence), np.array(is_true)) if confidence else None
 
     def calibrate(self, confidence: Float64[np.ndarray, " answers"]) -> Float64[np.ndarray, " answers"]:
-        """Convert confidences of rules to probabilities.
+        """Convert rule confidences to probabilities.
 
         The calibration is fitted to the answers that rules predict for validation queries. An answer counts
         as correct if it is a fact or a validation query, and the probability is the fraction of correct
@@ -238,8 +239,8 @@ def answer_query(
         query: An atom with one variable, as in `nephew(X,bob)`, or without variables. A query without
             variables has at most one answer, the atom itself.
         top: Maximum number of answers.
-        rules: The rules. None uses the rules of the knowledge base, or mined rules if it has none. Mining
-            takes some time; its result is cached in the knowledge base.
+        rules: The rules. If None, the rules of the knowledge base are used, or mined rules if it has none.
+            Mining takes some time; its result is cached in the knowledge base.
         explain: Include proofs in the answers.
         exclude_facts: Leave out answers that are facts.
     """

@@ -1,4 +1,4 @@
-"""Drawings of proof trees as SVG, and shared functions for drawing boxes and badges."""
+"""SVG drawings of proof trees, and shared functions for drawing boxes and badges."""
 
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ class _LaidOutProof(NamedTuple):
 
 
 def draw_proof(proof: Proof) -> draw.Drawing:
-    """Draw a proof as a tree with the query at the top and facts as leaves. A list of its rules follows."""
+    """Draw a proof as a tree with the query at the top and facts as leaves, above a list of its rules."""
     tree = _lay_out(proof)
     rules = list({node.rule.name: node.rule for node in proof.nodes() if node.rule}.values())
     result = draw_badge(f"proved in {format_count(proof.depth, 'step')}", PROVED)
@@ -155,7 +155,7 @@ def _edge_path(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def mono_width(text: str, size: float) -> float:
-    """Return the width of text in the monospaced font with the given font size."""
+    """Return the width of text in the monospaced font at the given font size."""
     return svg.text_width(text, size, mono=True)
 
 
@@ -200,5 +200,5 @@ def draw_box(
 
 
 def new_sized_drawing(width: float, height: float, title: str) -> draw.Drawing:
-    """Create an empty drawing, with width and height rounded to one decimal."""
+    """Create an empty drawing, with width and height rounded to one decimal place."""
     return svg.new_drawing(round(width, 1), round(height, 1), title)

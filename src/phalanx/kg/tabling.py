@@ -1,7 +1,7 @@
 """Tabling for exact proving: computes and caches the answers to goals, and the cost of each answer.
 
 An answer to a goal is a provable ground atom that matches the goal. The cost of an answer is the number of
-steps of its shortest proof.
+steps in its shortest proof.
 """
 
 import collections
@@ -39,7 +39,7 @@ class GoalPattern(NamedTuple):
     """For each argument, the position of the first argument that it must be equal to. If there is no such
     restriction, this is the argument's own position."""
     values: PartialTerms
-    """Required value of each argument. None allows any value."""
+    """Required value of each argument, or None if any value is allowed."""
 
     @property
     def fact_cost(self) -> int:
@@ -186,7 +186,7 @@ class GoalTables:
 
     Args:
         index: Facts and rules.
-        excluded: A fact that proofs must not use, usually the query. None excludes no fact.
+        excluded: A fact that proofs must not use, usually the query. None if proofs can use all facts.
         time_limit: Time limit for computing answers. None means no limit.
     """
 

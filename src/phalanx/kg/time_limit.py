@@ -20,11 +20,11 @@ def print_to_stderr(text: str) -> None:
 class TimeLimit:
     """A time limit for a computation, and a logger for its progress messages.
 
-    The time starts when the object is created.
+    The clock starts when the object is created.
 
     Args:
         seconds: Maximum number of seconds. None means no limit.
-        log: Function that is called with each message. None discards the messages.
+        log: Function that is called with each message. If None, messages are discarded.
     """
 
     def __init__(self, seconds: float | None = None, log: Callable[[str], None] | None = None) -> None:

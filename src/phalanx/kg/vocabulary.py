@@ -1,4 +1,4 @@
-"""Integer ids of entities and predicates, and error messages for unknown names that suggest similar names."""
+"""Integer ids of entities and predicates, and checks that suggest similar names if a name is unknown."""
 
 import contextlib
 import difflib
@@ -36,7 +36,7 @@ class Vocabulary:
         self.entity_ids: dict[str, int] = {name: number for number, name in enumerate(self.entities)}
         self.arities: Mapping[str, int] = knowledge_base.arities
         self.arity = max(2, *self.arities.values()) if self.arities else 2
-        """Number of terms of an encoded atom: 2 or 3."""
+        """Number of terms in an encoded atom: 2 or 3."""
         self._domains = knowledge_base.domains
 
     @property
@@ -67,7 +67,7 @@ class Vocabulary:
         return numbers
 
     def encode_atom(self, atom: Atom) -> EncodedAtom:
-        """Encode a ground atom. For an unknown name, `ValueError` suggests similar names."""
+        """Encode a ground atom. Raises `ValueError` for an unknown name, and suggests similar names."""
         return self._encode(atom, [_look_up(name, self.entity_ids, "constant", atom) for name in atom[1:]])
 
     def _encode(self, atom: Atom, terms: Sequence[int]) -> EncodedAtom:
@@ -85,7 +85,7 @@ class Vocabulary:
         predicates, entities = self.predicate_ids, self.entity_ids
         rows: list[EncodedAtom] = []
         if set(self.arities.values()) <= {2}:
-            # Several times faster than `encode_atom`, which is only needed for its errors.
+            # Several times faster than `encode_atom`, which is only needed for its error messages.
             with contextlib.suppress(KeyError, ValueError):
                 rows = [(predicates[name], entities[one], entities[other]) for name, one, other in atoms]
         if len(rows) != len(atoms):
@@ -118,7 +118,7 @@ class Vocabulary:
 
 
 def check_arity(atom: Atom, arities: Mapping[str, int]) -> None:
-    """Raise `ValueError` unless the number of arguments of an atom is the arity of its predicate."""
+    """Raise `ValueError` unless the number of arguments of an atom matches the arity of its predicate."""
     if len(atom) - 1 != arities[atom[0]]:
         count = {1: "one argument", 2: "two arguments", 3: "three arguments"}[arities[atom[0]]]
         raise ValueError(

@@ -26,7 +26,7 @@ class ProofRewardConfig(Config):
     renamed_settings: ClassVar[dict[str, str]] = {"given_up_bonus": "give_up_bonus"}
 
     type: int = Field(default=4, ge=0, le=5)
-    """Type of the final reward, from 0 to 5. The types are listed in `payoffs`."""
+    """Type of the final reward, from 0 to 5. The types are described in `payoffs`."""
     true_negative: float = 1.0
     """Reward for a false query that is not proved. Only used by types 4 and 5."""
     give_up_bonus: float = 0.3
@@ -82,8 +82,8 @@ class QueryConfig(Config):
     max_depth: int | None = None
     """Maximum proof depth of positives. None means no limit."""
     depth_weights: tuple[tuple[int, float], ...] = ()
-    """(depth, weight) pairs. The proof depth of a positive is sampled by weight, and then a query of that
-    depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
+    """(depth, weight) pairs. The proof depth of a positive is sampled in proportion to these weights, and
+    then a query of that depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
 
     @model_validator(mode="after")
     def _check_weights(self) -> "QueryConfig":
@@ -110,7 +110,7 @@ class FamilyConfig(Config):
 
 
 class CurriculumStage(Config):
-    """A stage of a curriculum. It replaces the depth settings of `QueryConfig` after some number of steps."""
+    """A stage of a curriculum. It replaces the depth settings of `QueryConfig` after `from_step` steps."""
 
     removed_settings: ClassVar[dict[str, str]] = {
         "update": "was replaced by from_step, the number of steps of each environment: update * num_steps"
@@ -126,8 +126,8 @@ class CurriculumStage(Config):
     max_depth: int | None = None
     """Maximum proof depth of positives. None means no limit."""
     depth_weights: tuple[tuple[int, float], ...] = ()
-    """(depth, weight) pairs. The proof depth of a positive is sampled by weight, and then a query of that
-    depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
+    """(depth, weight) pairs. The proof depth of a positive is sampled in proportion to these weights, and
+    then a query of that depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
 
     def apply(self, queries: QueryConfig) -> QueryConfig:
         """Return query settings with the depth settings of this stage."""
@@ -142,7 +142,8 @@ class ProofEvaluationConfig(EvaluationConfig):
     """Split whose queries are evaluated. Queries of all depths are included."""
     num_queries: int | None = Field(default=500, ge=1)
     """Maximum number of positives to evaluate. The positives are sampled once, together with one negative for
-    each positive, so all evaluations use the same queries. None evaluates all queries of the split."""
+    each positive, so all evaluations use the same queries. If None, all queries of the split are
+    evaluated."""
 
 
 class ProofConfig(Config):
@@ -172,19 +173,19 @@ class ProofConfig(Config):
     """Settings for the built-in knowledge base. Only used if `dataset` is `generated`."""
     max_computed_depth: int | None = Field(default=None, ge=1)
     """Compute exact proof depths up to this number of steps. Queries without a proof of at most this length
-    have depth -1. None uses the depths that are stored with the knowledge base instead, and queries without a
-    stored depth have depth -1."""
+    have depth -1. If None, the depths that are stored with the knowledge base are used instead, and queries
+    without a stored depth have depth -1."""
     depth_computation_seconds: float | None = Field(default=60.0, ge=0)
     """Time limit in seconds for computing the proof depths of a split. Queries whose depth is not determined
     within the limit have depth -1. None means no limit."""
     kge: str | None = None
-    """Folder of an embedding, or of a run of `phalanx train kge`. The embedding can close a ground goal,
-    which means that the goal is removed without a proof. None means no embedding."""
+    """Folder of an embedding, or of a `phalanx train kge` run. The embedding can close a ground goal, which
+    means that the goal is removed without a proof. None means no embedding."""
     curriculum: tuple[CurriculumStage, ...] = ()
     """Stages of a curriculum over proof depths. Before the first stage, `queries` applies."""
     max_goals: int = Field(default=6, ge=1, le=64)
-    """Maximum number of goals of a state. Successors with more goals are removed; `ProofInfo.num_too_long` is
-    their number."""
+    """Maximum number of goals in a state. Successors with more goals are removed and counted in
+    `ProofInfo.num_too_long`."""
     max_actions: int = Field(default=64, ge=2, le=4096)
     """Maximum number of successors of a state, including the end action. Further successors are cut off, and
     `ProofInfo.overflow` is set."""
@@ -207,7 +208,7 @@ class ProofConfig(Config):
     reward. With `log`, the final reward is that of a complete proof, and each step that closes a goal has the
     log-probability of this goal as an additional reward."""
     allow_kge_on_query: bool = False
-    """Allow the embedding to close the query itself. Then every query has a proof of one step."""
+    """Allow the embedding to close the query itself. Every query then has a one-step proof."""
     backend: Backend = "auto"
     """Implementation of proof steps. `native` is C++ on the CPU, `xla` runs on any device, and `auto` uses
     `native` if it is available."""

@@ -1,4 +1,4 @@
-"""Curriculum over proof depths: in each stage, queries of different depths are sampled."""
+"""Curriculum over proof depths, in which the depths of the sampled queries change from stage to stage."""
 
 import dataclasses
 from typing import Any

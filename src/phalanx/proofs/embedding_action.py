@@ -121,7 +121,7 @@ class KGELeafScorer(Fingerprinted):
 
         Args:
             program: Facts and rules.
-            goals: The successors that the actions selected. Successors of other actions than the KGE action
+            goals: The successors that the actions selected. Successors of actions other than the KGE action
                 are returned unchanged.
 
         Returns:

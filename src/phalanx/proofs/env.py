@@ -117,11 +117,11 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     known: NegativeSampler
     """Sampler for negatives. It contains the known triples, which are never sampled."""
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
-    """Names of predicates and constants, for text and rendering. Ignored by comparisons."""
+    """Names of predicates and constants, for text and rendering. Ignored in comparisons."""
     kge_scorer: KGELeafScorer | None = None
     """The embedding that can close ground goals without a proof, or None if there is no embedding."""
     knowledge_base: KnowledgeBase | None = dataclasses.field(default=None, compare=False, repr=False)
-    """Facts, rules and queries of all splits, for evaluations. Ignored by comparisons."""
+    """Facts, rules and queries of all splits, for evaluations. Ignored in comparisons."""
 
     @classmethod
     def from_config(  # type: ignore[override]
@@ -167,10 +167,12 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         """Create an environment from arrays of atoms that are encoded by a `ProofVocabulary`.
 
         Args:
-            config: Settings of the environment. The backend `auto` is resolved; see `resolve_backend`.
+            config: Settings of the environment. If the backend is `auto`, it is resolved; see
+                `resolve_backend`.
             program: Facts and rules.
             queries: True queries.
-            depths: Proof depths of the queries, or -1 if a depth is not known. None means that none is known.
+            depths: Proof depths of the queries, or -1 if a depth is not known. None means that no depth is
+                known.
             known: Known triples of all splits, which are never sampled as negatives. Facts and queries are
                 always included.
             domains: Domain number of each constant, preceded by an entry for padding. A negative replaces a
@@ -207,11 +209,12 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         Args:
             knowledge_base: Facts, rules and queries. Known atoms of all splits are never sampled as
                 negatives.
-            config: Settings of the environment. The curriculum, dataset and split are ignored. None uses the
-                defaults.
+            config: Settings of the environment. The curriculum, dataset and split are ignored. If None, the
+                defaults are used.
             split: `train`, `valid` or `test`.
-            vocabulary: Encodes the atoms of states. None creates it from the knowledge base and `max_goals`.
-            kge: An embedding that can close ground goals without a proof. None uses the embedding of
+            vocabulary: Encodes the atoms of states. If None, it is created from the knowledge base and
+                `max_goals`.
+            kge: An embedding that can close ground goals without a proof. Defaults to the embedding of
                 `config.kge`, if there is one.
             settings: Fields of `ProofConfig` that override `config`.
         """
@@ -410,7 +413,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return {"success_mask": proved == jnp.asarray(info.label)}
 
     def evaluate(self, network: Any, settings: Any, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate a policy, by greedy episodes during training or by link prediction in `phalanx eval`.
+        """Evaluate a policy with greedy episodes (during training) or by link prediction (in `phalanx eval`).
 
         Args:
             network: The policy network.
@@ -428,7 +431,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return (evaluate_prover(environment, network, queries),)
 
     def held_out(self, settings: Any) -> "ProofEnvironment":
-        """Return an environment with all queries of the split `settings.split`, regardless of their depth.
+        """Return an environment with all queries of `settings.split`, regardless of their depth.
 
         The result is cached for each split.
         """
@@ -445,7 +448,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             self._held_out[split] = dataclasses.replace(environment, program=self.program, known=self.known)
         return self._held_out[split]
 
-    # Computing the depths of a split can take up to `depth_computation_seconds`.
+    # Cached because computing the depths of a split can take up to `depth_computation_seconds`.
     @functools.cached_property
     def _held_out(self) -> dict[str, "ProofEnvironment"]:
         return {}
@@ -595,7 +598,7 @@ def admit_all_depths(config: ProofConfig) -> ProofConfig:
 
 
 def load_knowledge_base(config: ProofConfig) -> KnowledgeBase:
-    """Load or generate the knowledge base of a config."""
+    """Load or generate the knowledge base that a config specifies."""
     if config.dataset == GENERATED:
         return _generate(config.generated, config.on_leak)
     return KnowledgeBase.load(config.dataset, on_leak=config.on_leak)

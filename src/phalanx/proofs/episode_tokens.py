@@ -1,4 +1,4 @@
-"""Tokenizer for proof episodes, to train sequence models.
+"""Tokenizer for proof episodes, for training sequence models.
 
 A step is encoded as shown below. An atom is a predicate token p, followed by term tokens a and b. The atoms
 after GOALS are the goals of the state, and the atoms after each OPTION are the goals that one action leads
@@ -40,9 +40,9 @@ class ProofTokenizer:
     num_actions: int
     """Maximum number of successors of a state."""
     max_steps: int
-    """Maximum number of steps of an episode."""
+    """Maximum number of steps in an episode."""
     arity: int = 2
-    """Number of terms of an atom, which is 2 or 3."""
+    """Number of terms in an atom, which is 2 or 3."""
 
     @classmethod
     def for_environment(cls, environment: ProofEnvironment) -> "ProofTokenizer":
@@ -128,7 +128,7 @@ class ProofTokenizer:
         return {"goals": goals, "successors": successors}, action if action < self.num_actions else -1
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Return a mask of the episodes that proved a true query or did not prove a false query."""
+        """Return a mask of the episodes in which a true query was proved or a false query was not proved."""
         return np.asarray(infos.proved) == np.asarray(infos.label)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:

@@ -28,7 +28,7 @@ The names of the other groups are `depth 1`, `depth 2`, and so on.
 
 @dataclasses.dataclass(frozen=True)
 class ProverEvaluation:
-    """Results of the greedy policy on some queries, with one episode per query."""
+    """Results of the greedy policy on a set of queries, with one episode per query."""
 
     episodes: int
     """Number of episodes, which is the number of queries."""
@@ -44,7 +44,7 @@ class ProverEvaluation:
     overflow_rate: float
     """Fraction of queries whose initial state has more successors than `max_actions`."""
     mean_proof_length: float | None
-    """Mean number of steps of the episodes that proved a positive, or None if no positive was proved."""
+    """Mean number of steps over the episodes in which a positive was proved, or None if there are none."""
     groups: dict[str, dict[str, float]]
     """For each group of queries, its number of `episodes` and its `success_rate`. Positives are grouped by
     proof depth, and all negatives are one group."""
@@ -78,12 +78,12 @@ def sample_held_out_queries(
 
     Args:
         environment: The environment with the queries.
-        max_queries: Maximum number of positives. None uses all positives of the environment.
+        max_queries: Maximum number of positives. If None, all positives of the environment are used.
         seed: Seed for sampling positives and corruptions.
 
     Returns:
-        The positives, followed by their corruptions. There is no corruption for positives of which every
-        corruption is a known triple.
+        The positives, followed by their corruptions. If every corruption of a positive is a known triple, the
+        positive has no corruption in the result.
     """
     queries = environment.queries
     rows = np.arange(len(queries))
@@ -168,7 +168,7 @@ def _attempt(
     """Run one greedy episode per query.
 
     Returns:
-        For each query, whether it was proved, the number of steps of the episode, and whether successors of
+        For each query, whether it was proved, the number of steps in the episode, and whether successors of
         the initial state were cut off.
     """
     states, observations = environment.reset_to(*queries)

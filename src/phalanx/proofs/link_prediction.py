@@ -72,43 +72,43 @@ class LinkPredictionConfig(Config):
     mode: EvaluationMode | None = None
     """Scores by which triples are ranked: `exact` (rounds of forward chaining), `policy` (the best proof that
     a beam search finds), `kge` (an embedding), `hybrid` (proofs and an embedding, with the weights in
-    `hybrid`), or `learned` (proofs and an embedding, with weights fitted on validation data). None uses
+    `hybrid`), or `learned` (proofs and an embedding, with weights fitted on validation data). Defaults to
     `policy` for a prover and `kge` for an embedding."""
     kge: str | None = None
-    """Folder of an embedding, or of a run of `phalanx train kge`, for the modes `kge`, `hybrid` and
-    `learned`. None uses the embedding that the run trained."""
+    """Folder of an embedding, or of a `phalanx train kge` run, for the `kge`, `hybrid` and `learned` modes.
+    Defaults to the embedding that the run trained."""
     dataset: str | None = None
-    """Knowledge base to evaluate on. Except in the mode `exact`, its entities and predicates must be those of
-    the knowledge base that the run was trained on. None uses the knowledge base of the run."""
+    """Knowledge base to evaluate on. Except in `exact` mode, its entities and predicates must be those of the
+    knowledge base that the run was trained on. Defaults to the knowledge base of the run."""
     split: Split = "test"
     """Split of the queries."""
     num_candidates: int | None = Field(default=100, ge=1)
-    """Number of corruptions per query and side. None uses all corruptions."""
+    """Number of corruptions per query and side. If None, all corruptions are used."""
     sides: Sides | None = None
-    """Arguments that corruptions replace: `head`, `tail` or `both`. None uses `tail` if the knowledge base
-    has several domains, and `both` otherwise."""
+    """Arguments that corruptions replace: `head`, `tail` or `both`. Defaults to `tail` if the knowledge base
+    has several domains, and to `both` otherwise."""
     ties: TieRule = DEFAULT_TIES
     """Rank of the true triple among triples with the same score: `random` (a random position among them),
     `realistic` (the mean of the best and the worst rank, as in PyKEEN), `expected` (each metric is averaged
     over all positions) or `pessimistic` (the worst rank)."""
     seed: int = 0
-    """Seed for sampling queries, for sampling corruptions, and for the tie rule `random`."""
+    """Seed for sampling queries, for sampling corruptions, and for the `random` tie rule."""
     max_queries: int | None = Field(default=None, ge=1)
-    """Maximum number of queries, which are sampled at random. None evaluates all queries."""
+    """Maximum number of queries, which are sampled at random. If None, all queries are evaluated."""
     beam: BeamSearchConfig = BeamSearchConfig()
     """Settings for the beam search with a policy."""
     hybrid: HybridConfig = HybridConfig()
-    """Weights for the mode `hybrid`."""
+    """Weights for the `hybrid` mode."""
     skip_unprovable: bool = True
     """Skip the beam search for triples that have no proof of at most `beam.max_depth` steps. This saves time,
     because most corruptions have no proof, and does not change the scores."""
     unproved_score: float = -math.inf
-    """Score of triples without a proof in the mode `policy`. Other modes ignore this setting."""
+    """Score of triples without a proof in `policy` mode. Other modes ignore this setting."""
     batch_size: int | None = Field(default=None, ge=1)
-    """Number of triples whose proofs are searched at a time. None uses as many as fit into memory."""
+    """Number of triples that the beam search processes at a time. Defaults to as many as fit into memory."""
     max_chaining_rounds: int | None = Field(default=None, ge=1)
-    """Maximum number of rounds of forward chaining in the mode `exact`. None continues until no new triple
-    follows."""
+    """Maximum number of rounds of forward chaining in `exact` mode. If None, chaining continues until no new
+    triple follows."""
     max_chaining_seconds: float | None = Field(default=None, ge=0)
     """Time limit in seconds for forward chaining. Triples that are not derived within the limit count as not
     proved. None means no limit."""
@@ -116,8 +116,8 @@ class LinkPredictionConfig(Config):
     """Time limit in seconds for computing proof depths, which are used to group results and to skip
     unprovable triples. 0 disables both. None means no limit."""
     max_fit_queries: int | None = Field(default=2000, ge=1)
-    """Maximum number of validation queries for fitting the mode `learned` and for selecting the weights of
-    the mode `hybrid`. None uses all validation queries."""
+    """Maximum number of validation queries for fitting the weights of the `learned` mode and selecting those
+    of the `hybrid` mode. If None, all validation queries are used."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +154,8 @@ class ProofLinkPrediction:
     def queries(self, split: str, max_queries: int | None) -> Int32[np.ndarray, "queries 3"]:
         """Return the encoded queries of a split, in the order of the knowledge base.
 
-        If there are more than `max_queries` queries, a random sample of this size is returned. None returns
-        all queries.
+        If there are more than `max_queries` queries, a random sample of this size is returned. If it is None,
+        all queries are returned.
         """
         queries = self.knowledge_base.triples(split)
         if max_queries is None or max_queries >= len(queries):
@@ -193,15 +193,16 @@ class ProofLinkPrediction:
         )
 
     def policy_scorer(self, policy: ProofPolicy) -> TripleScorer:
-        """Return the scorer for the mode `policy`.
+        """Return the scorer for the `policy` mode.
 
         The score of a triple is the log-probability of the best proof that a beam search finds, or
         `config.unproved_score` if it finds none. If `config.skip_unprovable` is true, the search is skipped
         for triples that have no proof within the depth of the search.
         """
         config = self.config
-        # With skip_unary_actions, a search can find proofs with more steps than its depth. A triple without a
-        # proof from facts and rules may have one with goals that an embedding closes.
+        # With skip_unary_actions, a search can find proofs with more steps than its depth. A triple that
+        # cannot be proved from facts and rules may have a proof in which an embedding closes some of the
+        # goals.
         is_bounded = not self.environment.skip_unary_actions and self.kge_action is None
 
         def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
@@ -227,7 +228,7 @@ class ProofLinkPrediction:
         return score
 
     def select_hybrid_weights(self, search: TripleScorer, embedding: TripleScorer) -> HybridConfig:
-        """Return the weights for the mode `hybrid`.
+        """Return the weights for the `hybrid` mode.
 
         If `policy_weight` is None, the value with the best MRR on the validation split is selected. Without
         validation queries, it is 0.
@@ -255,7 +256,7 @@ class ProofLinkPrediction:
         return best
 
     def fit_combination(self, search: TripleScorer, embedding: TripleScorer) -> ScoreCombination:
-        """Fit the weights for the mode `learned` on the validation split.
+        """Fit the weights for the `learned` mode on the validation split.
 
         Args:
             search: Scorer that searches for proofs.
@@ -289,10 +290,10 @@ def evaluate_proofs(
             `learned` combines them with the weights of `combination`. In `hybrid` and `learned`, proofs are
             exact if there is no policy.
         link_prediction: The task, with the knowledge base and the evaluation settings.
-        policy: The policy. Required for the mode `policy`.
-        kge: The embedding, which is a `KGE` or another object with the methods `score` and `log_probability`.
-            Required for the modes `kge`, `hybrid` and `learned`.
-        combination: Weights of the mode `learned`. None fits the weights on the validation split.
+        policy: The policy. Required for the `policy` mode.
+        kge: The embedding, which is a `KGE` or another object with `score` and `log_probability` methods.
+            Required for the `kge`, `hybrid` and `learned` modes.
+        combination: Weights for the `learned` mode. If None, they are fitted on the validation split.
         split: `valid`, `test` or `train`.
     """
     if mode not in (modes := get_args(EvaluationMode)):
@@ -401,7 +402,7 @@ def exact_scorer(
     Args:
         facts: Facts, encoded by `Vocabulary.encode`.
         rules: Rules, encoded by `Vocabulary.encode_rules`. All variables of a head must occur in the body.
-        max_rounds: Maximum number of rounds. None continues until no new triple follows.
+        max_rounds: Maximum number of rounds. If None, chaining continues until no new triple follows.
         max_seconds: Time limit in seconds. When it is reached, a message is printed, and all triples that
             have not been derived yet count as not proved. None means no limit.
     """
@@ -430,7 +431,7 @@ def embedding_scorer(embedding: Any) -> TripleScorer:
     """Return a scorer that provides the scores and log-probabilities of an embedding.
 
     Args:
-        embedding: A `KGE`, or another object with the methods `score` and `log_probability`.
+        embedding: A `KGE`, or another object with `score` and `log_probability` methods.
     """
 
     def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:

@@ -44,11 +44,11 @@ class ProofNetworkConfig(Config):
     embedding_dim: int = Field(default=64, ge=2)
     """Size of all embeddings and hidden layers. It must be even for `complex` and `rotate`."""
     num_layers: int = Field(default=2, ge=1)
-    """Number of layers of the actor. The critic has one more layer, whose output is the value."""
+    """Number of layers in the actor. The critic has one more layer, whose output is the value."""
     separate_critic: bool = True
     """Give the critic its own embeddings instead of sharing those of the actor."""
     temperature: float | None = Field(default=None, gt=0)
-    """Number by which the logits are divided. None uses the square root of `embedding_dim`."""
+    """Number by which the logits are divided. Defaults to the square root of `embedding_dim`."""
 
     @model_validator(mode="after")
     def _check_dim(self) -> "ProofNetworkConfig":
@@ -61,7 +61,7 @@ class ProofNetworkConfig(Config):
 
 
 class AtomRows(NamedTuple):
-    """Rows of `EmbeddingTables` for the predicates and terms of some atoms.
+    """Rows of `EmbeddingTables` for the predicates and terms of a batch of atoms.
 
     The atoms `True`, `False` and `End` have no terms. For them and for padding, `terms` contains row 0 of the
     table, which must not be used.
@@ -80,7 +80,7 @@ class EmbeddingTables(eqx.Module):
 
     Args:
         config: Settings of the network. `atom_embedding` determines the scale of the initial parameters.
-        vocabulary: Provides the numbers of predicates and terms.
+        vocabulary: Determines the number of predicates and terms.
         key: PRNG key for the initial parameters.
     """
 
@@ -89,7 +89,7 @@ class EmbeddingTables(eqx.Module):
 
     def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
         kind, dim = config.atom_embedding, config.embedding_dim
-        # The number of indices is larger than the numbers of predicates and constants: states also contain
+        # The tables have more rows than there are predicates and constants, because states also contain
         # `_kge` predicates and variables.
         num_predicates, num_terms = vocabulary.num_predicate_embeddings, vocabulary.num_constant_embeddings
         normal = jax.random.normal(key, (num_predicates + num_terms, dim))
@@ -133,7 +133,7 @@ class StateComposition(eqx.Module):
 
     Args:
         config: Settings of the network.
-        arity: Number of terms of an atom: 2 or 3.
+        arity: Number of terms in an atom: 2 or 3.
         key: PRNG key for the initial parameters.
     """
 
@@ -170,7 +170,7 @@ class StateComposition(eqx.Module):
     ) -> Float[Array, "*states atoms dim"]:
         zero = jnp.zeros(rows.terms[0].shape[-1])
         one = zero.at[: len(zero) // 2].set(1.0)
-        # Values of missing terms, with which an atom is embedded as its predicate.
+        # Values for missing terms, chosen such that the atom is embedded as its predicate.
         neutral = {"complex": (one, one), "rotate": (one, zero)}.get(self.atom_embedding, (zero, zero, zero))
         first, second, *third = (
             jnp.where(goals[..., column, None] > 0, term, neutral[column - 1])
@@ -209,7 +209,7 @@ class StateEmbedding(eqx.Module):
 
     Args:
         config: Settings of the network.
-        vocabulary: Provides the numbers of predicates and terms.
+        vocabulary: Determines the number of predicates and terms.
         key: PRNG key for the initial parameters.
     """
 
@@ -238,7 +238,7 @@ def score_successors(
 
     Args:
         embedding: Embeds states.
-        target: Vector that the embeddings of the successors are multiplied with.
+        target: Vector whose inner products with the successor embeddings are computed.
         successors: Goals that each action leads to, padded.
         count: Number of actual successors. The scores of all other rows are 0.
     """
@@ -378,7 +378,7 @@ class FeedForward(eqx.Module):
 
     def __init__(self, sizes: tuple[int, ...], *, key: Key, last_scale: float = 1.0) -> None:
         keys = jax.random.split(key, len(sizes) - 1)
-        # ReLU halves the variance, which the factor compensates (He et al., 2015).
+        # ReLU halves the variance, and this factor compensates for it (He et al., 2015).
         scales = [math.sqrt(2)] * (len(keys) - 1) + [last_scale]
         self.layers = tuple(
             Dense(inputs, outputs, key=layer_key, scale=scale)
@@ -400,7 +400,7 @@ class ProofNetwork(eqx.Module):
 
     Args:
         config: Settings of the network.
-        vocabulary: Provides the numbers of predicates and terms.
+        vocabulary: Determines the number of predicates and terms.
         key: PRNG key for the initial parameters.
     """
 
@@ -426,8 +426,10 @@ class ProofNetwork(eqx.Module):
         return MaskedCategorical(logits, observation.action_mask), value
 
     def logits(self, observation: ProofObservation) -> tuple[Float[Array, " states"], Float[Array, ""]]:
-        """Return the logits of all actions and the value, for one observation. The logits of illegal actions
-        are 0; the distribution masks them."""
+        """Return the logits of all actions and the value, for a single observation.
+
+        The logits of illegal actions are 0; the distribution masks them.
+        """
         goals = observation.goals
         count = jnp.sum(observation.action_mask, dtype=jnp.int32)
         target = self._target(self.embed_states(goals))
@@ -435,7 +437,7 @@ class ProofNetwork(eqx.Module):
         return logits, self.value(goals)
 
     def embed_states(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states dim"]:
-        """Return the actor's embeddings of some states."""
+        """Return the actor's embedding of each state."""
         return self.embedding(goals)
 
     def score(
@@ -455,5 +457,5 @@ class ProofNetwork(eqx.Module):
         return self.critic(embedding(goals))[0]
 
     def _target(self, state: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return the vector whose inner products with the successors are the logits."""
+        """Return the vector whose inner products with the successor embeddings are the logits."""
         return self.actor(state) / self.temperature

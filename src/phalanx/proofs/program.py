@@ -72,7 +72,7 @@ class ProgramArrays(NamedTuple):
     heads: Int32[Array, "rules arguments"]
     """Arguments of the rule heads. If there are no rules, there is one row of zeros."""
     bodies: Int32[Array, "rules longest atom"]
-    """Bodies of the rules, padded with rows of zeros."""
+    """Bodies of the rules, padded with zero rows."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class Program(Fingerprinted, StateIndices):
     heads: np.ndarray
     """Rule heads as int32 [rules, 1 + arity], sorted by predicate and otherwise in the given order."""
     bodies: np.ndarray
-    """Rule bodies as int32 [rules, longest body, 1 + arity], padded with rows of zeros."""
+    """Rule bodies as int32 [rules, longest body, 1 + arity], padded with zero rows."""
     rule_order: np.ndarray
     """Position of each rule in the list passed to `create`, as int32 [rules]."""
     num_predicates: int
@@ -150,12 +150,12 @@ class Program(Fingerprinted, StateIndices):
 
     @property
     def arity(self) -> int:
-        """Number of terms of an atom, which is 2 or 3."""
+        """Number of terms in an atom, which is 2 or 3."""
         return self.facts.shape[1] - 1
 
     @property
     def max_body(self) -> int:
-        """Number of atoms of the longest body."""
+        """Number of atoms in the longest body."""
         return self.bodies.shape[1]
 
     @functools.cached_property

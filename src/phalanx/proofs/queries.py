@@ -1,4 +1,4 @@
-"""Samples positive and negative queries for episodes on the device.
+"""On-device sampling of positive and negative queries for episodes.
 
 A positive is a true triple. A negative (corruption) is a true triple with one argument replaced, sampled
 uniformly from all such triples that are not known to be true. Candidate lists and embedding training have
@@ -25,7 +25,7 @@ from phalanx.proofs.vocabulary import check_atoms
 NUM_RANDOM_BITS = 5
 """Number of random 32-bit integers that are needed to sample a query."""
 _MAX_DRAWS = 16
-"""Maximum number of attempts of rejection sampling, which is used for negatives with three terms."""
+"""Maximum number of attempts in rejection sampling, which is used for negatives with three terms."""
 
 
 class KnownArrays(eqx.Module):
@@ -54,7 +54,7 @@ class KnownArrays(eqx.Module):
     one_domain: bool = eqx.field(static=True)
     """True if all constants are in one domain."""
     search_steps: int = eqx.field(static=True)
-    """Number of steps of a binary search in the largest (predicate, other argument) group."""
+    """Number of binary-search steps needed for the largest (predicate, other argument) group."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ def corrupt(
 
     If `corruption` is `either`, the argument is chosen at random among those that have such a constant. If it
     is `both`, the first argument is replaced by any other constant of its domain, and then the last argument
-    is replaced as above. If there is only one argument, it is always the one that is replaced.
+    is replaced as above. If there is only one argument, that argument is always replaced.
 
     Args:
         known: Index of the known triples.

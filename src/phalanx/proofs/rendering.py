@@ -1,4 +1,4 @@
-"""Drawings of proof-search states and episodes as SVG."""
+"""SVG drawings of proof-search states and episodes."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,9 +35,9 @@ _LINE_HEIGHT = 38
 
 
 class ProofFrame(eqx.Module):
-    """A state of an episode, with the data to draw the episode up to this state.
+    """A state of an episode, with the data needed to draw the episode up to this state.
 
-    A notebook displays the frame as this drawing.
+    Notebooks display the frame as this drawing.
     """
 
     goals: Int32[np.ndarray, "goals atom"]
@@ -66,7 +66,7 @@ def draw_state(state: ProofState, vocabulary: ProofVocabulary) -> draw.Drawing:
 
 def proof_frames(states: Sequence[ProofState], vocabulary: ProofVocabulary) -> list[ProofFrame]:
     """Convert the states of one episode to frames. Each frame shows its own state and all earlier ones."""
-    # One transfer of the fields that are needed; the other arrays of a state are large.
+    # Transfer only the fields that are needed, all at once; the other arrays of a state are large.
     fields = jax.device_get(
         [(s.goals, s.num_actions, s.successors[:, 0, 0], s.query, s.status, s.step_count) for s in states]
     )

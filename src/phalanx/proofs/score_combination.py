@@ -21,7 +21,7 @@ FEATURES = ("log_probability", "kge_score", "proved", "log_prob", "length")
 - `kge_score`: score of the triple under the embedding;
 - `proved`: 1 if a proof was found, otherwise 0;
 - `log_prob`: log-probability of the proof under the policy;
-- `length`: number of steps of the proof.
+- `length`: number of steps in the proof.
 """
 _MIN_LOG_PROBABILITY = -30.0
 _MAX_NEWTON_STEPS = 50
@@ -29,7 +29,7 @@ _FILE_FORMAT = 2
 
 
 class HybridConfig(Config):
-    """Weights for the evaluation mode `hybrid`. The defaults are published values."""
+    """Weights for the `hybrid` evaluation mode. The defaults are published values."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"rl_weight": "policy_weight"}
 
@@ -40,8 +40,8 @@ class HybridConfig(Config):
     unproved_penalty: float = 0.5
     """Constant that is subtracted from the score of triples without a proof."""
     policy_weight: float | None = Field(default=None, ge=0)
-    """Weight of the proof's log-probability under the policy. None selects the best value on validation data,
-    or 0 if there is no validation data or no policy."""
+    """Weight of the proof's log-probability under the policy. If None, the best value on validation data is
+    selected, or 0 if there is no validation data or no policy."""
 
 
 def hybrid_scorer(
@@ -52,7 +52,7 @@ def hybrid_scorer(
     Args:
         search: Scorer that searches for proofs.
         embedding: Scorer that provides the log-probabilities of an embedding.
-        config: The weights. None uses the defaults.
+        config: The weights. If None, the defaults are used.
     """
     weights = HybridConfig() if config is None else config
 
@@ -166,7 +166,7 @@ def compute_features(
     log_probability = embedding.log_probability
     if proved is None or length is None or log_probability is None:
         raise ValueError("a combination needs a scorer that finds proofs, and one with probabilities")
-    # The exact prover gives no probabilities of proofs; the length has the same information.
+    # The exact prover does not return proof probabilities; the length carries the same information.
     log_prob = np.zeros(len(proved)) if log_prob is None else log_prob
     columns = (
         np.maximum(log_probability, _MIN_LOG_PROBABILITY),
@@ -200,7 +200,7 @@ def fit_combination(
             with few queries close to the shared weights.
     """
     mean, scale = features.mean(axis=0), features.std(axis=0)
-    # Rounding gives a constant column a small deviation, too.
+    # Because of rounding, the deviation of a constant column may not be exactly 0.
     scale = np.where(scale > 1e-9 * (1 + np.abs(mean)), scale, 1.0)
     x, first, list_index = (features - mean) / scale, candidates.starts[:-1], candidates.list_index
     # All triples of a list have the same relation.

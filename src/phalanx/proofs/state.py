@@ -1,4 +1,4 @@
-"""Data types of proof search: states, search nodes and observations."""
+"""Data types for proof search: states, search nodes and observations."""
 
 from typing import Any, NamedTuple
 
@@ -51,11 +51,11 @@ class SearchNode(NamedTuple):
     successors: Int32[Array, "*batch actions goals atom"]
     """Goals that each action leads to. The end action is represented by the single goal `End`."""
     num_actions: Int32[Array, "*batch"]
-    """Number of successors, which is the number of legal actions. Further rows of `successors` are zero."""
+    """Number of successors, and thus of legal actions. The remaining rows of `successors` are zero."""
     visited: Int32[Array, "*batch memory goals atom"]
     """Goals of the states that the episode has visited, including the current state."""
     num_visited: Int32[Array, "*batch"]
-    """Number of visited states. Further rows of `visited` are not used."""
+    """Number of visited states. The remaining rows of `visited` are not used."""
     overflow: Bool[Array, "*batch"]
     """True if successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]

@@ -20,7 +20,7 @@ def query_name(state: ProofState, vocabulary: ProofVocabulary) -> str:
 
 
 def list_choices(state: ProofState, vocabulary: ProofVocabulary) -> list[str]:
-    """Return a text for each legal action in a single state, which lists the goals that it leads to."""
+    """Return the goals that each legal action in a single state leads to, as one text per action."""
     return [format_goals(rows, vocabulary) for rows in np.asarray(state.successors)[: int(state.num_actions)]]
 
 
@@ -72,7 +72,7 @@ def parse_action(text: str, state: ProofState, vocabulary: ProofVocabulary) -> i
             return number
         raise ValueError(f"there is no choice {number}; they are numbered from 0 to {count - 1}")
     choices = list_choices(state, vocabulary)
-    # Names may differ only by case, so a match that respects case is preferred.
+    # Names may differ only by case, so a case-sensitive match is preferred.
     for normalize in (_remove_blanks, lambda words: _remove_blanks(words).lower()):
         matches = [n for n, choice in enumerate(choices) if normalize(choice) == normalize(answer)]
         if len(matches) == 1:

@@ -32,17 +32,17 @@ class StateIndices:
 
     @property
     def true_index(self) -> int:
-        """Index of the predicate `True`, which marks a proved state."""
+        """Index of the `True` predicate, which marks a proved state."""
         return self.num_predicates + 1
 
     @property
     def false_index(self) -> int:
-        """Index of the predicate `False`, which marks a failed state."""
+        """Index of the `False` predicate, which marks a failed state."""
         return self.num_predicates + 2
 
     @property
     def end_index(self) -> int:
-        """Index of the predicate `End`, which marks the action that gives up.
+        """Index of the `End` predicate, which marks the action that gives up.
 
         It is the last predicate before the `_kge` predicates.
         """
@@ -67,7 +67,7 @@ class ProofVocabulary(StateIndices):
 
     Args:
         knowledge_base: The predicates and constants.
-        max_goals: Maximum number of goals of a state, which determines the number of variables.
+        max_goals: Maximum number of goals in a state, which determines the number of variables.
     """
 
     padding = 0
@@ -93,12 +93,12 @@ class ProofVocabulary(StateIndices):
 
     @property
     def predicates(self) -> tuple[str, ...]:
-        """Names of the predicates with the indices 1, 2, ..., P."""
+        """Names of the predicates with indices 1, 2, ..., P."""
         return self.kg.predicates
 
     @property
     def constants(self) -> tuple[str, ...]:
-        """Names of the constants with the indices 1, 2, ..., C."""
+        """Names of the constants with indices 1, 2, ..., C."""
         return self.kg.entities
 
     @functools.cached_property
@@ -108,12 +108,12 @@ class ProofVocabulary(StateIndices):
 
     @property
     def arity(self) -> int:
-        """Number of terms of an encoded atom, which is 2 or 3."""
+        """Number of terms in an encoded atom, which is 2 or 3."""
         return self.kg.arity
 
     @property
     def num_variables(self) -> int:
-        """Maximum number of variables of a state."""
+        """Maximum number of variables in a state."""
         return self.arity * self.max_goals
 
     @functools.cached_property
@@ -129,12 +129,12 @@ class ProofVocabulary(StateIndices):
 
     @property
     def num_predicate_embeddings(self) -> int:
-        """Number of rows of an embedding table with all predicates and padding."""
+        """Number of rows in an embedding table for all predicates and padding."""
         return len(self.predicate_indices) + 1
 
     @property
     def num_constant_embeddings(self) -> int:
-        """Number of rows of an embedding table with all constants, variables and padding."""
+        """Number of rows in an embedding table for all constants, variables and padding."""
         return max(self.term_names) + 1
 
     @functools.cached_property
@@ -148,7 +148,7 @@ class ProofVocabulary(StateIndices):
         return np.array([0, *(self.kg.arities[name] for name in self.predicates)], np.int32)
 
     def encode_atom(self, atom: Atom) -> EncodedAtom:
-        """Encode a ground atom. An unknown name raises `ValueError` with suggestions of similar names."""
+        """Encode a ground atom. Raises `ValueError` for an unknown name, and suggests similar names."""
         return tuple(index + 1 for index in self.kg.encode_atom(atom))
 
     def encode(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:

@@ -41,7 +41,7 @@ class PuzzleEnvironment(TextEnvironment):
         kind: Name of a puzzle kind, or an instance of your own `PuzzleKind`.
         difficulty: One of `kind.difficulties`.
         turns: `multi` for one move per answer, `single` for one answer with the complete solution.
-        max_steps: Maximum number of answers in multi-turn episodes. None allows twice the number of moves in
+        max_steps: Maximum number of answers in multi-turn episodes. Defaults to twice the number of moves in
             the solver's solution, plus ten.
         rewards: Reward for each possible outcome of an answer.
         prompt_format: `full` or `compact`.
@@ -196,8 +196,9 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
         kinds: Names of puzzle kinds separated by commas, or a sequence of names or kinds. A name may be
             followed by the difficulty and the turns, as in `sudoku,sokoban:easy:multi`. Such a suffix applies
             only to its own kind.
-        difficulty: Difficulty of the kinds that are given without a difficulty.
-        turns: `multi` or `single`, for the kinds that are given without turns. See `PuzzleEnvironment`.
+        difficulty: Difficulty of the kinds for which `kinds` does not specify one.
+        turns: `multi` or `single`, for the kinds for which `kinds` does not specify it. See
+            `PuzzleEnvironment`.
         max_steps: Maximum number of answers in multi-turn episodes. See `PuzzleEnvironment`.
         rewards: Reward for each possible outcome of an answer.
         prompt_format: `full` or `compact`.
@@ -240,7 +241,7 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
             {task: functools.partial(copy.copy, each) for task, each in self._prototypes.items()},
             " ".join(f"{task}@{each.kind.version}" for task, each in self._prototypes.items()),
         )
-        # Puzzles are generated when their split is computed, and used again when their episode starts.
+        # Puzzles are generated when their split is computed, and reused when their episode starts.
         self._puzzles: collections.OrderedDict[EpisodeId, Puzzle] = collections.OrderedDict()
 
     def first_seed(self, run_seed: int) -> int:

@@ -30,8 +30,8 @@ class Puzzle:
     """Initial contents of the cells, in row-major order. What the integers mean depends on the kind. In most
     kinds, 0 is a blank cell. In countdown, these are the numbers to combine."""
     clues: tuple[Any, ...]
-    """Further data of this puzzle, such as inequality signs, in a format that depends on the kind. It may be
-    empty."""
+    """Additional data for this puzzle, such as inequality signs, in a format that depends on the kind. It may
+    be empty."""
     solution: tuple[int, ...]
     """Solution that the generator found, in a format that depends on the kind. It is empty if the generator
     does not provide one. Any solution that satisfies the rules is accepted, not only this one."""
@@ -92,7 +92,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def _from_record(self, seed: int, difficulty: str, record: Any) -> Puzzle:
-        """Convert a record of the generator to a puzzle."""
+        """Convert a record from the generator to a puzzle."""
 
     @abc.abstractmethod
     def rules(self, puzzle: Puzzle) -> str:

@@ -6,10 +6,10 @@ _MASK = (1 << 64) - 1
 
 
 class SplitMix64:
-    """SplitMix64 generator of pseudorandom integers. The same seed always gives the same integers.
+    """SplitMix64 pseudorandom number generator. The same seed always gives the same integers.
 
     Args:
-        seed: Seed. Only its lowest 64 bits are used.
+        seed: Integer seed, of which only the lowest 64 bits are used.
 
     >>> rng = SplitMix64(7)
     >>> [rng.integers(10) for _ in range(5)]

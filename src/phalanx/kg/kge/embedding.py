@@ -119,7 +119,7 @@ def calibrate(
     known: Int32[np.ndarray, "known 3"],
     seed: int = 0,
 ) -> KGE:
-    """Calibrate the probabilities of an embedding (Platt scaling, Platt, 1999).
+    """Calibrate the probabilities of an embedding with Platt scaling (Platt, 1999).
 
     A logistic regression on the score is fitted to true triples and about as many random corruptions. The
     probabilities therefore assume that half of all triples are true.
@@ -145,13 +145,13 @@ def calibrate(
 
 
 def _fit_logistic(scores: Float[np.ndarray, " n"], is_true: Bool[np.ndarray, " n"]) -> tuple[float, float]:
-    """Fit a logistic regression by Newton's method; return its slope and offset.
+    """Fit a logistic regression with Newton's method, and return its slope and offset.
 
     The slope is always positive, so that probabilities have the same order as scores.
     """
     mean, deviation = float(scores.mean()), float(scores.std()) or 1.0
     values = np.stack([(scores - mean) / deviation, np.ones_like(scores)], axis=1)
-    # Platt's targets, so that the slope is finite if the scores separate the classes perfectly.
+    # Platt's targets keep the slope finite if the scores separate the classes perfectly.
     targets = np.where(is_true, 1 - 1 / (is_true.sum() + 2), 1 / ((~is_true).sum() + 2))
     weights = np.array([1.0, 0.0])
     for _ in range(50):
@@ -220,13 +220,13 @@ def save_kge(
 
 
 def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | None = None) -> KGE:
-    """Load an embedding from a run of `phalanx train kge`, or from a folder written by `save_kge`.
+    """Load an embedding from a `phalanx train kge` run, or from a folder written by `save_kge`.
 
     Args:
         run_or_folder: Folder of the run or of the embedding.
         vocabulary: Vocabulary whose ids the loaded embedding will use. It must contain the same names as the
-            saved embedding, but their order may differ. None keeps the ids of the knowledge base that the
-            embedding was trained on.
+            saved embedding, but their order may differ. If None, the ids of the knowledge base that the
+            embedding was trained on are kept.
     """
     path, config = _embedding_folder(run_or_folder), read_kge_config(run_or_folder)
     with _open_arrays(path) as arrays:
@@ -251,7 +251,7 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
 
 
 def check_kge(folder: str | os.PathLike[str]) -> tuple[int, int]:
-    """Verify the files of a saved embedding, and return the numbers of entities and relations."""
+    """Verify the files of a saved embedding, and return how many entities and relations it has."""
     read_kge_config(folder)
     with _open_arrays(_embedding_folder(folder)) as arrays:
         return len(arrays["entities"]), len(arrays["relations"])
@@ -294,7 +294,7 @@ def _read_header(path: Path) -> dict[str, Any]:
 def _open_arrays(path: Path) -> np.lib.npyio.NpzFile:
     file = path / _read_header(path)["arrays"]
     try:
-        # From memory, because NumPy does not close the handle of a damaged file.
+        # Load from memory, because NumPy does not close the file handle if a file is damaged.
         return np.load(io.BytesIO(read_verified(file, _RETRAIN)), allow_pickle=False)
     except FileNotFoundError:
         raise ValueError(f"{file} does not exist, although {CONFIG_FILE} refers to it") from None
@@ -307,7 +307,7 @@ def _open_arrays(path: Path) -> np.lib.npyio.NpzFile:
 def _find_rows(
     saved: Sequence[str], wanted: Sequence[str], kind: str, path: Path
 ) -> Int[np.ndarray, " rows"]:
-    """Return the index of each name of `wanted` in `saved`.
+    """Return the index in `saved` of each name in `wanted`.
 
     Raises `ValueError` if the two lists do not contain the same names.
 

@@ -21,7 +21,7 @@ ModelName = Literal["transe", "distmult", "complex", "rotate", "tucker"]
 DISTANCE_MODELS = ("transe", "rotate")
 """Models whose score is a margin minus a distance. The score of all other models is an inner product."""
 COMPLEX_MODELS = ("complex", "rotate")
-"""Models whose entities are vectors of complex numbers."""
+"""Models whose entity embeddings are complex vectors."""
 
 _IDENTITY_NOISE = 0.03
 """Scale of the random deviation from the identity; see `KGEModelConfig.identity_init_fraction`."""
@@ -127,10 +127,10 @@ class EmbeddingModel(eqx.Module):
         """Return one score per row, for the query vector and the answer vector in this row."""
 
     def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
-        """Return the absolute values of the embeddings of some triples, for regularization.
+        """Return the absolute values of the embeddings of a batch of triples, for regularization.
 
         The result contains one array for the heads, one for the relations and one for the tails. Models with
-        complex numbers return their moduli. RotatE returns no array for relations.
+        complex numbers return the moduli. RotatE returns no array for relations.
         """
         rows = self.entities[heads], self.relations[relations], self.entities[tails]
         return tuple(jnp.abs(row) for row in rows)
@@ -256,7 +256,7 @@ def create_model(
     Args:
         config: The settings.
         num_entities: Number of entities.
-        num_relations: Number of rows of the relation table, including inverse relations.
+        num_relations: Number of rows in the relation table, including inverse relations.
         generator: Random number generator for the initial parameters.
     """
 
@@ -284,7 +284,7 @@ def create_model(
     weights = generator.standard_normal((num_relations, dim))
     num_coordinates, model = (dim // 2, ComplEx) if config.name == "complex" else (dim, DistMult)
     is_identity = np.arange(dim) % num_coordinates < round(config.identity_init_fraction * num_coordinates)
-    # The complex number 1 has an imaginary part, stored in the second half, of 0.
+    # The imaginary part of the complex number 1, which is stored in the second half, is 0.
     one = np.where(np.arange(dim) < num_coordinates, 1.0, 0.0)
     relations = jnp.asarray(np.where(is_identity, one + _IDENTITY_NOISE * weights, weights), jnp.float32)
     return model(entities, relations, dropout=config.dropout)
@@ -297,13 +297,13 @@ def _split_complex(values: Array) -> tuple[Array, Array]:
 
 
 def complex_product(left: Array, right: Array) -> Array:
-    """Multiply vectors of complex numbers, stored as all real parts followed by all imaginary parts."""
+    """Multiply complex vectors elementwise. Real parts are stored first, followed by imaginary parts."""
     (a, b), (c, d) = _split_complex(left), _split_complex(right)
     return jnp.concatenate([a * c - b * d, a * d + b * c], axis=-1)
 
 
 def complex_conjugate(values: Array) -> Array:
-    """Conjugate vectors of complex numbers, stored as all real parts followed by all imaginary parts."""
+    """Conjugate complex vectors. Real parts are stored first, followed by imaginary parts."""
     real, imaginary = _split_complex(values)
     return jnp.concatenate([real, -imaginary], axis=-1)
 

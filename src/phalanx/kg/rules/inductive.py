@@ -63,7 +63,7 @@ class RoleModel:
         counts = np.zeros((roles.shape[1], roles.shape[1]))
         pairs, answers = directed_queries(knowledge_base.triples("train"))
         for role, entity in zip(pairs[:, 1].tolist(), answers.tolist(), strict=True):
-            # Without the fact itself, because a query is not a fact either.
+            # The fact itself is not counted, because a query is not a fact either.
             counts[role] += roles[entity] - (np.arange(roles.shape[1]) == role) > 0
         total = np.bincount(pairs[:, 1], minlength=roles.shape[1])
         rate = (counts + 2 * overall + 1e-3) / (total[:, None] + 2 + 2e-3)
@@ -131,7 +131,8 @@ class _InductiveScorer:
         """Create candidate lists for the queries of a split, and score the candidates.
 
         Returns:
-            The candidate lists, and two scores of each candidate: by the rules and by the role model.
+            The candidate lists, and two scores for each candidate: one from the rules and one from the role
+            model.
         """
         base = self.knowledge_base
         candidates = make_candidates(
@@ -169,17 +170,16 @@ def evaluate_inductive(
 ) -> InductiveResult:
     """Evaluate rules that were mined from `source` on the queries of `target`, whose entities are unseen.
 
-    The protocol is that of GraIL: the triple of each query is ranked among random corruptions of its head
-    and, separately, among random corruptions of its tail. Known triples of any split are not used as
-    corruptions. The score of a triple is the sum of its score by the rules and its weighted score by a
-    `RoleModel`, which is fitted to the facts of the source. The weight is selected by Hits@10 on the
-    validation queries of the source.
+    The protocol follows GraIL: the triple of each query is ranked among random corruptions of its head and,
+    separately, among random corruptions of its tail. Known triples of any split are not used as corruptions.
+    The score of a triple is its rule score plus a weighted score from a `RoleModel`, which is fitted to the
+    facts of the source. The weight is selected by Hits@10 on the validation queries of the source.
 
     Args:
         rules: Rules that were mined from `source`.
-        source: Graph for the role model and its weight.
+        source: Graph on which the role model is fitted and its weight is selected.
         target: Graph to evaluate on. Its relations must occur in `source`.
-        split: Split of the target's queries.
+        split: Split of `target` whose queries are evaluated.
         aggregation: How to combine the rules that predict the same answer; see `AGGREGATORS`.
         ties: How to rank candidates with equal scores.
         num_negatives: Number of corruptions per query and side.

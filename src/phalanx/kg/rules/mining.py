@@ -2,8 +2,8 @@
 
 A rule such as `h(X,Y) <- b(X,A), c(A,Y)` predicts the triple h(x, y) for all entities x and y for which its
 body is true. The C++ extension searches for paths and computes three counts for each rule: the number of
-predictions that are facts (support), the number of all predictions, and the number of predictions h(x, y) for
-which x has at least one fact of the relation h. The last count is the denominator of the PCA confidence. This
+predictions that are facts (support), the total number of predictions, and the number of predictions h(x, y)
+for which there is at least one fact h(x, z). The last count is the denominator of the PCA confidence. This
 module calls the extension in rounds, computes the confidences from the counts, keeps the most confident
 rules, and enforces the time limit.
 """
@@ -27,9 +27,9 @@ _TRIPLES_PER_ROUND = 1024
 _ENTITIES_PER_ROUND = 256
 _CONSTANTS_PER_ROUND = 1024
 _SLOW_ENCODING_FACTS = 100_000
-"""If there are more facts than this, a message is logged before they are encoded."""
+"""Number of facts above which a message is logged before they are encoded."""
 _SEARCH_TIME_FRACTION = 0.3
-"""Fraction of `max_seconds` after which the search for paths ends, so that there is time to measure rules."""
+"""Fraction of `max_seconds` after which the search for paths ends, which leaves time to measure the rules."""
 
 
 class MiningConfig(Config):
@@ -57,7 +57,7 @@ class MiningConfig(Config):
     }
 
     max_length: int = Field(default=3, ge=1, le=MAX_BODY_LENGTH)
-    """Maximum number of body atoms of a path rule, from 1 to 5. Longer rules take much more time."""
+    """Maximum number of body atoms in a path rule, from 1 to 5. Longer rules take much more time."""
     constant_rules: bool = True
     """Mine rules with constants, h(X,c) <- b(X,d), in addition to path rules."""
     dangling_rules: bool = True
@@ -69,16 +69,16 @@ class MiningConfig(Config):
     """Minimum confidence of a rule."""
     confidence: Literal["standard", "pca"] = "standard"
     """Definition of confidence. `standard` is the fraction of a rule's predictions that are facts. `pca` is
-    the same fraction, but only of predictions h(x, y) for which x has at least one fact of the relation h
-    (partial completeness assumption of AMIE)."""
+    the same fraction, restricted to predictions h(x, y) for which there is at least one fact h(x, z) (the
+    partial completeness assumption of AMIE)."""
     confidence_smoothing: float = Field(default=5.0, ge=0)
-    """Number that is added to the number of predictions when the confidence of a rule is computed. It lowers
-    the confidence of rules with few predictions."""
+    """Constant that is added to the number of predictions when the confidence of a rule is computed. It
+    lowers the confidence of rules with few predictions."""
     max_constant_rules: int = Field(default=1_000_000, ge=1)
     """Maximum number of rules with constants. The most confident rules are kept."""
     max_triples: int | None = Field(default=None, ge=1)
     """Maximum number of triples from which the search for paths starts. The triples are taken from all
-    relations in turn. None uses all triples."""
+    relations in turn. If None, all triples are used."""
     max_edges_per_step: int = Field(default=100, ge=1)
     """Maximum number of edges that the search for paths follows from an entity. If an entity has more edges,
     some of them are selected at even intervals."""
@@ -119,7 +119,7 @@ def mine_rules(
 
     Args:
         knowledge_base: The facts. Predicates that do not have two arguments are ignored with a warning.
-        config: The settings. None uses the defaults.
+        config: The settings. If None, the defaults are used.
         time_limit: Only used to report progress. The limit itself is `MiningConfig.max_seconds`.
         settings: Fields of `MiningConfig` that override `config`.
 
@@ -146,7 +146,8 @@ def mine_rules(
     is_complete = _find_paths(miner, config, time_limit, len(knowledge_base.facts))
     num_rules = miner.select_rules(config.min_support, config.max_path_rules)
     best = _BestRules(vocabulary, config)
-    # Rules with constants take little time and should be included whenever the time is up.
+    # Rules with constants are mined first: they take little time, and should be included even if time runs
+    # out later.
     if config.constant_rules:
         is_complete &= _mine_constant_rules(graph, best, config, time_limit, vocabulary.num_entities)
     for number in itertools.count():
@@ -185,7 +186,8 @@ def _mine_constant_rules(
                 start,
                 start + _CONSTANTS_PER_ROUND,
                 config.min_support,
-                # PCA confidence is never less than standard confidence, which therefore cannot bound it.
+                # PCA confidence can be higher than standard confidence, so rules must not be rejected by the
+                # latter.
                 config.min_confidence if config.confidence == "standard" else 0.0,
                 config.confidence_smoothing,
                 config.max_entity_degree,

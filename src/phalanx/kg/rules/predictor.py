@@ -43,7 +43,7 @@ PER_RELATION_CHOICES: tuple[tuple[Aggregation, float], ...] = (
     ("power", 4.0),
     ("power", 6.0),
 )
-"""Candidates for the aggregation `per_relation`, as (aggregation, power) pairs. For each relation and side,
+"""Candidates for the `per_relation` aggregation, as (aggregation, power) pairs. For each relation and side,
 the best candidate on validation data is selected."""
 DEFAULT_POWER = 2.0
 _SCORE_OFFSET = 1e-3
@@ -56,9 +56,9 @@ _LEARNING_NEGATIVES = 200
 
 
 class WeightLearning(NamedTuple):
-    """Settings for learning the rule weights of the aggregation `learned`.
+    """Settings for learning the rule weights of the `learned` aggregation.
 
-    The initial weights are those of the aggregation `noisyor`. Adagrad then minimizes the softmax
+    The initial weights are those of the `noisyor` aggregation. Adagrad then minimizes the softmax
     cross-entropy of predicting the facts.
     """
 
@@ -75,7 +75,7 @@ LEARNING_CHOICES = (
     WeightLearning(5, 0.05, 0.03),
     WeightLearning(10, 0.05, 0.01),
 )
-"""Candidate settings for the aggregation `learned`. The candidate with the best MRR on the validation queries
+"""Candidate settings for the `learned` aggregation. The candidate with the best MRR on the validation queries
 is selected. The first candidate keeps the initial weights."""
 
 
@@ -95,7 +95,7 @@ class RuleApplier:
         self, rules: RuleSet, knowledge_base: KnowledgeBase, *, max_paths: int = 10_000, num_threads: int = 2
     ) -> None:
         self.rules, self.knowledge_base = rules, knowledge_base.binary()
-        # Rules of equal confidence are compared as equal.
+        # Rules with equal confidence have equal ranks.
         ranks = np.cumsum(np.diff(rules.confidence, prepend=rules.confidence[:1]) != 0).astype(np.int32)
         graph = build_graph(rules.vocabulary.encode(self.knowledge_base.facts), rules.vocabulary)
         extension = require_native("prediction with rules")
@@ -159,16 +159,16 @@ class RulePredictor(DirectedPredictor):
             rules: Mined rules.
             knowledge_base: The facts that the rules are applied to, and the validation queries.
             aggregation: How to combine several rules; one of `AGGREGATORS`.
-            kge: An embedding to combine with the rules, with a weight for each relation and side. None uses
-                only the rules.
-            power: Exponent of the aggregation `power`. 1 is the same as `noisyor`; larger values are closer
+            kge: An embedding to combine with the rules, with a weight for each relation and side. If None,
+                only the rules are used.
+            power: Exponent of the `power` aggregation. 1 is the same as `noisyor`; larger values are closer
                 to `maxplus`.
             max_paths: Maximum number of paths that are followed from one entity when a rule is applied.
             num_threads: Number of threads. It does not change the result.
             time_limit: Only used to report progress. The limit itself is ignored.
 
         Returns:
-            A `RulePredictor`; a `PerRelationPredictor` for the aggregation `per_relation`; or an `Ensemble`
+            A `RulePredictor`; a `PerRelationPredictor` for the `per_relation` aggregation; or an `Ensemble`
             if an embedding is given.
         """
         if aggregation not in AGGREGATORS:
@@ -332,19 +332,20 @@ def rule_weights(
 ) -> Float64[np.ndarray, " twice_rules"]:
     """Return the weights of rules for an aggregation. Each rule has two weights.
 
-    Rule i has its weight for tail queries at index 2i, and its weight for head queries at index 2i + 1.
+    The weight of rule i is at index 2i for tail queries, and at index 2i + 1 for head queries.
 
     Args:
         applier: Applies the rules to the facts.
         aggregation: How to combine several rules.
-        learning: Settings for the aggregation `learned`.
-        power: Exponent for the aggregation `power`.
+        learning: Settings for the `learned` aggregation.
+        power: Exponent for the `power` aggregation.
         time_limit: Only used to report progress. The limit itself is ignored.
     """
     rules = applier.rules
     if aggregation == "maxplus":
         return np.repeat(rules.confidence, 2)
-    # Minus the logarithm of the probability that all rules are wrong; must be finite for certain rules.
+    # The sum of these weights is the negative log-probability that all rules are wrong. It must be finite
+    # even for rules with confidence 1.
     weights = np.repeat(-np.log1p(-np.minimum(rules.confidence, 1 - 1e-6)), 2)
     if aggregation == "power":
         weights **= power

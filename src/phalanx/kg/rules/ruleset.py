@@ -1,4 +1,4 @@
-"""Rule sets: mined rules as arrays, and their conversion from and to `Rule` objects."""
+"""Rule sets: mined rules as arrays, and their conversion to and from `Rule` objects."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.vocabulary import Vocabulary
 
 MAX_BODY_LENGTH = 5
-"""Maximum number of body atoms of a path rule. The C++ code reserves this many columns."""
+"""Maximum number of body atoms in a path rule. The C++ code reserves this many columns."""
 HEAD, BODY = 0, slice(1, 1 + MAX_BODY_LENGTH)
 HEAD_CONSTANT, BODY_CONSTANT = 1 + MAX_BODY_LENGTH, 2 + MAX_BODY_LENGTH
 """Column indices of `RuleSet.rows` for the constants in the head and in the body.
@@ -52,8 +52,8 @@ class RuleSet:
     """Encoded rules; see `HEAD`, `BODY`, `HEAD_CONSTANT` and `BODY_CONSTANT`."""
     confidence: Float64[np.ndarray, " rules"]
     counts: Int64[np.ndarray, "rules 3"] | None = None
-    """For each rule, the number of predictions that are facts (support), the number of all predictions, and
-    the number of predictions h(x, y) for which x has a fact of the relation h, or -1 if these were not
+    """For each rule, the number of predictions that are facts (support), the total number of predictions, and
+    the number of predictions h(x, y) for which there is at least one fact h(x, z), or -1 if these were not
     counted. None if the rules were not mined."""
     is_complete: bool = True
     """False if mining stopped early because of its time limit."""
@@ -78,7 +78,7 @@ class RuleSet:
         return names
 
     def __getitem__(self, index: int) -> Rule:
-        """Return the rule at an index as a `Rule`. The first rule is called `r1`."""
+        """Return the rule at an index as a `Rule`. The first rule is named `r1`."""
         row = self.rows[index].tolist()
         x, y, *between = self._variable_names
         body = [relation for relation in row[BODY] if relation >= 0]
@@ -115,7 +115,7 @@ class RuleSet:
                 rows[row] = max(rule.weight, rows.get(row, 0.0))
         table = np.array(list(rows), np.int32).reshape(-1, NUM_COLUMNS)
         weights = np.array(list(rows.values()), np.float64)
-        # A stable sort keeps the order of a saved file.
+        # A stable sort keeps the order of a saved file for rules with equal weights.
         order = np.argsort(-weights, kind="stable")
         return ParsedRules(cls(vocabulary, table[order], weights[order]), tuple(unsupported))
 

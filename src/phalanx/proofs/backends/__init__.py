@@ -29,7 +29,7 @@ def expand(
     exactly one successor, not counting the end action, moves on to this successor unless it is True.
 
     Args:
-        config: Settings of the environment. With the backend `auto`, the device determines the backend.
+        config: Settings of the environment. If the backend is `auto`, it depends on the device.
         program: Facts and rules.
         request: Selects the nodes to expand, and contains their queries.
         node: The nodes.

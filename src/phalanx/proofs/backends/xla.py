@@ -31,8 +31,8 @@ class Sources(NamedTuple):
     """Candidates for resolving the first goal of each node: a range of facts, and then a range of rules."""
 
     order: Int32[Array, " rows"]
-    """Position (0 for the first argument) of the argument that facts are sorted by. It selects one of the
-    sorted copies of the facts in `ProgramArrays.facts`."""
+    """Position of the argument by which facts are sorted, starting at 0. It selects one of the sorted copies
+    of the facts in `ProgramArrays.facts`."""
     first_fact: Int32[Array, " rows"]
     """Index of the first candidate fact in the copy that `order` selects."""
     num_facts: Int32[Array, " rows"]
@@ -40,7 +40,7 @@ class Sources(NamedTuple):
     first_rule: Int32[Array, " rows"]
     """Index of the first candidate rule in `ProgramArrays.heads`."""
     total: Int32[Array, " rows"]
-    """Number of candidate facts and rules."""
+    """Total number of candidate facts and rules."""
 
 
 def find_sources(
@@ -87,7 +87,7 @@ def resolve_candidates(
     sources: Sources,
     number: Int32[Array, "rows width"],
 ) -> tuple[Int32[Array, "rows width cells"], Bool[Array, "rows width"], Bool[Array, "rows width"]]:
-    """Resolve the first goal of each node with some candidates.
+    """Resolve the first goal of each node with some of its candidates.
 
     Args:
         program: Facts and rules.
@@ -258,7 +258,7 @@ def expand(
         return (predicate == program.true_index) | (predicate == program.false_index)
 
     def explore(rows: Bool[Array, " batch"], search: _Search) -> _Search:
-        """Find the successors of some nodes by trying all candidates, round by round.
+        """Find the successors of the nodes in `rows` by trying all candidates, round by round.
 
         The search for a node's successors stops when it has found one more than fit into the node.
         """
@@ -272,7 +272,7 @@ def expand(
         begun = jnp.zeros_like(search.progress).at[:, OPEN].set(rows & (sources.total > 0))
         begun = begun.at[:, TOO_LONG].set(search.progress[:, TOO_LONG])
         progress = jnp.where(rows[:, None], begun, search.progress)
-        # In one array, because each array costs a gather per round.
+        # The inputs are concatenated, because each array costs a gather per round.
         inputs = (search.goals, request.query, request.exclude_query, *sources, num_visited)
         flat = jnp.concatenate([leaf.reshape(batch, -1).astype(jnp.int32) for leaf in inputs], axis=1)
         ends = np.cumsum([leaf[0].size for leaf in inputs])[:-1]

@@ -29,7 +29,7 @@ are small, because the last block of each parent state is padded."""
 _BLOCKS_PER_CALL = 128
 """Number of blocks that the network scores at a time. It is large enough for efficient matrix products."""
 _MAX_ACTIVE_QUERIES = 256
-"""Maximum number of queries that are searched at a time. More would not fit into the processor's cache."""
+"""Maximum number of queries that are processed at a time. More would not fit into the processor's cache."""
 _QUERIES_PER_CALL = 1 << 15
 """Number of queries per call to the compiled loop. The last call is padded to avoid recompilation."""
 
@@ -63,14 +63,14 @@ class BeamSearchConfig(Config):
     """Number of states that are kept for each query after each step. The most probable states are kept. With
     1, the search is greedy."""
     max_depth: int = Field(default=6, ge=1)
-    """Maximum number of steps of a proof."""
+    """Maximum number of steps in a proof."""
     patience: int = Field(default=0, ge=0)
     """Number of steps for which the search continues after the first proof of a query, in order to find a
     longer but more probable proof."""
 
 
 class SearchTrace(NamedTuple):
-    """The nodes that a best-first search expanded. The keys of both mappings are indices of queries."""
+    """The nodes that a best-first search expanded. The keys of both mappings are query indices."""
 
     paths: Mapping[int, list[np.ndarray]]
     """For each proved query, the goals of the expanded nodes from the query to the proof."""
@@ -87,7 +87,7 @@ class SearchResult(NamedTuple):
     """Log-probability of the best proof of each query under the policy, or minus infinity if no proof was
     found. None if the search does not use a policy."""
     length: Int32[Array, " queries"] | np.ndarray
-    """Number of steps of each query's best proof, or -1 if no proof was found."""
+    """Number of steps in each query's best proof, or -1 if no proof was found."""
     overflow: Bool[Array, " queries"] | np.ndarray
     """True for queries for which successors of an expanded state were cut off because there were more than
     `max_actions`."""
@@ -118,7 +118,7 @@ class _Beams(NamedTuple):
     steps_since_proof: Int32[Array, " lanes"]
     """Number of steps since the first proof of the query was found."""
     result: SearchResult
-    """For each lane, the results so far for its query."""
+    """Results so far for the query of each lane."""
     next_query: Int32[Array, ""]
     """Index of the first query whose search has not started."""
     results: SearchResult
@@ -148,10 +148,10 @@ def beam_search(
         program: Facts and rules.
         policy: The policy.
         queries: Ground atoms, encoded by a `ProofVocabulary`.
-        search: Settings for the search. None uses the defaults.
+        search: Settings for the search. If None, the defaults are used.
         kge: An embedding that can close ground goals without a proof. The log-probabilities of these goals
             are added to `log_prob`. None means no embedding.
-        batch_size: Number of queries that are searched at a time. None uses as many as fit into memory.
+        batch_size: Number of queries that are processed at a time. Defaults to as many as fit into memory.
 
     Returns:
         The results as NumPy arrays.
@@ -190,7 +190,7 @@ def beam_search(
 
 
 def bytes_per_query(config: ProofConfig, search: BeamSearchConfig, arity: int = 2) -> int:
-    """Estimate the number of bytes of memory that the search for one query needs."""
+    """Estimate how many bytes of memory the search for one query needs."""
     goals = 4 * (1 + arity) * config.max_goals
     # Successors and visited states are held twice while they are moved; logits, predicates and values once.
     return search.beam_width * (
@@ -334,7 +334,7 @@ def _start_queries(
 def _log_probs(
     policy: ProofPolicy, node: SearchNode, where: Bool[Array, " nodes"]
 ) -> tuple[Float32[Array, "nodes slots"], Int32[Array, "nodes slots"]]:
-    """Return the log-probability and the first predicate of each successor of some nodes.
+    """Return the log-probability and the first predicate of each successor of the selected nodes.
 
     Each node has the same number of slots for successors. In empty slots, the log-probability is minus
     infinity and the predicate is 0. Most slots are empty. Therefore, the successors are gathered in blocks,

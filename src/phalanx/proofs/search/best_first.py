@@ -1,4 +1,4 @@
-"""Best-first search for proofs with a heuristic. The queries of a batch are expanded together."""
+"""Best-first search for proofs with a heuristic. The searches for a batch of queries run in parallel."""
 
 import heapq
 import itertools
@@ -33,13 +33,13 @@ class BestFirstConfig(Config):
     max_expansions: int = Field(default=100, ge=1)
     """Maximum number of nodes that are expanded for a query."""
     max_depth: int = Field(default=20, ge=1)
-    """Maximum number of steps of a proof."""
+    """Maximum number of steps in a proof."""
     num_parallel_queries: int = Field(default=128, ge=1)
-    """Number of queries that are searched in parallel. Each search expands one node at a time."""
+    """Number of queries that are processed in parallel. Each search expands one node at a time."""
 
 
 class SuccessorBatch(NamedTuple):
-    """The successors of some expanded nodes, grouped by node."""
+    """The successors of a batch of expanded nodes, grouped by node."""
 
     goals: Int32[np.ndarray, "successors goals atom"]
     """Goals of each successor."""
@@ -114,14 +114,14 @@ def best_first_search(
     """Search for a proof of each query with a heuristic. A query is not used as a fact in its own proof.
 
     Nodes that differ only in the names of their variables are treated as the same node and expanded at most
-    once. Among nodes of equal cost, the one that was found first is expanded first.
+    once. Among nodes with equal cost, the one that was found first is expanded first.
 
     Args:
         config: Settings of the proof environment, which determine the successors of a state.
         program: Facts and rules.
         heuristic: Determines the order in which nodes are expanded.
         queries: Ground atoms, encoded by a `ProofVocabulary`.
-        search: Settings for the search. None uses the defaults.
+        search: Settings for the search. If None, the defaults are used.
 
     Returns:
         The results, with a trace of the expanded nodes but without log-probabilities.
@@ -189,7 +189,7 @@ def compute_successors(
     queries: Int32[np.ndarray, "nodes atom"],
     batch_size: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute the successors of some states.
+    """Compute the successors of the given states.
 
     Every batch is padded to `batch_size` to avoid recompilation.
 
@@ -201,7 +201,7 @@ def compute_successors(
         batch_size: Number of states that are expanded at a time.
 
     Returns:
-        The successors of each state, the number of successors of each state, and whether some successors of
+        The successors of each state, the number of successors of each state, and whether any successors of
         the state were cut off.
     """
     parts = []

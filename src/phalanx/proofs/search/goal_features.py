@@ -9,7 +9,7 @@ from phalanx.proofs.program import Program, row_offsets
 from phalanx.proofs.search.best_first import SuccessorBatch
 
 ATOM_FEATURES, STATE_FEATURES = 9, 8
-"""Number of numeric features of each goal, and number of numeric features of each state."""
+"""Number of numeric features per goal and per state."""
 _WALK_LENGTHS = (2, 6)
 """Maximum lengths of random walks. There is one similarity feature per length. With short walks, constants
 are similar if they share direct neighbors, and with long walks if they share larger neighborhoods."""
@@ -17,11 +17,11 @@ _MAX_KEY_LENGTH = 5
 """Maximum number of body predicates in the key that identifies a rule. The key consists of the rule's head
 predicate and its first body predicates."""
 _PROJECTION_DIM = 48
-"""Dimension of the vectors, computed by random projections, that represent constants."""
+"""Dimension of the random projections that represent constants."""
 
 
 class GoalFeatures(NamedTuple):
-    """Features of some states, which are the inputs of `HeuristicNetwork`."""
+    """Features of a batch of states, which are the inputs of `HeuristicNetwork`."""
 
     predicates: Int32[np.ndarray, "states atoms"]
     """Predicate of each goal, or 0 for padding."""
@@ -34,7 +34,7 @@ class GoalFeatures(NamedTuple):
 
 
 class GoalFeatureExtractor:
-    """Computes features of successors, such as the numbers of facts and rules that match each goal.
+    """Computes features of successors, such as the number of facts and rules that match each goal.
 
     Other features measure the similarity of the two constants of a goal. Each constant is represented by a
     random projection of the distribution of random walks that start at the constant and follow facts (FastRP,

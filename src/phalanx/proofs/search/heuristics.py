@@ -178,6 +178,6 @@ def _forward(network: HeuristicNetwork, features: GoalFeatures) -> tuple[Array, 
 
 
 def pad_features(features: GoalFeatures, num_rows: int | None = None) -> GoalFeatures:
-    """Pad features with zeros to `num_rows` states. None pads to `ROWS_PER_BATCH`."""
+    """Pad features with zeros to `num_rows` states, which defaults to `ROWS_PER_BATCH`."""
     missing = (ROWS_PER_BATCH if num_rows is None else num_rows) - len(features.predicates)
     return GoalFeatures(*(np.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in features))

@@ -1,4 +1,4 @@
-"""All puzzle kinds. Each kind has its own module."""
+"""Registry of all puzzle kinds."""
 
 import difflib
 from typing import Any

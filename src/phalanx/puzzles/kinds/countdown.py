@@ -220,10 +220,11 @@ def _search(numbers: Numbers, target: int, dead_ends: set[Numbers]) -> list[Step
 
 
 def _evaluate(text: str) -> tuple[int, list[int]]:
-    """Evaluate an arithmetic expression. Returns its value and the numbers that occur in it.
+    """Evaluate an arithmetic expression, and return its value and the numbers that occur in it.
 
     Raises:
-        ValueError: If the text is not an expression of positive integers, + - * / and brackets.
+        ValueError: If the text is not a valid expression of numbers, + - * / and parentheses, or if an
+            intermediate result is not allowed; see `_result`.
     """
     tokens, offset = list[str](), 0
     text = text.rstrip()

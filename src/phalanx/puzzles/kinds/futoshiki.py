@@ -10,7 +10,7 @@ class Futoshiki(LatinPuzzle):
     """Futoshiki: fill a Latin square such that the inequality signs between neighboring cells hold.
 
     `clues` is a flat sequence with two cells per inequality sign. The first of the two cells must contain the
-    smaller digit. The parameter `signs` is the number of inequality signs, and `blanks` is the number of
+    smaller digit. The `signs` parameter is the number of inequality signs, and `blanks` is the number of
     cells that the generator leaves blank.
     """
 

@@ -1,7 +1,7 @@
 """Base classes and helpers for puzzles on a square board.
 
-In texts, rows and columns are counted from 1, starting at the top left. In code, a cell is its index in
-row-major order, counted from 0.
+In texts, rows and columns are counted from 1, starting at the top left. In code, a cell is represented by its
+index in row-major order, counted from 0.
 """
 
 import functools
@@ -27,7 +27,7 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
     """
 
     symbols: ClassVar[str]
-    """Characters that stand for the possible contents of a cell. The first character is a blank cell."""
+    """Characters that stand for the possible contents of a cell. The first one stands for a blank cell."""
 
     def num_symbols(self, puzzle: Puzzle) -> int:
         """Return the number of symbols that can be used in a puzzle, not counting the blank."""
@@ -139,7 +139,7 @@ class LatinPuzzle(GridPuzzle):
         return puzzle.size
 
     def groups(self, puzzle: Puzzle) -> Sequence[Sequence[int]]:
-        """Return the groups of cells that must contain each digit once. By default, the rows and columns."""
+        """Return the groups of cells that must contain each digit once, by default the rows and columns."""
         return rows_and_columns(puzzle.size)
 
     def is_solved(self, puzzle: Puzzle, state: Cells) -> bool:

@@ -17,7 +17,7 @@ class Hitori(GridPuzzle):
     """Hitori: shade cells until no number appears twice among the white cells of a row or column.
 
     `given` contains the number in each cell. A state contains 1 for each shaded cell and 0 for each white
-    cell. The parameter `shaded` is the maximum number of shaded cells in the solution.
+    cell. The `shaded` parameter is the maximum number of shaded cells in the solution.
     """
 
     name = "hitori"

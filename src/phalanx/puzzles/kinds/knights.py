@@ -20,12 +20,12 @@ Roles: TypeAlias = tuple[int, ...]
 Statement: TypeAlias = tuple[int, int, int, int, int]
 """A statement: its form, the first person and their role, and the second person and their role.
 
-Persons are indices, and a role is 1 for a knight and 0 for a knave. The forms are:
+People are given by their indices, and a role is 1 for a knight and 0 for a knave. The forms are:
 
 - 0: the first person has the given role; the second person and role are not used
-- 1: both persons have the same role; both roles in the tuple are 1
-- 2: both persons have their given roles
-- 3: at least one of the two persons has their given role
+- 1: both people have the same role; both roles in the tuple are 1
+- 2: both people have their given roles
+- 3: at least one of the two people has their given role
 - 4: exactly n of us are knights, where n is the second item of the tuple; the remaining items are not used
 - 5: if the first person has their given role, then the second person has theirs
 """
@@ -39,7 +39,7 @@ class KnightsAndKnaves(PuzzleKind[Roles, tuple[int, int]]):
 
     A state contains, for each person, the index in `ROLES` of the role that has been assigned so far. A move
     is the index of a person and the index of their new role. `clues` contains the names, followed by one
-    `Statement` per person. The parameter `forms` is the number of statement forms that the generator uses:
+    `Statement` per person. The `forms` parameter is the number of statement forms that the generator uses:
     for example, 2 means forms 0 and 1.
     """
 
@@ -184,7 +184,7 @@ def _short(statement: Statement, names: Sequence[str]) -> str:
 
 @functools.cache
 def truth_tables(people: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Return the truth tables of simple statements about a number of people.
+    """Return the truth tables of simple statements about a group of people.
 
     Returns:
         For each person, the truth table of "this person is a knight"; for each number from 0 to `people`, the

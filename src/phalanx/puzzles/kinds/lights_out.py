@@ -18,7 +18,7 @@ class LightsOut(PuzzleKind[Cells, int]):
     """Lights Out: press lights until all are off. Pressing a light toggles it and its neighbors.
 
     A state contains 1 for each light that is on and 0 for each light that is off. A move is the cell to
-    press. The parameter `presses` is the number of cells that the generator presses on a dark board. There
+    press. The `presses` parameter is the number of cells that the generator presses on a dark board. There
     may be a solution with fewer presses.
     """
 
@@ -123,7 +123,7 @@ def chasing_press(state: Cells, size: int) -> int:
 
 
 def _chase(lights: int, size: int) -> tuple[int, int]:
-    """Turn off all rows but the last by pressing the cell below each light.
+    """Turn off all rows but the last by pressing the cell below each light that is on.
 
     Returns:
         The pressed cells as a bit mask, and the lights in the last row that are still on as a bit mask.

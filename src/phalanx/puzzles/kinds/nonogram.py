@@ -13,7 +13,7 @@ class Nonogram(GridPuzzle):
 
     The clue of a row or column lists the lengths of its runs. `clues` is a flat sequence with the clues of
     all rows, followed by those of all columns, each padded with zeros to the same length. A state contains 1
-    for each filled cell and 0 for each empty cell. The parameter `filled` is the approximate percentage of
+    for each filled cell and 0 for each empty cell. The `filled` parameter is the approximate percentage of
     cells that are filled in the solution.
     """
 

@@ -27,7 +27,7 @@ _LETTERS, _LETTER = (
 
 
 class SokobanState(NamedTuple):
-    """Indices of the cells in which the boxes and the player are."""
+    """Positions of the boxes and the player, as cell indices."""
 
     boxes: frozenset[int]
     player: int
@@ -38,7 +38,7 @@ class Sokoban(PuzzleKind[SokobanState, int]):
 
     Boards have at most 8x8 cells, including the walls around them. `given` always has 64 cells, and cells
     outside a smaller board are walls. `clues` contains the number of rows, the number of columns and the
-    initial cell of the player. A move is an index in `DIRECTIONS`.
+    initial cell of the player. A move is an index into `DIRECTIONS`.
     """
 
     name = "sokoban"

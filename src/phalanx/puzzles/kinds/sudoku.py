@@ -11,7 +11,7 @@ from phalanx.puzzles.kinds.grid import LatinPuzzle, rows_and_columns
 class Sudoku(LatinPuzzle):
     """Sudoku: fill a 4x4, 6x6 or 9x9 board so that each row, column and box contains every digit once.
 
-    The parameter `blanks` is the number of cells that the generator leaves blank. The digits of all other
+    The `blanks` parameter is the number of cells that the generator leaves blank. The digits of all other
     cells are given, for example 16 - 7 = 9 digits in an easy sudoku.
     """
 

@@ -89,7 +89,7 @@ class PuzzleClientConfig(Config):
 
 
 class Retries:
-    """Retry policy of one request: waits between attempts, and limits their number and total duration.
+    """Retry policy for one request: waits between attempts, and limits their number and total duration.
 
     Each retry is logged as a warning by the Python logger `phalanx.puzzles.server_client`.
     """
@@ -110,10 +110,11 @@ class Retries:
         """Wait before the next attempt.
 
         Args:
-            error: Error of the last attempt.
+            error: Error raised by the last attempt.
 
         Raises:
-            PuzzleServerUnavailableError: If no retries are left or the deadline would pass.
+            PuzzleServerUnavailableError: If no retries are left, or if the deadline would pass before the
+                next attempt.
         """
         self._attempts += 1
         delay = backoff_delay(self._config, self._attempts, self._rng)
@@ -181,8 +182,8 @@ class PuzzleClient(ClosedOnExit):
     with a `PuzzleServerUnavailableError`.
 
     Args:
-        config: Address of the server, timeouts and retries. None uses the defaults.
-        retry_seed: Seed for the random part of retry delays. None uses `config.retry_seed`.
+        config: Address of the server, timeouts and retries. If None, the defaults are used.
+        retry_seed: Seed for the random part of retry delays. Defaults to `config.retry_seed`.
     """
 
     def __init__(self, config: PuzzleClientConfig | None = None, *, retry_seed: int | None = None) -> None:
@@ -225,7 +226,7 @@ class PuzzleClient(ClosedOnExit):
     async def connect(self) -> None:
         """Connect, unless already connected. Attempts are repeated if the server is full or unreachable."""
         async with self._lock:
-            # `_retry` connects, and nothing else is to be done.
+            # `_retry` connects; there is nothing else to do.
             await self._retry(lambda: asyncio.sleep(0))
 
     async def disconnect(self) -> None:
@@ -245,7 +246,7 @@ class PuzzleClient(ClosedOnExit):
         Args:
             game: Name of any game that the server has, including games that are not in `PuzzleGame`.
             difficulty: Difficulty of the puzzle.
-            seed: Seed of the puzzle. If it is None, the server draws one.
+            seed: Seed of the puzzle. If it is None, the server chooses one.
 
         Raises:
             UnknownGameNameError: If the server has no such game.
@@ -265,7 +266,7 @@ class PuzzleClient(ClosedOnExit):
         Returns:
             The hint, as text (`message`) and as a `command` for `send_action`. `success` is False if there is
             no hint to follow (codes HINT_NONE, HINT_DENIED and HINT_LIMIT). To find out whether the puzzle is
-            solved, see `state.is_complete`.
+            solved, check `state.is_complete`.
         """
         async with self._lock:
             puzzle = self._require_puzzle("a hint")
@@ -405,7 +406,7 @@ class PuzzleClient(ClosedOnExit):
         leave, self._in_game = "menu\n" if self._in_game else "", False
         reply = await self._ask(f"{leave}{command}", REPLY_END + MENU_REPLY_END)
         if not reply.acknowledged:
-            # The reply to the barrier may still arrive; only a new connection is free of it.
+            # The reply to the barrier may still arrive, so the connection cannot be used any longer.
             await self._drop()
             where = f"the server at {self.config.host}:{self.config.port}"
             if name in list(PuzzleGame):

@@ -64,7 +64,7 @@ def read_existing(path: Path, config: CollectConfig, *, resume: bool) -> Existin
     Raises:
         FileNotFoundError: If the folder of the file does not exist.
         FileExistsError: If the file is not empty and `resume` is False.
-        ValueError: If the file contains episodes that do not belong to these settings.
+        ValueError: If the file contains episodes that do not match these settings.
     """
     check_hints_known(config.games)
     if not path.parent.is_dir():
@@ -116,7 +116,7 @@ async def collect(
     # The last existing episode is run again, to detect different settings or a different server.
     first = existing.count - 1 if 0 < existing.count < num_episodes else existing.count
     if first < num_episodes:
-        # Fail sooner if the server is unreachable from the start than if it disappears later.
+        # Check the connection with fewer retries, so that an unreachable server is reported early.
         async with PuzzleClient(config.client.model_copy(update={"max_retries": 2})):
             pass
     stream = PuzzleSampleStream(
@@ -159,7 +159,7 @@ def _sample_lines(samples: Sequence["Sample"]) -> list[str]:
 def _complete_episodes(path: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """Iterate over the complete episodes in a file.
 
-    Each item is a pair of the offset in bytes at which the episode ends in the file, and its samples.
+    Each item is a pair of the byte offset at which the episode ends in the file, and its samples.
     """
     samples, offset = list[dict[str, Any]](), 0
     with path.open("rb") as file:

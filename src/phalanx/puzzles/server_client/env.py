@@ -35,13 +35,14 @@ from phalanx.text.splits import Split, validate_split
 
 Result = TypeVar("Result")
 
-# Looking at a puzzle means asking the server for it, so splits are ranges of seeds instead of content hashes.
+# A puzzle is only known after the server has generated it, so splits are based on ranges of seeds instead of
+# content hashes.
 _FIRST_SEEDS: dict[Split, int] = {"test": 1_000_000, "validation": 2_000_000, "train": 3_000_000}
 _SEEDS_PER_RUN = 1_000_000
 
 
 class PuzzleServerEnvConfig(Config):
-    """Settings for the text environment `puzzle_server`: its games, connections and limits on episodes.
+    """Settings for the `puzzle_server` text environment: its games, connections and limits on episodes.
 
     `PuzzleClientConfig` has the settings for a single connection, such as timeouts.
     """
@@ -84,8 +85,8 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
     - **Prompt**: the name of the game, the board and the move format (`full`), or the game, the board and a
       line that asks for a move (`compact`), as in the samples that `collect` writes. The server does not
       provide rules.
-    - **Answer**: one move as a command of the server, such as `place 1 2 7`. Other commands of the server,
-      such as `solve` or `hint`, are invalid answers and are not sent.
+    - **Answer**: one move as a server command, such as `place 1 2 7`. Other server commands, such as `solve`
+      or `hint`, are invalid answers and are not sent.
     - **Reward**: the value of one field of `rewards`, depending on the outcome of the move.
     - **End**: the episode terminates when the puzzle is solved or lost. It is truncated after `max_steps`
       answers or `max_invalid_answers` consecutive invalid answers.
@@ -95,7 +96,8 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
     Args:
         games: One or several games, optionally with a difficulty, such as `lights` or `lights:medium`.
         difficulty: Difficulty of the games that are named without one.
-        client: Address of the server, timeouts and retries. None uses the defaults of `PuzzleClientConfig`.
+        client: Address of the server, timeouts and retries. If None, the defaults of `PuzzleClientConfig` are
+            used.
         num_connections: Maximum number of episodes that run at the same time.
         max_steps: Maximum number of answers in an episode.
         max_invalid_answers: An episode is truncated after this many consecutive invalid answers. None means
@@ -226,7 +228,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
 
 
 class PuzzleServerEnvironment(TextEnvironment):
-    """Text environment that runs one puzzle of a puzzle server at a time.
+    """Text environment that runs one puzzle from a puzzle server at a time.
 
     Create it with `make_text_env("puzzle_server:GAME")`.
     """

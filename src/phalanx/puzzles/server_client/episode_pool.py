@@ -1,4 +1,4 @@
-"""`PuzzleEpisodeRunner`, which runs episodes on a puzzle server concurrently, and specs of episodes."""
+"""Episode specs, and a runner for concurrent episodes on a puzzle server."""
 
 import asyncio
 import dataclasses
@@ -60,7 +60,7 @@ def episode_specs(
         difficulties: Difficulties.
         base_seed: Seed of the collection.
         first: Index of the first episode.
-        end: Index at which to stop. It is not included. None iterates indefinitely.
+        end: Index at which to stop (exclusive). None means that the iteration does not end.
     """
     if not games or not difficulties:
         raise ValueError("episodes need at least one game and one difficulty")
@@ -77,7 +77,7 @@ class ConnectionPoolConfig(Config):
     renamed_settings: ClassVar[Mapping[str, str]] = {"recycle_after": "max_connection_age"}
 
     connections: int = Field(default=4, ge=1, le=100)
-    """Number of connections. The server accepts 100 connections from all clients together."""
+    """Number of connections. The server accepts at most 100 connections in total, from all clients."""
     queue_size: int = Field(default=32, ge=1)
     """Maximum number of episodes that are scheduled, running, or finished but not consumed yet."""
     max_connection_age: float = Field(default=240.0, gt=0)
@@ -97,8 +97,8 @@ class PuzzleEpisodeRunner(ClosedOnExit):
     Use it in an `async with` statement, which closes all connections at its end.
 
     Args:
-        client: Address of the server, timeouts and retries. None uses the defaults.
-        config: Number of connections and order of the episodes. None uses the defaults.
+        client: Address of the server, timeouts and retries. If None, the defaults are used.
+        config: Number of connections and order of the episodes. If None, the defaults are used.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class PuzzleEpisodeRunner(ClosedOnExit):
         clients, self._clients = self._clients, []
         for task in tasks:
             task.cancel()
-        # Nobody waits for the results and errors of these episodes any more.
+        # Nothing waits for the results and errors of these episodes anymore.
         await asyncio.gather(*tasks, return_exceptions=True)
         for client in clients:
             self.reconnects += max(0, client.num_connections - 1)
@@ -155,7 +155,7 @@ class PuzzleEpisodeRunner(ClosedOnExit):
                 self.recycled += 1
                 await client.disconnect()
             result = await run(client, spec)
-            # Not after an error, because it ends the iteration.
+            # After an error, the client is not returned, because the iteration ends.
             idle.put_nowait(client)
             return spec, result
 

@@ -76,7 +76,7 @@ class EpisodeStep:
     reward: float
     """Reward for the move."""
     message: str = ""
-    """Message of the server about the move."""
+    """The server's message about the move."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,10 +167,10 @@ async def rollout_episode(
     Args:
         client: Client for the server.
         spec: Game, difficulty and seed of the puzzle.
-        config: Use of hints, limits on moves, and rewards. Its other settings are ignored. None uses the
-            defaults of `CollectConfig`.
-        policy: Function that chooses the moves. None follows the hints.
-        prompt: Function that writes the prompts of the steps.
+        config: Use of hints, limits on moves, and rewards. Its other settings are ignored. If None, the
+            defaults of `CollectConfig` are used.
+        policy: Function that chooses the moves. If None, the hints are followed.
+        prompt: Function that writes the prompt for each step.
     """
     config = config or CollectConfig()
     if policy is None and not config.use_hints:
@@ -274,7 +274,7 @@ def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
 
 
 class StreamStatus(StrEnum):
-    """State of a stream of samples.
+    """State of a sample stream.
 
     A stream is idle before its first sample, streaming while a loop iterates over it, paused after a loop was
     left or canceled, exhausted after its last episode, and in the state `ERROR` after an exception.
@@ -289,7 +289,7 @@ class StreamStatus(StrEnum):
 
 @dataclasses.dataclass
 class StreamMetrics:
-    """Statistics of a stream of samples."""
+    """Statistics of a sample stream."""
 
     samples_produced: int = 0
     """Number of samples that the stream yielded."""
@@ -418,13 +418,13 @@ class EpisodeSampleStream(ClosedOnExit):
     Args:
         config: Settings for collecting episodes. This class uses only those that select samples:
             `min_length`, `max_length` and `keep_failures`.
-        tokenizer: Function that converts text to token ids, or an object with such a method `encode`. None
-            uses the bytes of the text.
+        tokenizer: Function that converts text to token ids, or an object with such an `encode` method. If
+            None, the bytes of the text are used.
         dataset_id: Name of the dataset in the samples.
     """
 
     def __init__(self, config: CollectConfig, tokenizer: Any, dataset_id: str) -> None:
-        # Imported here because it is slow, and many users pass their own tokenizer.
+        # Imported here because the import is slow, and many users pass their own tokenizer.
         from phalanx.data.tokenizers import ByteTokenizer
 
         tokenizer = ByteTokenizer() if tokenizer is None else tokenizer
@@ -511,11 +511,11 @@ class PuzzleSampleStream(EpisodeSampleStream):
     continue in the background, up to `pool.queue_size` episodes, until `close` or the end of `async with`.
 
     Args:
-        config: Server, games and connections. None uses the defaults of `CollectConfig`.
-        tokenizer: Function that converts text to token ids, or an object with such a method `encode`. None
-            uses the bytes of the text.
-        policy: Function that chooses the moves. None follows the hints.
-        prompt: Function that writes the prompts.
+        config: Server, games and connections. If None, the defaults of `CollectConfig` are used.
+        tokenizer: Function that converts text to token ids, or an object with such an `encode` method. If
+            None, the bytes of the text are used.
+        policy: Function that chooses the moves. If None, the hints are followed.
+        prompt: Function that writes the prompt for each step.
         dataset_id: Name of the dataset in the samples.
         max_episodes: Number of episodes. None means that the stream does not end.
         first_episode: Index of the first episode.

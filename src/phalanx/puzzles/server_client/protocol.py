@@ -31,7 +31,7 @@ class InvalidReplyError(PuzzleServerConnectionError):
 
 
 class PuzzleServerUnavailableError(ConnectionError):
-    """Raised if all attempts of a request failed. The exception's cause is the error of the last attempt."""
+    """Raised if all attempts at a request failed. The exception's cause is the error of the last attempt."""
 
 
 class ProtocolError(ConnectionError):
@@ -42,7 +42,7 @@ class ProtocolError(ConnectionError):
 
 
 class UnknownGameNameError(ValueError):
-    """Raised if a name is not a valid name of a game, or if the server has no game with this name."""
+    """Raised if a name is not a valid game name, or if the server has no game with this name."""
 
 
 class StartError(RuntimeError):
@@ -221,7 +221,7 @@ class PuzzleResult(_Message):
     """State of the puzzle after the command."""
     completion: PuzzleCompletion | None = None
     """The server's report that this command solved the puzzle. None if the server sent no such report. In
-    Knapsack, the server sends it only after the command `check`."""
+    Knapsack, the server sends it only after the `check` command."""
     game_over: bool = False
     """True if the game is lost, for example because a mine was revealed or no guesses are left."""
 
@@ -316,7 +316,7 @@ _COMMANDS: dict[PuzzleGame, _GameCommands] = {
 
 
 def _commands(game: PuzzleGame | str) -> _GameCommands:
-    """Return the commands of a game. A game that is not in `PuzzleGame` has no patterns for hints."""
+    """Return the commands of a game. A game that is not in `PuzzleGame` has no hint patterns."""
     return _COMMANDS.get(PuzzleGame(game), _GameCommands()) if game in list(PuzzleGame) else _GameCommands({})
 
 
@@ -344,9 +344,9 @@ def move_format(game: PuzzleGame | str) -> str:
 def allowed_moves(game: PuzzleGame | str) -> frozenset[str]:
     """Return the first word of each command that is a move of a game.
 
-    Only these commands are sent for a policy. The server has other commands that reveal the solution or end
-    the game, and newer versions may have more of them. For a game that is not in `PuzzleGame`, the moves of
-    all games are allowed.
+    Only these commands are sent on behalf of a policy. The server has other commands that reveal the solution
+    or end the game, and newer versions may have more of them. For a game that is not in `PuzzleGame`, the
+    moves of all games are allowed.
 
     >>> sorted(allowed_moves("sudoku"))
     ['clear', 'place']
@@ -380,14 +380,14 @@ def random_command(game: PuzzleGame | str, observation: PuzzleObservation, rng: 
 _ACKNOWLEDGMENT = '{"type":"mode","mode":"json","success":true}'
 _UNKNOWN_COMMAND = "Unknown command. Type 'help' to see available options."
 REPLY_END = (_ACKNOWLEDGMENT,)
-"""Possible last lines of a reply within a game. The client adds the command `mode json` to the end of each
+"""Possible last lines of a reply within a game. The client adds the `mode json` command to the end of each
 request, so each reply ends with the acknowledgment of that command."""
 MENU_REPLY_END = (_UNKNOWN_COMMAND,)
-"""Possible last lines of a reply in the menu, where the server does not know the command `mode json`."""
+"""Possible last lines of a reply in the menu, where the server does not know the `mode json` command."""
 
 
 class Reply:
-    """A parsed reply of the server.
+    """A parsed reply from the server.
 
     Args:
         lines: Lines of the reply. Their order does not matter.
@@ -397,7 +397,7 @@ class Reply:
         self.texts: list[str] = []
         """Nonempty lines that are not JSON."""
         self.acknowledged = False
-        """True if the reply acknowledges the command `mode json`, which means that a game is running."""
+        """True if the reply acknowledges the `mode json` command, which means that a game is running."""
         self._records: dict[str, dict[str, Any]] = {}
         for line in lines:
             if line in REPLY_END:

@@ -29,13 +29,13 @@ SB, SE = 250, 240
 LINEMODE = 34
 """Telnet option for line mode, in which a server neither echoes input nor sends prompts."""
 KEEPALIVE = bytes([IAC, 241]) * 5
-"""Five telnet control sequences of two bytes that have no effect (NOP). After connecting, the server
-waits up to a second for bytes to discard. Sending these bytes immediately avoids the wait."""
+"""Five two-byte telnet control sequences that have no effect (NOP). After connecting, the server waits up to
+a second for bytes to discard. Sending these bytes immediately avoids the wait."""
 
 _COMMAND = re.compile(
     rb"\xff(?:([\xfb-\xfe])(.)"  # negotiation of an option
     rb"|\xfa(?:[^\xff]|\xff[^\xf0])*+\xff\xf0"  # subnegotiation, in which IAC is sent twice, too
-    rb"|([^\xfa-\xfe]))",  # control sequence of two bytes, or IAC as text
+    rb"|([^\xfa-\xfe]))",  # two-byte control sequence, or IAC as text
     re.DOTALL,
 )
 _MAX_COMMAND_BYTES = 4096
@@ -133,7 +133,7 @@ class TelnetConnection:
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.time()
         self.usable = True
-        """True until the connection is closed. Afterwards, no more requests can be sent."""
+        """True until the connection is closed. Afterward, no more requests can be sent."""
 
     @classmethod
     async def open(cls, config: "PuzzleClientConfig", max_seconds: float = math.inf) -> "TelnetConnection":
@@ -141,7 +141,7 @@ class TelnetConnection:
 
         Args:
             config: Address of the server and timeouts.
-            max_seconds: Maximum duration in seconds, in addition to the limit `config.connect_timeout`.
+            max_seconds: Maximum duration in seconds, in addition to the limit in `config.connect_timeout`.
         """
         where, timeout = f"{config.host}:{config.port}", min(config.connect_timeout, max_seconds)
         with contextlib.ExitStack() as on_error:
