@@ -1,4 +1,4 @@
-"""Package in which verifiers and prime-rl find the taskset `phalanx-verifiers` and its environment."""
+"""Package in which verifiers and prime-rl find the `phalanx-verifiers` taskset and its environment."""
 
 from phalanx.integrations.verifiers import ChatHarness, PhalanxTaskset, VerifiersEnv
 

@@ -1,4 +1,4 @@
-"""The `phalanx` command: its list of subcommands and the option `--version`."""
+"""The `phalanx` command: its list of subcommands and the `--version` option."""
 
 from typing import Annotated
 

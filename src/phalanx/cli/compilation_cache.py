@@ -26,15 +26,15 @@ MAX_BYTES = 1_000_000_000
 _JAX_SETTINGS = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    # The paths of these caches are part of the key of an entry, and the staging folder's path is different
-    # for every command.
+    # The paths of these caches are part of each entry's key, and the staging folder's path is different for
+    # every command.
     "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
 }
 _STAGING_PREFIX, _LOCK = "stage-", "lock"
 
 
 def cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the cache entries.
+    """Return the folder that contains the cache entries.
 
     The folder depends on the kind of processor, because machines with different processors may share a home
     folder.
@@ -79,7 +79,7 @@ def enable_compilation_cache() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         _remove_stale_staging(folder)
         staging = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=folder))
-        # The lock is held until the process ends, in whatever way.
+        # The lock is held until the process ends, even if it is killed.
         descriptor = os.open(staging / _LOCK, os.O_CREAT | os.O_RDWR)
         with contextlib.suppress(OSError):  # the file system does not support locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

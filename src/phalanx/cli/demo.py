@@ -23,7 +23,7 @@ def demo(
     ),
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
-    """Train a policy on generated ARC tasks of four families, print the results and write a report."""
+    """Train a policy on generated ARC tasks from four families, print the results and write a report."""
     from phalanx.cli.train_progress import run_training
     from phalanx.training.bc import BC, BCConfig
     from phalanx.training.run_dir import next_free_dir

@@ -34,9 +34,11 @@ class Format:
     """Function that reads the complete file or folder and returns a summary. It raises `ValueError` or
     `OSError` if anything is invalid."""
     marker: str = ""
-    """Name of a file that identifies a folder of this format. Empty if the format has no folders."""
+    """Name of a file that identifies a folder of this format. Empty if this format is not stored in
+    folders."""
     suffixes: tuple[str, ...] = ()
-    """File name suffixes that identify a file of this format. Empty if the format has no files."""
+    """File name suffixes that identify a file of this format. Empty if this format is not stored in single
+    files."""
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`phalanx eval`: evaluates the policy of a run with the evaluation of its environment or algorithm."""
+"""`phalanx eval`: evaluates the policy of a run, as defined by its environment or algorithm."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def evaluate(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Random seed of the evaluation, if it has one (seed=N).", show_default="0"),
+        typer.Option(help="Random seed for the evaluation, if it has one (seed=N).", show_default="0"),
     ] = None,
     untrained: Annotated[
         bool, typer.Option("--untrained", help="Evaluate the policy before training.")
@@ -72,7 +72,7 @@ def evaluate(
 
     The metrics depend on the run. ARC policies: solved tasks by family, pass@k, or answers to a dataset
     (dataset=arc-agi-1/evaluation). Proofs and embeddings: link prediction. Language models: solved episodes
-    of text environments. Other policies: greedy episodes. If a run has several seeds, every seed is
+    in text environments. Other policies: greedy episodes. If a run has several seeds, every seed is
     evaluated.
     """
     from phalanx.training.checkpoints import CheckpointRef
@@ -101,14 +101,14 @@ def evaluate(
 def _load_settings(
     settings_type: "type[Config]", config: "RunConfig", overrides: Sequence[str], flags: dict[str, Any]
 ) -> "Config":
-    """Combine the settings of the evaluation from several sources.
+    """Combine the evaluation settings from several sources.
 
     The sources are the defaults, the settings of the run's own evaluations, command-line flags and overrides.
     Sources later in this list take precedence over earlier ones.
     """
     from phalanx.config import load_config
 
-    # Interval of evaluations during training. The command evaluates once.
+    # `every` is the interval between evaluations during training, but this command evaluates only once.
     known = {name: field for name, field in settings_type.model_fields.items() if name != "every"}
     if any(override.partition("=")[0].strip() == "every" for override in overrides):
         raise ValueError(f"every is a setting for training only; choose from {', '.join(known)}")

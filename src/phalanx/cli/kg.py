@@ -83,7 +83,7 @@ NumThreads = Annotated[
 ]
 
 _MAX_SHOWN_ERRORS = 5
-"""Maximum number of wrong lines in a depth file to print."""
+"""Maximum number of wrong entries in a depth file to print."""
 
 
 @app.command("list")
@@ -145,7 +145,7 @@ def show(data: OptionalData = Path(GENERATED), as_json: AsJson = False) -> None:
 def depths(
     data: OptionalData = Path(GENERATED),
     split: Annotated[Literal["train", "valid", "test"], typer.Option(help="Split of the queries.")] = "test",
-    max_depth: Annotated[int, typer.Option(help="Maximum number of steps of a proof.", min=1)] = 6,
+    max_depth: Annotated[int, typer.Option(help="Maximum number of steps in a proof.", min=1)] = 6,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a depth file.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Fail (exit code 1) if the existing depth file is wrong.")
@@ -155,10 +155,10 @@ def depths(
 ) -> None:
     """Compute the exact length of each query's shortest proof, and compare the lengths with the depth file.
 
-    A step replaces the first goal with the body of a rule or unifies it with a fact. Goals without variables
-    that are facts cost no step. A query is never used in its own proof. Queries without a proof of at most
-    --max-depth steps have depth -1. Queries that are undecided at the time limit are counted separately and
-    not written to the file.
+    A step replaces the first goal with the body of a rule or unifies it with a fact. Goals that have no
+    variables and are facts do not count as steps. A query is never used in its own proof. Queries without a
+    proof of at most --max-depth steps have depth -1. Queries that are undecided at the time limit are counted
+    separately and not written to the file.
     """
     base = _load(data)
     with user_errors():
@@ -235,7 +235,9 @@ def generate(
 def download(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Such as wn18rr or deepprooflog/family; none lists all."),
+        typer.Argument(
+            metavar="[NAME]...", help="Such as wn18rr or deepprooflog/family; without a name, list all."
+        ),
     ] = None,
     to: Annotated[Path, typer.Option(help="Parent folder of kg-standard/NAME and kg/NAME.")] = Path("data"),
     host: Annotated[str, typer.Option(help="Address of a mirror.")] = HOST,
@@ -334,12 +336,10 @@ def evaluate(
 @app.command("path-network")
 def path_network(
     data: Data,
-    file: Annotated[
-        Path, typer.Argument(help="File of the network. If it does not exist, a network is trained.")
-    ],
+    file: Annotated[Path, typer.Argument(help="Network file. If it does not exist, a network is trained.")],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the training, such as num_layers=4."),
+        typer.Argument(metavar="[KEY=VALUE]...", help="Training settings, such as num_layers=4."),
     ] = None,
     evaluate: Evaluate = None,
     kge: KGERun = None,
@@ -347,7 +347,7 @@ def path_network(
     num_threads: NumThreads = 2,
     as_json: AsJson = False,
 ) -> None:
-    """Train a path network, or load it if the file exists. Evaluate it by link prediction."""
+    """Train a path network, or load it if the file exists, and optionally evaluate it by link prediction."""
     started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
     with user_errors():
         base = _load(data).binary()
@@ -469,7 +469,7 @@ def _evaluate_rules(
 ) -> dict[str, Any]:
     """Create a predictor from rules and evaluate it with `_evaluate`.
 
-    `options` are additional arguments of `RulePredictor.fit`.
+    `options` are additional arguments to `RulePredictor.fit`.
     """
     started, options["time_limit"] = time.process_time(), TimeLimit(None, print_to_stderr)
     with user_errors():

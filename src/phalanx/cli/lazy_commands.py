@@ -42,7 +42,7 @@ class _Placeholder(TyperCommand):
 
 
 def lazy_group(commands: Mapping[str, LazyCommand]) -> type[TyperGroup]:
-    """Return a class for `typer.Typer(cls=...)`, a group that contains the given commands.
+    """Return a group class for `typer.Typer(cls=...)` that contains the given commands.
 
     Args:
         commands: Commands by name.

@@ -13,7 +13,7 @@ import typer
 from phalanx.formatting import escape_untrusted
 
 PROGRESS_INTERVAL = 10.0
-"""Seconds between two lines of progress if the output is not a terminal."""
+"""Number of seconds between progress lines if the output is not a terminal."""
 _TERMINAL_COLUMNS = 80
 
 
@@ -91,7 +91,7 @@ class ProgressTimer:
         return time.monotonic() - self._started
 
     def remaining_text(self, done: int, total: int | None) -> str:
-        """Return the estimated remaining time as text, such as `, 0:01:40 left`; an empty string if unknown.
+        """Return the estimated remaining time, such as `, 0:01:40 left`, or an empty string if it is unknown.
 
         Args:
             done: Number of finished items.

@@ -1,4 +1,4 @@
-"""`phalanx play`: lets you solve ARC tasks in the terminal, or watch a game of a puzzle server."""
+"""`phalanx play`: lets you solve ARC tasks in the terminal, or watch a puzzle-server game."""
 
 import asyncio
 import sys
@@ -30,7 +30,7 @@ class _PlayGroup(TyperGroup):
 app = typer.Typer(
     name="play",
     cls=_PlayGroup,
-    help="Solve ARC tasks yourself, or watch a game of a puzzle server.",
+    help="Solve ARC tasks yourself, or watch a puzzle-server game.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -50,7 +50,7 @@ def arc(
     max_size: Annotated[
         int | None, typer.Option(help="Maximum number of rows and columns of the grids.", min=1)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of generated tasks.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for generated tasks.", min=0)] = 0,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="File to which recorded episodes are added.")
     ] = Path("demonstrations.jsonl"),
@@ -60,7 +60,7 @@ def arc(
             "--submit/--no-submit", help="Episodes end with a submission, or when the grid is correct."
         ),
     ] = True,
-    max_steps: Annotated[int, typer.Option(help="Maximum number of steps of an episode.", min=1)] = 500,
+    max_steps: Annotated[int, typer.Option(help="Maximum number of steps per episode.", min=1)] = 500,
     selection: Annotated[
         Literal["point", "bbox", "mask"],
         typer.Option("--format", help="Cells that a recorded action selects: one cell, a box, or any cells."),
@@ -74,7 +74,7 @@ def arc(
     palette: Palette = "arc",
     data_dir: DataDir = None,
 ) -> None:
-    """Solve ARC tasks with mouse and keyboard, and record your episodes.
+    """Solve ARC tasks with the mouse and keyboard, and record your episodes.
 
     Press `?` for a list of the keys.
     """

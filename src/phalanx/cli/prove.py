@@ -46,7 +46,7 @@ def prove(
         Path | None,
         typer.Option("--data", "-d", help="Folder of a knowledge base.", show_default="the generated one"),
     ] = None,
-    max_depth: Annotated[int, typer.Option(min=1, help="Maximum number of steps of a proof.")] = 6,
+    max_depth: Annotated[int, typer.Option(min=1, help="Maximum number of steps in a proof.")] = 6,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Draw the proof as SVG; further proofs get numbered names."),
@@ -75,8 +75,8 @@ def prove(
 ) -> None:
     """Prove a query from facts and rules. The exit code is 1 if no proof was found.
 
-    A step replaces the first goal with the body of a rule or unifies it with a fact. Goals without variables
-    that are facts cost no step. A query is never used in its own proof.
+    A step replaces the first goal with the body of a rule or unifies it with a fact. Goals that have no
+    variables and are facts do not count as steps. A query is never used in its own proof.
     """
     if heuristic is not None:
         if data or out or limit or exclude_facts or without_fact or max_seconds is not None:

@@ -27,11 +27,11 @@ app = typer.Typer(
 Host = Annotated[str, typer.Option(help="Host name or address of the puzzle server.")]
 Port = Annotated[int, typer.Option(help="Port of the puzzle server.", min=1, max=65535)]
 Deadline = Annotated[
-    float, typer.Option(help="Time limit of one request in seconds, including all retries.", min=0.1)
+    float, typer.Option(help="Time limit for one request in seconds, including all retries.", min=0.1)
 ]
 
 _EXIT_CODE_INTERRUPTED = 130
-"""Conventional exit code of a command that was stopped by Ctrl-C."""
+"""Conventional exit code for a command that was stopped by Ctrl-C."""
 
 
 @app.command(name="list")
@@ -98,7 +98,7 @@ def collect(
     deadline: Deadline = 120.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Solve puzzles of a server by following its hints, and write one sample per move.
+    """Solve a server's puzzles by following its hints, and write one sample per move.
 
     Only complete episodes are appended to the file, in order. A killed run can therefore be continued with
     `--resume`, and the final file contains the same samples as without the interruption.
@@ -142,7 +142,7 @@ def collect(
 
 @contextlib.contextmanager
 def server_errors() -> Iterator[None]:
-    """Convert errors of the puzzle server and the network in the `with` block to `UserError`."""
+    """Convert puzzle-server and network errors in the `with` block to `UserError`."""
     from phalanx.puzzles.server_client.collect import ResumeMismatchError
     from phalanx.puzzles.server_client.protocol import StartError, UnknownGameNameError
 

@@ -38,7 +38,7 @@ def render(
     episodes: Annotated[int, typer.Option(min=1, help="Number of episodes, shown one after the other.")] = 4,
     milliseconds: Annotated[int, typer.Option(min=20, help="Duration of a step in milliseconds.")] = 400,
     scale: Annotated[int, typer.Option(min=1, help="Factor by which images are enlarged.")] = 3,
-    seed: Annotated[int, typer.Option(help="Random seed of the episodes.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for the episodes.")] = 0,
 ) -> None:
     """Render greedy episodes on tasks that the policy was not trained on."""
     if gif is not None and mp4 is not None:
@@ -117,7 +117,7 @@ def _save_mp4(path: Path, frames: list["np.ndarray"], repeats: list[int], millis
     height, width, _ = frames[0].shape
     with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
         video = Path(scratch, "video.mp4")
-        # Players have problems with two frames per second, so frames are repeated.
+        # Some players have problems with low frame rates, so frames are repeated.
         writer = imageio_ffmpeg.write_frames(
             str(video),
             (width, height),

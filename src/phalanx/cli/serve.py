@@ -26,7 +26,7 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE",
-            help="Settings of the environment, for example difficulty=hard turns=single for puzzles, "
+            help="Environment settings, for example difficulty=hard turns=single for puzzles, "
             "config=NAME for the preset of an id, or host=HOST port=PORT for a puzzle server.",
         ),
     ] = None,

@@ -41,13 +41,11 @@ def sweep(
         list[str],
         typer.Argument(
             metavar="KEY=VALUES...",
-            help="Settings and their values: lr=1e-3,3e-4, or a range for the samplers random and tpe: "
+            help="Settings and their values: lr=1e-3,3e-4, or a range for the random and tpe samplers: "
             "uniform(LOW,HIGH), loguniform(LOW,HIGH) or integers(LOW,HIGH).",
         ),
     ],
-    out: Annotated[
-        Path, typer.Option(help="Folder of the sweep. The same command continues a stopped sweep.")
-    ],
+    out: Annotated[Path, typer.Option(help="Sweep folder. The same command continues a stopped sweep.")],
     env: Annotated[str | None, typer.Option(help="Environment, as for `phalanx train`.")] = None,
     config: Annotated[
         str | None, typer.Option(help="Preset or YAML file with the settings that all trials share.")
@@ -57,7 +55,7 @@ def sweep(
         typer.Option(help="All combinations, random samples, or samples that learn from earlier trials."),
     ] = SamplerOption.grid,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Number of trials of the samplers random and tpe.")
+        int | None, typer.Option(min=1, help="Number of trials for the random and tpe samplers.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed for the sampler.")] = 0,
     jobs: Annotated[
@@ -88,7 +86,7 @@ def sweep(
 
     Every trial is a `phalanx train` command with the run folder OUT/trial_000, OUT/trial_001, ... Its output
     is written to OUT/trial_000.log, ... On Ctrl-C or SIGTERM, the running trials save a checkpoint and stop.
-    Install the extra `sweep` to use this command.
+    This command requires the `sweep` extra.
     """
     from phalanx.training.algorithm import load_algorithm
     from phalanx.training.sweep import Sweep, connect_to_ray, start_process

@@ -167,7 +167,7 @@ def _load_config(
 ) -> "RunConfig":
     """Return the config of the run.
 
-    If a run is continued, its saved config is the base of the settings, and the result must be equal to the
+    If a run is continued, its saved config is the base for the settings, and the result must be equal to the
     saved config, except that `--extend` changes the number of updates. `flags` maps each flag that continues
     a run, such as `--extend`, to whether it was given.
 

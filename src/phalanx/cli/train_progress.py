@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from phalanx.training.algorithm import Algorithm, Progress, TrainResult
 
 _SIGNAL_EXIT_CODE = 128
-"""A process that was stopped by signal number N exits with the code `_SIGNAL_EXIT_CODE + N`."""
+"""A process that was stopped by signal number N exits with code `_SIGNAL_EXIT_CODE + N`."""
 
 
 def run_training(
@@ -34,7 +34,7 @@ def run_training(
         out: Run folder.
         command: Start of the command that continues an interrupted run, such as `phalanx train ppo`.
         trackers: Names of experiment trackers to log to.
-        options: Arguments of `phalanx.training.train`, such as `resume` and `init_from`.
+        options: Arguments to `phalanx.training.train`, such as `resume` and `init_from`.
     """
     from rich.console import Console
 
@@ -162,7 +162,7 @@ def _summarize(console: "Console", algorithm: "Algorithm", result: "TrainResult"
 
 @contextlib.contextmanager
 def _show_warnings() -> Iterator[None]:
-    """Show the log messages of Phalanx above the progress bar.
+    """Show Phalanx's log messages above the progress bar.
 
     The messages are not propagated to the root logger. Otherwise, they would be printed twice if a library
     has added a handler to the root logger.

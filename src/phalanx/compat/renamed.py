@@ -1,4 +1,4 @@
-"""Attributes with other names, and errors that give the new name of an attribute or argument."""
+"""Aliases of attributes, and errors that give the new name of an attribute or argument."""
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 
 def alias(path: str) -> property:
-    """Return a property for another name of an attribute, such as `client.host`."""
+    """Return a property that is an alias of another attribute, given by a path such as `client.host`."""
     return property(attrgetter(path))
 
 
@@ -24,7 +24,7 @@ class RenamedAttributes:
 
 
 def reject_renamed(cls: type, values: Any, renamed: Mapping[str, str]) -> Any:
-    """Return the arguments of a model; raise `ValueError` if one has another name here."""
+    """Return the arguments of a model, or raise `ValueError` if one of them has been renamed."""
     for name in values if isinstance(values, Mapping) else ():
         if name in renamed:
             raise ValueError(f"{cls.__name__} has no {name}: use {renamed[name]}")
@@ -32,7 +32,7 @@ def reject_renamed(cls: type, values: Any, renamed: Mapping[str, str]) -> Any:
 
 
 def renamed_module_getattr(module: str, renamed: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a module that gives the new names of attributes."""
+    """Return a module-level `__getattr__` whose errors give the new names of attributes."""
 
     def get(name: str) -> Any:
         if name in renamed:

@@ -1,6 +1,6 @@
 """Adapter with the gymnax interface, for training loops in the style of PureJaxRL.
 
-It does not need gymnax.
+It does not require gymnax to be installed.
 """
 
 import dataclasses
@@ -48,8 +48,8 @@ class GymnaxEnv:
 
     Args:
         environment: Environment to adapt.
-        step_values: Number of values that `step` returns. The default 5 is as described above; with 6, it
-            returns `terminated` and `truncated` instead of `done`, as in gymnax 1.0.
+        step_values: Number of values that `step` returns. With 5, it returns the values described above. With
+            6, it returns `terminated` and `truncated` instead of `done`, as in gymnax 1.0.
     """
 
     environment: Environment
@@ -141,11 +141,11 @@ class GymnaxEnv:
         return jnp.where(self.is_terminated(state), jnp.float32(0), jnp.float32(1))
 
     def action_mask(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, " actions"] | None:
-        """Return the mask of legal actions. Return None if all actions are always legal."""
+        """Return the mask of legal actions, or None if all actions are always legal."""
         return self.environment.legal_actions(state)
 
     def _last_info(self, state: PyTree) -> TransitionInfo:
-        """Return an info with the flags of a state whose episode has ended.
+        """Return an info with the `terminated` and `truncated` flags of a state whose episode has ended.
 
         A step from such a state does not change the state, and the info of this step repeats the flags of the
         episode's last step.

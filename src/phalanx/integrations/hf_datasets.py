@@ -124,7 +124,7 @@ class HFDatasetSamples(Mapping):
 
 
 def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int = 0) -> "datasets.Dataset":
-    """Return the rows of all batches of an epoch as a dataset in memory.
+    """Return the rows of all batches in an epoch as an in-memory dataset.
 
     The columns are `input_ids`, `labels`, `position_ids` and `segment_ids`, without padding. Use
     `PackedCollator` to form batches, for example as the data collator of the Hugging Face `Trainer`.
@@ -144,7 +144,7 @@ def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int
 def to_iterable_dataset(
     plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int = 0
 ) -> "datasets.IterableDataset":
-    """Return the rows of all batches of an epoch as an iterable dataset.
+    """Return the rows of all batches in an epoch as an iterable dataset.
 
     The arguments and columns are those of `to_dataset`. If a data loader has several workers, the batches are
     divided among them.

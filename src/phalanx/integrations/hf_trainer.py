@@ -21,11 +21,11 @@ _STATE_FILE = "plan_state.json"
 class PlanTrainerMixin:
     """Mixin for a trainer that trains on the batches of a plan, as one sequence of steps over all epochs.
 
-    `class PlanTrainer(PlanTrainerMixin, Trainer)` takes the argument `batches`, a `PlanDataset` with
+    `class PlanTrainer(PlanTrainerMixin, Trainer)` takes a `batches` argument, a `PlanDataset` with
     `all_epochs=True`, instead of a training dataset. Every checkpoint contains the position in the plan, so
     training can be resumed with the next batch, possibly on a different number of ranks. Epochs can have
     different numbers of batches, so the `epoch` that the trainer reports is not an epoch of the plan: it is
-    the number of steps taken so far, divided by the number of all steps of the plan.
+    the number of steps taken so far, divided by the total number of steps in the plan.
 
     The plan determines the batch size and the number of steps. Set `max_steps` to stop earlier.
     """
@@ -35,7 +35,7 @@ class PlanTrainerMixin:
     ) -> None:
         if not isinstance(batches, PlanDataset) or not batches.all_epochs:
             raise TypeError("batches must be a PlanDataset with all_epochs=True")
-        # A copy, because the number of steps of this plan is set in it.
+        # Copied, because settings are changed below.
         args = copy.copy(args)
         # Otherwise, the trainer would read all batches up to its step and discard them.
         args.ignore_data_skip = True
@@ -48,7 +48,8 @@ class PlanTrainerMixin:
             )
         args.max_steps = self._step_limit or num_steps
         if unused:
-            # The trainer counts from the resume on, so only some runs would have an incomplete last step.
+            # The trainer counts batches from where it was resumed, so only some runs would have an incomplete
+            # last step.
             warnings.warn(
                 f"{len(batches)} batches are not a multiple of gradient_accumulation_steps "
                 f"({args.gradient_accumulation_steps}): the last {unused} are not used",
@@ -66,8 +67,8 @@ class PlanTrainerMixin:
 
         Args:
             resume_from_checkpoint: Path of a checkpoint, or True for the latest checkpoint in the output
-                folder. None starts from the beginning.
-            **options: Further arguments of the trainer's `train` method.
+                folder. If None, training starts from the beginning.
+            **options: Additional arguments to the trainer's `train` method.
 
         Raises:
             ValueError: If there is no checkpoint to resume from, or if it belongs to a different plan.
@@ -106,12 +107,12 @@ class PlanTrainerMixin:
 
 
 class _PlanPosition(TrainerCallback):
-    """Saves the position in the plan with every checkpoint, and corrects the epoch after a resume."""
+    """Saves the position in the plan with every checkpoint, and corrects the epoch after resuming."""
 
     # Not PlanDataset: a run-time type checker would warn about its base class in torch.
     def __init__(self, batches: Any, num_steps: int) -> None:
         self.num_steps = num_steps
-        """Number of steps of the plan, including those before a resume."""
+        """Number of steps in the plan, including those before training was resumed."""
         self._batches = batches
         self._first_step = 0
 
@@ -119,7 +120,7 @@ class _PlanPosition(TrainerCallback):
         self._first_step = state.global_step
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        # The trainer counts from the resume on.
+        # The trainer computes the epoch only from the steps since training was resumed.
         state.epoch = state.global_step / self.num_steps
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -27,13 +27,14 @@ class SB3VecEnv(VecEnv):
     - Finished episodes are reset in the same step. Their info has `terminal_observation`,
       `TimeLimit.truncated` and the fields of the environment's info. The infos of all other episodes are
       empty.
-    - `env_method("action_masks")` returns the mask of each environment in the format of `MaskablePPO`.
+    - `env_method("action_masks")` returns the mask of each environment in the format that `MaskablePPO`
+      expects.
 
     Args:
         environment: Environment to vectorize.
         num_envs: Number of environments.
         flatten: Return each observation as one float32 vector.
-        seed: Seed for the first reset. None chooses random seeds.
+        seed: Seed for the first reset. If None, random seeds are used.
         render_mode: One of the environment's `render_modes`. None disables rendering.
     """
 
@@ -115,5 +116,5 @@ class SB3VecEnv(VecEnv):
         return [False for _ in self._get_indices(indices)]
 
     def get_images(self) -> Sequence[np.ndarray | None]:
-        """Return an image of each environment. This requires the render mode `rgb_array`."""
+        """Return an image of each environment. This requires the `rgb_array` render mode."""
         return self._batch.render() or []

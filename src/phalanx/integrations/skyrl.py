@@ -14,15 +14,14 @@ with require_extra(__name__, "skyrl", "skyrl_gym"):
 class SkyRLEnvironment(BaseTextEnv):
     """A SkyRL environment that runs one episode of a text environment.
 
-    The keys `environment`, `settings` and `seed` of the dataset's row or of `env_config` determine the
-    episode.
+    The `environment`, `settings` and `seed` keys of the dataset row or of `env_config` determine the episode.
 
     Args:
         env_config: Default values for all rows.
-        extras: Row of the dataset, which SkyRL passes. It takes precedence over `env_config`.
-        environments: Function that creates the text environment, if all rows use the same one. None creates
-            the environment from the keys `environment` and `settings`, which loads its tasks again for each
-            episode.
+        extras: Dataset row, which SkyRL passes. It takes precedence over `env_config`.
+        environments: Function that creates the text environment, if all rows use the same one. If None, the
+            environment is created from the `environment` and `settings` keys, which loads its tasks again for
+            each episode.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ def skyrl_rows(
         environment: Spec of a text environment, such as `sudoku`.
         seeds: Seeds of the episodes.
         env_class: Name under which the environment is registered with `register`.
-        **settings: Further arguments of `text_env_factory`.
+        **settings: Additional arguments to `text_env_factory`.
     """
     episode = text_env_factory(environment, **settings)()
     return [
@@ -115,7 +114,7 @@ def register(env_class: str = "phalanx", **kwargs: Any) -> None:
 
     Args:
         env_class: Name of the environment.
-        **kwargs: Default arguments of `SkyRLEnvironment`.
+        **kwargs: Default arguments for `SkyRLEnvironment`.
     """
     import skyrl_gym
 

@@ -44,7 +44,7 @@ array, and `MASK` holds the mask of legal actions."""
 
 
 class PhalanxToStoa(StoaEnvironment):
-    """Adapter that makes an environment a `stoa.Environment`.
+    """Adapter that turns an environment into a `stoa.Environment`.
 
     - Observation: the environment's observation. If it has several fields, it becomes a dictionary.
     - Action: an int32 scalar, a vector if it has several integer fields (`MultiDiscreteSpace`), or a
@@ -54,7 +54,7 @@ class PhalanxToStoa(StoaEnvironment):
     - Discount: 0 if the episode has terminated, and 1 otherwise, even after truncation.
     - `timestep.extras["info"]`: fields of the environment's info, which are zeros after a reset.
 
-    There is no auto-reset: a step does not change a finished episode. The state contains the PRNG key
+    There is no auto-reset: a step does not change a finished episode. The state contains a PRNG key,
     `rng_key`, which `AutoResetWrapper` uses. `step` does not use it, because the environment's state contains
     any keys that the environment needs.
 

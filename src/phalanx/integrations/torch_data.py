@@ -42,14 +42,14 @@ class TorchBatch(dict):
     sample_rows: tuple[int, ...] = ()
     """For each sample in `sample_ids`, the index of the row that contains it."""
     index: int = -1
-    """Index of the batch within its epoch on this rank. In a streaming plan, the index of the step."""
+    """Index of the batch within its epoch on this rank. For a streaming plan, the index of the step."""
 
 
 class PlanDataset(IterableDataset):
     """The batches of a plan as tensors, for `DataLoader(dataset, batch_size=None)`.
 
-    A batch has `input_ids`, `labels` (-100 where there is no loss), `position_ids` that restart with every
-    sample, the tensors that `attention` selects, and the additional columns of the batch.
+    A batch has `input_ids`, `labels` (-100 for tokens that are excluded from the loss), `position_ids` that
+    restart with every sample, the tensors that `attention` selects, and the additional columns of the batch.
 
     With a batch plan, an iteration covers one epoch, or all epochs with `all_epochs=True`. `set_epoch` and
     `set_step` set where the next iteration starts, even for workers that are already running. The batches are
@@ -80,12 +80,12 @@ class PlanDataset(IterableDataset):
             rank: Rank of this process, counted from 0.
             world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
             all_epochs: Iterate over all epochs of a batch plan at once, for trainers that count steps.
-            pad_id: Padding token. It affects neither the loss nor other tokens, so the default is 0, even if
-                the tokenizer has a different padding token.
-            attention: Tensors that tell a model which tokens belong together, see `Attention`.
+            pad_id: Padding token. Padding affects neither the loss nor other tokens, so the default of 0
+                works even if the tokenizer has a different padding token.
+            attention: Tensors that tell a model which tokens belong together (see `Attention`).
             dtype: Data type of an additive attention mask.
-            collate_fn: Function that creates additional arrays for batches that are not packed, see
-                `CollateFn`.
+            collate_fn: Function that creates additional arrays for batches that are not packed (see
+                `CollateFn`).
             align: Pad the length of every sample to a multiple of this number of tokens. Only for
                 `attention="varlen"`.
         """
@@ -133,7 +133,7 @@ class PlanDataset(IterableDataset):
         return int(self._position[1])
 
     def epoch_plan(self, epoch: int) -> EpochPlan:
-        """Return the batches of this rank in the epoch with this number."""
+        """Return this rank's batches in an epoch."""
         if epoch not in self._sharded:
             plan, earlier = self._batch_plan, self._earlier.get(epoch, ())
             sharded = plan.shard_epoch_for_rank(plan.get_epoch(epoch), self.rank, self.shard, earlier)
@@ -169,7 +169,7 @@ class PlanDataset(IterableDataset):
 
         Args:
             batches: Number of batches from `start` to the position.
-            start: Epoch and batch index. None means the position at which the next iteration starts.
+            start: Epoch and batch index. Defaults to the position at which the next iteration starts.
         """
         if self._stream is not None:
             return self._stream.state_dict()
@@ -200,7 +200,7 @@ class PlanDataset(IterableDataset):
         self.set_epoch(loaded.epoch, loaded.step)
 
     def __len__(self) -> int:
-        """Return the number of batches on this rank in the current epoch (in all epochs if `all_epochs`)."""
+        """Return this rank's number of batches in the current epoch, or in all epochs with `all_epochs`."""
         numbers = [plan.epoch for plan in self._batch_plan.epochs]
         return sum(len(self.epoch_plan(n)) for n in numbers if self.all_epochs or n == self.epoch)
 
@@ -222,7 +222,7 @@ class PlanDataset(IterableDataset):
             if worker is not None:
                 raise ValueError("a streaming plan is read in one process: use num_workers=0")
             return (self._convert(spec) for spec in self._stream)
-        # Listed now, because the position may have changed when the first batch is requested.
+        # Listed now, because the position may have changed by the time the first batch is requested.
         batches = self._remaining(self.all_epochs)
         if worker is not None:
             batches = batches[worker.id :: worker.num_workers]
@@ -249,8 +249,8 @@ class PlanLoader(DataLoader):
 
         Args:
             dataset: A `PlanDataset`.
-            num_workers: Number of worker processes. 0 loads batches in this process.
-            **settings: Further arguments of `DataLoader`, such as `pin_memory`.
+            num_workers: Number of worker processes. If 0, batches are loaded in this process.
+            **settings: Additional arguments to `DataLoader`, such as `pin_memory`.
         """
         if not isinstance(dataset, PlanDataset):
             raise TypeError(f"expected a PlanDataset, got {type(dataset).__name__}")
@@ -274,7 +274,7 @@ class PlanLoader(DataLoader):
         return None if is_stream else (self.dataset.epoch, self.dataset.first_batch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration."""
+        """Set the epoch for the next iteration."""
         self.dataset.set_epoch(epoch)
         self._begin()
 
@@ -353,8 +353,8 @@ def to_torch(
     """Convert a batch to tensors.
 
     Args:
-        batch: Batch of a plan or of a batch file.
-        attention: Tensors that tell a model which tokens belong together, see `Attention`.
+        batch: Batch from a plan or a batch file.
+        attention: Tensors that tell a model which tokens belong together (see `Attention`).
         dtype: Data type of an additive attention mask.
         align: Pad the length of every sample to a multiple of this number of tokens. Only for
             `attention="varlen"`.
@@ -393,7 +393,7 @@ def attention_bias(
     The mask is 0 where attention is allowed, and a large negative number elsewhere. Attention is causal
     within segments. Each padding token attends to itself, because a softmax over no tokens is undefined.
     """
-    # Not boolean, because the eager attention of Hugging Face adds any mask to the scores.
+    # Not boolean, because Hugging Face's eager attention adds any mask to the scores.
     allowed = create_segment_attention_mask(segment_ids, padding_sees_itself=True)
     bias = torch.zeros(allowed.shape, dtype=dtype)
     return bias.masked_fill_(torch.from_numpy(~allowed), torch.finfo(dtype).min).unsqueeze(1)

@@ -35,14 +35,14 @@ single array, and `MASK` holds the mask of legal actions."""
 
 _DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "bfloat16", "float32", "float64")
 _TORCH_DTYPES = {name: getattr(torch, name) for name in _DTYPES}
-# Most functions of torch do not support the other unsigned types.
+# Most torch functions do not support the other unsigned types.
 _TORCH_DTYPES |= {"uint16": torch.int32, "uint32": torch.int64}
 
 
 class BatchedVecEnv(EnvBase):
     """A batch of environments that TorchRL steps as one environment.
 
-    - Observation: one entry per field of the environment's observation, or the entry `observation` if that is
+    - Observation: one entry per field of the environment's observation, or an `observation` entry if that is
       a single array. If the environment restricts the legal actions, there is also `action_mask`. If an
       action has several fields, the mask applies to the first one.
     - Action: `action`, int64 with shape `[batch]`, or `("action", field)` for each field of an action with
@@ -50,9 +50,9 @@ class BatchedVecEnv(EnvBase):
     - `reward`, `done`, `terminated` and `truncated` have shape `[batch, 1]`.
 
     There is no auto-reset: a step that ends an episode returns its terminal observation, and further steps
-    change nothing until the next reset. `reset` resets all environments, or only those that the entry
-    `_reset` of its argument selects. The state is kept in this object as JAX arrays (`env.state`).
-    Observations and actions are copied between torch and JAX.
+    change nothing until the next reset. `reset` resets all environments, or only those that the `_reset`
+    entry of its argument selects. The state is kept in this object as JAX arrays (`env.state`). Observations
+    and actions are copied between torch and JAX.
 
     Args:
         environment: Environment to batch.
@@ -95,7 +95,7 @@ class BatchedVecEnv(EnvBase):
 
     @property
     def state(self) -> VectorEnvState:
-        """States, observations, legal actions and flags of all environments."""
+        """States, observations, legal actions and termination flags of all environments."""
         if self._state is None:
             raise RuntimeError("the environments have not been reset: call reset() first")
         return self._state
@@ -163,7 +163,7 @@ class BatchedVecEnv(EnvBase):
         return TensorDict(entries, batch_size=self.batch_size, device=device)
 
     def _set_seed(self, seed: int | None) -> None:
-        """Set the seed for all episodes that start from now on. None chooses a random seed."""
+        """Set the seed for all episodes that start from now on. If None, a random seed is chosen."""
         self._seed = secrets.randbits(32) if seed is None else operator.index(seed)
         self._num_episodes = np.zeros(self.batch_size, np.uint64)
 
@@ -234,7 +234,7 @@ def to_jax(tensor: torch.Tensor, dtype: Any) -> jax.Array:
 
 
 def make_spec(space: Space, batch_size: torch.Size, device: torch.device | None) -> TensorSpec:
-    """Convert a space to the TorchRL spec of a batch of values."""
+    """Convert a space to a TorchRL spec for a batch of values."""
     match space:
         case CompositeSpace(fields=fields):
             specs = {name: make_spec(field, batch_size, device) for name, field in fields}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class ToolEnvironment:
     """Tool environment for TRL, which runs one episode of a text environment per rollout.
 
-    `reset` returns the first prompt, and the model calls the tool `move` with its answers. TRL offers public
+    `reset` returns the first prompt, and the model calls the `move` tool with its answers. TRL offers public
     methods to the model as tools, so this class has no further public methods. The reward is the sum of the
     episode's rewards.
     """
@@ -66,13 +66,13 @@ def environment_factory(
 ) -> Callable[[], ToolEnvironment]:
     """Return a factory for `GRPOTrainer(environment_factory=...)`.
 
-    Rows of the training dataset need a column `seed`. If they have columns `kind` and `difficulty`, as in
-    `prompt_dataset`, these must match the puzzles of the environment.
+    The training dataset needs a `seed` column. If it also has the columns `kind` and `difficulty`, as in
+    `prompt_dataset`, these must match the environment's puzzles.
 
     Args:
         name: Spec of a text environment, or a function that creates one.
-        difficulty: Difficulty of a puzzle. None uses the default of the environment.
-        settings: Further arguments of `text_env_factory`.
+        difficulty: Difficulty of the puzzles. If None, the environment's default is used.
+        settings: Additional arguments to `text_env_factory`.
     """
     if difficulty is not None:
         settings["difficulty"] = difficulty
@@ -106,11 +106,10 @@ def prompt_rows(
 
     Args:
         kinds: Names of puzzle kinds, as a list or separated by commas.
-        seeds: Seeds of the puzzles of each kind. The puzzles of consecutive seeds are in different splits.
+        seeds: Seeds of the puzzles of each kind. Puzzles with consecutive seeds are spread over the splits.
         difficulty: Difficulty of the puzzles.
-        split: `train`, `validation` or `test`. The puzzles of different splits are different, even if a kind
-            has few puzzles.
-        num_prompts: Number of prompts per kind. The puzzles have the smallest seeds of the split.
+        split: `train`, `validation` or `test`. Splits never share a puzzle, even if a kind has few puzzles.
+        num_prompts: Number of prompts per kind. The puzzles are those with the smallest seeds in the split.
         turns: "single" for prompts that ask for the complete solution, or "multi" for empty prompts, because
             `ToolEnvironment.reset` returns the prompt.
         prompt_format: `full` or `compact`. This has no effect on empty prompts.
@@ -173,7 +172,7 @@ def solved_reward(
     seed: Sequence[int],
     **columns: Any,
 ) -> list[float]:
-    """Compute the rewards for completions, for `GRPOTrainer(reward_funcs=...)`.
+    """Compute rewards for completions. Pass this function to `GRPOTrainer(reward_funcs=...)`.
 
     The reward is 1 if the completion solves its puzzle, and 0 otherwise. Invalid answers also get 0, whereas
     the environment gives them -0.1 by default. All arguments except `completions` are columns of

@@ -1,6 +1,6 @@
 """Taskset, environment and harness for verifiers 0.4 and prime-rl.
 
-verifiers finds them in the package `phalanx_verifiers`, so the id of the taskset is `phalanx-verifiers`.
+verifiers finds them in the `phalanx_verifiers` package, so the taskset id is `phalanx-verifiers`.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ class PhalanxTasksetConfig(vf.TasksetConfig):
     environment: str = "sudoku"
     """Spec of a text environment, such as `sudoku` or `arc-v2`."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Further arguments of `text_env_factory`, such as `difficulty` and `turns` for puzzles."""
+    """Additional arguments to `text_env_factory`, such as `difficulty` and `turns` for puzzles."""
     split: Split | None = None
-    """Split of the episodes: `train`, `validation` or `test`. None uses consecutive seeds, whose episodes are
-    in different splits."""
+    """Split of the episodes: `train`, `validation` or `test`. If None, consecutive seeds are used, whose
+    episodes are spread over the splits."""
     first_seed: int = Field(0, ge=0, le=MAX_SEED)
     """Smallest seed."""
     num_tasks: int = Field(1_000, ge=1)
-    """Number of episodes. They have the smallest seeds of the split that are not below `first_seed`."""
+    """Number of episodes. They have the smallest seeds in the split that are not below `first_seed`."""
 
     @field_validator("environment")
     @classmethod
@@ -46,7 +46,7 @@ class PhalanxTasksetConfig(vf.TasksetConfig):
 
 
 class PhalanxTaskData(vf.TaskData):
-    """Data of one episode."""
+    """Data for one episode."""
 
     seed: int
     """Seed of the episode."""
@@ -78,8 +78,11 @@ class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxTasksetConfig]):
 
 
 class VerifiersEnvConfig(vf.EnvConfig):
-    """Settings for `VerifiersEnv`. By default, the agent runs in a plain subprocess, because answers are text
-    and nothing that the model writes is executed."""
+    """Settings for `VerifiersEnv`.
+
+    By default, the agent runs in a plain subprocess, because answers are text and nothing that the model
+    writes is executed.
+    """
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
     """Agent whose model answers the prompts."""
@@ -121,7 +124,7 @@ class ChatHarnessConfig(vf.HarnessConfig):
 class ChatHarness(vf.Harness[ChatHarnessConfig]):
     """Harness that requests an answer from the model directly in this process.
 
-    The harnesses of verifiers start a program for every answer, which a chat without tools does not need.
+    The harnesses in verifiers start a program for every answer, which a chat without tools does not need.
     """
 
     APPENDS_SYSTEM_PROMPT = True

@@ -32,24 +32,24 @@ class _Trajectories(NamedTuple):
 class EnvironmentStream(Iterator[Sample]):
     """Iterator over token samples from episodes of an environment.
 
-    The loss mask is 0 for tokens of observations and 1 for tokens of actions. `Sample.info` contains the
-    episode id, the step, the reward, the difficulty and whether the episode succeeded. The same arguments
-    always give the same samples. With random actions, the samples do not depend on `batch_size`.
+    The loss mask is 0 for observation tokens and 1 for action tokens. `Sample.info` contains the episode id,
+    the step, the reward, the difficulty and whether the episode succeeded. The same arguments always give the
+    same samples. With random actions, the samples do not depend on `batch_size`.
 
     Args:
         env: The environment.
         agent: Function `agent(states, agent_states, key) -> (actions, agent_states)` for a batch, as in
-            `run_episode_batch`. None chooses random legal actions.
-        tokenizer: Tokenizer that encodes states and actions. None uses `env.tokenizer()`.
-        episodes: Number of episodes. None streams without end.
+            `run_episode_batch`. If None, random legal actions are taken.
+        tokenizer: Tokenizer that encodes states and actions. Defaults to `env.tokenizer()`.
+        episodes: Number of episodes. If None, the stream is infinite.
         batch_size: Number of episodes that run at the same time.
-        max_steps: Maximum number of steps of an episode. None uses `max_steps` of the environment's own
+        max_steps: Maximum number of steps per episode. Defaults to `max_steps` of the environment's own
             tokenizer or, if the environment has no tokenizer, `max_steps` of `tokenizer`.
         seed: Seed for the episodes and the agent.
-        per: What a sample contains: one `step` or a complete `episode`. The reward of a complete episode is
+        per: Whether a sample contains one `step` or a complete `episode`. The reward of a complete episode is
             the sum of the rewards of its steps.
         agent_state: Initial state of the agent.
-        dataset_id: Name of the dataset in the samples. None uses the name of the environment.
+        dataset_id: Name of the dataset in the samples. Defaults to the name of the environment.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class EnvironmentStream(Iterator[Sample]):
 
     def _batch_samples(self, first: int, count: int) -> list[Sample]:
         """Return the samples of `count` episodes, starting with episode `first`."""
-        # Always a complete batch, so that the last one needs no other program.
+        # The batch is always complete, so that no separate program is compiled for the last one.
         episode_ids = jnp.arange(first, first + self.batch_size, dtype=jnp.uint32)
         key = jax.random.key(self.seed)
         keys = _episode_keys(key, episode_ids)
-        # Outside the compiled rollout, so that the states given to the agent have their tasks.
+        # The reset is outside the compiled rollout, so that the states given to the agent have their tasks.
         states, _ = batch_reset(keys, self.environment)
         # Independent of the episodes' keys, and different in each batch.
         agent_key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), episode_ids[0])
@@ -115,7 +115,8 @@ class EnvironmentStream(Iterator[Sample]):
             agent_key,
             self.max_steps,
         )
-        # On the host, episode by episode, without the steps after the end of an episode.
+        # Arrays are copied to the host, with the episode axis first. Steps after the end of an episode are
+        # dropped.
         host = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1)[:count], trajectories)
         lengths = host.running.sum(axis=1)
         views, actions = jax.tree.map(lambda leaf: leaf[host.running], (host.views, host.actions))
@@ -156,9 +157,9 @@ def _rollout(
 
     Args:
         environment: The environment.
-        tokenizer: Tokenizer, whose method `view` extracts the parts of the states to record.
-        agent: Function that chooses the actions. None chooses random legal actions.
-        initial: Pair of the initial states of the environments and the initial state of the agent.
+        tokenizer: Tokenizer whose `view` method extracts the parts of the states to record.
+        agent: Function that chooses the actions. If None, random legal actions are taken.
+        initial: Initial states of the environments, and the initial state of the agent.
         keys: Keys for random actions, one per environment. Only used if `agent` is None.
         agent_key: Key for the agent.
         max_steps: Number of steps.

@@ -49,13 +49,13 @@ class TextEvalConfig(Config):
     """Sampling parameters for the pass@k attempts. The success rate is always measured with greedy
     decoding."""
     max_completion_length: int = Field(default=64, ge=1)
-    """Maximum number of tokens of an answer."""
+    """Maximum number of tokens per answer."""
     legal_actions_only: bool = False
     """Generate only legal actions, in environments that can list them, such as multi-turn puzzles."""
 
 
 def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type[TextEvalConfig]:
-    """Return the config class of `phalanx eval` for a language model.
+    """Return the config class that `phalanx eval` uses for a language model.
 
     Args:
         env: Spec of the text environment to evaluate in, such as `sudoku:easy`. None means `trained_env`.
@@ -84,8 +84,8 @@ class TaskScore:
     """How answers were chosen: `greedy` or `sampled`."""
     num_episodes: int
     num_distinct: int
-    """Number of episodes with distinct initial prompts. It can be smaller than `num_episodes` if a task has
-    few initial states."""
+    """Number of distinct initial prompts. It can be smaller than `num_episodes` if a task has few initial
+    states."""
     success_rate: float
     """Fraction of episodes that were solved."""
     valid_action_rate: float
@@ -96,7 +96,7 @@ class TaskScore:
     """Estimates of pass@k, by k. Empty for greedy and baseline scores."""
 
     def as_record(self, split: str) -> dict[str, Any]:
-        """Convert the score to a record of `evaluations.jsonl`."""
+        """Convert the score to a record for `evaluations.jsonl`."""
         record = {"split": split, **dataclasses.asdict(self)}
         record["pass_at_k"] = {str(k): rate for k, rate in self.pass_at_k.items()}
         return record
@@ -112,9 +112,9 @@ class TextEvalResult:
     positive), and the baselines."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return the greedy score of the model as a record of `evaluations.jsonl`.
+        """Return the model's greedy score as a record for `evaluations.jsonl`.
 
-        The record also contains pass@k of the model and the success rates of the baselines.
+        The record also contains the model's pass@k and the success rates of the baselines.
         """
         first, *others = self.scores
         record = first.as_record(self.split)
@@ -124,7 +124,7 @@ class TextEvalResult:
         return record
 
     def describe(self) -> list[str]:
-        """Return a description of all scores as one line."""
+        """Describe all scores in one line."""
         return [f"{self.scores[0].task}: " + "; ".join(map(_describe_score, self.scores))]
 
 
@@ -147,8 +147,8 @@ def evaluate_language_model(
     """Evaluate a language model and two baselines: an untrained model of the same size, and random actions.
 
     Args:
-        policy: The language model. Its settings for sampling, the length of answers and legal actions are
-            replaced by those in `settings`.
+        policy: The language model. Its settings for sampling, answer length and legal actions are replaced by
+            those in `settings`.
         settings: Settings for the environment, the episodes and sampling.
         prompt_format: Format of the prompts that the model was trained on.
 
@@ -185,7 +185,7 @@ def evaluate_language_model(
 
 
 def mean_score(scores: Sequence[TaskScore]) -> TaskScore:
-    """Average the scores of one policy over tasks, with equal weights. The numbers of episodes are added."""
+    """Average the scores of one policy over tasks, with equal weights. Episode counts are summed."""
     turns = [score.mean_turns for score in scores if score.mean_turns is not None]
     ks = sorted(set[int]().union(*(score.pass_at_k for score in scores)))
     count = len(scores)

@@ -1,4 +1,4 @@
-"""FLOPs of an update and peak FLOPs of the machine, for the metric `mfu` (model FLOPs utilization)."""
+"""FLOPs of an update and peak FLOPs of the machine, for the `mfu` metric (model FLOPs utilization)."""
 
 import functools
 import time
@@ -16,7 +16,7 @@ because on the CPU, XLA is not fastest on square matrices."""
 
 
 def train_flops(config: LanguageModelConfig, segment_ids: Int32[np.ndarray, "rows width"]) -> int:
-    """Return the number of floating-point operations of one update on a batch of packed rows.
+    """Return the number of floating-point operations in one update on a batch of packed rows.
 
     The backward pass is counted as twice the forward pass. Attention is counted only for pairs of tokens in
     the same segment. Padding tokens are counted like other tokens, but attend only to themselves. Operations

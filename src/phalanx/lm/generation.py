@@ -59,15 +59,15 @@ def generate_batch(
     Args:
         model: The language model.
         prompt_ids: Tokens of each prompt. Each prompt needs at least one token.
-        max_new_tokens: Maximum number of tokens of a completion, including the stop token.
+        max_new_tokens: Maximum number of tokens per completion, including the stop token.
         sampling: Temperature, top-k and top-p. The default is greedy decoding.
         key: PRNG key, required if the temperature is above 0. Each index in the batch has its own random
             numbers, so a sampled completion depends on the index of its prompt.
         stop_token_id: Token that ends a completion. None means that all completions have `max_new_tokens`
             tokens.
         choices: For each prompt, the completions that may be generated, such as the legal actions. Each
-            choice must end with the stop token and have at most `max_new_tokens` tokens. None allows all
-            completions.
+            choice must end with the stop token and have at most `max_new_tokens` tokens. If None, all
+            completions are allowed.
     """
     if not prompt_ids or not all(map(len, prompt_ids)):
         raise ValueError("the prompt is empty; it must have at least one token")
@@ -121,7 +121,7 @@ def generate(
     Args:
         model: The language model.
         prompt_ids: Tokens of the prompt.
-        max_new_tokens: Maximum number of tokens of the completion, including the stop token.
+        max_new_tokens: Maximum number of tokens in the completion, including the stop token.
         temperature: Sampling temperature. 0 is greedy decoding.
         key: PRNG key, required if the temperature is above 0.
         stop_token_id: Token that ends the completion. None means that the completion has `max_new_tokens`
@@ -182,7 +182,7 @@ class GenerationArrays(NamedTuple):
     completion_ids: Int32[Array, "batch new"]
     logps: Float[Array, "batch new"]
     lengths: Int32[Array, " batch"]
-    """Number of tokens of each completion, including the stop token."""
+    """Number of tokens in each completion, including the stop token."""
     finished: Bool[Array, " batch"]
     """True for completions that ended with the stop token."""
 

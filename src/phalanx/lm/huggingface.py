@@ -1,6 +1,6 @@
 """Export and import of models as Hugging Face `LlamaForCausalLM` (`config.json` and `model.safetensors`).
 
-This needs the package `safetensors`, but neither `transformers` nor PyTorch, and downloads nothing.
+This requires the `safetensors` package, but neither `transformers` nor PyTorch, and downloads nothing.
 """
 
 import json

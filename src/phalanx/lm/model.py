@@ -24,8 +24,8 @@ _MAX_ONE_HOT_VOCAB_SIZE = 1024
 """Largest vocabulary for which token embeddings are computed as a matrix product instead of a gather. The
 gradient of a gather is a scatter, which is slow on the CPU."""
 _UNROLL = 4
-"""Number of blocks per iteration of the compiled loop over blocks. XLA is faster on the CPU if the body of
-the loop is longer."""
+"""Number of blocks per iteration of the compiled loop over blocks. XLA is faster on the CPU if the loop body
+is longer."""
 
 
 class LanguageModelConfig(Config):
@@ -40,7 +40,7 @@ class LanguageModelConfig(Config):
     }
 
     vocab_size: int = Field(default=258, ge=2)
-    """Number of token ids. The default fits the tokenizer `bytes`, which has 256 bytes, a padding token and
+    """Number of token ids. The default fits the `bytes` tokenizer, which has 256 bytes, a padding token and
     an end-of-text token."""
     d_model: int = Field(default=128, ge=4)
     """Size of the vector that represents a token. Must be a multiple of `2 * num_heads`."""
@@ -51,7 +51,7 @@ class LanguageModelConfig(Config):
     d_ff: int = Field(default=256, ge=4)
     """Size of the hidden layer of each block's MLP."""
     rope_theta: float = Field(default=10_000.0, gt=1)
-    """Base of the rotary position embedding. Increase it for sequences of many thousand tokens."""
+    """Base of the rotary position embedding. Increase it for sequences of many thousands of tokens."""
     norm_eps: float = Field(default=1e-6, gt=0)
     """Constant that RMSNorm adds to the mean square to avoid division by zero."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -59,7 +59,7 @@ class LanguageModelConfig(Config):
 
     @property
     def head_dim(self) -> int:
-        """Number of features of each attention head."""
+        """Number of features per attention head."""
         return self.d_model // self.num_heads
 
     @model_validator(mode="after")
@@ -149,8 +149,8 @@ class LanguageModel(eqx.Module):
             jax.random.split(keys[1], config.num_layers)
         )
         self.norm = RMSNorm(config.d_model, config.norm_eps)
-        # Not tied to the embedding: a new model would then predict that every token repeats. The small scale
-        # makes its initial predictions nearly uniform.
+        # Not tied to the embedding, because a new model would then predict that every token repeats. The
+        # small scale makes initial predictions nearly uniform.
         self.head = jax.random.normal(keys[2], shape) / config.d_model
 
     def __call__(
@@ -226,6 +226,7 @@ def token_logps(
     logits: Float[Array, "*axes vocab"], token_ids: Int32[Array, "*axes"]
 ) -> Float[Array, "*axes"]:
     """Compute the log-probability of the token at each position, given the logits at the same position."""
-    # A comparison instead of a gather, because the gradient of a gather is a scatter, slow on the CPU.
+    # A comparison instead of a gather, because the gradient of a gather is a scatter, which is slow on the
+    # CPU.
     is_token = token_ids[..., None] == jnp.arange(logits.shape[-1])
     return jnp.sum(jnp.where(is_token, logits, 0.0), axis=-1) - jax.nn.logsumexp(logits, axis=-1)

@@ -19,7 +19,7 @@ class PromptTokenizer:
     Args:
         tokenizer: Tokenizer for the text, or its name, such as `characters` or `bytes`.
         prompt_suffix: Text that separates a prompt from its completion.
-        completion_end: Text whose token is the stop token. It must be encoded as a single token. None uses
+        completion_end: Text whose token is the stop token. It must be encoded as a single token. Defaults to
             the tokenizer's end-of-text token.
         unknown: What to do with characters in prompts that the tokenizer cannot encode. `error` raises an
             error, and `replace` encodes a question mark instead.

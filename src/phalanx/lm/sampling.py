@@ -16,7 +16,8 @@ class SamplingConfig(Config):
     """Parameters for sampling the next token."""
 
     temperature: float = Field(default=1.0, ge=0)
-    """Sampling temperature, by which the logits are divided. 0 always selects the most likely token."""
+    """Sampling temperature, by which the logits are divided. If 0, the most likely token is always
+    selected."""
     top_k: int = Field(default=0, ge=0)
     """Sample only from the `top_k` most likely tokens. 0 means all tokens."""
     top_p: float = Field(default=1.0, gt=0, le=1)

@@ -66,7 +66,7 @@ class LMPolicy:
     sampling: SamplingConfig = SamplingConfig(temperature=0.0)  # noqa: RUF009 - frozen
     """Sampling parameters. The default is greedy decoding."""
     max_new_tokens: int = 64
-    """Maximum number of tokens of an answer."""
+    """Maximum number of tokens per answer."""
     legal_actions_only: bool = False
     """Generate only legal actions, in environments that can list them."""
 
@@ -91,7 +91,7 @@ class LMPolicy:
     ) -> list[Turn]:
         """Generate an answer to each prompt.
 
-        The size of the batch is padded to a power of two, so that few batch sizes are compiled.
+        The batch is padded to a power of two, so that few batch sizes are compiled.
 
         Args:
             prompts: The prompts.

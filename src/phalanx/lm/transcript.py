@@ -1,4 +1,4 @@
-"""Conversion of conversations to images and episode records for the report of a run."""
+"""Conversion of conversations to images and episode records for a run's report."""
 
 import dataclasses
 from typing import Any
@@ -14,7 +14,7 @@ _LINE_HEIGHT, _FONT_SIZE = 18, 14
 
 @dataclasses.dataclass(frozen=True)
 class RenderedTurn:
-    """A turn that is rendered as SVG: the prompt, the answer, and the error message of an invalid answer."""
+    """A turn rendered as SVG: the prompt, the answer and, if the answer was invalid, the error message."""
 
     turn: Turn
     solved: bool

@@ -33,7 +33,7 @@ class TrainState(eqx.Module):
     params: PyTree
     """Trained parameters. Other runs can start from these parameters (`init_from`)."""
     opt_state: optax.OptState
-    """State of the optimizer."""
+    """Optimizer state."""
     step: Int[Array, ""]
     """Number of completed updates."""
     sharded_fields: ClassVar[tuple[str, ...]] = ()
@@ -64,7 +64,7 @@ class Progress:
     update: int
     """Number of completed updates."""
     num_updates: int
-    """Number of updates at the end of the run."""
+    """Total number of updates in the run."""
     seconds: float
     """Time spent in updates, in seconds."""
     counts: Mapping[str, int]
@@ -72,8 +72,8 @@ class Progress:
     per_second: float
     """Throughput of the last update, in the algorithm's `unit` (such as environment steps) per second."""
     metrics: Mapping[str, float]
-    """Latest values of the algorithm's `headline` metrics. Metrics of episodes are missing until an episode
-    has ended."""
+    """Latest values of the algorithm's `headline` metrics. Episode metrics are missing until an episode has
+    ended."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,21 +120,21 @@ class Algorithm(abc.ABC, Generic[State]):
     `phalanx train FILE` trains with it.
 
     Two instances are equal, and share compiled programs, if they have the same class, environment and config,
-    ignoring the seed and the sections `evaluation`, `checkpoint` and `logging`.
+    ignoring the seed and the `evaluation`, `checkpoint` and `logging` sections.
     """
 
     name: ClassVar[str]
     """Name of the algorithm on the command line and in `run.json`."""
     config_type: ClassVar[type[RunConfig]]
     unit: ClassVar[str] = "env_steps"
-    """Name of the entry of `UpdateResult.counts` in which throughput and progress are measured."""
+    """Unit of throughput and progress. Must be the name of an entry of `UpdateResult.counts`."""
     policy_checkpoint: ClassVar[Literal["newest", "best"]] = "newest"
     """Checkpoint that `load_policy` and `phalanx eval` use by default. In runs without a
-    `checkpoint.best_metric`, it is always the newest checkpoint."""
+    `checkpoint.best_metric`, the newest checkpoint is always used."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Class of the settings for `phalanx eval`, which `eval_settings_type` returns by default. Algorithms
-    whose settings depend on the environment override `eval_settings_type` instead. If an algorithm does
-    neither, `phalanx eval` does not support it."""
+    """Config class for `phalanx eval`, which `eval_settings_type` returns by default. Algorithms whose
+    settings depend on the environment override `eval_settings_type` instead. If an algorithm does neither,
+    `phalanx eval` does not support it."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
     """Names of the metrics to show in the terminal during training. `reward_mean` and `success_rate` are
     computed from `UpdateResult.episodes`."""
@@ -149,7 +149,7 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @classmethod
     def for_evaluation(cls: type[AnyAlgorithm], config: Any) -> AnyAlgorithm:
-        """Create an instance that only loads and evaluates a trained policy.
+        """Create an instance that is used only to load and evaluate a trained policy.
 
         Subclasses can override this method to avoid opening the training data.
         """
@@ -157,12 +157,12 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @classmethod
     def eval_settings_type(cls, config: RunConfig, env: str | None = None) -> type[Config] | None:
-        """Return the config class for evaluating a run with `phalanx eval`; None if this is not supported.
+        """Return the config class for evaluating a run with `phalanx eval`, or None if this is not supported.
 
         Args:
             config: Config of the run.
             env: Name of the environment to evaluate in, for algorithms that can be evaluated in an
-                environment other than that of the run. None means the environment of the run.
+                environment other than the run's own. None means the run's environment.
         """
         return cls.eval_config
 
@@ -185,7 +185,7 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @classmethod
     def address(cls) -> str:
-        """Return a string from which `load_algorithm` loads this class.
+        """Return a string from which `load_algorithm` can load this class.
 
         The string is the name of a built-in algorithm, `package.module:Name` or `path/file.py:Name`. Runs
         store it in `run.json`, so that their policies can be loaded later.
@@ -203,8 +203,8 @@ class Algorithm(abc.ABC, Generic[State]):
 
         Args:
             key: Key for random initialization.
-            params: Initial parameters from another run (warm start). None to create new parameters from the
-                key.
+            params: Initial parameters from another run (warm start). If None, new parameters are created from
+                `key`.
         """
 
     @abc.abstractmethod
@@ -232,7 +232,7 @@ class Algorithm(abc.ABC, Generic[State]):
 
         Args:
             state: State with the parameters to evaluate.
-            settings: Section `evaluation` of the config or, in `phalanx eval`, settings of the class that
+            settings: The config's `evaluation` section or, in `phalanx eval`, an instance of the class that
                 `eval_settings_type` returns.
             final: True for the last evaluation of a run and in `phalanx eval`. Such an evaluation may take
                 longer than the evaluations during training.
@@ -376,7 +376,7 @@ def _only_algorithm(path: str) -> Any:
 
 
 class BoundJitMethod(NamedTuple):
-    """A `jit_method` that is bound to an instance. Instances that are equal share the compiled program."""
+    """A `jit_method` bound to an instance. Equal instances share the compiled program."""
 
     method: "_JitMethod"
     instance: Any

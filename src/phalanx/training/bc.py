@@ -45,20 +45,20 @@ class BCConfig(PolicyConfig):
 
     expert_episodes: Path | None = None
     """File with recorded episodes, such as those that `phalanx play` writes. If set, the policy learns from
-    these episodes instead of the expert. None uses the environment's expert."""
+    these episodes. If None, it learns from the environment's expert."""
     num_envs: int = Field(default=256, ge=1)
     """Number of parallel environments."""
     num_steps: int = Field(default=8, ge=1)
     """Number of steps in each environment per update. The expert labels all of them."""
     update_epochs: int = Field(default=2, ge=1)
-    """Number of epochs over the labeled steps of an update."""
+    """Number of epochs over the labeled steps in each update."""
     minibatch_size: int = Field(default=256, ge=1)
     """Maximum number of labeled steps per gradient step."""
     expert_prob: float = Field(default=1.0, ge=0, le=1)
-    """Probability at the start of the run that the expert, and not the policy, chooses the action of a step.
-    The expert labels every step in either case."""
+    """Probability at the start of the run that the expert, rather than the policy, chooses the action at a
+    step. The expert labels every step in either case."""
     expert_prob_end: float = Field(default=0.1, ge=0, le=1)
-    """Probability that the expert chooses the action of a step after the first `expert_anneal_fraction` of
+    """Probability that the expert chooses the action at a step after the first `expert_anneal_fraction` of
     the run. If `expert_prob` and `expert_prob_end` are both 1, only the expert acts, as in behavior cloning
     without DAgger."""
     expert_anneal_fraction: float = Field(default=0.2, ge=0, le=1)
@@ -76,7 +76,7 @@ class BCConfig(PolicyConfig):
         return self.num_envs * self.num_steps
 
     def expert_prob_at(self, update: int) -> float:
-        """Return the probability that the expert chooses the action of a step in update `update`.
+        """Return the probability that the expert chooses the action at a step in update `update`.
 
         Updates are counted from 0.
         """
@@ -86,7 +86,7 @@ class BCConfig(PolicyConfig):
 
 
 class BCState(TrainState):
-    """Training state of behavior cloning, with the key for the next update."""
+    """Training state for behavior cloning, with the key for the next update."""
 
     key: Key
 
@@ -155,7 +155,8 @@ class BC(PolicyAlgorithm[BCState]):
         for _ in range(config.update_epochs):
             order = rng.permutation(count)
             for first in range(0, count, config.minibatch_size):
-                # The last minibatch is filled up with the first steps, so that all have the same shape.
+                # The last minibatch wraps around to the first steps, so that all minibatches have the same
+                # shape.
                 rows = order.take(np.arange(first, first + min(config.minibatch_size, count)), mode="wrap")
                 minibatch = jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], steps)
                 params, opt_state, metrics = self._learn(minibatch, params, opt_state, state.step)
@@ -194,8 +195,8 @@ class BC(PolicyAlgorithm[BCState]):
         """Take `num_steps` steps in each environment. At each step, either the policy or the expert acts.
 
         Returns:
-            The labeled steps, without those that the expert could not label, and the episode statistics with
-            shape `[num_steps, num_envs]`.
+            The labeled steps, excluding those that the expert could not label, and the episode statistics
+            with shape `[num_steps, num_envs]`.
         """
         config = self.config
         expert, expert_prob = environment.expert(), config.expert_prob_at(update)

@@ -108,8 +108,9 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
 
     Args:
         run: Run folder.
-        config: Settings for which checkpoints to keep. None means the default settings.
-        read_only: Never change or remove files, for example because another process is training the run.
+        config: Settings that determine which checkpoints to keep. Defaults to `CheckpointConfig()`.
+        read_only: Never change or remove files, for example because the run is still in progress in another
+            process.
     """
 
     def __init__(
@@ -156,7 +157,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     def best(self) -> int | None:
         """Return the step of the intact checkpoint with the best `checkpoint.best_metric`, or None.
 
-        The result is None if no checkpoint has a value of the metric. If several checkpoints are equally
+        The result is None if no checkpoint has a value for the metric. If several checkpoints are equally
         good, the earliest one is returned.
         """
         return min(self._scores, key=lambda step: (-self._scores[step], step), default=None)
@@ -193,14 +194,14 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             self._verified.add(step)
 
     def save(self, step: int, state: PyTree, metadata: Mapping[str, Any]) -> None:
-        """Save a checkpoint, and remove old checkpoints that the config does not keep.
+        """Save a checkpoint, and remove old checkpoints that need not be kept.
 
-        An existing checkpoint of this step is replaced only if it is corrupt or its metrics differ.
+        An existing checkpoint for this step is replaced only if it is corrupt or its metrics differ.
 
         Args:
             step: Number of completed updates.
             state: Pytree of arrays.
-            metadata: JSON values by name. The entry `metrics` contains the metrics of the evaluation at this
+            metadata: JSON values by name. The `metrics` entry contains the metrics of the evaluation at this
                 step, or None if there was no evaluation.
         """
         import orbax.checkpoint as ocp
@@ -223,7 +224,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             self._manager.wait_until_finished()
         except BaseException:
             self._scores.pop(step, None)
-            # On a full disk, an incomplete checkpoint would keep its space.
+            # On a full disk, an incomplete checkpoint would continue to take up space.
             for path in self._folder.glob("*.orbax-checkpoint-tmp*"):
                 shutil.rmtree(path)
             raise
@@ -238,7 +239,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         return self._manager.restore(step, args=items)["metadata"]
 
     def read_arrays(self, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Read the arrays with the given names from a checkpoint. The function `named` defines the names."""
+        """Read arrays from a checkpoint by name. The names are those that `named` returns."""
         import orbax.checkpoint as ocp
 
         self.verify(step)
@@ -420,8 +421,8 @@ def config_digest(config: Config) -> str:
 def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Config) -> None:
     """Raise ValueError if a checkpoint was saved with a config that differs from the config of the run.
 
-    If the run was extended, its configs before the extensions are accepted as well. ValueError is also raised
-    if the metadata lacks entries, because another version of Phalanx saved the checkpoint.
+    If the run was extended, its earlier configs are accepted as well. ValueError is also raised if the
+    metadata lacks entries, because another version of Phalanx saved the checkpoint.
 
     Args:
         run: Run folder.

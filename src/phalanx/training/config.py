@@ -31,7 +31,7 @@ OPTIMIZER_ALIASES = {
     "learning_rate": "optimizer.learning_rate",
     "max_grad_norm": "optimizer.max_grad_norm",
 }
-"""Maps short names of settings to their full names in the section `optimizer`."""
+"""Maps short names of settings to their full names in the `optimizer` section."""
 
 
 class CheckpointConfig(Config):
@@ -45,14 +45,14 @@ class CheckpointConfig(Config):
     every: int = Field(default=50, ge=1)
     """Number of updates between two checkpoints."""
     minutes: float | None = Field(default=10.0, gt=0)
-    """Maximum time between two checkpoints, in minutes. None disables the limit."""
+    """Maximum time between two checkpoints, in minutes. None means no limit."""
     keep: int = Field(default=2, ge=1)
     """Number of newest checkpoints to keep."""
     best_metric: str | None = None
     """Evaluation metric, such as `success_rate`. The checkpoint with the best value is kept in addition to
-    the newest checkpoints. None keeps only the newest checkpoints."""
+    the newest checkpoints. If None, only the newest checkpoints are kept."""
     best_mode: Literal["max", "min"] = "max"
-    """Direction of `best_metric`: `max` if higher values are better, `min` if lower values are better."""
+    """Whether higher (`max`) or lower (`min`) values of `best_metric` are better."""
 
 
 class RunConfig(Config):
@@ -93,8 +93,8 @@ class RunConfig(Config):
                 environment is used, if there is one and no settings are inherited.
             overrides: Settings as `key=value`.
             env: Name of the environment, equivalent to the override `env.id=...`.
-            inherited: Nested settings taken over from the run that the initial parameters come from. None if
-                the run starts from new parameters.
+            inherited: Nested settings copied from the run that provides the initial parameters. None if the
+                run starts from new parameters.
         """
         if env is not None:
             hint = "; set dataset=PATH" if "dataset" in cls.model_fields else ""
@@ -103,7 +103,7 @@ class RunConfig(Config):
 
 
 class EnvRunConfig(RunConfig):
-    """Base class for the settings of algorithms that train in an environment, which `env.id` names.
+    """Base class for the settings of algorithms that train in the environment named by `env.id`.
 
     The fields of some sections depend on the environment. `load` derives a class with these fields.
     """
@@ -133,7 +133,8 @@ class EnvRunConfig(RunConfig):
         if preset is None and inherited is None and name:
             preset = default_preset(algorithm_config, name)
             if preset is not None and env == preset:
-                # The preset with the name of the environment can be more specific: `lights_out::multi`.
+                # A preset named after an environment can select a more specific one, such as
+                # `lights_out::multi`.
                 name = read_preset(algorithm_config, preset).get("env", {}).get("id", name)
                 name, composed = algorithm_config._with_env_settings(name, has_env_section)
         config: Any = load_config(composed, preset, overrides, settings=inherited)
@@ -146,7 +147,7 @@ class EnvRunConfig(RunConfig):
 
         Args:
             name: Name of the environment. Empty if none was chosen.
-            has_env_section: Whether the preset has a section `env`.
+            has_env_section: Whether the preset has an `env` section.
 
         Returns:
             The full name of the environment and the derived class.
@@ -154,7 +155,7 @@ class EnvRunConfig(RunConfig):
 
 
 class EnvConfig(Config):
-    """Config section `env`, which names an environment. `config_class` adds the environment's settings."""
+    """The `env` config section, which names an environment. `config_class` adds its settings."""
 
     id: str = ""
     """Environment: an id such as `arc-v2`, `package.module:Name` or `path/file.py:Name`. Empty if the
@@ -194,7 +195,7 @@ class PolicyConfig(EnvRunConfig):
 
     @property
     def environment_settings(self) -> Any:
-        """Settings in the section `env`, without the id.
+        """Settings in the `env` section, without the id.
 
         The value is an instance of the environment's `config_type`. If the environment has no `config_type`,
         the value is a mapping of constructor arguments.
@@ -205,7 +206,7 @@ class PolicyConfig(EnvRunConfig):
         return config_type(**{name: getattr(self.env, name) for name in config_type.model_fields})
 
     def make_environment(self) -> Environment:
-        """Create the environment that the section `env` describes."""
+        """Create the environment that the `env` section describes."""
         if self.environment_type is None:
             raise ValueError(
                 "the config names no environment: use PPOConfig.load(overrides=['env.id=arc']), for example, "
@@ -238,7 +239,7 @@ def text_config_class(
 
     Args:
         algorithm_config: Config class of the algorithm.
-        section: Class of the section `env`.
+        section: Class of the `env` section.
     """
     return _derive_class(algorithm_config, algorithm_config.__name__, {"env": (section, section())})
 
@@ -286,7 +287,7 @@ def _derive_class(
 
 
 def choose_environment(env: str | None, values: Sequence[Mapping[str, Any]]) -> str:
-    """Return the name of the environment of a run; an empty string if none is set.
+    """Return the name of a run's environment, or an empty string if none is set.
 
     Args:
         env: Value of `--env`, which takes precedence. None if it was not given.
@@ -306,7 +307,7 @@ def choose_environment(env: str | None, values: Sequence[Mapping[str, Any]]) -> 
 
 
 def default_preset(algorithm_config: type[Config], environment: str) -> str | None:
-    """Return the name of the algorithm's preset for an environment; None if there is none.
+    """Return the name of the algorithm's preset for an environment, or None if there is none.
 
     A preset is named after its environment, without the version. For example, `arc` is the preset for
     `arc-v2`.

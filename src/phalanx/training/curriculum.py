@@ -1,6 +1,6 @@
 """Curriculum for text environments.
 
-It prefers tasks of medium difficulty, and can retry episodes of which some but not all attempts succeeded.
+It prefers tasks of medium difficulty, and can retry episodes that were solved in some but not all attempts.
 """
 
 import itertools
@@ -34,8 +34,8 @@ class CurriculumConfig(Config):
     weight is 1 for a task that is solved half of the time. Because of the bound, tasks that are always or
     never solved are sampled as well."""
     retry_fraction: float = Field(default=0.0, ge=0, le=1)
-    """Fraction of an update's episodes that are retries of earlier episodes. Only episodes of which some but
-    not all attempts succeeded are retried."""
+    """Fraction of an update's episodes that are retries of earlier episodes. Only episodes that were solved
+    in some but not all attempts are retried."""
     retry_capacity: int = Field(default=256, ge=1)
     """Maximum number of episodes that are kept for retries. The oldest ones are dropped first."""
 
@@ -79,11 +79,11 @@ class Curriculum:
 
         Args:
             episodes: Episodes of an update.
-            solved: Entry `[i, j]` is true if attempt `j` solved episode `i`.
+            solved: Entry `[i, j]` is true if episode `i` was solved in attempt `j`.
         """
         decay = self._config.success_rate_ema_decay
         results = list(zip(episodes, solved, strict=True))
-        # Retries are selected by their results, so they would bias the success rate of their task.
+        # Retries are selected based on earlier results, so they would bias the success rate of their task.
         new = [(episode.task, own) for episode, own in results if episode not in self._retry_episodes]
         for task in dict.fromkeys(task for task, _ in new):
             rate = float(np.mean([own for other, own in new if other == task]))

@@ -66,7 +66,7 @@ class DeviceMesh:
 
     @property
     def is_first_process(self) -> bool:
-        """True in the first process, which writes the files of the run."""
+        """True in the first process, which writes the run's files."""
         return self.processes.rank == 0
 
     @functools.cached_property

@@ -5,7 +5,7 @@ compares the rewards within each group of attempts. Names follow TRL's `GRPOConf
 
 Some settings select variants from other papers. `importance_sampling_level="sequence"` is GSPO (Zheng et al.,
 2025, arXiv:2507.18071). `advantage_granularity="turn"` compares each answer with all answers to the same
-prompt, as in GiGPO (Feng et al., 2025, arXiv:2505.10978). `epsilon_high > epsilon` and the mean of the loss
+prompt, as in GiGPO (Feng et al., 2025, arXiv:2505.10978). `epsilon_high > epsilon` and averaging the loss
 over tokens are from DAPO (Yu et al., 2025, arXiv:2503.14476).
 """
 
@@ -154,8 +154,8 @@ class GRPOConfig(TextRunConfig):
     curriculum: CurriculumConfig = CurriculumConfig()
     """Settings for sampling tasks and episodes."""
     model: LanguageModelConfig = LanguageModelConfig(vocab_size=98)
-    """Architecture of the language model. With `--init-from`, the architecture is taken over from the run
-    that the initial parameters come from."""
+    """Architecture of the language model. With `--init-from`, the architecture is copied from the run that
+    provides the initial parameters."""
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4, lr_schedule="constant", b2=0.98)
     """Settings for the optimizer and the learning rate."""
     evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig(every=20)
@@ -167,7 +167,7 @@ class GRPOConfig(TextRunConfig):
 
 
 class GRPOState(TrainState):
-    """Training state of GRPO, with the parameters of the reference model."""
+    """Training state for GRPO, with the parameters of the reference model."""
 
     ref_params: PyTree
     """Initial parameters, which are the reference for the KL divergence."""
@@ -188,7 +188,7 @@ def group_advantages(
     [[1.0, -1.0], [0.0, 0.0]]
     """
     advantages = rewards - rewards.mean(axis=1, keepdims=True)
-    # Rounding errors of a group with equal rewards would be scaled up.
+    # Rounding errors in a group with equal rewards would be scaled up.
     advantages[np.abs(advantages) < 1e-9] = 0.0
     if not scale_rewards:
         return advantages
@@ -250,12 +250,12 @@ class Completion(NamedTuple):
     """For each completion token, the ids of all tokens that could be sampled at its position. Empty if all
     tokens of the vocabulary could be sampled."""
     weight: float = 1.0
-    """Weight in the loss: the number of equal sampled completions that this object represents, scaled up if
-    `merge_duplicates` has left out other completions of the prompt."""
+    """Weight in the loss: the number of identical sampled completions that this object represents, scaled up
+    if `merge_duplicates` dropped other completions of the prompt."""
 
 
 def merge_duplicates(completions: Sequence[Completion], max_per_prompt: int = 0) -> list[Completion]:
-    """Merge equal completions of a prompt into one, with their mean advantage and the sum of their weights.
+    """Merge identical completions of a prompt into one, with their mean advantage and total weight.
 
     If a prompt has more than `max_per_prompt` distinct completions, only those with the highest and the
     lowest advantages are kept. If `max_per_prompt` is 0, all distinct completions are kept. The weights of
@@ -307,9 +307,9 @@ def pack_completions(
 
     Returns:
         The arrays of each microbatch by name, with shape `[rows, tokens]`: the arrays of a `TokenBatch`, and
-        `old_logps`, `advantages` and `weight`. `loss_mask` selects the tokens of completions. If a completion
-        has `allowed_token_ids`, there is also `token_mask` with shape `[rows, tokens, vocab]`, which is true
-        for the tokens of the vocabulary that could be sampled at each position.
+        `old_logps`, `advantages` and `weight`. `loss_mask` selects the completion tokens. If a completion has
+        `allowed_token_ids`, there is also `token_mask` with shape `[rows, tokens, vocab]`, which is true for
+        the tokens of the vocabulary that could be sampled at each position.
     """
     if not completions:
         return []
@@ -360,7 +360,7 @@ def completion_logps(
     """
     logits = model(batch["input_ids"], batch["segment_ids"], batch["position_ids"])[:, :-1]
     if "token_mask" in batch:
-        # The completions were sampled among legal actions only, so their probabilities are relative to these.
+        # The completions were sampled from legal actions only, so their probabilities are relative to these.
         logits = jnp.where(batch["token_mask"][:, 1:], logits, MASKED_LOGIT)
     return token_logps(logits / temperature, batch["input_ids"][:, 1:])
 
@@ -390,16 +390,16 @@ def grpo_loss(
         old_logps: Log-probabilities when the tokens were sampled.
         ref_logps: Log-probabilities under the reference parameters. Only used if `beta` is not 0.
         advantages: Advantage of the completion that each token belongs to.
-        completion_mask: 1 for tokens of completions, 0 for prompts and padding.
+        completion_mask: 1 for completion tokens, 0 for prompts and padding.
         weight: Weight of the completion that each token belongs to (`Completion.weight`).
         segment_ids: Index of each token's segment within its row, counted from 1. A segment is a prompt with
             its completion. Padding has index 0.
-        num_items: Total number of completion tokens (level `token`) or completions (level `sequence`) of the
-            optimizer step.
-        epsilon: Lower clipping threshold of the importance ratio.
-        epsilon_high: Upper clipping threshold of the importance ratio.
+        num_items: Total number of completion tokens (if `importance_sampling_level` is `token`) or
+            completions (if it is `sequence`) in the optimizer step.
+        epsilon: Lower clipping threshold for the importance ratio.
+        epsilon_high: Upper clipping threshold for the importance ratio.
         beta: Weight of the KL divergence.
-        importance_sampling_level: `token` or `sequence`.
+        importance_sampling_level: Whether importance ratios are per `token` or per `sequence`.
     """
     is_completion = completion_mask > 0
     logp_diff = jnp.where(is_completion, logps - old_logps, 0.0)
@@ -467,7 +467,7 @@ class RolloutBatch(NamedTuple):
 
     @property
     def solved(self) -> Bool[np.ndarray, "prompts generations"]:
-        """True for conversations that solved their episode."""
+        """True for conversations in which the episode was solved."""
         return np.array([[one.solved for one in group] for group in self.conversations])
 
     def to_json(self) -> dict[str, Any]:
@@ -488,9 +488,9 @@ class RolloutBatch(NamedTuple):
 class GRPO(Algorithm[GRPOState]):
     """Trains a language model on the rewards of a text environment.
 
-    A resumed run gives the same results as an uninterrupted run, even with `async_rollouts`: which parameters
-    the rollouts of an update come from does not depend on timing, and rollouts that have not been trained on
-    are saved with every checkpoint.
+    A resumed run gives the same results as an uninterrupted run, even with `async_rollouts`: the parameters
+    used for an update's rollouts do not depend on timing, and rollouts that have not been trained on are
+    saved with every checkpoint.
     """
 
     name = "grpo"
@@ -635,11 +635,11 @@ class GRPO(Algorithm[GRPOState]):
     def train_step(
         self, state: GRPOState, completions: Sequence[Completion]
     ) -> tuple[GRPOState, dict[str, Any]]:
-        """Take `num_iterations` optimizer steps on completions. `state` must not be used afterward.
+        """Take `num_iterations` optimizer steps on the given completions. `state` must not be used afterward.
 
         The loss of a step is a mean over all completions or their tokens. Completions with advantage 0 count
-        in the denominator of the mean, but the model is not run on them unless `beta` is above 0. For equal
-        completions, the loss is computed once.
+        toward the denominator of the mean, but the model is not run on them unless `beta` is above 0. For
+        identical completions, the loss is computed only once.
 
         Returns:
             The new state and the metrics.
@@ -673,7 +673,8 @@ class GRPO(Algorithm[GRPOState]):
             sums["logp_diff_max"] = max(part["logp_diff_max"] for part in parts)
             iterations.append(sums | {"gradient_norm": float(gradient_norm)})
         metrics: dict[str, Any] = {
-            # Before the first step, the difference is only rounding, unless sampler and learner disagree.
+            # Before the first step, any difference is due to rounding, unless the sampler and the learner
+            # disagree.
             "sampling_logp_diff_max": iterations[0]["logp_diff_max"] if iterations else 0.0,
             "gradient_steps": len(iterations),
             "trained_tokens": sum(len(one.prompt_ids) + len(one.completion_ids) for one in trained),
@@ -685,13 +686,13 @@ class GRPO(Algorithm[GRPOState]):
     def loss(
         self, params: PyTree, ref_params: PyTree, batch: Mapping[str, Any], num_items: Float[Array, ""]
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
-        """Compute `grpo_loss` of a microbatch that `pack_completions` returned."""
+        """Compute `grpo_loss` for a microbatch that `pack_completions` returned."""
         config, temperature = self.config, jnp.float32(self.config.sampling.temperature)
         logps = completion_logps(self.model(params), batch, temperature)
         ref_logps = None
         if config.beta:
             ref_logps = jax.lax.stop_gradient(completion_logps(self.model(ref_params), batch, temperature))
-        # Values of a token are at its own index, and `logps` start with the second token.
+        # The values of a token are at its own index, but `logps` starts with the second token.
         targets = {name: array[:, 1:] for name, array in batch.items()}
         return grpo_loss(
             logps,

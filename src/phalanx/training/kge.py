@@ -1,7 +1,7 @@
-"""Trains knowledge-graph embeddings.
+"""Training of knowledge-graph embeddings.
 
-An update is one epoch over the training triples. Each triple (relation, head, tail) results in two queries,
-one for its tail and one for its head. The loss of a query compares its true answer with candidates. The
+An update is one epoch over the training triples. Each triple (relation, head, tail) yields two queries, one
+for its tail and one for its head. The loss of a query compares its true answer with candidates. The
 candidates are either all entities, or sampled negatives that all queries of the minibatch share. Candidates
 that are also true answers in the training data are not used as negatives.
 """
@@ -42,7 +42,7 @@ from phalanx.training.warm_start import load_params
 
 Ints = Array | np.ndarray
 _NUM_SAMPLED = 100
-"""Number of candidates in the metric `mrr_100`."""
+"""Number of candidates in the `mrr_100` metric."""
 _MASKED = -1e9
 """Logit of a masked candidate."""
 
@@ -94,17 +94,17 @@ class KGEConfig(RunConfig):
     """Loss function: softmax cross-entropy over the candidates (`cross_entropy`), or binary cross-entropy of
     each candidate (`bce`)."""
     num_negatives: int = Field(default=0, ge=0)
-    """Number of entities that are sampled per minibatch as negatives for all of its queries. 0 uses all
-    entities as candidates."""
+    """Number of entities that are sampled per minibatch as negatives for all of its queries. If 0, all
+    entities are candidates."""
     adversarial_temperature: float = Field(default=0.0, ge=0)
     """Temperature of self-adversarial negative sampling. Negatives are weighted by the softmax of their
-    scores multiplied by this value. 0 weights all negatives equally. Values above 0 require `loss=bce` and
-    `num_negatives` above 0."""
+    scores multiplied by this value. If 0, all negatives are weighted equally. Values above 0 require
+    `loss=bce` and `num_negatives` above 0."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Fraction of the target probability that is distributed over all candidates."""
     regularizer: Literal["n3", "l2"] = "n3"
-    """Penalty on the embeddings of a minibatch: the sum of cubed absolute values (`n3`) or of squares (`l2`)
-    of their coordinates."""
+    """Penalty on the embeddings of a minibatch: the sum of the cubed absolute values (`n3`) or of the squares
+    (`l2`) of their coordinates."""
     regularization_weight: float = Field(default=0.0, ge=0)
     """Weight of the penalty. 0 disables it."""
     model: KGEModelConfig = KGEModelConfig()
@@ -158,7 +158,7 @@ class KGEBatch(eqx.Module):
     """Ids of the candidate entities, without duplicates, which all queries of a minibatch share. Empty if all
     entities are candidates."""
     known: Int32[Ints, "*steps capacity 2"]
-    """Pairs `(query index, candidate index)`, one for each candidate that is a true answer of a query. The
+    """Pairs `(query index, candidate index)`, one for each candidate that is a true answer to a query. The
     candidate index is a position in `candidates` or, if that is empty, an entity id. Padding pairs have a
     candidate index that is out of range."""
 
@@ -217,7 +217,7 @@ class TrainingTriples:
             candidates: Candidates of all queries. If empty, all entities are candidates.
 
         Returns:
-            Pairs `(query index, candidate index)`, one for each candidate that is a true answer of a query.
+            Pairs `(query index, candidate index)`, one for each candidate that is a true answer to a query.
             The candidate index is a position in `candidates` or, if that is empty, an entity id.
         """
         columns = np.arange(self.num_entities)
@@ -288,7 +288,7 @@ def cross_entropy_loss(
     known: Bool[Array, "queries candidates"],
     label_smoothing: float = 0.0,
 ) -> Float[Array, " queries"]:
-    """Compute the softmax cross-entropy of the true answer of each query.
+    """Compute the softmax cross-entropy of the true answer to each query.
 
     The softmax is over the true answer and all candidates that are not known answers.
 
@@ -315,7 +315,7 @@ def negative_sampling_loss(
     known: Bool[Array, "queries candidates"],
     adversarial_temperature: float = 0.0,
 ) -> Float[Array, " queries"]:
-    """Compute the loss of RotatE for each query (Sun et al., 2019, arXiv:1902.10197).
+    """Compute the RotatE loss (Sun et al., 2019, arXiv:1902.10197) for each query.
 
     The loss is the mean of two terms: the binary cross-entropy of the true answer, and a weighted mean of the
     binary cross-entropies of the sampled negatives. If `adversarial_temperature` is positive, negatives with
@@ -369,9 +369,9 @@ class KGETrainer(Algorithm[TrainState]):
 
     An update is one epoch. The parameters in the `TrainState` are a `KGE`.
 
-    At the end of a run, the embedding of the best epoch is calibrated and exported to the folder `kge` of the
-    run. The order of triples, the negatives and dropout depend only on the seed and the number of the epoch,
-    so a resumed run has the same result.
+    At the end of a run, the embedding of the best epoch is calibrated and exported to the run's `kge` folder.
+    The order of triples, the negatives and dropout depend only on the seed and the epoch number, so a resumed
+    run has the same result as an uninterrupted one.
 
     Args:
         config: Settings for the run.
@@ -465,7 +465,7 @@ class KGETrainer(Algorithm[TrainState]):
     def validate(self, kge: KGE) -> KGEValidation:
         """Rank the correct entity of each validation query among all entities, and return the metrics.
 
-        Ranks are filtered: other known answers of the query are ignored.
+        Ranks are filtered: other known answers to the query are ignored.
         """
         base = self.knowledge_base
         queries = select_evenly(base.triples("valid"), self.config.evaluation.max_queries)
@@ -495,7 +495,8 @@ class KGETrainer(Algorithm[TrainState]):
         if self.config.checkpoint.best_metric is not None:
             with open_checkpoint(folder, "best") as (_, epoch, metadata):
                 metrics = metadata["metrics"]
-            # The best epoch of a run that was stopped before its first evaluation is the untrained one.
+            # If the run is stopped early, epoch 0, in which the embedding is untrained, may be the only
+            # evaluated one.
             if epoch > 0:
                 kge, _ = load_params(CheckpointRef(folder, epoch), state.params)
                 return epoch, kge, KGEValidation(metrics["mrr"], metrics["mrr_100"])

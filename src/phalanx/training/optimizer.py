@@ -37,7 +37,7 @@ class OptimizerConfig(Config):
     lr_schedule: ScheduleName = "cosine"
     """Shape of the decay from `learning_rate` to `end_learning_rate`."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Number of optimizer steps in which the learning rate rises linearly to `learning_rate`."""
+    """Number of optimizer steps over which the learning rate rises linearly to `learning_rate`."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay for matrices. Biases and norm scales are not decayed. `adagrad` ignores this
     setting."""
@@ -49,7 +49,7 @@ class OptimizerConfig(Config):
     b2: float = Field(default=0.999, gt=0, lt=1)
     """Decay rate of Adam's moving average of squared gradients."""
     eps: float = Field(default=1e-8, gt=0)
-    """Value added to the denominator in Adam."""
+    """Small constant added to the denominator in Adam."""
 
     def check_supported(self, *names: str) -> None:
         """Raise ValueError if the optimizer is not in `names`, or if `grad_accum_steps` is not 1.
@@ -65,7 +65,7 @@ class OptimizerConfig(Config):
 def scheduled_value(
     schedule: ScheduleName, start: float, end: float, progress: Float[Array, ""] | float
 ) -> Float[Array, ""]:
-    """Interpolate from `start` to `end` with a schedule. `progress` is between 0 (start) and 1 (end)."""
+    """Interpolate between `start` and `end` according to a schedule, with `progress` from 0 to 1."""
     progress = jnp.clip(jnp.asarray(progress, jnp.float32), 0.0, 1.0)
     match schedule:
         case "constant":

@@ -30,9 +30,9 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
 
     Args:
         config: Settings for the run.
-        environment: Environment to train in. If None, it is created from the config section `env`.
+        environment: Environment to train in. If None, it is created from the config's `env` section.
         network: Function or class that creates the policy network from a key. If None, the environment's own
-            network is created from the config section `network`.
+            network is created from the config's `network` section.
         mesh: Devices to train on. If None, all devices are used.
     """
 
@@ -88,11 +88,11 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         return self.network(state.params)
 
     def evaluate(self, state: State, settings: Config, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate the policy with the evaluation that the environment defines."""
+        """Evaluate the policy with the environment's `evaluate` method."""
         return self.environment.evaluate(self.policy(state), self._evaluation_settings(settings), final)
 
     def _evaluation_settings(self, settings: Config) -> Any:
-        """Convert settings to the class `evaluation_config` of the environment.
+        """Convert settings to the environment's `evaluation_config` class.
 
         This is necessary if the environment was passed as an object, because the config then has only the
         settings that are common to all environments.
@@ -129,8 +129,8 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     def summarize(self, result: TrainResult) -> list[str]:
         """Return lines that compare the greedy evaluations before and after training.
 
-        The results of groups of tasks, pass@k and baselines are included if the evaluations contain them.
-        With several seeds, values are means over the seeds.
+        Results for task groups, pass@k and baselines are included if the evaluations contain them. With
+        several seeds, values are means over the seeds.
         """
         greedy = [record for record in result.evaluations if record["mode"] == "greedy"]
         if not greedy:
@@ -161,7 +161,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
                 mean([record["groups"][group] for record in records]) for records in (first, last)
             )
             lines.append(f"  {group:<{max(map(len, groups))}}  {before:>6} -> {after:>6}")
-        # An extended run has also sampled attempts at its previous end.
+        # The evaluations of an extended run also include sampled attempts from its previous end.
         final = [record for record in result.evaluations if record["step"] == last[0]["step"]]
         sampled = [record["pass_at_k"] for record in final if record.get("pass_at_k")]
         if sampled:

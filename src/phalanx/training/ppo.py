@@ -63,10 +63,10 @@ class PPOConfig(PolicyConfig):
     num_steps: int = Field(default=16, ge=1)
     """Number of steps in each environment per update."""
     total_timesteps: int | None = Field(default=None, ge=1)
-    """Number of environment steps of the run, over all environments. If set, `num_updates` is computed from
-    it and rounded down, but is at least 1. None uses `num_updates`."""
+    """Number of environment steps in the run, over all environments. If set, `num_updates` is computed from
+    it and rounded down, but is at least 1. If None, `num_updates` is used."""
     update_epochs: int = Field(default=2, ge=1)
-    """Number of epochs over the samples of an update."""
+    """Number of epochs over the samples in each update."""
     num_minibatches: int = Field(default=8, ge=1)
     """Number of minibatches, and therefore gradient steps, per epoch."""
     num_env_shards: int = Field(default=8, ge=1)
@@ -76,16 +76,16 @@ class PPOConfig(PolicyConfig):
     `num_envs`, the next smaller divisor of `num_envs` is used."""
     microbatch_size: int | None = Field(default=64, ge=1)
     """Maximum number of samples in a forward and backward pass. Gradients are accumulated over a minibatch.
-    On a CPU, 64 is about twice as fast as complete minibatches, because activations stay in the cache. None
-    processes complete minibatches, which is recommended on a GPU."""
+    On a CPU, 64 is about twice as fast as complete minibatches, because activations stay in the cache. If
+    None, each minibatch is processed in one pass, which is recommended on a GPU."""
     gamma: float = Field(default=0.99, ge=0, le=1)
     """Discount factor."""
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
-    """Lambda of GAE: 0 for one-step advantages, 1 for Monte Carlo returns."""
+    """GAE lambda: 0 for one-step advantages, 1 for Monte Carlo returns."""
     clip_eps: float = Field(default=0.2, gt=0)
-    """Clipping threshold of the probability ratio, which is clipped to `[1 - clip_eps, 1 + clip_eps]`."""
+    """Clipping threshold for the probability ratio, which is clipped to `[1 - clip_eps, 1 + clip_eps]`."""
     vf_clip_eps: float | None = Field(default=0.2, gt=0)
-    """Clipping threshold of the change in the value estimate. None disables value clipping."""
+    """Clipping threshold for the change in the value estimate. None disables value clipping."""
     vf_coef: float = Field(default=0.5, ge=0)
     """Weight of the value loss."""
     ent_coef: float = Field(default=0.01, ge=0)
@@ -112,7 +112,7 @@ class PPOConfig(PolicyConfig):
             return values
         sizes = [int(values.get(name, cls.model_fields[name].default)) for name in ("num_envs", "num_steps")]
         num_updates = max(1, int(values["total_timesteps"]) // math.prod(sizes))
-        # The number of updates is what a run stores and extends.
+        # A run stores the number of updates, which changes if the run is extended.
         return {**values, "num_updates": num_updates, "total_timesteps": None}
 
     @model_validator(mode="after")
@@ -142,7 +142,7 @@ class PPOConfig(PolicyConfig):
 
 
 class PPOState(TrainState):
-    """Training state of PPO, with the sharded environment states and the key for the next update."""
+    """Training state for PPO, with the sharded environment states and the key for the next update."""
 
     rollout: RolloutState
     key: Key
@@ -165,7 +165,7 @@ class PPOBatch(eqx.Module):
 
 
 class PPOMetrics(eqx.Module):
-    """Losses and diagnostics of one gradient step, or their sums over several gradient steps."""
+    """Losses and diagnostics for one gradient step, or their sums over several gradient steps."""
 
     policy_loss: Scalar
     value_loss: Scalar
@@ -177,7 +177,7 @@ class PPOMetrics(eqx.Module):
 
     @classmethod
     def zeros(cls) -> "PPOMetrics":
-        """Return metrics that are all zero, as the start of a sum."""
+        """Return all-zero metrics, the initial value of a sum."""
         return cls(*(jnp.zeros(()) for _ in dataclasses.fields(cls)))
 
     def mean(self, count: int) -> dict[str, Scalar]:
@@ -217,7 +217,7 @@ def gae(
         terminated: True where the episode terminated.
         done: True where the episode ended, by termination or truncation.
         gamma: Discount factor.
-        gae_lambda: Lambda of GAE.
+        gae_lambda: GAE lambda.
 
     Returns:
         The advantages and the value targets.
@@ -230,7 +230,7 @@ def gae(
     """
     shapes = [array.shape for array in (rewards, values, next_values, terminated, done)]
     if len(shapes[0]) != 2 or len(set(shapes)) > 1:
-        # Otherwise arrays of shape [T, B, 1] and [T, B] would broadcast to [T, B, B].
+        # Otherwise, arrays of shape [T, B, 1] and [T, B] would broadcast to [T, B, B].
         raise ValueError(
             "rewards, values, next_values, terminated and done must all have one shape [time, batch], got "
             + ", ".join(str(list(shape)) for shape in shapes)
@@ -486,7 +486,7 @@ class PPO(PolicyAlgorithm[PPOState]):
 
         Returns the indices of the samples within their shard.
 
-        The permutation of a shard depends only on the key, the index of the shard and the epoch.
+        The permutation of a shard depends only on the key, the shard index and the epoch.
         """
         config = self.config
         num_shards, size = shape

@@ -20,7 +20,7 @@ _PROTOCOL = b"PHX2"
 _MAX_DISCARDED_BYTES = 1 << 20
 _PAIR = struct.Struct("<QQ")
 """Two integers. The header of a message contains the number of exchanges so far including this one, and the
-number of bytes that each process sends in this exchange. Both must be equal in all processes."""
+number of bytes that each process sends in this exchange. Both must be the same in all processes."""
 _TIMEOUT_SECONDS = 60
 """Number of seconds without a response after which a machine is considered lost. The operating system
 responds to keep-alive probes even if the process is slow or suspended."""
@@ -45,14 +45,14 @@ class ProcessGroup:
     """
 
     rank: int
-    """Index of this process. The first process, 0, writes the files of the run."""
+    """Index of this process. The first process (rank 0) writes the run's files."""
     size: int
     """Number of processes."""
     peers: dict[int, socket.socket] = dataclasses.field(default_factory=dict, repr=False)
     """Connections by the rank of the process at the other end. The first process is connected to all others.
     Every other process is connected only to the first process."""
     num_exchanges: int = 0
-    """Number of exchanges so far. Every exchange checks that this number is equal in all processes."""
+    """Number of exchanges so far. Every exchange checks that this number is the same in all processes."""
 
     @classmethod
     def join(cls, coordinator: str, size: int, rank: int, timeout: float = 300) -> "ProcessGroup":
@@ -112,7 +112,7 @@ class ProcessGroup:
         others = [rank for rank in range(self.size) if rank != self.rank]
         for rank, peer in self.peers.items():
             with self._raise_if_lost(rank):
-                # Before anything is read, so that both sides notice if they are out of step.
+                # Headers are sent before anything is read, so that both sides notice if they are out of step.
                 peer.sendall(_PAIR.pack(*header))
         senders = [_send_in_thread(peer, data.data) for peer in self.peers.values()]
         for rank, peer in self.peers.items():
@@ -152,8 +152,8 @@ class ProcessGroup:
 def _send_in_thread(peer: socket.socket, data: memoryview) -> threading.Thread:
     """Send data in a thread, so that this process can receive at the same time.
 
-    If two processes only sent, they would block each other. Errors are ignored, because receiving from the
-    same peer raises them as well.
+    If two processes both sent data without receiving, they would block each other. Errors are ignored,
+    because receiving from the same peer raises them as well.
     """
 
     def send() -> None:
@@ -166,7 +166,7 @@ def _send_in_thread(peer: socket.socket, data: memoryview) -> threading.Thread:
 
 
 def _accept_others(address: tuple[str, int], size: int, deadline: float) -> dict[int, socket.socket]:
-    """Accept the connections of all other processes and return them by rank."""
+    """Accept connections from all other processes and return them by rank."""
     peers: dict[int, socket.socket] = {}
     with socket.create_server(address) as server:
         while len(peers) < size - 1:

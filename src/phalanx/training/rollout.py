@@ -1,4 +1,4 @@
-"""Fixed-length rollouts of environments with auto-reset.
+"""Fixed-length rollouts in environments with auto-reset.
 
 The environments can be divided into shards that are computed separately, so that the results of a shard do
 not depend on the other shards.
@@ -86,7 +86,7 @@ def map_shards(function: Callable[[PyTree], PyTree], batch: PyTree, num_shards: 
             `axis`.
         batch: Pytree of arrays.
         num_shards: Number of shards, which must divide the size of the axis.
-        axis: Axis of the arrays along which they are divided.
+        axis: Axis along which the arrays are divided.
     """
 
     def split(leaf: Array) -> Array:
@@ -107,7 +107,7 @@ def map_rows(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
     rounding.
     """
     count = jax.tree.leaves(rows)[0].shape[0]
-    # Inlined, but traced only once for the shapes and the loop.
+    # `jit` caches the trace, so that the function is traced only once for `eval_shape` and the loop.
     function = jax.jit(function, inline=True)
 
     def one(index: Array, results: PyTree) -> PyTree:
@@ -140,11 +140,11 @@ def collect_rollout(
         environment: Environment without auto-reset.
         network: Policy network, which samples the actions.
         start: State to start from.
-        key: Key of this rollout, from which each environment derives its own key.
+        key: Key for this rollout, from which a key for each environment is derived.
         num_steps: Number of steps per environment.
         microbatch_size: Maximum number of observations that the network processes together. None means all
             observations of a shard.
-        num_shards: Number of shards of environments, which are computed separately.
+        num_shards: Number of shards into which the environments are divided. Shards are computed separately.
 
     Returns:
         The new state, the transitions and the episode statistics, with arrays of shape `[time, batch, ...]`.

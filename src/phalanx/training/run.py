@@ -1,4 +1,4 @@
-"""The run loop, which performs updates, logging, evaluations and checkpoints for every algorithm."""
+"""The run loop that all algorithms share: updates, logging, evaluations and checkpoints."""
 
 import collections
 import contextlib
@@ -42,7 +42,7 @@ Start = Literal["new", "restart", "resume"]
 """How a run starts: in a new folder (`new`), from the beginning in the folder of a run that has no checkpoint
 (`restart`), or from a checkpoint (`resume`)."""
 _DISK_ERRORS = (OSError, ValueError, RuntimeError)
-"""Exceptions that a full disk can cause. Orbax raises ValueError or RuntimeError for errors of its storage
+"""Exceptions that a full disk can cause. Orbax raises ValueError or RuntimeError for errors in its storage
 library."""
 
 
@@ -59,20 +59,20 @@ def train(
 ) -> TrainResult:
     """Train until the last update. On SIGINT or SIGTERM, save a checkpoint and stop.
 
-    With `num_seeds` > 1, each seed is a complete run in a subfolder `seed_0/`, `seed_1/`, ..., with the same
-    result as a separate run with that seed. The seeds take turns, one update each, and share compiled
-    programs.
+    With `num_seeds` > 1, each seed is a complete run in its own subfolder (`seed_0/`, `seed_1/`, ...), with
+    the same result as a separate run with that seed. The seeds take turns, one update each, and share
+    compiled programs.
 
     Args:
         algorithm: Algorithm to train with.
-        run_dir: Folder of the run. For a new run, it must be empty or not exist.
+        run_dir: Run folder. For a new run, it must be empty or not exist.
         resume: Continue from the newest checkpoint, with the same result as without the interruption.
         auto_resume: Start the run or, if it has a checkpoint, continue it. If it is finished, return its
             result without training.
         extend: Continue a run with more updates than it was started with.
-        init_from: Run to take the initial parameters from, as `RUN`, `RUN@STEP` or `RUN@best`. None to create
-            new parameters.
-        handlers: Function that creates the handlers of the run's logger.
+        init_from: Run that provides the initial parameters, as `RUN`, `RUN@STEP` or `RUN@best`. If None, new
+            parameters are created.
+        handlers: Function that creates the handlers for the run's logger.
         show: Function that is called with the progress after every update.
     """
     path = Path(run_dir)
@@ -93,7 +93,7 @@ def train(
                 Run(
                     algorithm.with_seed(algorithm.seed + number),
                     path / f"seed_{number}",
-                    # A seed may have been stopped before its first checkpoint, when others had one already.
+                    # A seed may have been stopped before its first checkpoint when others already had one.
                     "new" if start == "new" else _start_by_status(path / f"seed_{number}"),
                     init_from=None if ref is None else ref.for_seed(number),
                     **options,
@@ -128,9 +128,9 @@ def _start_by_status(run_dir: Path) -> Start:
 
 
 class Run:
-    """Run loop of one seed in its own folder.
+    """Run loop for one seed in its own folder.
 
-    The argument `start` is documented in `Start`, and the other arguments are documented in `train`.
+    The `start` argument is documented in `Start`, and the other arguments in `train`.
     """
 
     def __init__(
@@ -225,13 +225,13 @@ class Run:
         return minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
     def advance(self, overdue: bool = False) -> Progress | None:
-        """Run one update and log it. Evaluate the policy and save a checkpoint if these are due.
+        """Run one update and log it. Evaluate the policy and save a checkpoint when due.
 
         Args:
             overdue: Save a checkpoint after this update, because the last one is too old.
 
         Returns:
-            The progress. None if there is no update left.
+            The progress, or None if no updates are left.
         """
         algorithm, config = self.algorithm, self.algorithm.config
         total, every = algorithm.num_updates, config.evaluation.every
@@ -255,7 +255,7 @@ class Run:
     def finish(self, signal: int | None) -> TrainResult:
         """Save the last checkpoint and export the result.
 
-        If the last update is completed, the policy is evaluated first.
+        If all updates are completed, the policy is evaluated first.
 
         Args:
             signal: Number of the signal that stopped the run, or None.
@@ -428,7 +428,7 @@ class Run:
 
 
 def _read_evaluations(run_dir: Path, last_step: int) -> list[dict[str, Any]]:
-    """Read the records of a run's evaluations up to an update, without those that were repeated later.
+    """Read the records of a run's evaluations up to an update, except those that were repeated later.
 
     The result is empty if there is no file, or if it is damaged, because a run can be resumed without it.
     """
@@ -449,7 +449,7 @@ def _parent_run(
 ) -> Iterator[None]:
     """Create or reopen the folder of a run with several seeds, and lock it.
 
-    At the end of the context, the `run.json` of the folder is updated.
+    At the end of the context, the folder's `run.json` is updated.
     """
     if not algorithm.mesh.is_first_process:
         algorithm.mesh.wait_for_all()
@@ -506,7 +506,7 @@ def _combine_progress(seeds: list[Progress]) -> Progress:
         seeds[0].num_updates,
         sum(seed.seconds for seed in seeds),
         _sum_counts(seeds),
-        # The seeds take turns.
+        # The seeds take turns, so the overall rate is the harmonic mean.
         statistics.harmonic_mean([seed.per_second for seed in seeds]),
         {name: statistics.fmean(seed.metrics[name] for seed in seeds) for name in names},
     )
@@ -564,7 +564,7 @@ def count_parameters(network: PyTree) -> int:
 
 
 def batch_data(result: UpdateResult, speed: Mapping[str, Any], update: int) -> dict[str, Any]:
-    """Convert the result of an update to the format of `ExperimentLogger.log_batch_step`.
+    """Convert the result of an update to the format that `ExperimentLogger.log_batch_step` expects.
 
     `speed` contains counts and throughput, which are added to the metrics.
     """

@@ -1,4 +1,4 @@
-"""Run folders: names of files, reading and writing `run.json`, the status of a run, and resume checks."""
+"""Run folders: file names, reading and writing `run.json`, the status of a run, and resume checks."""
 
 import datetime
 import importlib.metadata
@@ -22,8 +22,7 @@ from phalanx.system_info import machine_info
 from phalanx.training.config import RunConfig
 
 FORMAT = 2
-"""Version of the format of run folders, which is stored in `run.json`. Run folders with another version are
-rejected."""
+"""Version of the run-folder format, stored in `run.json`. Run folders with another version are rejected."""
 CONFIG = "config.yaml"
 METADATA = "run.json"
 EVALUATIONS = "evaluations.jsonl"
@@ -36,11 +35,11 @@ _THIRD_PARTY_FOLDERS = ("wandb",)
 RunStatus = Literal["new", "no_checkpoint", "resumable", "finished"]
 AnyConfig = TypeVar("AnyConfig", bound=RunConfig)
 MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
-"""Function that takes the run folder and the config, and returns the handlers of the run's logger by name."""
+"""Function that takes the run folder and the config, and returns the logging handlers by name."""
 
 
 def default_handlers(folder: Path, config: Any) -> dict[str, Handler]:
-    """Create the default handlers of a run: a `FileHandler`, which writes the files that a report needs."""
+    """Create the default handlers for a run: a `FileHandler`, which writes the files that a report needs."""
     return {"files": FileHandler(folder, config)}
 
 
@@ -86,7 +85,7 @@ def create_run(folder: str | os.PathLike[str], config: Config, metadata: Mapping
     path = Path(folder)
     check_new_run(path)
     path.mkdir(parents=True, exist_ok=True)
-    # A folder with run.json is a run, so it is written last.
+    # A folder with `run.json` is considered a run, so this file is written last.
     save_config(config, path / CONFIG)
     about = {
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -116,7 +115,7 @@ def check_new_run(path: Path) -> None:
 
 
 def _git_commit() -> str | None:
-    """Return the Git commit of the repository that contains the working directory; None if unknown."""
+    """Return the Git commit of the repository that contains the working directory, or None if unknown."""
     try:
         found = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
@@ -162,13 +161,13 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:
-    """Read the config of a run. `cls` is the class of the config."""
+    """Read the config of a run as an instance of `cls`."""
     read_metadata(folder)
     return cls.load(Path(folder) / CONFIG)
 
 
 def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
-    """Return the config `before`, but with the number of updates from the config `now`.
+    """Return `before` with the number of updates from `now`.
 
     Raises:
         ValueError: If `now` has fewer updates than `before`.
@@ -181,18 +180,19 @@ def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
 
 
 def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:
-    """Replace `config.yaml` with a new config, and record the previous one in `run.json`, so that checkpoints
-    saved with it can still be loaded.
+    """Replace `config.yaml` with a new config, and record the previous one in `run.json`.
+
+    Checkpoints that were saved with the previous config can still be loaded.
 
     Args:
         run: Run folder.
         config: New config.
-        before: Entry to add to the list `extended` in `run.json`. Its field `config` is the digest of the
-            config that the existing checkpoints were saved with.
+        before: Entry to add to the `extended` list in `run.json`. Its `config` field is the digest of the
+            config with which the existing checkpoints were saved.
     """
     extended = read_metadata(run).get("extended", [])
     earlier = [entry for entry in extended if entry["config"] != before["config"]]
-    # If the process is killed in between, the run is unchanged.
+    # If the process is killed between the two writes, the run is unchanged.
     write_metadata(run, {"extended": [*earlier, dict(before)]})
     save_config(config, run / CONFIG)
 
@@ -205,7 +205,7 @@ def check_same_algorithm(run: Path, algorithm: str) -> None:
 
 
 def check_same_init(run: Path, source: Path) -> None:
-    """Raise ValueError if a run did not start from the parameters of the run `source`."""
+    """Raise ValueError if a run did not start from the parameters of the run in `source`."""
     found = read_metadata(run).get("init_from", {}).get("run")
     if found != str(source.absolute()):
         origin = f"from the parameters of {found}" if found else "from new parameters"
@@ -215,7 +215,7 @@ def check_same_init(run: Path, source: Path) -> None:
 def check_same_config(run: Path, before: Config, now: Config) -> None:
     """Raise ValueError if a run would be resumed with a different config.
 
-    The message contains the first differences.
+    The message contains the first few differences.
 
     Args:
         run: Run folder, for the message.

@@ -90,12 +90,13 @@ class SearchHeuristicConfig(RunConfig):
     }
 
     env: ProofConfig = ProofConfig(max_actions=256)
-    """Knowledge base, and settings for the expansion of goals."""
+    """Knowledge base, and settings for expanding goals."""
     rules: str | None = None
-    """File of rules, as written by `phalanx kg mine --out`. None uses the rules of the knowledge base."""
+    """File of rules, as written by `phalanx kg mine --out`. If None, the rules of the knowledge base are
+    used."""
     predicates: tuple[str, ...] = ()
-    """Predicates of the training and validation queries. If empty, these are all predicates that occur in the
-    head of a rule."""
+    """Predicates of the training and validation queries. If empty, all predicates that occur in the head of a
+    rule are used."""
     seed: int = Field(default=0, ge=0)
     """Seed for the initial parameters, the queries and the order of examples."""
     num_updates: int = Field(default=2, ge=1)
@@ -104,15 +105,15 @@ class SearchHeuristicConfig(RunConfig):
     queries_per_update: int = Field(default=400, ge=1)
     """Number of training queries per update."""
     update_epochs: int = Field(default=12, ge=1)
-    """Number of epochs over all examples per update."""
+    """Number of epochs over all examples in each update."""
     value_weight: float = Field(default=1.0, ge=0)
     """Weight of the estimated cost from a node to a proof, relative to the cost of the path to the node."""
     max_expansions: int = Field(default=100, ge=1)
     """Maximum number of nodes that a search expands per training query."""
     max_depth: int = Field(default=20, ge=1)
-    """Maximum number of steps of a proof."""
+    """Maximum number of steps in a proof."""
     num_parallel_queries: int = Field(default=128, ge=1)
-    """Number of queries that are searched in parallel."""
+    """Number of searches that run in parallel, one per query."""
     network: HeuristicNetworkConfig = HeuristicNetworkConfig()
     """Settings for the network."""
     optimizer: OptimizerConfig = OptimizerConfig(
@@ -132,7 +133,7 @@ class SearchHeuristicConfig(RunConfig):
 
     @property
     def search(self) -> BestFirstConfig:
-        """Settings for the searches for proofs of training queries."""
+        """Settings for searching for proofs of training queries."""
         return BestFirstConfig(
             max_expansions=self.max_expansions,
             max_depth=self.max_depth,
@@ -153,7 +154,7 @@ class HeuristicData(NamedTuple):
     valid: Int32[np.ndarray, "queries atom"]
     """Validation queries, encoded like `train`. An evaluation uses the first `num_queries` of them."""
     first_heuristic: Heuristic
-    """Fixed heuristic for the searches of the first update, before the network is trained."""
+    """Fixed heuristic for the searches in the first update, before the network is trained."""
     knowledge_base: KnowledgeBase | None = None
     """Knowledge base that the program and the queries come from. None if they were created without one."""
     vocabulary: ProofVocabulary | None = None
@@ -163,7 +164,7 @@ class HeuristicData(NamedTuple):
     def from_config(cls, config: SearchHeuristicConfig) -> "HeuristicData":
         """Load the knowledge base and select queries.
 
-        The predicate of a query is in `config.predicates` or, if that is empty, in the head of a rule.
+        Queries have predicates from `config.predicates` or, if that is empty, from the heads of rules.
 
         Training queries are facts. A fact is not used in its own proof. If the knowledge base has no
         validation queries, a tenth of the facts is held out for validation.
@@ -344,9 +345,9 @@ def _describe(record: Mapping[str, Any]) -> str:
 class SearchHeuristicTrainer(Algorithm[TrainState]):
     """Trains a heuristic for best-first search on proofs that its own searches find.
 
-    The parameters in its `TrainState` are a `HeuristicNetwork`. The proofs found so far are saved in a
-    separate file. The queries of an update and the order of its minibatches depend only on the seed and the
-    number of the update, so a resumed run has the same result.
+    The parameters in its `TrainState` are a `HeuristicNetwork`. The proofs found so far are saved in the run
+    folder, next to the checkpoints. The queries of an update and the order of its minibatches depend only on
+    the seed and the update number, so a resumed run has the same result as an uninterrupted one.
 
     Args:
         config: Settings for the run.
@@ -452,9 +453,9 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
         """Search for proofs of encoded queries.
 
         Args:
-            heuristic: Heuristic of the search.
+            heuristic: Heuristic that guides the search.
             queries: Encoded queries.
-            settings: Fields of `BestFirstConfig`, such as `max_depth`, that override the settings of the run.
+            settings: Fields of `BestFirstConfig`, such as `max_depth`, that override the run's settings.
         """
         search = self.config.search.model_copy(update=settings)
         return best_first_search(self.config.env, self.data.program, heuristic, queries, search)
@@ -500,7 +501,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
         return digest.hexdigest()[:16]
 
     def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """Write the proofs found so far to a separate file."""
+        """Write the proofs found so far to a file in the run folder."""
         proofs = self._proofs
         goals = [part for proof in proofs for part in (proof.path, proof.dead_ends)]
         with atomic_write(folder / _EXAMPLES_FILE.format(update=update), checksum=True) as file:
@@ -539,10 +540,10 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
 
 
 def load_heuristic(run: str | Path) -> tuple[SearchHeuristicTrainer, LearnedHeuristic]:
-    """Load a run of `phalanx train heuristic`.
+    """Load a heuristic that was trained with `phalanx train heuristic`.
 
     Returns:
-        The algorithm, with the knowledge base that the run was trained on, and the learned heuristic.
+        The algorithm, with the knowledge base that it was trained on, and the learned heuristic.
     """
     trainer = SearchHeuristicTrainer(read_config(Path(run), SearchHeuristicConfig))
     return trainer, trainer.heuristic(trainer.policy(restore_state(trainer, CheckpointRef(Path(run)))))

@@ -1,7 +1,7 @@
 """Supervised fine-tuning of a language model on packed rows.
 
-The training data is a batch plan, a file of samples, or the answers of an expert in a text environment. The
-loss is the mean cross-entropy of the tokens that the loss mask selects.
+The training data is a batch plan, a file of samples, or an expert's answers in a text environment. The loss
+is the mean cross-entropy of the tokens that the loss mask selects.
 """
 
 import contextlib
@@ -59,14 +59,14 @@ from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimi
 
 _MIN_MICROBATCH_TOKENS = 1024
 """Minimum number of tokens in a microbatch. On the CPU, batches are divided into microbatches for speed. The
-activations of a complete batch exceed the cache, and their memory is newly allocated in every update, so the
-operating system has to clear it each time."""
+activations of a complete batch do not fit in the cache, and their memory is newly allocated in every update,
+so the operating system has to clear it each time."""
 
 
 class SFTDataConfig(Config):
     """Settings for the training data. Set at most one of `plan` and `samples`.
 
-    If neither is set, samples are generated in the environment `env`.
+    If neither is set, samples are generated in the text environment given by `env`.
     """
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
@@ -77,20 +77,20 @@ class SFTDataConfig(Config):
         "window_size": "packing_buffer_size",
     }
     plan: str = ""
-    """Path of a batch plan, which `phalanx data plan build` writes, or of a folder of batch files, which
-    `phalanx data export` writes. Empty if there is no plan."""
+    """Path of a batch plan, as written by `phalanx data plan build`, or of a folder of batch files, as
+    written by `phalanx data export`. Empty if there is no plan."""
     dataset: str = ""
     """Path of the dataset that the plan was built for. Not needed if `plan` is a folder of batch files."""
     samples: str = ""
-    """File of samples, such as the files that `phalanx puzzles collect` writes. Empty if there is none."""
+    """File of samples, such as one written by `phalanx puzzles collect`. Empty if there is none."""
     behavior_policy: Literal["expert", "random"] = "expert"
     """Policy whose answers are trained on: the environment's expert, or random legal actions."""
     random_move_prob: float = Field(default=0.0, ge=0, le=1)
     """Probability of taking a random legal action instead of the expert's action. Random actions are not
     trained on, but lead to states that the expert would not reach."""
     mixture: dict[str, int] = Field(default={})
-    """Relative number of samples per kind of puzzle. With `{sokoban: 2}`, for example, there are two samples
-    of Sokoban for each sample of any other kind. Kinds that are not listed have the value 1. Kinds that `env`
+    """Relative number of samples per kind of puzzle. With `{sokoban: 2}`, for example, there are two Sokoban
+    samples for each sample of any other kind. Kinds that are not listed have the value 1. Kinds that `env`
     does not include are ignored."""
     token_budget: int = Field(default=4096, ge=16)
     """Number of tokens per batch, including padding. A batch has `token_budget // max_length` rows, at least
@@ -141,7 +141,7 @@ class SFTDataConfig(Config):
         return PackingConfig(max_length=self.max_length, overlong=OverlongPolicy.SKIP)
 
     def streaming_config(self, seed: int) -> StreamingPlanConfig:
-        """Return the settings of a streaming plan, which batches a stream of samples."""
+        """Return the settings for a streaming plan, which batches a stream of samples."""
         return StreamingPlanConfig(
             packing=self.packing_config(),
             max_length=None if self.packing else self.max_length,
@@ -184,7 +184,7 @@ class SFTConfig(TextRunConfig):
     )
     """Settings for the optimizer and the learning rate."""
     evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig(every=50)
-    """Settings for evaluations on samples and episodes that are not trained on."""
+    """Settings for evaluations on held-out samples and episodes."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=100)
     """Settings for checkpoints."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
@@ -200,7 +200,8 @@ class LossSums(NamedTuple):
     loss: Float[Array, ""]
     """Sum of the cross-entropy in nats."""
     num_correct: Float[Array, ""]
-    """Number of tokens that the model predicts correctly: no other token has a higher probability."""
+    """Number of correctly predicted tokens. A prediction is correct if no other token has a higher
+    probability."""
     num_tokens: Int32[Array, ""]
 
 
@@ -239,7 +240,7 @@ def loss_and_grads(params: PyTree, structure: LanguageModel, batch: TokenArrays)
         batch: Arrays of a batch.
 
     Returns:
-        The gradients and the sums of the loss.
+        The gradients and the `LossSums`.
     """
 
     def loss(params: PyTree, batch: TokenArrays) -> tuple[Array, LossSums]:
@@ -532,7 +533,7 @@ def eval_batches(samples: Sequence[Sample], config: SFTConfig) -> list[TokenBatc
 
 
 def _plan_samples(samples: Sequence[Sample], config: SFTConfig) -> tuple[BatchPlan, TokenDataset]:
-    """Build a batch plan of one epoch over samples."""
+    """Build a one-epoch batch plan for samples."""
     dataset, batching = TokenDataset.from_samples(samples), config.data.batching_config(config.seed)
     builder = BatchPlanBuilder(
         dataset.lengths, batching, dataset.content_hash, packing=config.data.packing_config()
@@ -631,7 +632,7 @@ def _stream_data(source: StreamSource, config: SFTConfig, eval_samples: Sequence
 def _open_env(config: SFTConfig) -> SFTData:
     """Open a stream of samples that are generated in the environment.
 
-    Evaluation samples are from the validation split of the environment.
+    Evaluation samples come from the environment's validation split.
     """
     data, env = config.data, config.env
     _check_vocab_size(load_tokenizer(config.tokenizer).vocab_size, config)

@@ -22,16 +22,16 @@ from phalanx.training.checkpoints import CheckpointRef
 from phalanx.training.stop_signals import stop_on_signals
 
 STUDY = "sweep.log"
-"""Name of the Optuna journal file in the folder of a sweep."""
+"""Name of the Optuna journal file in a sweep folder."""
 DEFAULT_METRICS = ("success_rate", "mrr_100", "mean_token_accuracy")
-"""Default metrics to rank trials by. The first metric in this list that the trials have is used."""
+"""Default metrics for ranking trials. The first metric in this list that the trials have is used."""
 SamplerName = Literal["grid", "random", "tpe"]
 Goal = Literal["max", "min"]
 Space = Mapping[str, Any]
 """Search space of a sweep: Optuna distributions by setting name."""
 StartTrial = Callable[[Sequence[str], Path], Any]
 """Function that starts `phalanx` with the given arguments and appends its output to the given file. It
-returns an object with the methods `poll`, `wait` and `terminate` of `subprocess.Popen`."""
+returns an object with the `poll`, `wait` and `terminate` methods of `subprocess.Popen`."""
 _POLL_SECONDS = 0.05
 _RANGE = re.compile(r"(uniform|loguniform|integers)\(([^,()]+),([^,()]+)\)")
 
@@ -128,28 +128,28 @@ class SweepTrial:
 class Sweep:
     """A hyperparameter sweep.
 
-    The sweep is an Optuna study in the file `sweep.log` of its folder. Its trials are training runs in the
-    subfolders `trial_000/`, `trial_001/`, ...
+    The sweep is an Optuna study that is stored in `sweep.log` in its folder. Its trials are training runs in
+    the subfolders `trial_000/`, `trial_001/`, ...
 
     To continue a sweep that was stopped, create it again with the same arguments. Trials that were stopped or
-    failed are then started again. The sampler of each trial has the seed `seed + number`, so if trials run
-    one at a time, the sampled settings are the same as without the interruption.
+    failed are then started again. The sampler for trial `number` has the seed `seed + number`, so if trials
+    run one at a time, the sampled settings are the same as without the interruption.
 
     Args:
-        folder: Folder of the sweep.
-        command: Arguments of `phalanx` for training, without the settings of a trial, such as
-            `["train", "ppo", "--env", "arc"]`.
+        folder: Sweep folder.
+        command: Arguments to `phalanx` for training, such as `["train", "ppo", "--env", "arc"]`, without the
+            settings of a trial.
         settings: Search space in the format that `parse_space` documents.
-        sampler: Method that selects the settings of trials. `grid` tries all combinations, `random` samples
+        sampler: Method for selecting the settings of trials. `grid` tries all combinations, `random` samples
             independently, and `tpe` is Optuna's tree-structured Parzen estimator, which learns from the
             completed trials.
         num_trials: Number of trials for `random` and `tpe`. It can be increased later. Must be None for
             `grid`.
         seed: Seed for the sampler.
-        metric: Evaluation or training metric to rank trials by. None means the first of `DEFAULT_METRICS`
+        metric: Evaluation or training metric for ranking trials. Defaults to the first of `DEFAULT_METRICS`
             that the trials have.
-        goal: Maximize (`max`) or minimize (`min`) the metric. None means `min` if the name of the
-            metric ends in `loss`, and `max` otherwise.
+        goal: Whether to maximize (`max`) or minimize (`min`) the metric. Defaults to `min` if the name of the
+            metric ends in `loss`, and to `max` otherwise.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Sweep:
 
     @property
     def trials(self) -> list[SweepTrial]:
-        """Trials that have been started, in order of their numbers."""
+        """Trials that have been started, ordered by number."""
         return self._trials()
 
     def run(self, start: StartTrial, jobs: int, on_end: Callable[[SweepTrial, int], None]) -> int | None:
@@ -248,17 +248,17 @@ class Sweep:
                     process.terminate()
 
     def log_path(self, trial: SweepTrial) -> Path:
-        """Return the path of the file with the output of a trial."""
+        """Return the path of the log file with a trial's output."""
         return self.folder / f"{trial.name}.log"
 
     def rank(self) -> list[tuple[SweepTrial, float]]:
-        """Return the completed trials with the values of their metric, best first. NaN values come last."""
+        """Return the completed trials with their metric values, best first. NaN values come last."""
         scores = [(trial, self._value(trial)) for trial in self._trials("COMPLETE", "FAIL")]
         sign = 1 if self.goal == "min" else -1
         return sorted(scores, key=lambda score: (math.isnan(score[1]), sign * score[1]))
 
     def chosen_metric(self, metrics: Mapping[str, float]) -> str:
-        """Return the name of the metric to rank trials by.
+        """Return the name of the metric by which trials are ranked.
 
         It is `metric` or, if that is None, the first of `DEFAULT_METRICS` that the trial has.
 
@@ -338,7 +338,7 @@ class Sweep:
     def _sample(self, number: int) -> dict[str, Any]:
         """Sample the settings of a trial.
 
-        They depend on the seed, the number of the trial and, for `tpe`, the completed trials.
+        They depend on the seed, the trial number and, for `tpe`, the completed trials.
         """
         optuna = _import_optuna()
         samplers = optuna.samplers
@@ -401,14 +401,14 @@ def _last_metrics_of_seed(run: Path) -> dict[str, float]:
 def connect_to_ray(address: str) -> Iterator[tuple[StartTrial, int]]:
     """Connect to a Ray cluster to run trials as Ray tasks. Every task uses one CPU.
 
-    All machines of the cluster must have Phalanx installed and share the folder of the sweep.
+    All machines in the cluster must have Phalanx installed and share the sweep folder.
 
     Args:
         address: Address `HOST:PORT` of the cluster, or `auto` for a cluster on this machine that was started
             with `ray start --head`.
 
     Yields:
-        A function that starts trials, and the number of CPUs of the cluster.
+        A function that starts trials, and the number of CPUs in the cluster.
 
     Raises:
         ValueError: If Ray is not installed or the connection fails.
@@ -429,7 +429,7 @@ def connect_to_ray(address: str) -> Iterator[tuple[StartTrial, int]]:
 
 
 class _RayTask:
-    """A trial in a Ray task, with the methods `poll`, `wait` and `terminate` of `subprocess.Popen`."""
+    """A trial in a Ray task, with the `poll`, `wait` and `terminate` methods of `subprocess.Popen`."""
 
     def __init__(self, ray: Any, reference: Any) -> None:
         self._ray, self._reference = ray, reference
@@ -452,7 +452,7 @@ class _RayTask:
 
 
 def _run_task(arguments: list[str], log: str, folder: str) -> int:
-    """Run a trial in a new process on a machine of the cluster and return its exit code.
+    """Run a trial in a new process on a machine in the cluster and return its exit code.
 
     If the task is canceled, the trial saves a checkpoint and stops.
     """
@@ -472,9 +472,9 @@ def start_process(
     """Start `phalanx` as a process on this machine.
 
     Args:
-        arguments: Arguments of `phalanx`.
+        arguments: Arguments to `phalanx`.
         log: File to which the output is appended.
-        folder: Working directory. None means the current one.
+        folder: Working directory. Defaults to the current one.
     """
     with log.open("ab") as file:
         return subprocess.Popen(
@@ -482,7 +482,7 @@ def start_process(
             stdout=file,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            # In a session of its own, Ctrl-C in the terminal does not reach the process directly.
+            # In its own session, the process does not receive Ctrl-C from the terminal directly.
             start_new_session=True,
             cwd=folder,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},

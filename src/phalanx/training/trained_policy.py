@@ -1,4 +1,4 @@
-"""Loads the policies of training runs. A policy can act, record episodes and be exported."""
+"""Loading of trained policies, which can act, record episodes and be exported."""
 
 import copy
 import dataclasses
@@ -39,7 +39,7 @@ class Policy:
 
     @functools.cached_property
     def environment(self) -> Environment:
-        """The environment of the run, created on first use."""
+        """The run's environment, created on first use."""
         return self.config.make_environment()
 
     def act(self, observation: PyTree, key: Key | None = None) -> PyTree:
@@ -69,10 +69,10 @@ class Policy:
 
         Args:
             num_episodes: Number of episodes.
-            seed: Seed for the episodes, and of the actions if they are sampled.
+            seed: Seed for the episodes, and for the actions if they are sampled.
             greedy: Take the most probable actions instead of sampling.
             environment: Environment to run in. Its observations and actions must have the same structure as
-                in the environment of the run. None means the environment of the run.
+                those of the run's environment, which is the default.
         """
         environment = self.environment if environment is None else environment
         key, max_steps = jax.random.key(seed), environment.max_episode_steps
@@ -87,8 +87,8 @@ class Policy:
         function requires neither Phalanx nor its native code.
 
         Args:
-            environment: Environment whose observations determine the shapes. None means the environment of
-                the run.
+            environment: Environment whose observations determine the shapes. Defaults to the run's
+                environment.
         """
         environment = self.environment if environment is None else environment
         observation = jax.eval_shape(environment.reset, jax.random.key(0))[1]
@@ -111,7 +111,7 @@ class Policy:
     def save_stablehlo(self, path: str | Path, environment: Environment | None = None) -> None:
         """Write the result of `export` to a file, which `jax.export.deserialize` can read.
 
-        Install the extra `export` to use this method.
+        This method requires the `export` extra.
         """
         exported = self.export(environment)
         try:
@@ -170,7 +170,7 @@ def read_run(run: Path) -> tuple[type[Algorithm], RunConfig]:
 def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:
     """Return a training state with the parameters of a checkpoint.
 
-    All other fields are not loaded. They contain `jax.ShapeDtypeStruct` objects instead of arrays.
+    The other fields are not loaded. They contain `jax.ShapeDtypeStruct` objects instead of arrays.
 
     Args:
         algorithm: Algorithm with the config of the run.
@@ -199,6 +199,6 @@ def _without_native_code(network: Any) -> Any:
     if getattr(network, "backend", "xla") != "native":
         return network
     copied = copy.copy(network)
-    # A module is frozen, and this field is not an array that `tree_at` could change.
+    # Modules are frozen, and this field is not an array that `tree_at` could change.
     object.__setattr__(copied, "backend", "xla")
     return copied

@@ -33,7 +33,7 @@ def _batch() -> None:
 @batch_app.command("generate")
 @app.command()
 def export(
-    plan: Annotated[Path, typer.Option("--plan", "-p", help="Plan, complete or of one rank.")],
+    plan: Annotated[Path, typer.Option("--plan", "-p", help="Complete plan, or the plan of one rank.")],
     dataset: Annotated[Path, typer.Option("--dataset", "-d", help="Dataset that the plan was built for.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     tokenizer: Annotated[

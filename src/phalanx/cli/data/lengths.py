@@ -1,4 +1,4 @@
-"""`phalanx data lengths`: counts the tokens of each sample of a dataset and saves them in a length cache."""
+"""`phalanx data lengths`: counts the tokens in each sample and saves the counts in a length cache."""
 
 import contextlib
 import itertools
@@ -54,7 +54,7 @@ def build(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count the tokens of every sample. New samples are added to an existing length cache.
+    """Count the tokens in every sample. New samples are added to an existing length cache.
 
     phalanx data lengths build a.jsonl b.parquet c.txt --output lengths.npz
     """

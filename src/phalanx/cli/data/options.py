@@ -57,10 +57,7 @@ PackMode = Literal["best_fit_decreasing", "subset_sum", "best_fit", "first_fit",
 
 @contextlib.contextmanager
 def input_errors() -> Iterator[None]:
-    """Convert errors in the `with` block to `UserError`.
-
-    These are errors that are caused by invalid input or worker processes.
-    """
+    """Convert errors caused by invalid input or worker processes in the `with` block to `UserError`."""
     from phalanx.io.worker_pool import WorkerPoolError
 
     try:

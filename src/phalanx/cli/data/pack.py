@@ -1,7 +1,7 @@
 """`phalanx data pack`: packs samples into rows of a fixed length.
 
-The result is a folder of batches or a single file. With only a length cache as input, nothing is tokenized,
-and the result says which samples share a row.
+The result is a folder of batches or a single file. If the only input is a length cache, nothing is tokenized,
+and the result lists which samples share a row.
 """
 
 import itertools
@@ -194,8 +194,8 @@ def _pack_to_file(
 ) -> None:
     """Assign samples to rows, write the rows to a file, and print metrics.
 
-    If `dataset` is None, the file contains only which samples are in each row. Otherwise, it also contains
-    the tokens. `without_loss` lists samples that were skipped because none of their tokens counts toward the
+    If `dataset` is None, the file only lists which samples are in each row. Otherwise, it also contains the
+    tokens. `without_loss` lists samples that were skipped because none of their tokens counts toward the
     loss.
     """
     import numpy as np

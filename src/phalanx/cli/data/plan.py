@@ -121,14 +121,14 @@ def info(
     show_batches: Annotated[
         int, typer.Option("--show-batches", "-n", min=0, help="Number of batches of the first epoch to show.")
     ] = 0,
-    rank: Annotated[int | None, typer.Option("--rank", "-r", help="Show the part of this rank.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", "-r", help="Show only this rank's part.")] = None,
     world_size: Annotated[int | None, typer.Option("--world-size", "-w", help="Number of ranks.")] = None,
     policy: Policy = "split",
     balance: Balance = False,
     d_model: DModel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a summary of a plan, or of the part of one rank."""
+    """Show a summary of a plan, or of one rank's part."""
     if (rank is None) != (world_size is None):
         raise UserError("--rank and --world-size must be used together")
     from phalanx.data.plans.sharding import ShardSpec
@@ -160,7 +160,7 @@ def info(
 
 @app.command()
 def verify(plan: PlanPath, lengths: LengthsPath, as_json: AsJson = False) -> None:
-    """Build a plan again from its lengths and compare it with the saved plan. Exit code 1 if they differ."""
+    """Rebuild a plan from its lengths and compare it with the saved one. Exits with code 1 if they differ."""
     from phalanx.data.plans.plan_comparison import verify_batch_plan
     from phalanx.data.plans.plan_files import load_batch_plan
 

@@ -1,2 +1,4 @@
-"""Import paths of chuk-lazarus: change only the root of your imports, `chuk_lazarus`, to
-`phalanx.compat.chuk_lazarus`."""
+"""Import paths of chuk-lazarus.
+
+To use them, change the root of your imports from `chuk_lazarus` to `phalanx.compat.chuk_lazarus`.
+"""

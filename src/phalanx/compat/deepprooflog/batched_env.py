@@ -32,7 +32,7 @@ from phalanx.proofs.queries import SampledQuery
 
 STEP_COUNT_KEY, KGE_SCORE_KEY = "episode_step", "kge_log_score"
 _RENAMED_KEYS = {"goals": "sub_index", "successors": "derived_sub_indices", "step_count": STEP_COUNT_KEY}
-"""DeepProofLog's keys of the fields of an observation."""
+"""DeepProofLog's keys for the fields of an observation."""
 
 
 def _schedule_setting(name: str, description: str) -> property:
@@ -56,16 +56,16 @@ class BatchedVecEnv(EnvironmentVecEnv):
     environment is transformed, assign to `env.base_env`.
 
     Args:
-        index_manager: Encodes the atoms of states.
+        index_manager: Index manager, which encodes the atoms in states.
         data_handler: Facts, rules and known triples.
         queries: Atoms, strings such as `aunt(5,76)`, or an array of indices.
         batch_size: Number of environments. `auto` uses as many as fit into memory, at most 1,024.
-        config: Settings of the environment. None uses the defaults.
+        config: Environment settings. If None, the defaults are used.
         mode: `train` samples queries at random, with negatives as configured. If there are `labels`, it
             samples uniformly from the labeled queries. `eval` takes the queries in order and starts again
             after the last one.
         labels: Whether each query is true. None means that all are true.
-        query_depths: Proof depths of the queries. None uses those of the data handler.
+        query_depths: Proof depths of the queries. Defaults to those in the data handler.
         kge_engine: An embedding that can close goals, as loaded by `load_kge`. None means no embedding.
         seed: Seed for the episodes.
         device: Device of the tensors.
@@ -166,14 +166,14 @@ class BatchedVecEnv(EnvironmentVecEnv):
 
     @property
     def query_indices(self) -> np.ndarray:
-        """Index in `queries` of the query of each environment, or -1 if the environment sampled its query."""
+        """Index of each environment's query in `queries`, or -1 if the environment sampled its query."""
         return self._query_indices.copy()
 
     def _reset_where(self, chosen: Bool[np.ndarray, " batch"], batch: VectorEnvState) -> VectorEnvState:
         indices = self._schedule.next_indices(int(chosen.sum()))
         self._query_indices[chosen] = -1 if indices is None else indices
         if indices is not None:
-            # The other rows keep their episodes, whose queries may not be in the list any more.
+            # The other rows keep their episodes, whose queries may no longer be in the list.
             queries = self._schedule.take(np.where(chosen, self._query_indices, 0))
             return _start_where(self.environment, chosen, queries, batch)
         if self._schedule.arrays() is not self._sampled_from:
@@ -187,12 +187,12 @@ class BatchedVecEnv(EnvironmentVecEnv):
 
     queries = _schedule_setting("queries", "Queries that episodes start from.")
     labels = _schedule_setting("labels", "Whether each query is true. None means that all are true.")
-    query_depths = _schedule_setting("depths", "Proof depths of the queries. None uses the data handler's.")
+    query_depths = _schedule_setting("depths", "Proof depths of the queries. Defaults to the data handler's.")
     mode = _schedule_setting("mode", "`train` or `eval`.")
 
 
 class _WrappedVecEnv(BatchedVecEnv):
-    """A batch of an existing proof environment."""
+    """A `BatchedVecEnv` for an existing proof environment."""
 
     def __init__(self, environment: ProofEnvironment, batch_size: Any, seed: int, device: Any) -> None:
         rows, depths = environment.queries.positives, environment.queries.depths
@@ -203,10 +203,10 @@ class _WrappedVecEnv(BatchedVecEnv):
 class QuerySchedule:
     """The queries that episodes start from, and their order.
 
-    In the mode `train`, the environment samples queries as its config says, with negatives. If there are
-    labels, the queries are sampled uniformly from the given ones. `eval` takes the queries in order and
-    starts again after the last one. `queries`, `labels`, `depths` and `mode` can be assigned at any time and
-    take effect at the next reset.
+    In `train` mode, the environment samples queries, including negatives, according to its config. If there
+    are labels, queries are sampled uniformly from the given ones instead. In `eval` mode, queries are taken
+    in order, starting again after the last one. `queries`, `labels`, `depths` and `mode` can be assigned at
+    any time and take effect at the next reset.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class QuerySchedule:
         return encoded[kept], depths[kept]
 
     def apply(self, environment: ProofEnvironment) -> ProofEnvironment:
-        """Return the environment with the queries of this schedule."""
+        """Return a copy of an environment with this schedule's queries."""
         positives, depths = self.positives()
         return ProofEnvironment.create(
             environment.config,
@@ -331,7 +331,7 @@ def _check_length(encoded: np.ndarray, given: np.ndarray, name: str) -> None:
 
 
 def _known_depths(index_manager: IndexManager, data_handler: DataHandler) -> dict[tuple[int, ...], int]:
-    """Return the known proof depths of the queries of all splits, by encoded atom."""
+    """Return the known proof depths of the queries in all splits, by encoded atom."""
     merged = {atom: depth for split in SPLITS for atom, depth in (data_handler.depths(split) or {}).items()}
     rows = index_manager.encode(list(merged)).tolist()
     return dict(zip(map(tuple, rows), merged.values(), strict=True))

@@ -16,17 +16,17 @@ class DataHandler(KnowledgeBase):
     """A knowledge base with its queries.
 
     `DataHandler()` is the generated family knowledge base. `DataHandler("family", path="data/kg")` and
-    `DataHandler(path="data/kg/family")` read the folder `data/kg/family`.
+    `DataHandler(path="data/kg/family")` both read the `data/kg/family` folder.
 
     Args:
         dataset: Name of the knowledge base in `path`.
-        path: Folder of one or several knowledge bases, or a file of triples.
+        path: Folder with one or several knowledge bases, or a file of triples.
         on_leak: What to do if validation or test queries are also facts: `drop` removes these facts, `warn`
             issues a warning, `error` raises an error, and `allow` keeps them.
-        train_depth: Keep only training queries with these proof depths. Facts are not affected. None keeps
-            all queries.
-        valid_depth: Keep only validation queries with these proof depths. None keeps all.
-        test_depth: Keep only test queries with these proof depths. None keeps all.
+        train_depth: Keep only training queries with these proof depths. Facts are not affected. If None, all
+            queries are kept.
+        valid_depth: Keep only validation queries with these proof depths. If None, all are kept.
+        test_depth: Keep only test queries with these proof depths. If None, all are kept.
         generated: `num_families`, `generations` and `seed` of the generated knowledge base.
     """
 
@@ -56,7 +56,7 @@ class DataHandler(KnowledgeBase):
     def from_knowledge(
         cls, base: KnowledgeBase, name: str | None = None, *, on_leak: OnLeak | None = None
     ) -> "DataHandler":
-        """Create a handler of a knowledge base in memory."""
+        """Create a handler for a knowledge base that is already in memory."""
         handler = cls.__new__(cls)
         handler._copy(base.replace(name=name or base.name, on_leak=on_leak or base.on_leak), {})
         return handler

@@ -15,7 +15,7 @@ _NESTED = {
     "reward_type": ("reward", "type"),
     "train_neg_ratio": ("queries", "negative_ratio"),
 }
-"""Arguments of training scripts that are in a section of `ProofConfig`."""
+"""Arguments of training scripts that belong to a section of `ProofConfig`."""
 
 
 def create_environments(
@@ -28,16 +28,16 @@ def create_environments(
 ) -> tuple[BatchedVecEnv, BatchedVecEnv, BatchedVecEnv]:
     """Create environments for the training, test and validation queries.
 
-    Without test or validation queries, those of another split are used.
+    If there are no test or validation queries, those of another split are used.
 
     Args:
         args: A namespace or mapping with `n_envs` and `n_eval_envs` (batch sizes or `auto`), `seed`, and any
             field of `ProofConfig`, `reward_type` and `train_neg_ratio`. Arguments that do not concern
             environments, such as a learning rate, are ignored. `use_parallel_envs` is ignored with a warning.
         dh: Facts, rules and queries.
-        index_manager: Encodes the atoms of states.
+        index_manager: Index manager, which encodes the atoms in states.
         kge_engine: An embedding that can close goals. None means no embedding.
-        settings: Further arguments of `BatchedVecEnv`.
+        settings: Additional arguments to `BatchedVecEnv`.
     """
     given = dict(args) if isinstance(args, Mapping) else dict(vars(args))
     known = {*ProofConfig.model_fields, *RENAMED_SETTINGS}

@@ -15,8 +15,8 @@ class IndexManager(ProofVocabulary):
     """State indices of predicates, constants and variables under DeepProofLog's names.
 
     Args:
-        data_handler: Provides the predicates and constants.
-        padding_atoms: Maximum number of goals of a state.
+        data_handler: Knowledge base that provides the predicates and constants.
+        padding_atoms: Maximum number of goals in a state.
     """
 
     padding_idx = 0

@@ -42,15 +42,15 @@ class QueryEpisodes:
     proved: Bool[np.ndarray, " queries"]
     """True for queries that were proved."""
     log_prob: Float64[np.ndarray, " queries"]
-    """Log-probability of all actions of the episode and of the goals that an embedding closed."""
+    """Total log-probability of the episode's actions and of the goals that an embedding closed."""
     length: Int64[np.ndarray, " queries"]
-    """Number of steps of the episode."""
+    """Number of steps in the episode."""
     reward: Float64[np.ndarray, " queries"]
-    """Sum of the rewards of the episode."""
+    """Sum of the rewards in the episode."""
 
     @property
     def scores(self) -> TripleScores:
-        """Scores for link prediction. Queries that were not proved have the score minus infinity."""
+        """Scores for link prediction. Queries that were not proved have a score of minus infinity."""
         log_prob = np.where(self.proved, self.log_prob, -math.inf)
         length = np.where(self.proved, self.length, -1)
         return TripleScores(score=log_prob, proved=self.proved, log_prob=log_prob, length=length)
@@ -62,10 +62,11 @@ def evaluate_policy_torchrl(
     """Run one episode of a TorchRL actor for each query.
 
     Args:
-        actor: Maps tensordicts to tensordicts, such as a `ProbabilisticActor` with `return_log_prob=True`.
+        actor: Module that maps tensordicts to tensordicts, such as a `ProbabilisticActor` with
+            `return_log_prob=True`.
         env: A `BatchedVecEnv`, possibly transformed, or a `SerialEnv` or `ParallelEnv` of them, whose first
             factory is used. The environment's own queries are restored afterward.
-        queries: The queries. None uses those of the environment.
+        queries: Queries to evaluate. Defaults to those of the environment.
         labels: Whether each query is true. None means that all are true. A true query is not used as a fact
             in its own proof.
         deterministic: Take the most probable actions instead of sampling them.
@@ -101,17 +102,17 @@ def evaluate_policy(
     """Rank true queries among corruptions that are not known triples.
 
     Args:
-        actor: The policy. It is not needed for the mode `kge`.
+        actor: The policy. It is not needed in `kge` mode.
         env: A `BatchedVecEnv`, possibly transformed, or a `SerialEnv` or `ParallelEnv` of them.
         queries: True queries.
         mode: How triples are scored. `rl` is the log-probability of the episode that proves a triple, `kge`
             is the score of an embedding, and `hybrid` combines both with the weights of `hybrid`.
-        kge_engine: The embedding, which is required for the modes `kge` and `hybrid`.
-        n_corruptions: Number of corruptions per query and side. None uses all corruptions.
-        sides: Arguments that corruptions replace: `head`, `tail` or `both`. None uses `tail` if the knowledge
-            base has several domains, and `both` otherwise.
+        kge_engine: The embedding, which is required in `kge` and `hybrid` mode.
+        n_corruptions: Number of corruptions per query and side. If None, all corruptions are used.
+        sides: Arguments that corruptions replace: `head`, `tail` or `both`. Defaults to `tail` if the
+            knowledge base has several domains, and to `both` otherwise.
         ties: How to rank triples with equal scores.
-        hybrid: Weights of the mode `hybrid`. None uses the defaults.
+        hybrid: Weights for `hybrid` mode. If None, the defaults are used.
         deterministic: Take the most probable actions instead of sampling them.
         seed: Seed for the corruptions and for the random positions among ties.
     """
@@ -154,7 +155,7 @@ def _find_batched_env(env: Any) -> tuple[Any, BatchedVecEnv]:
     """Return the environment to step and its `BatchedVecEnv`.
 
     Queries cannot be assigned to the workers of a `SerialEnv` or `ParallelEnv`, which look up unknown
-    attributes in all workers. Their first factory creates an equal environment in this process.
+    attributes in all workers. Their first factory creates an equivalent environment in this process.
     """
     if isinstance(env, SerialEnv | ParallelEnv):
         return _find_batched_env(env.create_env_fn[0](**env.create_env_kwargs[0]))

@@ -1,4 +1,4 @@
-"""DeepProofLog's names of settings."""
+"""DeepProofLog's names for settings."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from phalanx.compat.deepprooflog.index_manager import IndexManager
 from phalanx.proofs.config import ProofConfig
 
 RENAMED_SETTINGS: Mapping[str, str] = ProofConfig.renamed_settings
-"""Fields of `ProofConfig` by the names of DeepProofLog's settings."""
+"""Maps DeepProofLog's names for settings to fields of `ProofConfig`."""
 
 REPLACEMENTS: Mapping[str, str] = {
     "unification_engine": "engine, which is `native`, `xla` or `auto`",
@@ -43,7 +43,7 @@ REPLACEMENTS: Mapping[str, str] = {
 
 
 def check_names(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `TypeError` for the first unknown argument, with its replacement or similar names."""
+    """Raise `TypeError` for the first unknown argument, suggesting a replacement or similar names."""
     available = sorted({*known, *RENAMED_SETTINGS})
     for name in names:
         if name in available:
@@ -60,8 +60,8 @@ def build_config(
     """Return a copy of a config with changed settings.
 
     Args:
-        index_manager: Determines the default of `max_goals`.
-        config: The config. None uses the defaults.
+        index_manager: Index manager, which determines the default for `max_goals`.
+        config: Config to copy. If None, the defaults are used.
         settings: Fields of `ProofConfig`, under their own names or under DeepProofLog's.
     """
     check_names(settings, ProofConfig.model_fields)

@@ -25,7 +25,7 @@ from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.training.rollout import keys_for
 
 PolicyFunction = Callable[[Any], Mapping[str, Any]]
-"""Function of a batch of states that returns `actions` and `log_probs`."""
+"""Function that takes a batch of states and returns `actions` and `log_probs`."""
 
 
 def batch_policy_rollout(
@@ -36,8 +36,8 @@ def batch_policy_rollout(
 ) -> dict[str, Any]:
     """Run a policy for `num_steps` steps in each environment.
 
-    All steps are one compiled call, so the policy must be traceable by JAX. The compilation is reused for the
-    same function, and for an Equinox module or a partial of a function even if its arrays change.
+    All steps run in one compiled call, so the policy must be traceable by JAX. The compiled program is reused
+    for the same function, and for an Equinox module or a partial function even if its arrays change.
 
     Returns:
         `states` (in which the actions were selected), `actions`, `rewards`, `dones` and `log_probs`, with
@@ -112,11 +112,11 @@ class NetworkPolicy(eqx.Module):
 def find_optimal_batch_size(
     config: Configured, task: Any = None, max_batch_size: int = 1024, *, repeats: int = 10
 ) -> tuple[int, dict[int, dict[str, float]]]:
-    """Measure powers of two as batch sizes and return the fastest one and all measurements.
+    """Measure the speed of power-of-two batch sizes, and return the fastest size and all measurements.
 
-    The measurements of a batch size are `total_time` of one batch step and `per_env_time` in seconds, and
-    `throughput` in steps per second. Every step starts from new episodes with random legal actions. The
-    search ends when the device runs out of memory.
+    The measurements for a batch size are `total_time` (the time of one batch step) and `per_env_time`, both
+    in seconds, and `throughput` in steps per second. Every step starts from new episodes with random legal
+    actions. The search ends when the device runs out of memory.
     """
     if max_batch_size < 1:
         raise ValueError(f"max_batch_size must be at least 1, got {max_batch_size}")
@@ -212,8 +212,13 @@ class BatchPerformanceMonitor:
 
 
 def inspect_batch_states(batch_states: PyTree, indices: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
-    """Print the step count, similarity, done flag and colors of some environments of a batch, and return them
-    as one dictionary per environment. Indices outside the batch are skipped."""
+    """Print the step count, similarity, done flag and colors of some environments in a batch.
+
+    Indices outside the batch are skipped.
+
+    Returns:
+        One dictionary with the printed values per environment.
+    """
     batch_size, *grid_shape = batch_states.working_grid.shape
     print(f"Batch size: {batch_size}\nGrid shape: {tuple(grid_shape)}")
     rows: list[dict[str, Any]] = []
@@ -262,7 +267,7 @@ def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _apply(statistic: Callable[[Sequence[float]], float], values: Sequence[float]) -> float:
-    """Compute a statistic; NaN if there are no values."""
+    """Compute a statistic, or return NaN if there are no values."""
     return statistic(values) if values else math.nan
 
 
@@ -345,7 +350,7 @@ def _pad(items: Sequence[PyTree], size: int, what: str) -> list[PyTree]:
 
 
 def _check_same_structure(items: Sequence[PyTree], what: str) -> None:
-    """Raise if the list is empty or an item has another structure or other shapes than the first."""
+    """Raise ValueError if the list is empty or its items differ in structure or shape."""
     if not items:
         raise ValueError(f"need at least one {what}, got an empty list")
     # Results of batches may differ in their first axis.

@@ -1,6 +1,6 @@
 """Adapters for Gymnasium: `GymnasiumVectorEnv` for a batch and `GymnasiumEnv` for a single environment.
 
-Importing this package registers every environment of `phalanx.make`, such as `phalanx/arc-v2`.
+Importing this package registers all Phalanx environments with Gymnasium, under ids such as `phalanx/arc-v2`.
 """
 
 from phalanx.extras import require_extra

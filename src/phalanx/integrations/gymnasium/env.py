@@ -1,4 +1,4 @@
-"""Gymnasium environments for a batch and for a single environment, and their registration."""
+"""Gymnasium adapters for a batch of environments and for a single environment, and their registration."""
 
 import functools
 import numbers
@@ -70,9 +70,9 @@ def _step(
     """Take a step in all environments, and reset those that have ended according to `mode`.
 
     Returns:
-        The new state (with the flags of the step), the new keys, the rewards, the infos, and a pair of the
-        observations and the masks of legal actions before any reset. The pair is None unless `mode` is
-        "same_step".
+        The new state (including whether each episode terminated or was truncated), the new keys, the rewards,
+        the infos, and a pair of the observations and the masks of legal actions before any reset. The pair is
+        None unless `mode` is "same_step".
     """
     actions = build_actions(environment.action_space, arrays)
     if mode == "next_step":
@@ -147,7 +147,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
 
     @property
     def state(self) -> VectorEnvState:
-        """States, observations, legal actions and flags of all environments."""
+        """States, observations, legal actions and termination flags of all environments."""
         if self._state is None:
             raise gym.error.ResetNeeded("the environments have not been reset: call reset() first")
         return self._state
@@ -234,11 +234,11 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         return infos
 
     def action_masks(self) -> Bool[np.ndarray, "batch choices"]:
-        """Return a mask of legal values for each integer of an action, concatenated along the last axis.
+        """Return a mask of legal values for each integer in an action, concatenated along the last axis.
 
-        This is the format of SB3-Contrib's `MaskablePPO`. For example, an ARC action [operation, row, col]
-        has one mask for the operation, one for the row and one for the column. Only the mask of the first
-        integer can contain False.
+        This is the format that SB3-Contrib's `MaskablePPO` expects. For example, an ARC action [operation,
+        row, col] has one mask for the operation, one for the row and one for the column. Only the mask of the
+        first integer can contain False.
         """
         masks = self.state.legal_actions
         if masks is None:
@@ -275,8 +275,10 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
 
 
 class GymnasiumEnv(gym.Env):
-    """Gymnasium environment for one episode at a time. It is a `GymnasiumVectorEnv` of size 1 without
-    auto-reset."""
+    """Gymnasium environment for one episode at a time.
+
+    It is a `GymnasiumVectorEnv` of size 1 without auto-reset.
+    """
 
     def __init__(
         self, environment: Environment, *, flatten: bool = False, render_mode: str | None = None
@@ -312,7 +314,7 @@ class GymnasiumEnv(gym.Env):
         return take_row(observations, 0), float(rewards[0]), *flags, _first_info(infos)
 
     def action_masks(self) -> Bool[np.ndarray, " choices"]:
-        """Return the masks of legal values of all integers of an action, concatenated.
+        """Return a mask of legal values for each integer in an action, concatenated.
 
         See `GymnasiumVectorEnv.action_masks`.
         """
@@ -325,7 +327,7 @@ class GymnasiumEnv(gym.Env):
 
 
 def register_environments() -> None:
-    """Register `phalanx/<id>` with Gymnasium for every id of `phalanx.make`.
+    """Register every Phalanx environment with Gymnasium as `phalanx/<id>`.
 
     This is called when the package is imported. Call it again after `phalanx.register`.
     """
@@ -427,7 +429,7 @@ def _keys_from_seeds(seeds: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, 
 
 
 def _reset_mask(options: Mapping[str, Any] | None, num_envs: int) -> Bool[np.ndarray, " batch"]:
-    """Return a mask of the environments that the options of `reset` select.
+    """Return a mask of the environments selected by the options of `reset`.
 
     Without options, all environments are selected.
     """

@@ -1,6 +1,6 @@
 """Server for text environments that implements OpenEnv's protocol.
 
-It is compatible with clients of `openenv` 0.10 but does not import it. It needs `starlette`, `uvicorn` and
+It is compatible with clients of `openenv` 0.10 but does not import it. It requires `starlette`, `uvicorn` and
 `websockets` (`pip install "phalanx[serve]"`).
 """
 

@@ -105,7 +105,7 @@ class Session:
 
         Returns the first observation.
 
-        The field `episode_id` is stored. All other fields of `data` are ignored.
+        The `episode_id` field is stored. All other fields of `data` are ignored.
         """
         seed, name = data.get("seed"), data.get("episode_id")
         if name is not None and not (isinstance(name, str) and len(name) <= MAX_EPISODE_ID_CHARS):
@@ -177,7 +177,7 @@ def _reply(kind: str, data: Mapping[str, Any]) -> str:
 def _observation(
     text: str, info: TextInfo, reward: float | None, done: bool, metadata: dict[str, Any]
 ) -> dict[str, Any]:
-    """Format an observation like OpenEnv's server.
+    """Format an observation as OpenEnv's server does.
 
     `metadata` is part of the observation. If it is not empty, it is also added to the top level of the
     result.

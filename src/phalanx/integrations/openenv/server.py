@@ -17,7 +17,7 @@ from phalanx.text.env_spec import TextFactory
 
 with require_extra("phalanx.integrations.openenv", "serve", "starlette", "uvicorn", "websockets", "h11"):
     import uvicorn
-    import websockets as _websockets  # noqa: F401 - which uvicorn speaks through
+    import websockets as _websockets  # noqa: F401 - used by uvicorn
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect, Request
@@ -205,7 +205,7 @@ class OpenEnvServer:
         factory: Function that creates the environment for a session.
         name: Name of the environment in the metadata.
         host: Address to listen on.
-        port: Port to listen on. 0 chooses a free port.
+        port: Port to listen on. If 0, a free port is chosen.
         limits: Limits on sessions, message sizes and time.
     """
 

@@ -28,21 +28,21 @@ __all__ = [
 ]
 
 CONF_FOLDER = Path(__file__).parents[1] / "conf"
-"""Folder of `logging/batched.yaml`."""
+"""Folder that contains `logging/batched.yaml`."""
 
 _LOG = logging.getLogger("phalanx.logging")
 _ASYNC = "was removed: logging is synchronous"
 
 
 class LoggingConfig(Config):
-    """All logging settings of JaxARC."""
+    """JaxARC's logging settings."""
 
     removed_settings: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("queue_size", "worker_threads", "batch_size", "flush_interval", "enable_compression"), _ASYNC
     )
 
     structured_logging: bool = True
-    """Write records in `log_format`. If False, write readable text."""
+    """Write records in `log_format`. If False, write human-readable text."""
     log_format: Literal["json", "text", "structured", "pickle"] = "json"
     """Format of episodes, steps and tasks."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -50,7 +50,7 @@ class LoggingConfig(Config):
     compression: bool = True
     """Compress rotated files."""
     include_full_states: bool = False
-    """Write the arrays of initial and final states to the records of episodes."""
+    """Include the arrays of initial and final states in episode records."""
 
     log_operations: bool = False
     """Write the action of each step."""
@@ -66,7 +66,7 @@ class LoggingConfig(Config):
     """Write steps that solve or end an episode."""
 
     log_frequency: int = 10
-    """Number of updates between two logs of metrics."""
+    """Number of updates between metric logs."""
 
     batched_logging_enabled: bool = False
     """Log aggregated metrics."""
@@ -113,7 +113,7 @@ class LoggingConfig(Config):
 
 
 class JaxArcConfig(ArcConfig):
-    """An ARC config with a `logging` section. The section `episode` is called `environment`."""
+    """An ARC config with a `logging` section. The `episode` section is called `environment`."""
 
     logging: LoggingConfig = LoggingConfig()
     """Settings for the experiment logger."""
@@ -140,7 +140,7 @@ class JaxArcConfig(ArcConfig):
 
 
 def validate_batched_logging_config(config: LoggingConfig) -> list[str]:
-    """Return the errors in the settings of batched logging, one sentence each.
+    """Return the errors in the settings for batched logging, one sentence each.
 
     >>> validate_batched_logging_config(LoggingConfig(log_frequency=0))
     ['log_frequency must be positive']

@@ -1,4 +1,4 @@
-"""`jaxarc.envs.functional`: functions of a config and task data, for one environment or a batch."""
+"""`jaxarc.envs.functional`: functions that take a config and task data, for one environment or a batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +61,7 @@ def create_batch_episode_runner(
 
 
 def create_mock_task() -> ArcTask:
-    """Create a task with a black 16x16 input grid, in whose output column 7 is blue."""
+    """Create a task whose input grid is a black 16x16 square, and whose output has column 7 in blue."""
     before = np.zeros((16, 16), np.int8)
     after = before.copy()
     after[:, 7] = 1

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class ExperimentLogger(experiment_logger.ExperimentLogger):
-    """An experiment logger with JaxARC's settings and its sampling with `jax.random.choice`."""
+    """An experiment logger with JaxARC's settings and its way of sampling episodes."""
 
     def __init__(
         self, config: LoggingConfig | JaxArcConfig, handlers: Mapping[str, Any], **options: Any
@@ -68,7 +68,8 @@ class ExperimentLogger(experiment_logger.ExperimentLogger):
 
 
 MinimalAsyncLogger = ExperimentLogger
-"""Logging is synchronous; an update that is not logged transfers nothing from the device."""
+"""Another name for `ExperimentLogger`. Logging is synchronous, but updates that are not logged transfer
+nothing from the device."""
 
 
 class FileHandler(file.FileHandler):
@@ -105,7 +106,7 @@ _SWITCHES = {
     "success_rate": "log_success_rates",
     "gradient_norm": "log_gradient_norms",
 }
-"""Setting that enables the metrics whose names start with a prefix."""
+"""Maps prefixes of metric names to the settings that enable these metrics."""
 
 
 def _is_selected(name: str, settings: LoggingConfig) -> bool:

@@ -24,7 +24,7 @@ from phalanx.formatting import format_percent
 
 
 class BucketSuggestion(_edges.BucketSuggestion):
-    """`phalanx.data.bucket_search.BucketSuggestion` with the name `overflow_max`."""
+    """`phalanx.data.bucket_search.BucketSuggestion` with chuk-lazarus's `overflow_max`."""
 
     overflow_max: ClassVar = alias("max_sample_length")
 
@@ -35,7 +35,7 @@ def suggest_bucket_edges(*args: Any, **options: Any) -> BucketSuggestion:
 
 
 def visualize_buckets(lengths: Lengths, bucket_spec: BucketSpec, width: int = 50) -> str:
-    """Return a text chart of the number of samples in each bucket and the efficiency of the bucket."""
+    """Return a text chart of the number of samples in each bucket and its efficiency."""
     bars = []
     for bucket in analyze_bucket_efficiency(lengths, bucket_spec).buckets:
         efficiency = format_percent(bucket.efficiency) if bucket.sample_count else "empty"

@@ -1,4 +1,4 @@
-"""Buckets, and statistics of a bucket that count one sample after another."""
+"""Buckets, and bucket statistics that are updated one sample at a time."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from phalanx.data.plans.buckets import BucketId, BucketSpec as _BucketSpec
 
 
 class OverflowMax(BaseModel):
-    """Mixin for configs that accept `overflow_max` as another name of `max_sample_length`."""
+    """Mixin for configs that accept `overflow_max` as another name for `max_sample_length`."""
 
     overflow_max: ClassVar = alias("max_sample_length")
 
@@ -25,10 +25,10 @@ class OverflowMax(BaseModel):
 
 
 class BucketSpec(OverflowMax, _BucketSpec):
-    """`phalanx.data.BucketSpec` with the names `overflow_max` and `get_bucket_id`."""
+    """`phalanx.data.BucketSpec` with chuk-lazarus's `overflow_max` and `get_bucket_id`."""
 
     def get_bucket_id(self, length: int) -> BucketId:
-        """Return the bucket of a length."""
+        """Return the bucket for a length."""
         return self.get_bucket(length)
 
 

@@ -1,4 +1,4 @@
-"""Metrics that count one batch or sample after another."""
+"""Metrics that are updated one batch or sample at a time."""
 
 from typing import Any, ClassVar
 
@@ -48,7 +48,7 @@ class BatchMetrics(_BatchMetrics, frozen=False):
     """`phalanx.data.BatchMetrics` with chuk-lazarus's names and methods that count samples and batches."""
 
     total_time_seconds: float = 0.0
-    """Sum of the times that `record_time` added."""
+    """Total time recorded by `record_time`, in seconds."""
     bucket_stats: dict[BucketId, BucketStats] = Field(default_factory=dict)
     """Metrics of the buckets that are not empty."""
     shape_histogram: BatchShapeHistogram = Field(default_factory=BatchShapeHistogram)
@@ -82,19 +82,19 @@ class BatchMetrics(_BatchMetrics, frozen=False):
         self.num_skipped += count
 
     def record_time(self, seconds: float) -> None:
-        """Add to the time that the rates are computed from."""
+        """Add to the total time, from which the rates are computed."""
         if seconds < 0:
             raise ValueError(f"time must not be negative, got {seconds}")
         self.total_time_seconds += seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Number of tokens without padding per second. 0 if no time was recorded."""
+        """Number of tokens per second, not counting padding. 0 if no time was recorded."""
         return self._per_second(self.total_tokens)
 
     @property
     def effective_tokens_per_second(self) -> float:
-        """Number of tokens that count toward the loss per second. 0 if no time was recorded."""
+        """Number of tokens per second that count toward the loss. 0 if no time was recorded."""
         return self._per_second(self.loss_tokens)
 
     @property
@@ -148,7 +148,7 @@ class BatchMetrics(_BatchMetrics, frozen=False):
 
 
 def convert_metrics(metrics: _BatchMetrics) -> BatchMetrics:
-    """Convert metrics of `phalanx.data`."""
+    """Convert metrics from `phalanx.data`."""
     return BatchMetrics(
         **dict(metrics),
         bucket_stats={bucket.bucket_id: BucketStats(**dict(bucket)) for bucket in metrics.buckets},

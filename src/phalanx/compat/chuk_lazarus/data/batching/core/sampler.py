@@ -10,7 +10,7 @@ from phalanx.data.token_budget_sampler import TokenBudgetBatchSampler as _TokenB
 
 
 class BucketSizes(dict[int, int]):
-    """Number of samples by bucket, which can also be called as a function."""
+    """Dictionary of the number of samples by bucket, which can also be called like a function."""
 
     def __call__(self) -> "BucketSizes":
         return self

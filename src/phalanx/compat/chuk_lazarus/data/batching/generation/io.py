@@ -28,14 +28,14 @@ class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
     loss_mask: Int[np.ndarray, "rows width"]
     """1 where a token counts toward the loss, and 0 elsewhere."""
     segment_ids: Int[np.ndarray, "rows width"] | None = None
-    """Number of the sample that each token belongs to, from 1 in each row. 0 is padding. None if samples are
-    not packed."""
+    """Index of the sample that each token belongs to, counted from 1 in each row. 0 is padding. None if
+    samples are not packed."""
     position_ids: Int[np.ndarray, "rows width"] | None = None
     """Position of each token in its sample. None if samples are not packed."""
     extras: dict[str, np.ndarray] = Field(default_factory=dict)
     """Additional arrays that a collate function returned."""
     spec: MicrobatchSpec
-    """Entry of the plan for this batch."""
+    """The batch's entry in the plan."""
 
     sample_ids: ClassVar = alias("spec.samples")
     lengths: ClassVar = alias("spec.lengths")
@@ -68,7 +68,7 @@ def pad_sequences(
     max_length: int | None = None,
     dtype: Any = np.int32,
 ) -> Int[np.ndarray, "rows width"]:
-    """Pad sequences to `max_length`, or to the longest one if it is None.
+    """Pad sequences to `max_length`, or to the length of the longest one if it is None.
 
     >>> pad_sequences([[1, 2], [3]], 0).tolist()
     [[1, 2], [3, 0]]

@@ -1,4 +1,4 @@
-"""Batch plans as Pydantic models, which can be built by hand and converted to the plans of `phalanx.data`."""
+"""Batch plans as Pydantic models, which can be built by hand and converted to `phalanx.data` plans."""
 
 import asyncio
 import itertools
@@ -19,7 +19,7 @@ from phalanx.data.plans.batch_plan import MissingEpochError
 from phalanx.data.plans.batching_config import BatchingMode, PadPolicy
 from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets
 
-# Fields of the batching settings by their names in the metadata of chuk-lazarus.
+# Fields of the batching settings, by their names in chuk-lazarus's metadata.
 _BATCHING_FIELDS = {
     "bucket_edges": "bucket_edges",
     "overflow_max": "max_sample_length",
@@ -43,7 +43,7 @@ class MicrobatchSpec(FrozenModel):
     index: int = Field(ge=0)
     """Index of the batch within its epoch."""
     lengths: tuple[int, ...] = ()
-    """Number of tokens of each sample. Empty if the lengths are unknown."""
+    """Number of tokens in each sample. Empty if the lengths are unknown."""
 
     @model_validator(mode="after")
     def _check_parts(self) -> "MicrobatchSpec":
@@ -75,7 +75,7 @@ class MicrobatchSpec(FrozenModel):
 
     @classmethod
     def from_spec(cls, spec: _plans.BatchSpec) -> "MicrobatchSpec":
-        """Convert a batch of `phalanx.data`."""
+        """Convert a `phalanx.data` batch."""
         lengths = spec.lengths
         # Not validated, because a plan is consistent and may have many batches.
         return cls.model_construct(
@@ -98,9 +98,9 @@ class EpochPlan(BaseModel, extra="forbid"):
     seed: int = 0
     """Seed for this epoch's shuffle."""
     total_samples: int = 0
-    """Number of samples in all batches. It is counted if it is 0."""
+    """Number of samples in all batches. If 0, it is computed from the batches."""
     total_tokens: int = 0
-    """Number of tokens in all batches. If it is 0, it is counted, provided that all lengths are known."""
+    """Number of tokens in all batches. If 0, it is computed, provided that all lengths are known."""
 
     def __init__(self, epoch: int, microbatches: Iterable[Any] = (), seed: int = 0, **fields: Any) -> None:
         super().__init__(epoch=epoch, microbatches=tuple(microbatches), seed=seed, **fields)
@@ -125,7 +125,7 @@ class EpochPlan(BaseModel, extra="forbid"):
 
     @classmethod
     def from_epoch(cls, epoch: _plans.EpochPlan) -> "EpochPlan":
-        """Convert an epoch of `phalanx.data`."""
+        """Convert a `phalanx.data` epoch."""
         return cls.model_construct(
             epoch=epoch.epoch,
             microbatches=tuple(map(MicrobatchSpec.from_spec, epoch)),
@@ -150,7 +150,7 @@ class EpochPlan(BaseModel, extra="forbid"):
 
 
 class BatchPlanMeta(_plans.BatchPlanMeta):
-    """Settings and inputs of a plan. The batching settings can be given one by one."""
+    """Settings and inputs of a plan. The batching settings can be given individually."""
 
     @model_validator(mode="before")
     @classmethod
@@ -176,7 +176,7 @@ class BatchPlanMeta(_plans.BatchPlanMeta):
         num_epochs: int,
         pack_config: Any = None,
     ) -> "BatchPlanMeta":
-        """Create the metadata of a plan that is built by hand."""
+        """Create the metadata for a plan that is built by hand."""
         return cls(
             dataset_hash=dataset_hash,
             tokenizer_hash=tokenizer_hash,
@@ -194,7 +194,7 @@ class BatchPlanMeta(_plans.BatchPlanMeta):
 
 
 class BatchPlan(BaseModel, extra="forbid"):
-    """Epochs of batches, from a builder, a file, or built by hand with `add_epoch`."""
+    """Epochs of batches, created by a builder, loaded from a file, or built by hand with `add_epoch`."""
 
     meta: BatchPlanMeta
     """Settings and inputs that the plan was built from."""
@@ -207,7 +207,7 @@ class BatchPlan(BaseModel, extra="forbid"):
 
     @classmethod
     def from_arrays(cls, plan: _plans.BatchPlan) -> "BatchPlan":
-        """Convert a plan of `phalanx.data`."""
+        """Convert a `phalanx.data` plan."""
         batching = BatchingConfig.model_construct(**dict(plan.meta.batching))
         converted = cls.model_construct(
             meta=BatchPlanMeta.model_construct(**{**dict(plan.meta), "batching": batching}),
@@ -217,11 +217,11 @@ class BatchPlan(BaseModel, extra="forbid"):
         return converted
 
     def to_arrays(self, lengths: Mapping[str, int] | None = None) -> _plans.BatchPlan:
-        """Convert to a plan of `phalanx.data`.
+        """Convert to a `phalanx.data` plan.
 
         Args:
-            lengths: Lengths by sample id, for samples whose lengths the batches do not contain. Samples
-                without a length get the length 0.
+            lengths: Lengths by sample id, for samples whose lengths the batches do not contain. Samples of
+                unknown length get length 0.
         """
         if self._arrays is not None and lengths is None:
             return self._arrays
@@ -252,7 +252,7 @@ class BatchPlan(BaseModel, extra="forbid"):
 
     @property
     def arrays(self) -> _plans.BatchPlan:
-        """The same plan as a plan of `phalanx.data`."""
+        """This plan, converted to a `phalanx.data` plan."""
         return self.to_arrays()
 
     table: ClassVar = alias("arrays.table")
@@ -270,7 +270,7 @@ class BatchPlan(BaseModel, extra="forbid"):
         return iter(self.get_epoch(epoch))
 
     def iter_from(self, epoch: int, microbatch_idx: int = 0) -> Iterator[tuple[int, int, MicrobatchSpec]]:
-        """Iterate over all batches from `microbatch_idx` of `epoch` on, as (epoch, index, batch)."""
+        """Iterate over all batches as (epoch, index, batch), starting at `microbatch_idx` in `epoch`."""
         first = self.get_epoch(epoch)
         if not 0 <= microbatch_idx <= len(first):
             raise ValueError(
@@ -284,7 +284,7 @@ class BatchPlan(BaseModel, extra="forbid"):
         )
 
     def shard(self, rank: int, world_size: int, **settings: Any) -> "BatchPlan":
-        """Return the plan of one rank. The settings are those of `phalanx.data.BatchPlan.shard`."""
+        """Return the plan for one rank. The settings are those of `phalanx.data.BatchPlan.shard`."""
         return BatchPlan.from_arrays(self.arrays.shard(rank, world_size, **settings))
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
@@ -306,7 +306,7 @@ def _collect_lengths(epochs: Iterable[EpochPlan], given: Mapping[str, int]) -> L
 
 
 def _add_lengths(epoch: EpochPlan, known: Mapping[str, int]) -> EpochPlan:
-    """Return an epoch with the lengths that other epochs contain."""
+    """Return an epoch with the sample lengths that are known from any epoch."""
     specs = []
     for spec in epoch.microbatches:
         lengths = tuple(known[name] for name in spec.samples)
@@ -326,7 +326,7 @@ def _to_batches(specs: Sequence[MicrobatchSpec], rows: Mapping[str, int]) -> Epo
 
 
 class BatchPlanBuilder(_plans.BatchPlanBuilder):
-    """`phalanx.data.BatchPlanBuilder` with an asynchronous `build` and the argument `pack_config`."""
+    """`phalanx.data.BatchPlanBuilder` with an asynchronous `build` method and a `pack_config` argument."""
 
     def __init__(self, *args: Any, pack_config: Any = None, **settings: Any) -> None:
         if pack_config is not None:

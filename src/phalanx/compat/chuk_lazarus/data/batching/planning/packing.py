@@ -1,4 +1,4 @@
-"""Sequence packing of objects, and its metrics."""
+"""Packing of sequences that are given as objects, and packing metrics."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -20,10 +20,10 @@ _MODES = {"greedy": "next_fit", "hybrid": "subset_sum"}
 
 
 class PackingConfig(_PackingConfig):
-    """`phalanx.data.PackingConfig` with the field `add_separator` and the mode `greedy`."""
+    """`phalanx.data.PackingConfig` with an `add_separator` field and chuk-lazarus's names for modes."""
 
     add_separator: bool = False
-    """Insert `separator_token_id` between two segments of a row."""
+    """Insert `separator_token_id` between the segments of a row."""
 
     @model_validator(mode="before")
     @classmethod
@@ -42,7 +42,7 @@ class PackingConfig(_PackingConfig):
 
 
 def create_segment_attention_mask(segment_ids: Any, use_mlx: bool = False, **options: Any) -> Any:
-    """Return the attention mask of packed segments. A row of zeros raises `ValueError`."""
+    """Return the attention mask for packed segments. Raises `ValueError` if a row contains only zeros."""
     if use_mlx:
         raise ValueError("masks are NumPy or JAX arrays: remove use_mlx, and use mlx.core.array(mask)")
     return _create_segment_attention_mask(segment_ids, **options)
@@ -104,7 +104,7 @@ class PackedSequence(_ArrayModel):
     sample_ids: tuple[str, ...]
     """Sample of each segment. A sample that was split occurs more than once."""
     sample_lengths: tuple[int, ...]
-    """Number of tokens of each segment, without separators."""
+    """Number of tokens in each segment, without separators."""
     sample_offsets: tuple[int, ...]
     """Index of the first token of each segment within its sample. It is 0 unless the sample was split."""
 
@@ -168,9 +168,9 @@ class PackedSequences(list[PackedSequence]):
 def pack_sequences(
     sequences: Sequence[SequenceToPack], config: PackingConfig | None = None, pad_token_id: int = 0
 ) -> PackedSequences:
-    """Pack sequences into rows. Within a row they keep their order.
+    """Pack sequences into rows. Within a row, they keep their order.
 
-    With `overlong="skip"`, the attribute `skipped` of the result lists the samples that were left out.
+    With `overlong="skip"`, the result's `skipped` attribute lists the samples that were left out.
     """
     config = config or PackingConfig()
     ids = [sequence.sample_id for sequence in sequences]

@@ -21,10 +21,10 @@ _AnyBatch: TypeAlias = "BatchSpec | MicrobatchSpec"
 
 
 class BatchingConfig(OverflowMax, _BatchingConfig):
-    """`phalanx.data.BatchingConfig` with the names `overflow_max` and `get_pad_length`."""
+    """`phalanx.data.BatchingConfig` with chuk-lazarus's `overflow_max` and `get_pad_length`."""
 
     def get_pad_length(self, bucket_id: BucketId, max_in_batch: int | None = None) -> int:
-        """Return the row length of a batch from a bucket, whose longest sample has `max_in_batch` tokens."""
+        """Return the row length of a batch, given its bucket and the length of its longest sample."""
         if self.pad_policy is PadPolicy.PAD_TO_BUCKET:
             return self.bucket_widths[bucket_id]
         if max_in_batch is None:
@@ -139,7 +139,7 @@ async def verify_batch_fingerprint_async(
     config: _BatchingConfig | None = None,
     n_batches: int | None = None,
 ) -> tuple[bool, str | None]:
-    """Compare batches of an asynchronous iterable with a fingerprint."""
+    """Compare batches from an asynchronous iterable with a fingerprint."""
     return verify_batch_fingerprint(await _collect(batches, n_batches), expected, config)
 
 

@@ -1,4 +1,4 @@
-"""Streams of puzzle episodes, from a server or generated."""
+"""Streams of puzzle episodes that come from a server or are generated."""
 
 import random
 from collections.abc import AsyncIterator, Mapping

@@ -53,11 +53,11 @@ class OfflineDatasetStream:
             source: File, folder or list of samples.
             dataset_id: Name of the dataset. By default, the name of the file without its suffix.
             min_length: Minimum number of tokens. Shorter samples are left out.
-            max_length: Maximum number of tokens. Longer samples are left out. None keeps all.
+            max_length: Maximum number of tokens. Longer samples are left out. None means no limit.
             shuffle: Shuffle the samples, differently after each `reset`.
             seed: Seed for shuffling.
-            filter_failures: Leave out samples of failed episodes.
-            path: Another name of `source`.
+            filter_failures: Leave out samples from failed episodes.
+            path: Another name for `source`.
         """
         source = path if source is None else source
         if source is None:
@@ -89,7 +89,7 @@ class OfflineDatasetStream:
         self._running = self._samples()
 
     def count_samples(self) -> int:
-        """Return the number of samples, without filters."""
+        """Return the number of samples, including those that the filters leave out."""
         return sum(1 for _ in self._read())
 
     def peek(self, n: int = 5) -> list[StreamSample]:

@@ -1,4 +1,4 @@
-"""Protocols of sample streams."""
+"""Protocols for sample streams."""
 
 from collections.abc import AsyncIterable, Iterable
 from contextlib import AbstractAsyncContextManager
@@ -15,13 +15,13 @@ class _Counted(Protocol):
 
     @property
     def metrics(self) -> StreamMetrics:
-        """Counters."""
+        """Stream counters."""
         ...
 
 
 @runtime_checkable
 class SampleStream(_Counted, Iterable[StreamSample], Protocol):
-    """Samples in a `for` loop."""
+    """Stream of samples for a `for` loop."""
 
     def reset(self) -> None:
         """Restart the stream and its counters."""
@@ -34,7 +34,7 @@ class SampleStream(_Counted, Iterable[StreamSample], Protocol):
 
 @runtime_checkable
 class AsyncSampleStream(_Counted, AsyncIterable[StreamSample], AbstractAsyncContextManager[Any], Protocol):
-    """Samples in an `async for` loop."""
+    """Stream of samples for an `async for` loop."""
 
     async def reset(self) -> None:
         """Restart the stream and its counters."""

@@ -14,7 +14,7 @@ from phalanx.data.samples import Sample
 
 
 class ReplayBufferConfig(_replay.ReplayBufferConfig):
-    """`phalanx.data.ReplayBufferConfig` with settings for the statistics."""
+    """`phalanx.data.ReplayBufferConfig` with settings for tracking statistics."""
 
     track_difficulty: bool = True
     """Allow access to `mean_difficulty`, which raises `ValueError` otherwise."""
@@ -67,7 +67,7 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         return _convert(super().sample(n, origin=origin, **bounds))
 
     def sample_uniform(self, n: int) -> list[StreamSample]:  # type: ignore[override]
-        """Draw `n` different samples uniformly."""
+        """Draw `n` different samples uniformly at random."""
         return _convert(super().sample_uniform(n))
 
     def get_all(self) -> list[StreamSample]:  # type: ignore[override]
@@ -87,7 +87,7 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         return self.filter(SampleFilter(min_difficulty=min_difficulty, max_difficulty=max_difficulty))
 
     def filter_by_success(self, success: bool) -> list[StreamSample]:
-        """Return the samples of episodes with this outcome, oldest first."""
+        """Return the samples from episodes with this outcome, oldest first."""
         return self.filter(SampleFilter(success=success))
 
     @classmethod

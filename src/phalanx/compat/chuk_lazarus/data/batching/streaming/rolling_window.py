@@ -48,7 +48,7 @@ class WindowState(RenamedAttributes, _planner.ReplayPlannerState):
 
 
 class RollingBatchPlanWindow(RenamedAttributes):
-    """Plans one window of a buffer's samples after another."""
+    """Plans batches for one window of a buffer's samples after another."""
 
     renamed: ClassVar = {
         "build_next_window": "await next_window()",
@@ -84,7 +84,7 @@ class RollingBatchPlanWindow(RenamedAttributes):
 
     @property
     def plan(self) -> BatchPlan:
-        """Plan of the current window."""
+        """Plan for the current window."""
         return BatchPlan.from_arrays(self.planner.plan)
 
     @property

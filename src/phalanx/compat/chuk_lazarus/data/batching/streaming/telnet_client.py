@@ -1,4 +1,4 @@
-"""Client of a puzzle server."""
+"""Client for a puzzle server."""
 
 from phalanx.puzzles.server_client.client import (
     PuzzleClient as TelnetGymClient,

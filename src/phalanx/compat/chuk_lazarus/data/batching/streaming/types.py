@@ -1,4 +1,4 @@
-"""Stream samples as Pydantic models, and counters of streams."""
+"""Pydantic models for stream samples, and stream counters."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -33,12 +33,12 @@ class SampleSource(StrEnum):
 
     @property
     def origin(self) -> SampleOrigin:
-        """The same origin in `phalanx.data`."""
+        """The corresponding origin in `phalanx.data`."""
         return SampleOrigin.ENVIRONMENT if self is SampleSource.GYM else SampleOrigin(self.value)
 
 
 class StreamSample(BaseModel):
-    """A token sample of a stream. `to_sample` converts it to a sample of `phalanx.data`."""
+    """A token sample from a stream. `to_sample` converts it to a `phalanx.data` sample."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -69,7 +69,7 @@ class StreamSample(BaseModel):
 
     @classmethod
     def from_sample(cls, sample: Sample) -> "StreamSample":
-        """Convert a sample of `phalanx.data`."""
+        """Convert a `phalanx.data` sample."""
         info = sample.info or SampleInfo()
         segments = sample.columns.get("segment_ids")
         return cls.model_construct(
@@ -82,7 +82,7 @@ class StreamSample(BaseModel):
         )
 
     def to_sample(self) -> Sample:
-        """Convert to a sample of `phalanx.data`."""
+        """Convert to a `phalanx.data` sample."""
         try:
             info = SampleInfo(
                 origin=self.source.origin, **{name: getattr(self, name) for name in INFO_FIELDS}
@@ -122,17 +122,17 @@ class StreamSample(BaseModel):
         return self.source is SampleSource.REPLAY or self.replay_count > 0
 
     def with_replay(self) -> "StreamSample":
-        """Return the sample as a replay buffer returns it."""
+        """Return a copy that is marked as replayed once more."""
         return self.model_copy(update={"source": SampleSource.REPLAY, "replay_count": self.replay_count + 1})
 
 
 def to_samples(samples: Sequence["StreamSample | Sample"]) -> list[Sample]:
-    """Convert stream samples to samples of `phalanx.data`."""
+    """Convert stream samples to `phalanx.data` samples."""
     return [sample.to_sample() if isinstance(sample, StreamSample) else sample for sample in samples]
 
 
 class StreamMetrics(_StreamMetrics):
-    """Counters of a stream."""
+    """Stream counters."""
 
     def record_sample(self, sample: "StreamSample | Sample") -> None:
         """Count a sample that the stream returned."""
