@@ -42,7 +42,7 @@ def _prepare(
         # A triple is two rows: one for its tail and one for its head.
         batch_size=batch_rows // 2,
         optimizer=OptimizerConfig(learning_rate=learning_rate, lr_schedule="constant", max_grad_norm=None),
-        num_negatives=0,
+        num_negatives_per_batch=0,
     )
     trainer = KGETrainer(config)
     state = [trainer.init(jax.random.key(0))]

@@ -77,7 +77,9 @@ def main(arguments: argparse.Namespace) -> None:
         max_sample_length=max_length,
     )
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=1_000))
-    window = ReplayPlannerConfig(window_size=WINDOW_SIZE, overlap=0, min_samples=WINDOW_SIZE, at_end="wait")
+    window = ReplayPlannerConfig(
+        window_size=WINDOW_SIZE, overlap=0, min_new_samples=WINDOW_SIZE, at_end="wait"
+    )
     planner = ReplayPlanner(buffer, window, batching, PackingConfig(max_length=max_length))
     config = SFTConfig(
         num_updates=arguments.updates,

@@ -14,7 +14,7 @@ from phalanx.arc import arc_reset, arc_step
 from phalanx.arc.actions import BboxAction
 from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
-from phalanx.arc.play.keys import Cursor
+from phalanx.arc.play.keys import CursorSelection
 from phalanx.arc.play.recording import EpisodeSampleFile, episode_samples
 from phalanx.arc.play.session import PlayError, PlayPair, PlaySession, play_config, start_key
 from phalanx.arc.play.task_selection import select_tasks
@@ -128,11 +128,13 @@ def test_undone_actions_have_no_effect(moves: list[Any]) -> None:
             undone += done[::-1]
             done = []
         elif not isinstance(move, str):
-            session.act(move[0], Cursor(move[1], move[2], (move[3], move[4])).mask(CONFIG.grid_shape))
+            session.act(
+                move[0], CursorSelection(move[1], move[2], (move[3], move[4])).mask(CONFIG.grid_shape)
+            )
             done, undone = [*done, move], []
     expected = PlaySession(PlayPair(TASK))
     for operation, *box in done:
-        expected.act(operation, Cursor(box[0], box[1], (box[2], box[3])).mask(CONFIG.grid_shape))
+        expected.act(operation, CursorSelection(box[0], box[1], (box[2], box[3])).mask(CONFIG.grid_shape))
     assert trees_equal(session.state, expected.state)
     assert trees_equal(session.actions, expected.actions) and len(session.actions) == len(done)
     assert session.rewards == expected.rewards
@@ -297,12 +299,12 @@ def test_tasks_are_selected_by_id_family_and_path(tmp_path: Path, monkeypatch: A
 
 
 def test_cursor_selects_box_up_to_its_anchor() -> None:
-    cursor = Cursor.at(1, 1).move(1, 0, extend=True).move(0, -1, extend=True)
+    cursor = CursorSelection.at(1, 1).move(1, 0, extend=True).move(0, -1, extend=True)
     assert cursor.box == (1, 0, 2, 1) and cursor.text == "row 3, column 1 · 2×2 selected"
     assert cursor.mask((3, 3)).tolist() == [[False] * 3, [True, True, False], [True, True, False]]
     assert cursor.contains(1, 0) and not cursor.contains(0, 0)
-    assert cursor.move(0, 5).clip(3, 3) == Cursor.at(2, 2)
-    loose = Cursor.at(0, 0).toggle().move(2, 2).toggle()
+    assert cursor.move(0, 5).clip(3, 3) == CursorSelection.at(2, 2)
+    loose = CursorSelection.at(0, 0).toggle().move(2, 2).toggle()
     assert np.argwhere(loose.mask((3, 3))).tolist() == [[0, 0], [2, 2]]
     assert loose.toggle().loose == {(0, 0)} and loose.text == "row 3, column 3 · 2 cells selected"
     moved = np.array([[False, False], [True, True]])

@@ -162,7 +162,7 @@ def test_chat_data_is_packed_into_batch_files(phalanx):
 def test_tokenization_settings_are_flags(phalanx):
     Path("p.jsonl").write_text('{"prompt": "abc", "completion": "de"}\n{"prompt": "a", "completion": "b"}\n')
     flags = (
-        "--loss",
+        "--loss-tokens",
         "all",
         "--truncation",
         "skip",
@@ -178,6 +178,11 @@ def test_tokenization_settings_are_flags(phalanx):
     assert result.code == 0
     found = json.loads(result.out)
     assert (found["skipped"], found["samples"], found["loss_tokens"], found["batches"]) == (["0"], 1, 2, 2)
+
+
+def test_old_name_of_an_option_is_rejected_with_the_new_name(phalanx):
+    result = pack(phalanx, "train.jsonl", "--loss", "all", "--out", "packed")
+    assert result.code == 2 and "--loss-tokens" in result.err and not Path("packed").exists()
 
 
 def test_conversations_without_assistant_turn_are_skipped_and_counted(phalanx):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from phalanx.cli.train import app
 
 pytestmark = pytest.mark.slow
 
-SMALL = ["model.embedding_dim=8", "num_epochs=6", "num_negatives=16", "evaluation.every=2"]
+SMALL = ["model.embedding_dim=8", "num_epochs=6", "num_negatives_per_batch=16", "evaluation.every=2"]
 
 
 def train(*arguments: str | Path) -> str:
@@ -57,16 +58,26 @@ def test_resuming_a_finished_run_changes_nothing(run: tuple[Path, str]) -> None:
     assert json.loads(before)["arrays"] == json.loads((out / "kge" / "config.json").read_text())["arrays"]
 
 
+def test_run_with_the_old_name_of_a_setting_is_rejected(run: tuple[Path, str], tmp_path: Path) -> None:
+    out = shutil.copytree(run[0], tmp_path / "run")
+    settings = (out / "config.yaml").read_text()
+    (out / "config.yaml").write_text(settings.replace("num_negatives_per_batch:", "num_negatives:"))
+    with pytest.raises(
+        UserError, match=r"config\.yaml: num_negatives was renamed to num_negatives_per_batch$"
+    ):
+        train("--out", out, "--resume")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["num_negative=3"], "did you mean 'num_negatives'?"),
+        (["num_negative=3"], "did you mean 'num_negatives_per_batch'?"),
         (["model.name=rotate", "model.embedding_dim=5"], "embedding_dim must be even for rotate"),
         (["dataset=/nowhere"], "/nowhere"),
         (["--config", "famly"], "did you mean 'family'?"),
         (["--resume"], "--resume requires --out"),
         (["--resume", "--out", "/nowhere"], "is not a run"),
-        (["num_negatives=100000"], "num_negatives must be at most"),
+        (["num_negatives_per_batch=100000"], "num_negatives_per_batch must be at most"),
     ],
 )
 def test_invalid_arguments_are_reported(arguments: list[str], message: str, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_tokens_and_masks_equal_those_of_transformers(folder: Path, path: Path):
     expected = theirs.apply_chat_template(
         messages, chat_template=source, return_dict=True, return_assistant_tokens_mask=has_mask
     )
-    config = TokenizeConfig(format="chat", loss="auto" if has_mask else "all")
+    config = TokenizeConfig(format="chat", loss_tokens="auto" if has_mask else "all")
     chat = ChatTemplate(source, SPECIAL)
     (sample,) = tokenize_rows([{"messages": messages}], load_tokenizer(folder), config, chat=chat)
     assert sample.input_ids.tolist() == expected["input_ids"]

@@ -138,6 +138,8 @@ def test_invalid_state_is_rejected(tmp_path: Path) -> None:
 def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"overlap \(5\) must be less than window_size \(5\)"):
         ReplayPlannerConfig(window_size=5, overlap=5)
+    with pytest.raises(ValueError, match="min_samples was renamed to min_new_samples"):
+        ReplayPlannerConfig(min_samples=2)
     with pytest.raises(ValueError, match="the buffer has 0 samples, but a window needs at least 1"):
         create_planner(ReplayBuffer(), 4, 1).next_plan()
 
@@ -188,7 +190,7 @@ def test_windows_cover_consecutive_samples_with_overlap(
 
 
 def test_planner_can_wait_for_new_samples() -> None:
-    planner = create_planner(create_buffer(4), 4, 1, at_end=WindowEnd.WAIT, min_samples=2)
+    planner = create_planner(create_buffer(4), 4, 1, at_end=WindowEnd.WAIT, min_new_samples=2)
     planner.next_plan()
     assert not planner.can_plan
     thread = threading.Thread(target=planner.next_plan)

@@ -82,8 +82,8 @@ def test_loss_setting_selects_the_turns(folder: Path):
     row = {"messages": MESSAGES}
     turns = ["four<|im_end|>\n", "five, of course<|im_end|>\n"]
     assert loss_text(tokenize_row(row, tokenizer, chat), tokenizer) == "".join(turns)
-    assert loss_text(tokenize_row(row, tokenizer, chat, loss="last_turn"), tokenizer) == turns[1]
-    assert all(tokenize_row(row, tokenizer, chat, loss="all").loss_mask)
+    assert loss_text(tokenize_row(row, tokenizer, chat, loss_tokens="last_turn"), tokenizer) == turns[1]
+    assert all(tokenize_row(row, tokenizer, chat, loss_tokens="all").loss_mask)
     shared = {"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]}
     assert loss_text(tokenize_row(shared, tokenizer, chat), tokenizer) == "ho<|im_end|>\n"
 
@@ -163,11 +163,13 @@ def test_sample_without_loss_tokens_is_skipped():
     assert stats.skipped == ["0"]
 
 
-@pytest.mark.parametrize("loss", ["auto", "assistant", "last_turn"])
-def test_conversation_without_assistant_turn_is_skipped(folder: Path, loss: str):
+@pytest.mark.parametrize("loss_tokens", ["auto", "assistant", "last_turn"])
+def test_conversation_without_assistant_turn_is_skipped(folder: Path, loss_tokens: str):
     tokenizer, chat, stats = load_tokenizer(folder), load_chat_template(folder), TokenizeStats()
     rows = [{"messages": MESSAGES[:2]}, {"messages": MESSAGES}]
-    samples = list(tokenize_rows(rows, tokenizer, TokenizeConfig(loss=loss), chat=chat, stats=stats))
+    samples = list(
+        tokenize_rows(rows, tokenizer, TokenizeConfig(loss_tokens=loss_tokens), chat=chat, stats=stats)
+    )
     assert [sample.sample_id for sample in samples] == ["1"]
     assert (stats.samples, stats.skipped) == (1, ["0"])
 
@@ -182,8 +184,8 @@ def test_conversation_without_assistant_turn_is_skipped(folder: Path, loss: str)
         ),
         (
             {"text": "abc"},
-            {"loss": "last_turn"},
-            "row 0: a text has no turns for loss='last_turn'; use loss='all'",
+            {"loss_tokens": "last_turn"},
+            "row 0: a text has no turns for loss_tokens='last_turn'; use loss_tokens='all'",
         ),
         ({"body": "abc"}, {}, "row 0: the row needs a text in 'text'; it has body. .*messages"),
         (
@@ -213,6 +215,16 @@ def test_invalid_row_is_reported(row, settings, message: str):
         tokenize_row(row, ByteTokenizer(), **settings)
 
 
+def test_old_names_and_values_of_settings_are_rejected_with_the_new_ones():
+    for settings, message in (
+        ({"loss": "all"}, "loss was renamed to loss_tokens"),
+        ({"template": "chat"}, "template was renamed to format"),
+        ({"loss_tokens": "last"}, "loss_tokens='last' was renamed to 'last_turn'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TokenizeConfig(**settings)
+
+
 def test_invalid_templates_are_reported(tmp_path: Path):
     with pytest.raises(ValueError, match="the tokenizer bytes has no chat template"):
         load_chat_template("bytes")
@@ -224,7 +236,7 @@ def test_invalid_templates_are_reported(tmp_path: Path):
     with pytest.raises(ValueError, match="rejects these messages: no system turns"):
         rejecting.render(MESSAGES)
     inconsistent = ChatTemplate("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}")
-    with pytest.raises(ValueError, match="loss='last_turn'"):
+    with pytest.raises(ValueError, match="loss_tokens='last_turn'"):
         inconsistent.render_with_spans(MESSAGES, [2])
     path = tmp_path / "own.jinja"
     path.write_text("{% for m in messages %}{{ m.content }};{% endfor %}")

@@ -34,8 +34,9 @@ NOT_RUN = {
 """Programs that are not run, with the reason."""
 SMALL_SETTINGS = (
     *("num_updates=2", "num_epochs=2", "num_envs=8", "num_steps=4", "num_minibatches=2", "num_env_shards=2"),
-    *("minibatch_size=16", "batch_size=64", "num_negatives=4", "num_prompts=2", "num_generations=2"),
-    *("microbatch_size=4", "max_length=64", "max_completion_length=16", "update_epochs=1"),
+    *("minibatch_size=16", "batch_size=64", "num_negatives_per_batch=4", "num_prompts=2"),
+    *("num_generations=2", "microbatch_size=4", "max_length=64", "max_completion_length=16"),
+    "update_epochs=1",
     *("env.dataset.max_grid_height=3", "env.dataset.max_grid_width=3", "env.dataset.num_tasks=8"),
     *("env.dataset.tasks_per_update=8", "env.episode.max_episode_steps=3"),
     *("env.generated.num_families=2", "env.generated.generations=3", "env.max_actions=8", "env.max_goals=3"),

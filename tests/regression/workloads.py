@@ -894,7 +894,7 @@ def kge_family() -> Digests:
         "dataset=generated",
         "model.embedding_dim=16",
         "num_epochs=3",
-        "num_negatives=32",
+        "num_negatives_per_batch=32",
     )
     algorithm = KGETrainer(KGEConfig.load("family", small))
     state, logged = algorithm.init(jax.random.key(algorithm.seed)), []

@@ -46,7 +46,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
             "data.packing_buffer_size=4", "data.num_eval_samples=2"),
     "grpo": (*MODEL, "num_updates=3", "env.id=lights_out::multi", "legal_actions_only=true", "num_prompts=2",
              "num_generations=2", "max_length=64", "microbatch_size=4", "evaluation.num_episodes=1"),
-    "kge": ("num_epochs=3", "model.embedding_dim=4", "num_negatives=4", "evaluation.max_queries=4"),
+    "kge": ("num_epochs=3", "model.embedding_dim=4", "num_negatives_per_batch=4", "evaluation.max_queries=4"),
 }  # fmt: skip
 PRESETS = {"ppo": "arc", "bc": "arc"}
 

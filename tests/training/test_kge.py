@@ -60,7 +60,7 @@ def test_known_answers_are_limited_to_the_candidates(examples: TrainingTriples) 
 
 
 def test_epoch_has_every_triple_and_distinct_candidates(examples: TrainingTriples) -> None:
-    config = KGEConfig(batch_size=3, num_negatives=3)
+    config = KGEConfig(batch_size=3, num_negatives_per_batch=3)
     epoch, again, other = (examples.sample_epoch(config, number) for number in (5, 5, 6))
     assert epoch.triples.shape == (2, 2, 3)
     assert sorted(epoch.triples.reshape(-1, 3).tolist()) == sorted(TRAIN.tolist())
@@ -89,7 +89,7 @@ def test_invalid_triples_and_too_many_negatives_are_rejected() -> None:
     with pytest.raises(ValueError, match="at least one training triple"):
         TrainingTriples(np.zeros((0, 3), np.int32), 2, 4)
     with pytest.raises(ValueError, match="at most the number of entities, 4, got 5"):
-        KGETrainer(KGEConfig(num_negatives=5), four_people_base())
+        KGETrainer(KGEConfig(num_negatives_per_batch=5), four_people_base())
 
 
 def test_cross_entropy_loss_ignores_known_answers() -> None:
@@ -128,7 +128,7 @@ def test_sampling_every_entity_gives_the_loss_over_all_entities(
 ) -> None:
     model_config = KGEModelConfig(embedding_dim=4, reciprocal=reciprocal)
     all_entities = KGEConfig(model=model_config, regularization_weight=0.1)
-    sampled = all_entities.model_copy(update={"num_negatives": 4})
+    sampled = all_entities.model_copy(update={"num_negatives_per_batch": 4})
     model = KGETrainer(all_entities, four_people_base()).init(jax.random.key(0)).params.model
     loss = jax.jit(kge_loss, static_argnums=(1, 3))
     batch = np.arange(3, dtype=np.int32)
@@ -155,10 +155,16 @@ def train_embedding(family: KnowledgeBase, config: KGEConfig) -> tuple[list[floa
 
 
 SETTINGS = [
-    ("model.name=transe", "model.norm=1", "loss=bce", "num_negatives=12", "adversarial_temperature=1.0"),
+    (
+        "model.name=transe",
+        "model.norm=1",
+        "loss=bce",
+        "num_negatives_per_batch=12",
+        "adversarial_temperature=1.0",
+    ),
     ("model.name=distmult", "regularization_weight=0.01"),
     ("model.name=complex", "model.dropout=0.1", "optimizer.name=adagrad", "optimizer.learning_rate=0.5"),
-    ("model.name=rotate", "num_negatives=24", "optimizer.lr_schedule=cosine"),
+    ("model.name=rotate", "num_negatives_per_batch=24", "optimizer.lr_schedule=cosine"),
     (
         "model.name=tucker",
         "model.relation_dim=8",
@@ -203,11 +209,13 @@ def test_weights_are_determined_by_the_seed(family: KnowledgeBase) -> None:
     ("override", "message"),
     [
         ("kge.dim=3", "kge.dim was renamed to model.embedding_dim"),
+        ("kge.negatives=3", "kge.negatives was renamed to num_negatives_per_batch"),
+        ("num_negatives=3", "num_negatives was renamed to num_negatives_per_batch"),
         ("kge.epochs=3", "did you mean 'num_epochs'"),
         ("kge.schedule=cosine", "did you mean 'optimizer.lr_schedule'"),
         ("loss=softmax", "loss=softmax was renamed to loss=cross_entropy"),
         ("loss=binary", "loss=binary was renamed to loss=bce"),
-        ("adversarial_temperature=1", "set loss=bce and num_negatives"),
+        ("adversarial_temperature=1", "set loss=bce and num_negatives_per_batch"),
         ("model.embedding_dim=3", "model.*embedding_dim must be even for complex"),
     ],
 )

@@ -144,11 +144,11 @@ def collect(
 def server_errors() -> Iterator[None]:
     """Convert puzzle-server and network errors in the `with` block to `UserError`."""
     from phalanx.puzzles.server_client.collect import ResumeMismatchError
-    from phalanx.puzzles.server_client.protocol import StartError, UnknownGameNameError
+    from phalanx.puzzles.server_client.protocol import PuzzleStartError, UnknownGameNameError
 
     try:
         yield
-    except (OSError, StartError, UnknownGameNameError, ResumeMismatchError) as error:
+    except (OSError, PuzzleStartError, UnknownGameNameError, ResumeMismatchError) as error:
         raise UserError(" ".join(str(error).split())) from error
 
 

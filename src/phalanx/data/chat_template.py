@@ -92,7 +92,7 @@ class ChatTemplate:
             if not text.startswith(until):
                 raise ValueError(
                     f"the chat template renders message {turn} differently if others follow it, so its "
-                    f"position is unknown; compute the loss on the last turn only (loss='last_turn')"
+                    f"position is unknown; compute the loss on the last turn only (loss_tokens='last_turn')"
                 )
             if not until.startswith(before):
                 # The turns do not begin with the generation prompt, so they are located without it.

@@ -33,16 +33,16 @@ class WindowEnd(StrEnum):
 class ReplayPlannerConfig(Config):
     """Settings for a `ReplayPlanner`."""
 
-    renamed_settings: ClassVar[dict[str, str]] = {"when_covered": "at_end"}
+    renamed_settings: ClassVar[dict[str, str]] = {"min_samples": "min_new_samples", "when_covered": "at_end"}
 
     window_size: int = Field(default=1000, ge=1)
     """Maximum number of samples in a window."""
     overlap: int = Field(default=100, ge=0)
     """Number of samples at the end of a window that are repeated at the start of the next one."""
-    min_samples: int = Field(default=1, ge=1)
+    min_new_samples: int = Field(default=1, ge=1)
     """Minimum number of new samples in a window. A sample is new if it comes after the previous window."""
     at_end: WindowEnd = WindowEnd.RESTART
-    """Behavior of `next_plan` if there are fewer than `min_samples` new samples."""
+    """Behavior of `next_plan` if there are fewer than `min_new_samples` new samples."""
 
     @model_validator(mode="after")
     def _check_overlap(self) -> "ReplayPlannerConfig":
@@ -120,7 +120,7 @@ class ReplayPlanner:
         """True if there are enough samples for `next_plan` to return a plan without waiting."""
         waits = self.config.at_end is WindowEnd.WAIT
         available = self.buffer.count_since(self.state.stop) if waits else self.buffer.size
-        return available >= self.config.min_samples
+        return available >= self.config.min_new_samples
 
     @property
     def plan(self) -> BatchPlan:
@@ -151,17 +151,17 @@ class ReplayPlanner:
             num_epochs: Number of epochs in the plan.
 
         Raises:
-            ValueError: If the buffer has fewer than `min_samples` samples and `at_end` is `restart`.
+            ValueError: If the buffer has fewer than `min_new_samples` samples and `at_end` is `restart`.
         """
         if self.config.at_end is WindowEnd.WAIT:
             while not self.can_plan:
                 time.sleep(_POLL_SECONDS)
         start = self.state.next_start
-        if self.buffer.count_since(self.state.stop) < self.config.min_samples:
+        if self.buffer.count_since(self.state.stop) < self.config.min_new_samples:
             if not self.can_plan:
                 raise ValueError(
                     f"the buffer has {self.buffer.size} samples, but a window needs at least "
-                    f"{self.config.min_samples}"
+                    f"{self.config.min_new_samples}"
                 )
             start = 0
         snapshot = self.buffer.snapshot(start, count=self.config.window_size)

@@ -36,7 +36,7 @@ from phalanx.data.tokenizers import Tokenizer, short_hash
 from phalanx.io.worker_pool import ordered_map, usable_cores
 
 RowFormat: TypeAlias = Literal["auto", "chat", "prompt_completion", "preference", "text", "tokens"]
-Loss: TypeAlias = Literal["auto", "all", "completion", "assistant", "last_turn"]
+LossTokens: TypeAlias = Literal["auto", "all", "completion", "assistant", "last_turn"]
 Truncation: TypeAlias = Literal["error", "skip", "right", "left", "drop_turns"]
 AnyResult = TypeVar("AnyResult")
 
@@ -58,7 +58,7 @@ _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "ass
 class TokenizeConfig(Config):
     """Settings for converting the rows of a dataset to tokenized samples."""
 
-    renamed_settings: ClassVar[dict[str, str]] = {"template": "format"}
+    renamed_settings: ClassVar[dict[str, str]] = {"loss": "loss_tokens", "template": "format"}
 
     format: RowFormat = "auto"
     """Format of the rows: `chat` (messages), `prompt_completion`, `preference` (pairs of a chosen and a
@@ -66,7 +66,7 @@ class TokenizeConfig(Config):
     row."""
     text_field: str = "text"
     """Name of the column that contains the text of `text` rows."""
-    loss: Loss = "auto"
+    loss_tokens: LossTokens = "auto"
     """Tokens that count toward the loss: `all` tokens, those of the `completion`, of every `assistant` turn,
     or of the assistant's `last_turn`. `auto` depends on the format: assistant turns of conversations,
     completions of prompts, all tokens of texts, and the `labels` or `loss_mask` of token rows."""
@@ -93,7 +93,7 @@ class TokenizeConfig(Config):
     def _reject_old_values(cls, values: Any) -> Any:
         renamed = {
             "format": {"prompt": "prompt_completion"},
-            "loss": {"last": "last_turn"},
+            "loss_tokens": {"last": "last_turn"},
             "truncation": {"turns": "drop_turns"},
         }
         for name, old in renamed.items():
@@ -113,7 +113,7 @@ class TokenizeConfig(Config):
 
         If this config does not affect the tokens, return the hash of the tokenizer itself.
         """
-        excluded = {"chat_template", "loss", "text_field"}
+        excluded = {"chat_template", "loss_tokens", "text_field"}
         settings = self.model_dump(mode="json", exclude=excluded)
         compared = dict(settings)
         if self.add_eos is False and self.format in ("auto", "text", "tokens"):
@@ -470,8 +470,10 @@ class _RowTokenizer(NamedTuple):
             case "tokens":
                 return [_FormattedSample("", "", [], tokens=_get_tokens(row))]
         text = self._get_text(row)
-        if config.loss not in ("auto", "all"):
-            raise ValueError(f"a text has no turns for loss={config.loss!r}; use loss='all'")
+        if config.loss_tokens not in ("auto", "all"):
+            raise ValueError(
+                f"a text has no turns for loss_tokens={config.loss_tokens!r}; use loss_tokens='all'"
+            )
         return [_FormattedSample("", text, [(0, len(text))])]
 
     def _get_text(self, row: Mapping[str, Any]) -> str:
@@ -497,11 +499,11 @@ class _RowTokenizer(NamedTuple):
                 "'chatml' or a Jinja file"
             )
         variables = dict(config.chat_template_kwargs) | ({"tools": tools} if tools else {})
-        if config.loss == "all":
+        if config.loss_tokens == "all":
             text = chat.render(messages, **variables)
             spans, count_overlap = [(0, len(text))], False
         else:
-            turns = select_loss_turns(messages, first_turn, last_only=config.loss == "last_turn")
+            turns = select_loss_turns(messages, first_turn, last_only=config.loss_tokens == "last_turn")
             text, spans = chat.render_with_spans(messages, turns, **variables)
             count_overlap = chat.marks_generation
         return _FormattedSample(suffix, text, spans, count_overlap, False, tuple(messages), first_turn, tools)
@@ -511,14 +513,16 @@ class _RowTokenizer(NamedTuple):
 
         If the prompt is None, it is treated as empty.
         """
-        loss = self.config.loss
+        loss_tokens = self.config.loss_tokens
         if prompt is None:
             prompt = "" if isinstance(completion, str) else []
         if isinstance(prompt, str) and isinstance(completion, str):
-            if loss in ("assistant", "last_turn"):
-                raise ValueError(f"texts have no turns for loss={loss!r}; use 'completion' or 'all'")
+            if loss_tokens in ("assistant", "last_turn"):
+                raise ValueError(
+                    f"texts have no turns for loss_tokens={loss_tokens!r}; use 'completion' or 'all'"
+                )
             text = prompt + completion
-            return _FormattedSample(suffix, text, [(0 if loss == "all" else len(prompt), len(text))])
+            return _FormattedSample(suffix, text, [(0 if loss_tokens == "all" else len(prompt), len(text))])
         if isinstance(prompt, str) or isinstance(completion, str):
             raise ValueError("prompt and completion must both be texts, or both lists of messages")
         asked = _check_messages(prompt) if prompt else []

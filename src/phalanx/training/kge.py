@@ -60,9 +60,9 @@ class KGEEvaluationConfig(EvaluationConfig):
 class KGEConfig(RunConfig):
     """Settings for training a knowledge-graph embedding.
 
-    Common combinations: `loss=cross_entropy num_negatives=0` (1-vs-all, as in ComplEx-N3), `loss=bce
-    num_negatives=0` (1-N, as in ConvE and TuckER), and `loss=bce num_negatives=256
-    adversarial_temperature=1` (self-adversarial negative sampling, as in RotatE).
+    Common combinations: `loss=cross_entropy num_negatives_per_batch=0` (1-vs-all, as in ComplEx-N3),
+    `loss=bce num_negatives_per_batch=0` (1-N, as in ConvE and TuckER), and `loss=bce
+    num_negatives_per_batch=256 adversarial_temperature=1` (self-adversarial negative sampling, as in RotatE).
     """
 
     preset_group = "kge"
@@ -75,6 +75,8 @@ class KGEConfig(RunConfig):
         "kge.identity_share": "model.identity_init_fraction",
         "kge.optimizer": "optimizer.name",
         "kge.learning_rate_end": "optimizer.end_learning_rate",
+        "kge.negatives": "num_negatives_per_batch",
+        "num_negatives": "num_negatives_per_batch",
         "num_updates": "num_epochs",
     }
 
@@ -93,13 +95,13 @@ class KGEConfig(RunConfig):
     loss: Literal["cross_entropy", "bce"] = "cross_entropy"
     """Loss function: softmax cross-entropy over the candidates (`cross_entropy`), or binary cross-entropy of
     each candidate (`bce`)."""
-    num_negatives: int = Field(default=0, ge=0)
+    num_negatives_per_batch: int = Field(default=0, ge=0)
     """Number of entities that are sampled per minibatch as negatives for all of its queries. If 0, all
     entities are candidates."""
     adversarial_temperature: float = Field(default=0.0, ge=0)
     """Temperature of self-adversarial negative sampling. Negatives are weighted by the softmax of their
     scores multiplied by this value. If 0, all negatives are weighted equally. Values above 0 require
-    `loss=bce` and `num_negatives` above 0."""
+    `loss=bce` and `num_negatives_per_batch` above 0."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Fraction of the target probability that is distributed over all candidates."""
     regularizer: Literal["n3", "l2"] = "n3"
@@ -132,15 +134,15 @@ class KGEConfig(RunConfig):
     @model_validator(mode="after")
     def _check_settings(self) -> "KGEConfig":
         self.optimizer.check_supported("adamw", "adagrad")
-        if self.adversarial_temperature and (self.loss != "bce" or not self.num_negatives):
+        if self.adversarial_temperature and (self.loss != "bce" or not self.num_negatives_per_batch):
             raise ValueError(
                 "adversarial_temperature weights sampled negatives of the bce loss: set loss=bce and "
-                "num_negatives, or set it to 0"
+                "num_negatives_per_batch, or set it to 0"
             )
-        if self.label_smoothing and self.loss == "bce" and self.num_negatives:
+        if self.label_smoothing and self.loss == "bce" and self.num_negatives_per_batch:
             raise ValueError(
-                "label_smoothing with loss=bce needs all entities as candidates: set num_negatives=0, or "
-                "set label_smoothing=0"
+                "label_smoothing with loss=bce needs all entities as candidates: set "
+                "num_negatives_per_batch=0, or set label_smoothing=0"
             )
         return self
 
@@ -200,12 +202,12 @@ class TrainingTriples:
         size = -(-len(self) // num_steps)
         order = np.resize(generator.permutation(len(self)), (num_steps, size))
         negatives = [
-            generator.choice(self.num_entities, config.num_negatives, replace=False, shuffle=False)
+            generator.choice(self.num_entities, config.num_negatives_per_batch, replace=False, shuffle=False)
             for _ in range(num_steps)
         ]
-        candidates = np.array(negatives, np.int32).reshape(num_steps, config.num_negatives)
+        candidates = np.array(negatives, np.int32).reshape(num_steps, config.num_negatives_per_batch)
         known = [self.known_answers(rows, columns) for rows, columns in zip(order, candidates, strict=True)]
-        return KGEBatch(self.triples[order], candidates, self._pad(known, config.num_negatives))
+        return KGEBatch(self.triples[order], candidates, self._pad(known, config.num_negatives_per_batch))
 
     def known_answers(
         self, rows: Int32[np.ndarray, " batch"] | np.ndarray, candidates: Int32[np.ndarray, " negatives"]
@@ -229,7 +231,9 @@ class TrainingTriples:
         column = columns[self._index.answers[positions]]
         return np.stack([query, column], axis=1)[column >= 0].astype(np.int32)
 
-    def _pad(self, known: list[np.ndarray], num_negatives: int) -> Int32[np.ndarray, "steps capacity 2"]:
+    def _pad(
+        self, known: list[np.ndarray], num_negatives_per_batch: int
+    ) -> Int32[np.ndarray, "steps capacity 2"]:
         """Stack the known answers of all minibatches, padded to the same size.
 
         The size is a power of two that never decreases, so that few shapes are compiled.
@@ -237,7 +241,7 @@ class TrainingTriples:
         largest = max(len(pairs) for pairs in known)
         if largest > self._capacity:
             self._capacity = 1 << (largest + largest // 4).bit_length()
-        out_of_range = np.array([0, num_negatives or self.num_entities], np.int32)
+        out_of_range = np.array([0, num_negatives_per_batch or self.num_entities], np.int32)
         padded = np.tile(out_of_range, (len(known), self._capacity, 1))
         for row, pairs in zip(padded, known, strict=True):
             row[: len(pairs)] = pairs
@@ -264,13 +268,13 @@ def kge_loss(
         [model.tail_queries(relations, heads, keys[0]), head_queries(inverse, tails, keys[1])]
     )
     positive = model.compare_rows(queries, model.entities[jnp.concatenate([tails, heads])])
-    answers = model.entities[batch.candidates] if config.num_negatives else model.entities
+    answers = model.entities[batch.candidates] if config.num_negatives_per_batch else model.entities
     candidates = model.compare(queries, answers)
     query, column = batch.known.T
     known = jnp.zeros(candidates.shape, bool).at[query, column].set(True, mode="drop")
     if config.loss == "cross_entropy":
         loss = cross_entropy_loss(positive, candidates, known, config.label_smoothing)
-    elif config.num_negatives:
+    elif config.num_negatives_per_batch:
         loss = negative_sampling_loss(positive, candidates, known, config.adversarial_temperature)
     else:
         loss = bce_loss(candidates, known, config.label_smoothing)
@@ -392,10 +396,10 @@ class KGETrainer(Algorithm[TrainState]):
             knowledge_base = KnowledgeBase.load(config.dataset, on_leak="drop")
         self.knowledge_base = knowledge_base.binary().with_validation()
         vocabulary = self.knowledge_base.vocabulary
-        if config.num_negatives > vocabulary.num_entities:
+        if config.num_negatives_per_batch > vocabulary.num_entities:
             raise ValueError(
-                f"num_negatives must be at most the number of entities, {vocabulary.num_entities}, got "
-                f"{config.num_negatives}; 0 uses all entities"
+                f"num_negatives_per_batch must be at most the number of entities, {vocabulary.num_entities}, "
+                f"got {config.num_negatives_per_batch}; 0 uses all entities"
             )
         self.train = TrainingTriples(
             self.knowledge_base.triples("train"), vocabulary.num_predicates, vocabulary.num_entities

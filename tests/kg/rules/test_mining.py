@@ -168,7 +168,7 @@ def test_mined_path_rules_match_brute_force(seed: int) -> None:
             "max_edges_per_step": 2,
             "max_predictions": 20,
             "max_paths": 3,
-            "max_triples": 17,
+            "max_start_triples": 17,
             "max_path_rules": 30,
         },
         {"max_length": 1, "max_entity_degree": 6, "max_constant_rules": 12, "seed": 5},
@@ -335,6 +335,8 @@ def test_invalid_mining_settings_raise_error() -> None:
         mine_rules(FAMILY, max_length=6)
     with pytest.raises(ValueError, match="length was renamed to max_length"):
         MiningConfig(length=2)
+    with pytest.raises(ValueError, match="max_triples was renamed to max_start_triples"):
+        mine_rules(FAMILY, max_triples=2)
     assert MiningConfig().max_length == 3
 
 

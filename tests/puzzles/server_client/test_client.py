@@ -18,7 +18,7 @@ from phalanx.puzzles.server_client.protocol import (
     ProtocolError,
     PuzzleServerConnectionError,
     PuzzleServerUnavailableError,
-    StartError,
+    PuzzleStartError,
     UnknownGameNameError,
 )
 from tests.helpers.scripted_puzzle_server import FULL, ScriptedServer, Session, scripted_server
@@ -298,10 +298,10 @@ def test_unknown_game_is_reported_with_a_suggestion() -> None:
     assert asyncio.run(run()) == 3
 
 
-def test_known_game_missing_on_the_server_raises_start_error() -> None:
+def test_known_game_missing_on_the_server_raises_puzzle_start_error() -> None:
     async def run() -> None:
         async with started_client(ScriptedServer()) as (client, _):
-            with pytest.raises(StartError, match="did not start 'tents hard 4'"):
+            with pytest.raises(PuzzleStartError, match="did not start 'tents hard 4'"):
                 await client.start_puzzle(PuzzleGame.TENTS, PuzzleDifficulty.HARD, 4)
 
     asyncio.run(run())

@@ -22,7 +22,7 @@ from phalanx.arc.play.keys import (
     MOVING_OPERATIONS,
     RESIZE,
     TOOLS,
-    Cursor,
+    CursorSelection,
     Tool,
     key_bindings,
     tool_for,
@@ -102,7 +102,7 @@ class PlayApp(App[None]):
 
     async def _open(self) -> None:
         """Show the task of the current session, and reset the cursor and the tool."""
-        self.board.cursor = Cursor()
+        self.board.cursor = CursorSelection()
         self.tool = FILL
         await self.query_one(DemonstrationPane).show(self.session.task.task, self.palette)
         self._message = "Find the rule of the demonstrations. Press ? for the keys."
@@ -176,7 +176,8 @@ class PlayApp(App[None]):
         cell at the cursor."""
         cursor, chosen = self.board.cursor, tool_for(operation)
         is_single = chosen is not None and chosen[0].single
-        cells = (Cursor.at(cursor.row, cursor.col) if is_single else cursor).mask(self.config.grid_shape)
+        selection = CursorSelection.at(cursor.row, cursor.col) if is_single else cursor
+        cells = selection.mask(self.config.grid_shape)
 
         def act() -> None:
             self.session.act(operation, cells)
@@ -235,7 +236,7 @@ class PlayApp(App[None]):
 
     def action_drop(self) -> None:
         """Clear the selection. If the current tool has no color, the fill tool is selected."""
-        self.board.cursor = Cursor.at(self.board.cursor.row, self.board.cursor.col)
+        self.board.cursor = CursorSelection.at(self.board.cursor.row, self.board.cursor.col)
         self.tool = self.tool if self.tool.has_color else FILL
         self._draw()
 
@@ -330,11 +331,12 @@ class PlayApp(App[None]):
     def on_board_pressed(self, event: Board.Pressed) -> None:
         cursor = self.board.cursor
         if event.ctrl and self.config.action.selection_format == "mask":
-            self.board.cursor = Cursor(event.row, event.col, (event.row, event.col), cursor.loose).toggle()
+            clicked = CursorSelection(event.row, event.col, (event.row, event.col), cursor.loose)
+            self.board.cursor = clicked.toggle()
             self._draw()
             return
         if cursor.is_single or not cursor.contains(event.row, event.col) or self.tool.single:
-            self.board.cursor = Cursor.at(event.row, event.col)
+            self.board.cursor = CursorSelection.at(event.row, event.col)
         if self.tool is MOVE:
             self._draw()
         else:

@@ -14,7 +14,7 @@ from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
-from phalanx.arc.play.keys import Cursor
+from phalanx.arc.play.keys import CursorSelection
 from phalanx.arc.rendering.palette import Palette, rgb
 
 Grid = Integer[np.ndarray, "_ _"]
@@ -152,12 +152,12 @@ class Board(GridView, can_focus=True):
     class Dragged(Message):
         """Message posted when the mouse is dragged from one cell to another."""
 
-        cursor: Cursor
+        cursor: CursorSelection
         """Cursor that selects the box between the two cells."""
 
     def __init__(self, cells: Grid, palette: Palette, *, id: str | None = None) -> None:
         super().__init__(cells, palette, id=id)
-        self.cursor = Cursor()
+        self.cursor = CursorSelection()
         self.canvas: tuple[int, int] | None = None
         """Height and width of the canvas if cells outside the grid are drawn; None if they are not."""
         self._pressed: tuple[int, int] | None = None
@@ -168,7 +168,7 @@ class Board(GridView, can_focus=True):
         height, width = self.cells.shape
         return self.canvas or (height, width)
 
-    def select(self, cursor: Cursor, canvas: tuple[int, int] | None) -> None:
+    def select(self, cursor: CursorSelection, canvas: tuple[int, int] | None) -> None:
         """Replace the displayed selection.
 
         Args:
@@ -227,7 +227,7 @@ class Board(GridView, can_focus=True):
         cell = self.cell_at(event.x, event.y)
         if self._dragging or cell != self._pressed:
             self._dragging = True
-            self.post_message(self.Dragged(Cursor(*cell, self._pressed)))
+            self.post_message(self.Dragged(CursorSelection(*cell, self._pressed)))
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
         if self._pressed is None:
@@ -236,7 +236,7 @@ class Board(GridView, can_focus=True):
         cell, pressed = self.cell_at(event.x, event.y), self._pressed
         self._pressed = None
         if self._dragging or cell != pressed:
-            self.post_message(self.Dragged(Cursor(*cell, pressed)))
+            self.post_message(self.Dragged(CursorSelection(*cell, pressed)))
         else:
             self.post_message(self.Pressed(*cell, event.ctrl))
 

@@ -176,7 +176,7 @@ KEY_HELP = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Cursor:
+class CursorSelection:
     """The cursor and the selection. If `loose` is empty, the selection is the box between the cursor and the
     anchor. Otherwise, the selection consists of the cells in `loose`."""
 
@@ -190,7 +190,7 @@ class Cursor:
     """Cells that are selected individually, as (row, column)."""
 
     @classmethod
-    def at(cls, row: int, col: int) -> "Cursor":
+    def at(cls, row: int, col: int) -> "CursorSelection":
         """Create a cursor that selects a single cell."""
         return cls(row, col, (row, col))
 
@@ -219,7 +219,7 @@ class Cursor:
         top, left, bottom, right = self.box
         return (row, col) in self.loose if self.loose else top <= row <= bottom and left <= col <= right
 
-    def move(self, down: int, right: int, extend: bool = False) -> "Cursor":
+    def move(self, down: int, right: int, extend: bool = False) -> "CursorSelection":
         """Return the cursor after a move.
 
         Args:
@@ -229,22 +229,22 @@ class Cursor:
                 with the cursor.
         """
         row, col = self.row + down, self.col + right
-        return Cursor(row, col, self.anchor if extend else (row, col), self.loose)
+        return CursorSelection(row, col, self.anchor if extend else (row, col), self.loose)
 
-    def toggle(self) -> "Cursor":
+    def toggle(self) -> "CursorSelection":
         """Return the cursor with the cells of the box added to `loose`. If all of these cells are already in
         `loose`, they are removed instead."""
         top, left, bottom, right = self.box
         box = {(row, col) for row in range(top, bottom + 1) for col in range(left, right + 1)}
         loose = self.loose - box if box <= self.loose else self.loose | box
-        return Cursor(self.row, self.col, (self.row, self.col), frozenset(loose))
+        return CursorSelection(self.row, self.col, (self.row, self.col), frozenset(loose))
 
-    def clip(self, height: int, width: int) -> "Cursor":
+    def clip(self, height: int, width: int) -> "CursorSelection":
         """Return the cursor and the selection clipped to a grid of the given size."""
         corners = np.clip([(self.row, self.col), self.anchor], 0, (height - 1, width - 1))
         (row, col), (other_row, other_col) = corners.tolist()
         loose = frozenset((r, c) for r, c in self.loose if r < height and c < width)
-        return Cursor(row, col, (other_row, other_col), loose)
+        return CursorSelection(row, col, (other_row, other_col), loose)
 
     def mask(self, shape: tuple[int, int]) -> Bool[np.ndarray, "rows columns"]:
         """Return the mask of the selected cells, with the given shape."""
@@ -255,7 +255,7 @@ class Cursor:
             cells[cell] = True
         return cells
 
-    def select_cells(self, cells: Bool[np.ndarray, "rows columns"]) -> "Cursor":
+    def select_cells(self, cells: Bool[np.ndarray, "rows columns"]) -> "CursorSelection":
         """Return the cursor after an object has moved to the given cells, which become the new selection. If
         there are no cells, the cursor is returned unchanged."""
         rows, cols = (indices.tolist() for indices in np.nonzero(cells))
@@ -263,5 +263,5 @@ class Cursor:
             return self
         if self.loose:
             loose = frozenset(zip(rows, cols, strict=True))
-            return Cursor(max(rows), max(cols), (max(rows), max(cols)), loose)
-        return Cursor(max(rows), max(cols), (min(rows), min(cols)))
+            return CursorSelection(max(rows), max(cols), (max(rows), max(cols)), loose)
+        return CursorSelection(max(rows), max(cols), (min(rows), min(cols)))

@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 
 from phalanx.arc.operations import OPERATIONS
 from phalanx.arc.play.grids import Board, GridView, size_at
-from phalanx.arc.play.keys import KEY_HELP, Cursor, Tool, key_text, panel_entries
+from phalanx.arc.play.keys import KEY_HELP, CursorSelection, Tool, key_text, panel_entries
 from phalanx.arc.rendering.palette import Palette
 from phalanx.arc.rendering.snapshot import StateSnapshot
 from phalanx.arc.tasks import ArcTask, GridPair
@@ -128,7 +128,7 @@ class WorkPane(Vertical):
     def on_resize(self) -> None:
         self.fit()
 
-    def show(self, view: StateSnapshot, cursor: Cursor, canvas: tuple[int, int] | None) -> None:
+    def show(self, view: StateSnapshot, cursor: CursorSelection, canvas: tuple[int, int] | None) -> None:
         """Draw a state and the selection.
 
         Args:

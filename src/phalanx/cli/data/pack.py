@@ -57,7 +57,7 @@ def pack(
     tokenizer: TokenizerName = "bytes",
     row_format: RowFormat = "auto",
     chat_template: ChatTemplateName = None,
-    loss: Annotated[
+    loss_tokens: Annotated[
         Literal["auto", "all", "completion", "assistant", "last_turn"],
         typer.Option(help="Which tokens count toward the loss."),
     ] = "auto",
@@ -115,7 +115,7 @@ def pack(
         config = TokenizeConfig(
             format=row_format,
             text_field=text_field,
-            loss=loss,
+            loss_tokens=loss_tokens,
             truncation=truncation,
             max_length=None if to_file else max_length,
             add_bos=add_bos,

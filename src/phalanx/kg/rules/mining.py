@@ -46,7 +46,8 @@ class MiningConfig(Config):
         "dangling": "dangling_rules",
         "pessimism": "confidence_smoothing",
         "max_constants": "max_constant_rules",
-        "triples": "max_triples",
+        "triples": "max_start_triples",
+        "max_triples": "max_start_triples",
         "fan": "max_edges_per_step",
         "max_bodies": "max_path_rules",
         "enough": "max_predictions",
@@ -76,7 +77,7 @@ class MiningConfig(Config):
     lowers the confidence of rules with few predictions."""
     max_constant_rules: int = Field(default=1_000_000, ge=1)
     """Maximum number of rules with constants. The most confident rules are kept."""
-    max_triples: int | None = Field(default=None, ge=1)
+    max_start_triples: int | None = Field(default=None, ge=1)
     """Maximum number of triples from which the search for paths starts. The triples are taken from all
     relations in turn. If None, all triples are used."""
     max_edges_per_step: int = Field(default=100, ge=1)
@@ -164,7 +165,7 @@ def mine_rules(
 
 
 def _find_paths(miner: Any, config: MiningConfig, time_limit: TimeLimit, num_facts: int) -> bool:
-    wanted = num_facts if config.max_triples is None else min(num_facts, config.max_triples)
+    wanted = num_facts if config.max_start_triples is None else min(num_facts, config.max_start_triples)
     for start in range(0, wanted, _TRIPLES_PER_ROUND):
         if not miner.find_bodies(min(_TRIPLES_PER_ROUND, wanted - start)):
             break

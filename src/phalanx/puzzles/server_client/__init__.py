@@ -38,8 +38,8 @@ from phalanx.puzzles.server_client.protocol import (
     PuzzleResult as PuzzleResult,
     PuzzleServerConnectionError as PuzzleServerConnectionError,
     PuzzleServerUnavailableError as PuzzleServerUnavailableError,
+    PuzzleStartError as PuzzleStartError,
     PuzzleStats as PuzzleStats,
-    StartError as StartError,
     UnknownGameNameError as UnknownGameNameError,
     command_for_hint as command_for_hint,
 )

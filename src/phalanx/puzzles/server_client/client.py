@@ -27,9 +27,9 @@ from phalanx.puzzles.server_client.protocol import (
     PuzzleResult,
     PuzzleServerConnectionError,
     PuzzleServerUnavailableError,
+    PuzzleStartError,
     PuzzleStats,
     Reply,
-    StartError,
     UnknownGameNameError,
     command_for_hint,
     game_id,
@@ -250,7 +250,7 @@ class PuzzleClient(ClosedOnExit):
 
         Raises:
             UnknownGameNameError: If the server has no such game.
-            StartError: If the game is in `PuzzleGame`, but the server did not start it.
+            PuzzleStartError: If the game is in `PuzzleGame`, but the server did not start it.
         """
         name, level = game_id(game), PuzzleDifficulty(difficulty)
         command = f"{name} {level.value}" + ("" if seed is None else f" {int(seed)}")
@@ -410,7 +410,7 @@ class PuzzleClient(ClosedOnExit):
             await self._drop()
             where = f"the server at {self.config.host}:{self.config.port}"
             if name in list(PuzzleGame):
-                raise StartError(
+                raise PuzzleStartError(
                     f"{where} did not start {command!r}: it lacks the game or failed to create it"
                 )
             raise UnknownGameNameError(f"{where} has no game {name!r}{nearest_game(name)}")

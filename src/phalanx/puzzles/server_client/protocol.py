@@ -45,7 +45,7 @@ class UnknownGameNameError(ValueError):
     """Raised if a name is not a valid game name, or if the server has no game with this name."""
 
 
-class StartError(RuntimeError):
+class PuzzleStartError(RuntimeError):
     """Raised if the server did not start a game that is in `PuzzleGame`."""
 
 
