@@ -35,8 +35,8 @@ class Expander {
     // The counts may come from a state of another environment, so they are clamped to the size of the arrays.
     const int32_t old_count = std::clamp<int64_t>(call_.count[index], 0, call_.max_successors);
     call_.visited_count[index] = std::clamp<int64_t>(call_.visited_count[index], 0, call_.max_visited);
-    const int32_t old_visited_count = call_.restart ? call_.visited_count[index] : 0;
-    if (call_.restart) call_.visited_count[index] = 0;
+    const int32_t old_visited_count = call_.clear_visited ? call_.visited_count[index] : 0;
+    if (call_.clear_visited) call_.visited_count[index] = 0;
     int32_t num_found = 0;
     overflow_ = false;
     num_too_long_ = 0;

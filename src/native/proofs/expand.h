@@ -12,7 +12,7 @@ namespace phalanx::proofs {
 struct ExpandCall {
   const Program* program;
   int64_t max_goals, max_successors, max_visited, max_skipped_states;
-  bool end_proof_action, prune_visited, restart;
+  bool end_proof_action, prune_visited, clear_visited;
 
   const bool* active;         // [batch]: states to expand; the others stay as they are
   const int32_t* query;       // [batch, 1 + arity]

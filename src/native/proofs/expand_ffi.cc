@@ -21,7 +21,7 @@ ffi::Error expand_batch(ffi::ThreadPool pool, Flags active, S32 query, Flags exc
                         ffi::Result<S32> new_visited, ffi::Result<S32> new_visited_count,
                         ffi::Result<Flags> new_overflow, ffi::Result<S32> new_too_long,
                         ffi::Result<S32> new_skipped, int64_t program, int64_t max_skipped_states,
-                        bool end_proof_action, bool prune_visited, bool restart) {
+                        bool end_proof_action, bool prune_visited, bool clear_visited) {
   // Keeps the program alive during the call, even if Python deletes it meanwhile.
   const std::shared_ptr<const Program> handle = find_program(program);
   if (handle == nullptr)
@@ -61,7 +61,7 @@ ffi::Error expand_batch(ffi::ThreadPool pool, Flags active, S32 query, Flags exc
   call.max_skipped_states = max_skipped_states;
   call.end_proof_action = end_proof_action;
   call.prune_visited = prune_visited;
-  call.restart = restart;
+  call.clear_visited = clear_visited;
   call.active = active.typed_data();
   call.query = query.typed_data();
   call.exclude_query = exclude_query.typed_data();
@@ -106,6 +106,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_proofs_expand, NoThrow<expand_batch>::call
                                   .Attr<int64_t>("max_skipped_states")
                                   .Attr<bool>("end_proof_action")
                                   .Attr<bool>("prune_visited")
-                                  .Attr<bool>("restart"));
+                                  .Attr<bool>("clear_visited"));
 
 }  // namespace phalanx::proofs

@@ -137,7 +137,7 @@ class RewardConfig(Config):
     similarity_weight: float = 1.0
     """Weight of the change in similarity to the target during a step. Used in training mode only."""
     step_penalty: float = -0.01
-    """Reward for every valid step, added to the other terms. A penalty is negative."""
+    """Added to the reward of every valid step. Use a negative value to penalize long episodes."""
     success_bonus: float = 10.0
     """Reward for ending an episode with a correct solution."""
     efficiency_bonus: float = 0.0
@@ -145,7 +145,8 @@ class RewardConfig(Config):
     efficiency_bonus_threshold: int = Field(default=50, ge=0)
     """Maximum number of steps in which an episode must be solved to earn the efficiency bonus."""
     unsolved_submission_penalty: float = 0.0
-    """Reward for ending an episode by submitting a wrong grid. A penalty is negative."""
+    """Added to the reward when the agent ends an episode by submitting a wrong grid. Use a negative value to
+    penalize it."""
     invalid_action_penalty: float = -1.0
     """Reward for an invalid action. It replaces the similarity term and the step penalty."""
     reward_on_submit_only: bool = False

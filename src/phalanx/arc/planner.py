@@ -74,8 +74,8 @@ def plan_pair(
 ) -> list[Action]:
     """Plan actions that turn the input of a pair into its output.
 
-    The plan is short, but not always the shortest. It always ends with exactly the output, and it is
-    deterministic.
+    The plan is deterministic and always produces exactly the output. It is short, but not always the
+    shortest.
 
     Args:
         input: Input grid of the pair.
@@ -84,8 +84,8 @@ def plan_pair(
         grid_shape: Height and width of the environment's canvas.
         allowed_operations: Ids of the operations that the plan may use. If None, all are allowed.
         start: Current working grid. If None, the plan starts from the input. Otherwise, the plan begins with
-            Copy input if this is allowed and makes the plan shorter.
-        submit: Append Submit to the plan.
+            the operation `COPY_INPUT` if this is allowed and makes the plan shorter.
+        submit: Append the operation `SUBMIT` to the plan.
 
     >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
     [26]

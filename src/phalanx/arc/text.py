@@ -270,8 +270,9 @@ def episode_key(task: ArcTask) -> str:
 
 
 def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray) -> str:
-    """Create the short text observation of a state: the demonstrations of the task without the current pair,
-    the input and the working grid.
+    """Create the short text observation of a state.
+
+    It contains the task's demonstrations (except the current pair), the input grid and the working grid.
 
     Args:
         task: The task.

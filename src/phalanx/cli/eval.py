@@ -1,4 +1,7 @@
-"""`phalanx eval`: evaluates the policy of a run, as defined by its environment or algorithm."""
+"""`phalanx eval`: evaluates the policy of a run.
+
+The environment or the algorithm of the run determines how the policy is evaluated.
+"""
 
 import json
 import re

@@ -35,8 +35,8 @@ class EpisodeEvaluationConfig(EvaluationConfig):
     """Settings for evaluations on episodes that are not used for training."""
 
     num_episodes: int = Field(default=20, ge=0)
-    """Number of evaluation episodes. In text environments, this is the number per task. 0 disables the
-    evaluation on episodes."""
+    """Number of evaluation episodes. In text environments, this is the number per task. 0 disables
+    these evaluations."""
 
 
 class EpisodeEvalCommandConfig(EpisodeEvaluationConfig):

@@ -24,8 +24,9 @@ class ExpertLabels(NamedTuple):
 class Expert(Protocol):
     """Protocol for experts, which label states with actions. An expert runs on the host, not under `jit`.
 
-    The caller stores the memory and passes it to the methods, and `advance` returns the new memory. One
-    expert can therefore be used for any number of batches. If an expert needs no memory, its memory is `()`.
+    Experts are stateless: the caller stores an expert's memory and passes it to each method, and `advance`
+    returns the updated memory. One expert can therefore be used for any number of batches. The memory of an
+    expert that needs none is `()`.
     """
 
     def init(self, states: PyTree) -> Memory:

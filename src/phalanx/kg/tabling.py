@@ -33,8 +33,8 @@ class GoalPattern(NamedTuple):
     predicate: str
     is_free: tuple[bool, ...]
     """For each argument, whether it is a free variable when resolution selects the goal. This determines
-    `fact_cost`. An argument that is not free can still be None in `values`, if the answers for all of its
-    possible values are requested together."""
+    `fact_cost`. A bound argument can still be None in `values`: the answers are then computed once for all
+    values that the argument can have."""
     equal_to: tuple[int, ...]
     """For each argument, the position of the first argument that it must be equal to. If there is no such
     restriction, this is the argument's own position."""

@@ -76,7 +76,7 @@ class KGELeafScorer(Fingerprinted):
         request: ExpandRequest,
         node: SearchNode,
         *,
-        restart: bool,
+        clear_visited: bool,
     ) -> SearchNode:
         """Expand nodes like `backends.expand`, and add the KGE action where it is available.
 
@@ -88,7 +88,7 @@ class KGELeafScorer(Fingerprinted):
             successors=node.successors[..., :num_slots, :, :],
             num_actions=jnp.minimum(node.num_actions, num_slots),
         )
-        new = backends.expand(config, program, request, smaller, restart=restart)
+        new = backends.expand(config, program, request, smaller, clear_visited=clear_visited)
         is_offered = request.where & self._is_offered(program, request.query, new)
         kge_successor = new.goals.at[..., 0, 0].add(program.kge_offset)
         is_slot = jnp.arange(num_slots + 1) == new.num_actions[..., None]

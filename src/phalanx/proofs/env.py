@@ -341,7 +341,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         goals = jnp.where(is_valid[..., None, None], chosen, state.goals)
 
         request = ExpandRequest(is_valid, query.atom, query.label)
-        node = self._expand(request, state.node._replace(goals=goals), restart=False)
+        node = self._expand(request, state.node._replace(goals=goals), clear_visited=False)
         end = node.goals[..., 0, 0]
         proved = end == program.true_index
         step_count = state.step_count + is_running
@@ -573,7 +573,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         first = jnp.zeros_like(states.goals).at[..., 0, :].set(query.atom)
         goals = jnp.where(mask[..., None, None], first, states.goals)
         request = ExpandRequest(mask, query.atom, query.label)
-        node = self._expand(request, states.node._replace(goals=goals), restart=True)
+        node = self._expand(request, states.node._replace(goals=goals), clear_visited=True)
         step_count, status, score = jax.tree.map(
             lambda leaf: jnp.where(mask, jnp.zeros_like(leaf), leaf),
             (states.step_count, states.status, states.log_score),
@@ -582,9 +582,9 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             states, node=node, query=query, step_count=step_count, status=status, log_score=score
         )
 
-    def _expand(self, request: ExpandRequest, node: SearchNode, *, restart: bool) -> SearchNode:
+    def _expand(self, request: ExpandRequest, node: SearchNode, *, clear_visited: bool) -> SearchNode:
         expand = backends.expand if self.kge_scorer is None else self.kge_scorer.expand
-        return expand(self.config, self.program, request, node, restart=restart)
+        return expand(self.config, self.program, request, node, clear_visited=clear_visited)
 
 
 def _random_bits(key: Key) -> UInt32[Array, " bits"]:

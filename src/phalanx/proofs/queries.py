@@ -39,10 +39,10 @@ class KnownArrays(eqx.Module):
 
     starts: Int32[Array, "2 cells"]
     """For each side, the offset in `positions` of each (predicate, other argument) group; see `row_offsets`.
-    Unused if atoms have three terms."""
+    Unused if atoms have three arguments."""
     positions: Int32[Array, "2 known"]
     """For each side, the positions of the known constants, in ascending order within each (predicate, other
-    argument) group. Unused if atoms have three terms."""
+    argument) group. Unused if atoms have three arguments."""
     constant_at: Int32[Array, " constants"]
     """The constant at each position of the list that is ordered by domain."""
     domain: Int32[Array, "constants_and_one 2"]

@@ -24,7 +24,7 @@ class ExpandSettings(NamedTuple):
     """Add the end action, which gives up, as the last successor."""
     prune_visited: bool
     """Remove successors that the episode has already visited."""
-    restart: bool
+    clear_visited: bool
     """Clear the list of visited states first. Set this at the start of an episode."""
 
 

@@ -119,8 +119,8 @@ class SearchHeuristicConfig(RunConfig):
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=0.005, lr_schedule="constant", max_grad_norm=None
     )
-    """Settings for Adam and the learning rate, which changes once per update. Each update starts with a new
-    optimizer state."""
+    """Settings for Adam and the learning-rate schedule. The schedule advances once per update, which has
+    several gradient steps. The optimizer state is reset at the start of each update."""
     evaluation: HeuristicEvaluationConfig = HeuristicEvaluationConfig()
     """Settings for evaluations on validation queries."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=1, keep=1)

@@ -120,8 +120,8 @@ def rollout_auto_reset(
     Args:
         environment: The environment.
         next_step: Use next-step mode instead of same-step mode.
-        states: Recorded states with shape `[steps, batch, ...]`. The states of the first step are the initial
-            states.
+        states: Previously recorded states with shape `[steps, batch, ...]`. Only those of the first step are
+            used, as initial states.
         keys: One key per environment, for all episodes after its first episode.
         step_keys: Keys for the random actions, with shape `[steps, batch, 2]`.
     """

@@ -9,7 +9,7 @@ from phalanx.proofs.state import ExpandRequest, ExpandSettings, SearchNode
 
 
 def expand(
-    config: ProofConfig, program: Program, request: ExpandRequest, node: SearchNode, *, restart: bool
+    config: ProofConfig, program: Program, request: ExpandRequest, node: SearchNode, *, clear_visited: bool
 ) -> SearchNode:
     """Compute the successors of a batch of nodes.
 
@@ -33,13 +33,13 @@ def expand(
         program: Facts and rules.
         request: Selects the nodes to expand, and contains their queries.
         node: The nodes.
-        restart: Clear the list of visited states first. Set this at the start of an episode.
+        clear_visited: Clear the list of visited states first. Set this at the start of an episode.
 
     Returns:
         The nodes with their successors. Nodes that are not expanded are unchanged.
     """
     settings = ExpandSettings(
-        config.max_skipped_states, config.end_proof_action, config.prune_visited, restart
+        config.max_skipped_states, config.end_proof_action, config.prune_visited, clear_visited
     )
     arrays = () if config.backend == "native" else program.arrays
     return program.expand(config.backend, settings, arrays, request, node)

@@ -29,6 +29,6 @@ def expand(
         max_skipped_states=np.int64(settings.max_skipped_states),
         end_proof_action=np.bool_(settings.end_proof_action),
         prune_visited=np.bool_(settings.prune_visited),
-        restart=np.bool_(settings.restart),
+        clear_visited=np.bool_(settings.clear_visited),
     )
     return SearchNode(*out)

@@ -326,7 +326,7 @@ def expand(
 
     terminal = is_end(node.goals[:, 0, 0])
     active = request.where & ~terminal
-    begins = request.where & settings.restart
+    begins = request.where & settings.clear_visited
     visited = jnp.where(begins[:, None, None, None], 0, node.visited)
     padding = ((0, 0), (0, budget + 1), (0, 0))
     search = _Search(

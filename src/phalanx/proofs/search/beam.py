@@ -229,7 +229,7 @@ def _search(
         request = ExpandRequest(
             is_open.reshape(-1), jnp.repeat(query, width, axis=0), jnp.ones(num_lanes * width, bool)
         )
-        offered = expand(config, program, request, lanes.node, restart=False)
+        offered = expand(config, program, request, lanes.node, clear_visited=False)
         # The policy scores the successor with the `_kge` predicate; the search continues after its removal.
         node = offered
         if kge_scorer is not None:

@@ -223,7 +223,7 @@ def _expand(
 ) -> tuple[Array, Array, Array]:
     node = SearchNode.empty(config, program, where.shape)._replace(goals=jnp.asarray(goals))
     request = ExpandRequest(jnp.asarray(where), jnp.asarray(queries), jnp.ones(where.shape, bool))
-    found = backends.expand(config, program, request, node, restart=True)
+    found = backends.expand(config, program, request, node, clear_visited=True)
     return jax.lax.optimization_barrier((found.successors, found.num_actions, found.overflow))
 
 

@@ -79,7 +79,7 @@ class OfflineDatasetStream:
         return self._running
 
     def reset(self) -> None:
-        """Restart the stream and its counters. A shuffled stream uses the order of the next epoch."""
+        """Restart the stream and reset its counters. A shuffled stream uses the order of the next epoch."""
         self.state, self.metrics = StreamState.IDLE, StreamMetrics()
         self.epoch += 1
         self.close()
@@ -178,7 +178,7 @@ class AsyncOfflineDatasetStream(ClosedOnExit):
                 yield sample
 
     async def reset(self) -> None:
-        """Restart the stream and its counters."""
+        """Restart the stream and reset its counters."""
         self._stream.reset()
 
     async def close(self) -> None:

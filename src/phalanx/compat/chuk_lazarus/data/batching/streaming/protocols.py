@@ -24,7 +24,7 @@ class SampleStream(_Counted, Iterable[StreamSample], Protocol):
     """Stream of samples for a `for` loop."""
 
     def reset(self) -> None:
-        """Restart the stream and its counters."""
+        """Restart the stream and reset its counters."""
         ...
 
     def close(self) -> None:
@@ -37,7 +37,7 @@ class AsyncSampleStream(_Counted, AsyncIterable[StreamSample], AbstractAsyncCont
     """Stream of samples for an `async for` loop."""
 
     async def reset(self) -> None:
-        """Restart the stream and its counters."""
+        """Restart the stream and reset its counters."""
         ...
 
     async def close(self) -> None:
