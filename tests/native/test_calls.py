@@ -461,7 +461,7 @@ def proofs_expand(max_successors: int = 4, program: int = 77) -> CustomCall:
         "too_long": ((2,), "i4"),
         "unary_steps": ((2,), "i4"),
     }
-    flags = {name: np.bool_(False) for name in ("end_proof_action", "prune_visited", "restart")}
+    flags = {name: np.bool_(False) for name in ("end_proof_action", "prune_visited", "clear_visited")}
     return CustomCall(
         "phalanx_proofs_expand",
         {"active": ((2,), "?"), "query": ((2, 3), "i4"), "excluded": ((2,), "?")} | state,
@@ -646,7 +646,8 @@ def test_the_generation_kernel_accepts_any_content(data: st.DataObject) -> None:
 def test_the_proof_kernel_accepts_any_content(data: st.DataObject) -> None:
     call = proofs_expand()
     flags = {
-        name: np.bool_(data.draw(st.booleans())) for name in ("end_proof_action", "prune_visited", "restart")
+        name: np.bool_(data.draw(st.booleans()))
+        for name in ("end_proof_action", "prune_visited", "clear_visited")
     }
     call.run(call.draw_operands(data), max_skipped_states=np.int64(data.draw(st.integers(0, 9))), **flags)
 
