@@ -323,7 +323,8 @@ class TextVectorEnvironment:
 
     def first_seed(self, run_seed: int) -> int:
         """Return the smallest episode seed for the rollouts of a training run, given the run's own seed."""
-        return run_seed * _SEEDS_PER_RUN
+        # With the modulus, the next `_SEEDS_PER_RUN` seeds do not exceed `MAX_SEED` either.
+        return run_seed * _SEEDS_PER_RUN % (MAX_SEED + 1 - _SEEDS_PER_RUN)
 
     def first_expert_seed(self, run_seed: int) -> int:
         """Return the smallest seed for the expert episodes of a training run, given the run's own seed."""
