@@ -331,10 +331,10 @@ class TextVectorEnvironment:
         return self.first_seed(run_seed)
 
     def close(self) -> None:
-        """Close all environments."""
+        """Close all environments. Further calls have no effect."""
         for environments in self._created.values():
-            for environment in environments:
-                environment.close()
+            while environments:
+                environments.pop().close()
 
     def _reset_all(self, episodes: Sequence[EpisodeId]) -> list[str]:
         """Start one episode in each of `environments`, and return the prompts."""
