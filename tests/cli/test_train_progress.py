@@ -1,5 +1,6 @@
 """Progress messages without a terminal."""
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from phalanx.cli import output as printing
+from phalanx.cli.train_progress import _show_warnings
 
 DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 
@@ -69,3 +71,12 @@ def test_long_training_prints_updates_in_between(
     monkeypatch.setattr(printing.ProgressTimer, "is_due", lambda pace: True)
     done = phalanx("train", DESCENT, "num_updates=5", "--out", tmp_path / "run")
     assert sum(line.startswith("update ") for line in done.out.splitlines()) == 5
+
+
+def test_propagation_of_log_messages_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, training = (logging.getLogger(f"phalanx.{name}") for name in ("data", "training"))
+    monkeypatch.setattr(data, "propagate", False)
+    monkeypatch.setattr(training, "propagate", True)
+    with _show_warnings():
+        assert not training.propagate
+    assert (data.propagate, training.propagate) == (False, True)

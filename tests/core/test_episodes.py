@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from phalanx.compat.jaxarc.batch_processing import stack_states
-from phalanx.core.episodes import run_episode_batch
+from phalanx.core.episodes import map_batches, run_episode_batch
 from phalanx.core.vector import batch_reset, batch_step
 from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
 
@@ -222,3 +222,16 @@ def test_states_that_draw_themselves_are_kept():
 
     record = {"initial_state": Drawn(), "step_states": [Drawn()], "final_state": Drawn()}
     assert Corridor().render_episodes([record]) == [record]
+
+
+def test_batches_have_equal_sizes_and_padding_is_dropped():
+    sizes = []
+
+    def double(rows):
+        sizes.append(len(rows))
+        return (jnp.asarray(2 * rows),)
+
+    [doubled] = map_batches(double, 5, 4)
+    assert (doubled.tolist(), sizes) == ([0, 2, 4, 6, 8], [3, 3])
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        map_batches(double, 0, 4)

@@ -154,6 +154,19 @@ def test_equal_lengths_still_get_buckets() -> None:
     assert (ones.edges, ones.max_sample_length, ones.estimated_efficiency) == ((1,), 2, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("length", "edge", "max_sample_length"), [(5, 8, 9), (8, 8, 9), (15, 8, 15), (17, 16, 17)]
+)
+def test_edges_of_equal_lengths_are_multiples(length: int, edge: int, max_sample_length: int) -> None:
+    found = suggest_bucket_edges({"a": length, "b": length}, num_buckets=2, multiple_of=8)
+    assert (found.edges, found.max_sample_length) == ((edge,), max_sample_length)
+
+
+def test_max_length_without_room_for_a_multiple_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"max_length must be greater than multiple_of \(8\), got 8"):
+        suggest_bucket_edges({"a": 5}, max_length=8, multiple_of=8)
+
+
 def test_samples_above_max_length_are_ignored_and_reported() -> None:
     found = suggest_bucket_edges({"a": 3, "b": 7, "c": 90}, num_buckets=2, max_length=7)
     assert (found.edges, found.max_sample_length, found.estimated_efficiency) == ((3,), 7, 1.0)

@@ -1,5 +1,7 @@
 """A folder is locked by one process at a time."""
 
+import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -27,3 +29,17 @@ def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"run\.lock is a symbolic link"), lock_folder(tmp_path / "run"):
         pytest.fail("the body must not run")
     assert (tmp_path / "target").read_text(encoding="utf-8") == "user data"
+
+
+def test_file_of_another_process_is_kept_if_locks_are_not_supported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with lock_folder(tmp_path):
+        (tmp_path / "run.lock").write_text("process 1 on another host", encoding="utf-8")
+    assert (tmp_path / "run.lock").read_text(encoding="utf-8") == "process 1 on another host"
+    with lock_folder(tmp_path):
+        assert (tmp_path / "run.lock").read_text(encoding="utf-8").startswith(f"process {os.getpid()} on ")

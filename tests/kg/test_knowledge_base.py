@@ -1,5 +1,8 @@
 """Loading knowledge bases: file formats, errors, splits, depths, leaks and known atoms."""
 
+import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -233,3 +236,21 @@ def test_shared_knowledge_bases_have_their_published_sizes(name, sizes):
 def test_shared_countries_leak_only_validation_queries():
     leaks = KnowledgeBase.load(SHARED / "countries_s3", on_leak="allow").leaks()
     assert {split: len(found) for split, found in leaks.items()} == {"valid": 6}
+
+
+def test_warnings_refer_to_the_line_of_the_caller(folder):
+    (folder / "train.txt").write_text("wife(eve,adam).\nhusband(adam,eve).\nwife(zoe,tom).\nhuman(eve).\n")
+    (folder / "rules.txt").unlink()
+    lines = (
+        "from phalanx.kg import KnowledgeBase, mine_rules",
+        f"base = KnowledgeBase.load({str(folder)!r})",
+        "base.replace(on_leak='warn')",
+        "KnowledgeBase(base.train, test=base.test, on_leak='warn')",
+        "base.binary()",
+        "mine_rules(base.replace(on_leak='allow'), num_threads=1)",
+        "base.replace(valid=(), on_leak='allow').with_validation()",
+    )
+    (folder / "script.py").write_text("\n".join(lines))
+    command = [sys.executable, "-W", "always", str(folder / "script.py")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert re.findall(r"(\w+\.py):(\d+): UserWarning", found) == [("script.py", str(n)) for n in range(2, 8)]

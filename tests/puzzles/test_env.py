@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from phalanx.puzzles import PuzzleEnvironment, PuzzleVectorEnvironment
 from phalanx.puzzles.kinds import KINDS
 from phalanx.text import EpisodeId, TextRewards, TextVectorEnvironment, split_of
+from phalanx.text.env import MAX_SEED
 
 TURNS = ("multi", "single")
 INVALID_ANSWERS = (
@@ -231,6 +232,20 @@ def test_seeds_of_a_split_do_not_affect_running_episodes() -> None:
     generic = TextVectorEnvironment({"lights": lambda: PuzzleEnvironment("lights_out")})
     found = itertools.islice(generic.seeds("lights", "test", first=7), 5)
     assert list(found) == list(itertools.islice(batch.seeds("lights_out:easy:multi", "test", first=7), 5))
+
+
+@pytest.mark.parametrize(("run_seed", "first"), [(0, 0), (3, 3_000_009), (4293, 4_293_012_879)])
+def test_runs_start_at_different_seeds(run_seed: int, first: int) -> None:
+    assert (
+        TextVectorEnvironment({"lights": lambda: PuzzleEnvironment("lights_out")}).first_seed(run_seed)
+        == first
+    )
+
+
+@given(st.integers(0, 2**63))
+def test_seeds_of_a_run_are_at_most_max_seed(run_seed: int) -> None:
+    generic = TextVectorEnvironment({"lights": lambda: PuzzleEnvironment("lights_out")})
+    assert 0 <= generic.first_seed(run_seed) <= MAX_SEED - 1_000_000
 
 
 def test_seeds_of_unknown_tasks_and_splits_raise_error() -> None:

@@ -214,6 +214,16 @@ def test_countdown_is_solved_from_intermediate_states_and_lost_at_a_wrong_result
     assert kind.is_lost(puzzle, (14,)) and not kind.is_lost(puzzle, (13,))
 
 
+def test_countdown_results_have_at_most_nine_digits() -> None:
+    kind = puzzle_kind("countdown")
+    puzzle = Puzzle("countdown", 0, "easy", 2, (999_999_999, 1), (10**9,), (999_999_999, 0, 1))
+    assert kind.legal_moves(puzzle, puzzle.given) == [
+        "999999999 - 1", "999999999 * 1", "999999999 / 1", "1 * 999999999",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="at most nine digits"):
+        kind.parse_move(puzzle, puzzle.given, "999999999 + 1")
+
+
 @pytest.mark.parametrize(
     ("expression", "is_valid"),
     [

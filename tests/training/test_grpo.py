@@ -15,6 +15,8 @@ from phalanx.config import load_config
 from phalanx.lm import LanguageModelConfig, SamplingConfig, generate_batch
 from phalanx.lm.text_policy import allowed_token_ids
 from phalanx.logging import read_records
+from phalanx.puzzles import PuzzleEnvironment
+from phalanx.text import EpisodeId, TextVectorEnvironment
 from phalanx.training import (
     GRPO,
     Completion,
@@ -93,6 +95,23 @@ def test_turn_advantages_compare_turns_with_the_same_prompt() -> None:
     np.testing.assert_allclose(advantages[0], [1 / 3, 0.5])
     np.testing.assert_allclose(advantages[1], [-1 / 6, 0, -0.5])
     np.testing.assert_allclose(advantages[2], [-1 / 6, 0])
+
+
+def test_copies_with_other_seeds_share_the_environment_which_is_closed_once() -> None:
+    closed = []
+
+    class Closing(PuzzleEnvironment):
+        def close(self) -> None:
+            closed.append(self)
+
+    environment = TextVectorEnvironment({"lights": lambda: Closing("lights_out")})
+    algorithm = GRPO(GRPOConfig(model=MODEL), environment)
+    copy = algorithm.with_seed(1)
+    assert copy.environment is environment
+    environment.start([EpisodeId("lights", 0), EpisodeId("lights", 1)])
+    copy.close()
+    algorithm.close()
+    assert len(closed) == 2
 
 
 def test_completions_are_packed_into_rows() -> None:

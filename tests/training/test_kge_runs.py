@@ -78,6 +78,14 @@ def test_run_has_metadata_metrics_and_the_best_embedding(
     assert float(kge.slope) != 1.0
 
 
+def test_summary_has_a_line_for_each_seed(base: KnowledgeBase, tmp_path: Path) -> None:
+    trainer = KGETrainer(small_config("num_seeds=2", "num_epochs=2"), base)
+    lines = trainer.summarize(train(trainer, tmp_path / "run"))
+    assert [line.rpartition(" ")[2] for line in lines] == [
+        str(tmp_path / "run" / seed / "kge") for seed in ("seed_0", "seed_1")
+    ]
+
+
 def interrupt_at(epoch: int):
     def show(progress: Progress) -> None:
         if progress.update == epoch:

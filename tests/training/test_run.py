@@ -185,6 +185,33 @@ def test_each_seed_equals_a_run_with_that_seed(tmp_path: Path) -> None:
     assert len({float(seed.state.params) for seed in result.seeds}) == 3
 
 
+class TwoCounts(Descent):
+    """Counts episodes in addition to steps, and has a number in its metadata that is not a count."""
+
+    def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
+        state, result = super().update(state)
+        return state, result._replace(counts={**result.counts, "episodes": 2})
+
+    def metadata(self, state: TrainState) -> dict[str, int]:
+        return {"num_steps": 7}
+
+
+def test_only_counts_are_summed_over_seeds(tmp_path: Path) -> None:
+    metadata = read_metadata(train(TwoCounts(config(num_seeds=2)), tmp_path / "run").run_dir)
+    assert [metadata[name] for name in ("steps", "episodes", "num_steps", "updates")] == [36, 24, 7, 6]
+
+
+def test_all_copies_and_the_original_are_closed(tmp_path: Path) -> None:
+    closed = []
+
+    class Closing(Descent):
+        def close(self) -> None:
+            closed.append((self.seed, self.config.num_seeds))
+
+    train(Closing(config(seed=5, num_seeds=2)), tmp_path / "run")
+    assert sorted(closed) == [(5, 1), (5, 2), (6, 1)]
+
+
 def losses(run: Path) -> list[float]:
     return [line["metrics"]["loss"] for line in read_records(run / "batch_metrics.jsonl")]
 

@@ -13,6 +13,7 @@ from phalanx.kg.family_generator import generate_genealogy
 from phalanx.proofs import ProofConfig
 from phalanx.training.run import train
 from phalanx.training.search_heuristic import (
+    HeuristicData,
     HeuristicEvaluationConfig,
     SearchHeuristicConfig,
     SearchHeuristicTrainer,
@@ -66,6 +67,12 @@ def test_resumed_run_has_the_same_weights(folder, run, tmp_path):
     resumed = train(SearchHeuristicTrainer(config), tmp_path / "stopped", resume=True, extend=True)
     for one, other in zip(*(jax.tree.leaves(each.state.params) for each in (run, resumed)), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_copies_with_other_seeds_share_the_data_that_was_passed(folder):
+    config = config_of(folder)
+    data = HeuristicData.from_config(config)
+    assert SearchHeuristicTrainer(config, data).with_seed(1).data is data
 
 
 def test_weights_are_determined_by_the_seed(folder):

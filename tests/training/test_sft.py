@@ -225,6 +225,12 @@ def test_plan_ends_after_its_last_batch() -> None:
         sft.update(state)
 
 
+def test_copies_with_other_seeds_share_the_data_that_was_passed() -> None:
+    plan = BatchPlanBuilder({"a": 2}, BatchingConfig(token_budget=8)).build()
+    data = SFTData.from_plan(plan, {"a": {"input_ids": [1, 2]}})
+    assert SFT(load_config(SFTConfig, None, TINY), data).with_seed(1).data is data
+
+
 def test_hints_of_a_puzzle_server_are_expert_answers(tmp_path: Path) -> None:
     with running_server() as server:
         settings = ("env.id=puzzle_server", f"env.address=127.0.0.1:{server.port}", "env.games=['lights']")

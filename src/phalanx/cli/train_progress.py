@@ -171,13 +171,13 @@ def _show_warnings() -> Iterator[None]:
 
     handler = RichHandler(show_path=False, show_time=False)
     packages = ("phalanx.logging", "phalanx.training", "phalanx.data", "phalanx.puzzles.server_client")
-    loggers = [logging.getLogger(name) for name in packages]
+    loggers = {logger: logger.propagate for logger in map(logging.getLogger, packages)}
     for logger in loggers:
         logger.addHandler(handler)
         logger.propagate = False
     try:
         yield
     finally:
-        for logger in loggers:
+        for logger, propagate in loggers.items():
             logger.removeHandler(handler)
-            logger.propagate = True
+            logger.propagate = propagate

@@ -157,7 +157,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return None
 
     def evaluate(self, network: Any, settings: EvaluationConfig, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate a policy network on episodes that it was not trained on.
+        """Evaluate a policy network.
 
         Args:
             network: The `PolicyNetwork`.
@@ -165,7 +165,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
             final: True for the last evaluation of a run, which may take longer than the other evaluations.
 
         Returns:
-            The results. By default, episodes of the environment itself are evaluated with greedy actions.
+            The results. By default, episodes of the environment itself are evaluated with greedy actions;
+            see `evaluate_episodes`. Environments with held-out tasks override this method.
         """
         from phalanx.core.evaluation import evaluate_episodes
 

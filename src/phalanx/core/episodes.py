@@ -285,12 +285,14 @@ def map_batches(
     Args:
         function: Function that takes the indices of a batch of examples and returns arrays with a leading
             batch axis. The last batch is padded with indices whose results are dropped.
-        count: Number of examples.
+        count: Number of examples, at least 1.
         max_batch_size: Maximum size of a batch.
 
     Returns:
         The function's arrays for all examples, concatenated along the batch axis.
     """
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
     size = math.ceil(count / math.ceil(count / max_batch_size))
     found = [function(np.arange(start, start + size) % count) for start in range(0, count, size)]
     return [np.concatenate(parts)[:count] for parts in zip(*jax.device_get(found), strict=True)]

@@ -32,7 +32,7 @@ class EvaluationConfig(Config):
 
 
 class EpisodeEvaluationConfig(EvaluationConfig):
-    """Settings for evaluations on episodes that are not used for training."""
+    """Settings for evaluations on episodes."""
 
     num_episodes: int = Field(default=20, ge=0)
     """Number of evaluation episodes. In text environments, this is the number per task. 0 disables
@@ -117,6 +117,9 @@ def evaluate_episodes(
     environment: "Environment", network: Any, settings: EvaluationConfig
 ) -> list[EvaluationResult]:
     """Evaluate a policy network with greedy actions, on a set of episodes that is the same in all runs.
+
+    The episodes come from the training environment, and nothing keeps them separate from training episodes.
+    The split in the record is therefore `train`.
 
     Args:
         environment: The environment.

@@ -239,8 +239,8 @@ def suggest_bucket_edges(
         num_buckets: Number of buckets, including the last one, which ends at `max_length`. The result has
             fewer buckets only if there are not enough distinct lengths.
         goal: Objective of the optimization.
-        max_length: Maximum length of the last bucket. Longer samples are ignored. Defaults to the length of
-            the longest sample.
+        max_length: Maximum length of the last bucket, which must be greater than `multiple_of`. Longer
+            samples are ignored. Defaults to the length of the longest sample, but at least `multiple_of + 1`.
         multiple_of: Edges are multiples of this value.
 
     >>> suggest_bucket_edges({"a": 2, "b": 3, "c": 9}, num_buckets=2).edges
@@ -250,9 +250,11 @@ def suggest_bucket_edges(
         raise ValueError(f"num_buckets must be at least 2: one edge and the overflow, got {num_buckets}")
     if multiple_of < 1:
         raise ValueError(f"multiple_of must be at least 1, got {multiple_of}")
+    if max_length is not None and max_length <= multiple_of:
+        raise ValueError(f"max_length must be greater than multiple_of ({multiple_of}), got {max_length}")
     everything = count_lengths(lengths)
     # There must be room for at least one edge below the maximum length.
-    top = max(2, int(everything.values[-1]) if max_length is None else max_length)
+    top = max(multiple_of + 1, int(everything.values[-1])) if max_length is None else max_length
     kept = everything.between(1, top)
     if not kept.samples:
         raise ValueError(
@@ -283,7 +285,7 @@ def _possible_ends(counts: LengthCounts, top: int, multiple_of: int) -> LengthCo
     Lengths are rounded up to a multiple of `multiple_of`, but not above `top`.
     """
     ends = np.minimum(-(-counts.values // multiple_of) * multiple_of, top)
-    always = [top - 1, top] if ends[0] == top else [top]
+    always = [(top - 1) // multiple_of * multiple_of, top] if ends[0] == top else [top]
     values, group = np.unique(np.append(ends, always), return_inverse=True)
     sums = np.zeros(len(values), np.int64)
     np.add.at(sums, group[: len(ends)], counts.counts)

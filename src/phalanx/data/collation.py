@@ -17,7 +17,8 @@ IGNORE_INDEX = -100
 """Label of tokens that are excluded from the loss, as in PyTorch and Hugging Face."""
 
 SampleLike: TypeAlias = Sample | Mapping[str, Any]
-"""A `Sample`, or a mapping with `input_ids` and optionally `loss_mask` and further columns."""
+"""A `Sample`, or a mapping with `input_ids` and optionally `loss_mask`. Other keys of a mapping are ignored,
+because their values need not have one entry per token. To add columns, use `Sample.columns`."""
 
 CollateFn: TypeAlias = Callable[[list[Sample], int, int], Mapping[str, np.ndarray]]
 """Function that creates arrays for a batch that is not packed. Its arguments are the samples, the row length
@@ -400,7 +401,7 @@ def _find_samples(spec: BatchSpec, samples: Mapping[str, SampleLike] | None) -> 
 
 
 def as_sample(sample_id: str, value: SampleLike) -> Sample:
-    """Return a `Sample` unchanged, or create one from a mapping with `input_ids`."""
+    """Return a `Sample` unchanged, or create one from `input_ids` and `loss_mask` of a mapping."""
     if isinstance(value, Sample):
         return value
     if not isinstance(value, Mapping):

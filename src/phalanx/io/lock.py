@@ -16,7 +16,9 @@ def lock_folder(folder: Path, name: str = "run.lock") -> Iterator[None]:
     """Lock a folder for this process while the context is active.
 
     The operating system releases the lock when the process ends, so a lock file that a killed process left
-    behind does not block other processes. The file contains the process id and the host name.
+    behind does not block other processes. The file contains the process id and the host name. If the file
+    system does not support locks, a warning is logged, and the file is not removed at the end, because
+    another process may be using it.
 
     Args:
         folder: Folder to lock.
@@ -33,6 +35,7 @@ def lock_folder(folder: Path, name: str = "run.lock") -> Iterator[None]:
             if path.is_symlink():
                 raise ValueError(f"{path} is a symbolic link, which is not followed; remove it") from error
             raise
+        is_locked = True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -42,6 +45,7 @@ def lock_folder(folder: Path, name: str = "run.lock") -> Iterator[None]:
                 f"{folder} is in use by {holder or 'another process'}; wait until it ends, or stop it"
             ) from None
         except OSError as error:  # the file system does not support locks
+            is_locked = False
             _LOG.warning("cannot lock %s: %s; do not start a second process on it", path, error.strerror)
         # Another process may have removed the file after it was opened here.
         if path.exists() and os.fstat(descriptor).st_ino == path.stat().st_ino:
@@ -52,5 +56,6 @@ def lock_folder(folder: Path, name: str = "run.lock") -> Iterator[None]:
         os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
-        path.unlink(missing_ok=True)
+        if is_locked:
+            path.unlink(missing_ok=True)
         os.close(descriptor)

@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import functools
 import itertools
+import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -234,12 +235,10 @@ class KnowledgeBase:
 
         train = keep(self.facts)
         rules = tuple(rule for rule in self.rules if all(len(atom) == 3 for atom in rule.atoms))
-        warnings.warn(
+        _warn(
             f"{self.name}: only predicates with two arguments are used here; "
             f"{len(self.facts) - len(train)} facts and {len(self.rules) - len(rules)} rules with "
-            f"{', '.join(others[:3])}{', ...' if len(others) > 3 else ''} are left out",
-            UserWarning,
-            stacklevel=5,
+            f"{', '.join(others[:3])}{', ...' if len(others) > 3 else ''} are left out"
         )
         return self.replace(
             train=train,
@@ -283,11 +282,9 @@ class KnowledgeBase:
                 f"{self.name} has no validation queries, and no fact can be held out, because each is the "
                 "only one of a constant or a predicate: add a valid.txt"
             )
-        warnings.warn(
+        _warn(
             f"{self.name} has no validation queries: {len(held_out)} of {len(facts)} training triples are "
-            "held out for validation",
-            UserWarning,
-            stacklevel=2,
+            "held out for validation"
         )
         train = tuple(atom for atom in facts if atom not in held_out)
         return self.replace(train=train, valid=tuple(held_out), split_depths={}, on_leak="allow")
@@ -338,7 +335,7 @@ class KnowledgeBase:
         )
         if self.on_leak == "error":
             raise ValueError(text)
-        warnings.warn(text, UserWarning, stacklevel=5)
+        _warn(text)
 
     def sizes(self) -> dict[str, Any]:
         """Return the name of the knowledge base and its number of entities, predicates, rules and so on."""
@@ -369,6 +366,15 @@ class KnowledgeBase:
 def _check_split(split: str) -> None:
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
+
+
+def _warn(text: str) -> None:
+    """Issue a warning that refers to the line of code that called Phalanx."""
+    # Python 3.12 has `skip_file_prefixes` for this.
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("phalanx", "functools"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, UserWarning, stacklevel=level)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -323,17 +323,18 @@ class TextVectorEnvironment:
 
     def first_seed(self, run_seed: int) -> int:
         """Return the smallest episode seed for the rollouts of a training run, given the run's own seed."""
-        return run_seed * _SEEDS_PER_RUN
+        # With the modulus, the next `_SEEDS_PER_RUN` seeds do not exceed `MAX_SEED` either.
+        return run_seed * _SEEDS_PER_RUN % (MAX_SEED + 1 - _SEEDS_PER_RUN)
 
     def first_expert_seed(self, run_seed: int) -> int:
         """Return the smallest seed for the expert episodes of a training run, given the run's own seed."""
         return self.first_seed(run_seed)
 
     def close(self) -> None:
-        """Close all environments."""
+        """Close all environments. Further calls have no effect."""
         for environments in self._created.values():
-            for environment in environments:
-                environment.close()
+            while environments:
+                environments.pop().close()
 
     def _reset_all(self, episodes: Sequence[EpisodeId]) -> list[str]:
         """Start one episode in each of `environments`, and return the prompts."""

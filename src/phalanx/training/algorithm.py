@@ -310,7 +310,10 @@ class Algorithm(abc.ABC, Generic[State]):
         return self.config.model_copy(update={"seed": seed, "num_seeds": 1})
 
     def close(self) -> None:
-        """Release threads, connections and other resources."""
+        """Release threads, connections and other resources.
+
+        With several seeds, this method is called on every copy that `with_seed` returned and on the original.
+        """
 
     @functools.cached_property
     def _cached_compilation_key(self) -> tuple[int, tuple[Any, ...]]:

@@ -525,7 +525,7 @@ class GRPO(Algorithm[GRPOState]):
         return GRPOState(params, self._optimizer.init(params), jnp.int32(0), copy_params(params))
 
     def with_seed(self, seed: int) -> "GRPO":
-        return type(self)(self._config_with_seed(seed))
+        return type(self)(self._config_with_seed(seed), self.environment)
 
     @property
     def _compilation_key(self) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ from phalanx.core.environment import Key
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.kg.evaluation import count_ranks, expected_sampled_mrr, mean_reciprocal_rank, select_evenly
 from phalanx.kg.joins import expand_ranges
-from phalanx.kg.kge.embedding import KGE, RUN_FOLDER, calibrate, save_kge
+from phalanx.kg.kge.embedding import CONFIG_FILE, KGE, RUN_FOLDER, calibrate, read_kge_metadata, save_kge
 from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
 from phalanx.kg.triple_index import TripleIndex, directed_queries
@@ -512,8 +512,12 @@ class KGETrainer(Algorithm[TrainState]):
         )
 
     def summarize(self, result: TrainResult) -> list[str]:
-        if self.exported is None:
-            return []
-        epoch, validation = self.exported
-        folder = result.run_dir / RUN_FOLDER
-        return [f"{validation.describe()[0]} (epoch {epoch}, the best); embedding {folder}"]
+        lines = []
+        for run in result.seeds or [result]:
+            folder = run.run_dir / RUN_FOLDER
+            if (folder / CONFIG_FILE).is_file():  # a full disk can prevent the export
+                metadata = read_kge_metadata(folder)
+                validation = KGEValidation(metadata["mrr"], metadata["mrr_100"])
+                line = f"{validation.describe()[0]} (epoch {metadata['epoch']}, the best)"
+                lines.append(f"{line}; embedding {folder}")
+        return lines

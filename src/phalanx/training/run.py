@@ -8,7 +8,7 @@ import logging
 import numbers
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,11 +85,13 @@ def train(
     num_seeds = algorithm.config.num_seeds
     options: dict[str, Any] = {"extend": extend, "handlers": handlers}
     with contextlib.ExitStack() as stack:
+        runs: list[Run] = []
         if num_seeds == 1:
-            runs = [Run(algorithm, path, start, init_from=ref, **options)]
+            runs.append(Run(algorithm, path, start, init_from=ref, **options))
         else:
-            stack.enter_context(_parent_run(algorithm, path, start, extend, ref))
-            runs = [
+            stack.callback(algorithm.close)  # the runs close only their copies
+            stack.enter_context(_parent_run(algorithm, path, start, extend, ref, runs))
+            runs += [
                 Run(
                     algorithm.with_seed(algorithm.seed + number),
                     path / f"seed_{number}",
@@ -445,11 +447,17 @@ def _read_evaluations(run_dir: Path, last_step: int) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _parent_run(
-    algorithm: Algorithm, run_dir: Path, start: Start, extend: bool, init_from: CheckpointRef | None
+    algorithm: Algorithm,
+    run_dir: Path,
+    start: Start,
+    extend: bool,
+    init_from: CheckpointRef | None,
+    runs: Sequence[Run],
 ) -> Iterator[None]:
     """Create or reopen the folder of a run with several seeds, and lock it.
 
-    At the end of the context, the folder's `run.json` is updated.
+    At the end of the context, the folder's `run.json` is updated. The caller adds the runs of the seeds to
+    `runs` within the context.
     """
     if not algorithm.mesh.is_first_process:
         algorithm.mesh.wait_for_all()
@@ -476,21 +484,22 @@ def _parent_run(
             seeds = [run_dir / f"seed_{number}" for number in range(config.num_seeds)]
             existing = [seed for seed in seeds if (seed / run_dirs.METADATA).is_file()]
             with contextlib.suppress(OSError):
-                combined = _combine_metadata([run_dirs.read_metadata(seed) for seed in existing])
+                counts = {name for run in runs for name in run.counts}
+                combined = _combine_metadata([run_dirs.read_metadata(seed) for seed in existing], counts)
                 run_dirs.write_metadata(run_dir, combined)
 
 
-def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
+def _combine_metadata(seeds: list[dict[str, Any]], counts: Collection[str]) -> dict[str, Any]:
     """Combine the entries of the seeds' `run.json` files for the `run.json` of the complete run.
 
-    Counts and times are summed. The status is that of the least successful seed. Other entries are those of
-    the first seed.
+    The training time and the entries named in `counts` are summed. The status is that of the least successful
+    seed. Other entries are those of the first seed.
     """
     own = {"format", "phalanx", "name", "machine", "command", "commit", "jax", "started", "updated"}
     own |= {"init_from", "extended"}
     combined = {name: value for name, value in (seeds[0] if seeds else {}).items() if name not in own}
     for name in combined:
-        if name.endswith(("seconds", "steps", "tokens", "triples")):
+        if name == "seconds" or name in counts:
             combined[name] = sum(seed.get(name, 0) for seed in seeds)
     states = {seed.get("status") for seed in seeds}
     order = ("failed", "interrupted", "running", "finished")

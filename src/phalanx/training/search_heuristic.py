@@ -364,6 +364,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
     def __init__(self, config: SearchHeuristicConfig, data: HeuristicData | None = None) -> None:
         super().__init__(config)
         self.data = HeuristicData.from_config(config) if data is None else data
+        self._given_data = data
         self._order = np.random.default_rng(config.seed).permutation(len(self.data.train))
         self._optimizer = adam(config.optimizer)
         self._proofs: list[FoundProof] = []
@@ -529,7 +530,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
 
     def with_seed(self, seed: int) -> "SearchHeuristicTrainer":
         """Return a copy of the algorithm with the given seed and without any proofs."""
-        return SearchHeuristicTrainer(self._config_with_seed(seed))
+        return SearchHeuristicTrainer(self._config_with_seed(seed), self._given_data)
 
     def summarize(self, result: TrainResult) -> list[str]:
         if not result.evaluations:

@@ -335,6 +335,7 @@ class SFT(Algorithm[TrainState]):
 
     def __init__(self, config: SFTConfig, data: SFTData | None = None) -> None:
         self.data = open_data(config) if data is None else data
+        self._given_data = data
         plan, num_updates = self.data.plan, config.num_updates
         self._batches: Any = iter(()) if plan is None else plan.batches()
         if plan is not None and plan.num_batches is not None:
@@ -368,7 +369,7 @@ class SFT(Algorithm[TrainState]):
         return TrainState(params, self._optimizer.init(params), jnp.int32(0))
 
     def with_seed(self, seed: int) -> "SFT":
-        return type(self)(self._config_with_seed(seed))
+        return type(self)(self._config_with_seed(seed), self._given_data)
 
     @property
     def _compilation_key(self) -> tuple[Any, ...]:

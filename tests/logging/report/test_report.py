@@ -20,6 +20,7 @@ from phalanx.logging import FileHandler, LoggingConfig
 from phalanx.logging.report import read_run, write_report
 from phalanx.logging.report.charts import MAX_POINTS
 from phalanx.logging.report.metric_tables import downsample_rows
+from phalanx.logging.report.run_card import render_run_card
 from tests.helpers.run_folders import make_run, metrics_at, write_facts, write_lines
 
 MODULES = ("report.charts", "report.page", "report.metric_tables", "records")
@@ -264,6 +265,30 @@ def test_evaluations_are_curves_by_mode_and_bars_by_group(run: Path) -> None:
     row = greedy["rows"][2]
     assert (row["before"], row["value"]) == (pytest.approx(0.0401, abs=1e-3), pytest.approx(0.9193, abs=1e-3))
     assert list(sampled["rows"][0]["pass_at_k"]) == ["1", "8"] and greedy["rows"][0]["pass_at_k"] == {}
+
+
+@pytest.mark.parametrize(
+    ("record", "title"),
+    [
+        ({"split": "valid", "mode": "kge", "mrr": 0.25, "mrr_100": 0.5}, "MRR 100 (valid, kge)"),
+        ({"split": "validation", "mode": "next token", "loss": 2.0, "mean_token_accuracy": 0.5},
+         "Mean token accuracy (validation, next token)"),
+        ({"split": "train", "mode": "greedy", "episode_return": 3.5}, "Episode return (train, greedy)"),
+        ({"split": "valid", "mode": "heuristic", "proofs_per_expansion": 0.1},
+         "Proofs per expansion (valid, heuristic)"),
+    ],
+    ids=["kge", "sft", "environment without success", "heuristic"],
+)  # fmt: skip
+def test_evaluation_metrics_of_each_algorithm_are_shown(
+    record: dict[str, Any], title: str, bare: Path
+) -> None:
+    write_metrics(bare, {"policy_loss": 3.0})
+    write_lines(bare / "evaluations.jsonl", [{**record, "step": step} for step in (0, 5)])
+    data = report_of(bare)
+    for name, value in record.items():
+        if name not in ("split", "mode"):
+            assert points(data, f"evaluation:{name}") == [(0, value), (5, value)]
+    assert f"{title}, last value" in render_run_card(read_run(bare))
 
 
 def test_episodes_have_frames_in_order(run: Path) -> None:

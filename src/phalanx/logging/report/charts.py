@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.logging.report.metric_tables import MetricTable, downsample_rows
+from phalanx.logging.report.metric_tables import EVALUATION_UNITS, MetricTable, downsample_rows
 
 MAX_POINTS = 2000
 """Maximum number of points in a curve."""
@@ -23,12 +23,6 @@ _MAX_GROUP_CURVES = 8
 _AXIS_DIGITS = {"update": 15, "steps": 15, "seconds": 8}
 # Larger floats are whole numbers, which would be long as integers.
 _MAX_INTEGER = 1e15
-_EVALUATION_UNITS = {
-    "success_rate": "fraction",
-    "similarity": "fraction",
-    "steps_to_solve": "",
-    "mean_proof_length": "",
-}
 _TITLES = {"reward": "Episode return", "reward_mean": "Episode return, mean"}
 _ABBREVIATIONS = ("kl", "lr", "mrr", "mfu")
 
@@ -74,7 +68,7 @@ def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], MetricTable]]) -> 
     keys = list(dict.fromkeys(key for tables in runs for key in tables))
     has_one_split = len({split for split, _ in keys}) < 2
     charts = []
-    for name, unit in _EVALUATION_UNITS.items():
+    for name, unit in EVALUATION_UNITS.items():
         series = [
             {
                 "run": run,

@@ -144,7 +144,19 @@ Column = Float64[np.ndarray, " rows"]
 
 AXES = ("update", "steps", "seconds")
 _STEPS, _SECONDS = "env_steps", "seconds"
-_EVALUATION_METRICS = ("success_rate", "similarity", "steps_to_solve", "mean_proof_length")
+EVALUATION_UNITS = {
+    "success_rate": "fraction",
+    "similarity": "fraction",
+    "steps_to_solve": "",
+    "mean_proof_length": "",
+    "episode_return": "",
+    "mrr_100": "fraction",
+    "mrr": "fraction",
+    "loss": "",
+    "mean_token_accuracy": "fraction",
+    "proofs_per_expansion": "",
+}
+"""Unit of each evaluation metric that the report shows, in the order of its charts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +238,7 @@ def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricTable) -> Metri
     rows = list({row["step"]: row for row in rows}.values())
     values = []
     for row in rows:
-        fields = {name: row.get(name) for name in _EVALUATION_METRICS}
+        fields = {name: row.get(name) for name in EVALUATION_UNITS if name in row}
         for name, scores in group_scores(row).items():
             fields[f"group:{name}"] = scores.get("success_rate")
         # An evaluation without solved tasks has no steps to solve, which must be a gap in the curve.

@@ -10,7 +10,7 @@ _HEADLINE_METRICS = (
     "success_rate",
     "mrr_100",
     "mrr",
-    "token_accuracy",
+    "mean_token_accuracy",
     "loss",
     "reward_mean",
     "policy_loss",

@@ -136,7 +136,7 @@ def _normalize_operator(operator: str) -> str:
 
 def _result(one: int, operator: int, other: int) -> int:
     """Return the result of a step. Raise `ValueError` if it is not a positive integer below 10**9."""
-    if operator == 0:
+    if operator == 0 and one + other < 10**9:
         return one + other
     if operator == 1 and one > other:
         return one - other
