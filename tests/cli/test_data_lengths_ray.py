@@ -12,10 +12,13 @@ ray = pytest.importorskip("ray")
 
 @pytest.fixture(autouse=True)
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fifty texts of 1 to 50 bytes."""
+    """Fifty texts of 1 to 50 bytes, in one file and in a folder of five files."""
     monkeypatch.chdir(tmp_path)
-    rows = [{"id": f"s{size}", "text": "x" * size} for size in range(1, 51)]
-    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [json.dumps({"id": f"s{size}", "text": "x" * size}) + "\n" for size in range(1, 51)]
+    Path("train.jsonl").write_text("".join(rows))
+    Path("train").mkdir()
+    for number in range(5):
+        Path(f"train/{number}.jsonl").write_text("".join(rows[10 * number : 10 * number + 10]))
 
 
 def build(phalanx, output: str, *more: object):
@@ -24,7 +27,9 @@ def build(phalanx, output: str, *more: object):
 
 def test_ray_builds_the_same_cache_and_leaves_nothing_running(phalanx):
     assert build(phalanx, "without.jsonl").code == 0
-    result = build(phalanx, "with.jsonl", "--ray", "--workers", "1")
+    # Each file is a task of its own, so the order of the results is checked as well.
+    folder = ("data", "lengths", "build", "--dataset", "train", "--output", "with.jsonl")
+    result = phalanx(*folder, "--ray", "--workers", "2")
     assert result.code == 0
     # Ray takes its time to start: a slow machine says how far it is.
     assert all(line.startswith("tokenizing: ") for line in result.err.splitlines())
