@@ -61,16 +61,7 @@ def test_an_invalid_setting_is_rejected_before_the_first_trial(
     assert not (tmp_path / "sweep").exists()
 
 
-def test_random_trials_are_in_their_range(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
-    out = tmp_path / "sweep"
-    options = ("--sampler", "random", "--trials", "1", "--seed", "4", "--metric", "distance")
-    done = phalanx("sweep", DESCENT, "rate=uniform(0.2,0.4)", "--out", out, *options)
-    assert done.code == 0, done.out
-    settings = yaml.safe_load((out / "trial_000" / "config.yaml").read_text())
-    assert 0.2 <= settings["rate"] <= 0.4
-
-
-def test_a_signal_saves_and_stops_the_trials(tmp_path: Path) -> None:
+def test_a_signal_saves_and_stops_random_trials_in_their_range(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     command = [
         sys.executable,
@@ -78,9 +69,11 @@ def test_a_signal_saves_and_stops_the_trials(tmp_path: Path) -> None:
         "phalanx",
         "sweep",
         DESCENT,
+        "rate=uniform(0.2,0.4)",
         "num_updates=100000",
         "--out",
         out,
+        *("--sampler", "random", "--trials", "1", "--seed", "4", "--metric", "distance"),
     ]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     metrics, began = out / "trial_000" / "batch_metrics.jsonl", time.monotonic()
@@ -92,3 +85,5 @@ def test_a_signal_saves_and_stops_the_trials(tmp_path: Path) -> None:
     assert "trial_000: exit code 143: Run " in output
     assert f"the same command continues the sweep in {out}" in output
     assert "Interrupted after" in (out / "trial_000.log").read_text()
+    settings = yaml.safe_load((out / "trial_000" / "config.yaml").read_text())
+    assert 0.2 <= settings["rate"] <= 0.4
