@@ -1,6 +1,7 @@
 """Conformance checks for legal actions, text, rendering, the expert, task names and the version."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -143,7 +144,7 @@ def check_expert(rollout: RandomRollout) -> list[str] | None:
         return None
     if expert is None:
         return None
-    states, _ = environment.batch_reset(jnp.asarray(rollout.keys[0]))
+    states = _first_step(rollout.run()[1].before)
     memory = expert.init(states)
     found: list[str] = []
     for time in range(_NUM_SAMPLED_STATES):
@@ -164,15 +165,29 @@ def check_expert(rollout: RandomRollout) -> list[str] | None:
         if found or not mask[:, 0].all():
             break
         first = jax.device_put(take(actions, slice(None), 0))
-        legal = environment.legal_actions(states)
+        # With the shape of recorded steps, the compiled programs of other checks can be reused.
+        repeated_states, repeated_actions = _repeat((states, first), rollout.num_steps)
+        _, legal = _masks(environment, repeated_states)
         if legal is not None:
             chosen = np.asarray(masked_choice(environment.action_space, first))
-            running = ~np.asarray(environment.is_done(states))
+            running = ~np.asarray(rollout.observe(repeated_states)[1])[0]
             if np.any(running & ~np.asarray(legal)[np.arange(batch_size), chosen]):
                 found.append(f"step {time}: the action of the expert is not legal")
-        states = environment.batch_step(states, first)[0]
+        after = rollouts.by_vmap(environment, rollout.keys[1], repeated_states, repeated_actions)[1]
+        states = _first_step(after.states)
         memory = expert.advance(memory, labels, first, np.zeros(batch_size, bool))
     return found
+
+
+@jax.jit
+def _first_step(recorded: PyTree) -> PyTree:
+    return take(recorded, 0)
+
+
+@partial(jax.jit, static_argnums=1)
+def _repeat(tree: PyTree, num_steps: int) -> PyTree:
+    """Add a leading axis of length `num_steps` to every leaf."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_steps, *leaf.shape)), tree)
 
 
 @conformance_check("task_name and version")
