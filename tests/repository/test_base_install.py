@@ -1,4 +1,4 @@
-"""The base install, without the extra `jax`, is simulated in a process that cannot import JAX."""
+"""The base install, without extras, is simulated in a process that cannot import JAX and other libraries."""
 
 import json
 import subprocess
@@ -16,6 +16,10 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
+# PyTorch and the trainers that use it are no part of a base install either, and importing them is slow.
+# test_imports.py checks that integrations do not import JAX if their library is installed.
+OTHER_PACKAGES = ("torch", "transformers", "trl", "verifiers", "tensordict", "torchrl", "stable_baselines3")
+
 # Wraps every finder, so that the libraries appear not to be installed to `import` and to `find_spec`.
 WITHOUT_JAX = f"""
 import sys
@@ -28,7 +32,7 @@ class Finder:
         return getattr(self.finder, name)
 
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {(*JAX_PACKAGES, "jaxlib")!r}:
+        if name.partition(".")[0] in {(*JAX_PACKAGES, "jaxlib", *OTHER_PACKAGES)!r}:
             return None
         return self.finder.find_spec(name, path, target)
 
