@@ -33,6 +33,10 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
     XLA_FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(XLA_FLAGS))
 
+# With several threads, PyTorch's threads wait for each other in loops, which takes most of the time of small
+# models if the cores are busy. PyTorch reads the variable when it is imported, also in child processes.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Many tests sync files, which is slow on a disk and fast in memory.
 memory = Path("/dev/shm")
 if "TMPDIR" not in os.environ and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 4e9:

@@ -72,6 +72,8 @@ _SMOKE = Sizes(
 _SMOKE_SFT = (
     "env.id=binary,sudoku",
     "data.mixture={}",
+    "data.token_budget=192",
+    "data.packing_buffer_size=4",
     "data.num_eval_samples=2",
     "evaluation.num_episodes=1",
 )

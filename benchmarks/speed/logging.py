@@ -18,6 +18,7 @@ import jax
 
 from benchmarks.peers import TRL
 from benchmarks.suite import Suite, Workload
+from benchmarks.workers.arc_ppo import SMOKE_OVERRIDES
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig
 from phalanx.training import PPO, PPOConfig
 from phalanx.training.run import batch_data
@@ -26,21 +27,7 @@ suite = Suite("logging", unit="records/s", packages=("jax", "numpy"))
 
 _SIZES = {"num_records": 200, "num_metrics": 10}
 _SMOKE = {"num_records": 2}
-_SMOKE_TRAINING = {
-    "overrides": (
-        "num_envs=4",
-        "num_steps=2",
-        "num_minibatches=1",
-        "num_env_shards=1",
-        "network.kind=conv",
-        "network.hidden_dim=4",
-        "network.num_layers=1",
-        "env.dataset.max_grid_height=5",
-        "env.dataset.max_grid_width=5",
-        "env.dataset.families=[fill_enclosed]",
-        "env.dataset.num_tasks=8",
-    )
-}
+_SMOKE_TRAINING = {"overrides": SMOKE_OVERRIDES}
 
 
 def _metrics(step: int, num_metrics: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.peers import JAXARC_PPO
 from benchmarks.suite import Suite, Workload
-from benchmarks.workers.arc_ppo import PPOUpdates, load_config
+from benchmarks.workers.arc_ppo import SMOKE_OVERRIDES, PPOUpdates, load_config
 from benchmarks.workers.arc_task import checkerboard_task
 from phalanx.arc import ArcEnvironment, ArcTask
 from phalanx.training.ppo import PPOConfig
@@ -32,7 +32,7 @@ def _workload(updates: PPOUpdates) -> Workload:
     return Workload(updates.run, config.steps_per_update, info)
 
 
-@suite.case("preset", smoke={"overrides": ("num_envs=8", "num_steps=8", "env.dataset.num_tasks=8")})
+@suite.case("preset", smoke={"overrides": SMOKE_OVERRIDES})
 def _preset(overrides: tuple[str, ...] = ()) -> Workload:
     return _workload(PPOUpdates(PPOConfig.load("arc", list(overrides))))
 

@@ -18,6 +18,21 @@ NETWORKS = {
 """Settings of a small network, which processes patches of 6x6 cells, and of a large network, which processes
 all cells and has one logit for each operation and cell."""
 
+SMOKE_OVERRIDES = (
+    "num_envs=4",
+    "num_steps=2",
+    "num_minibatches=1",
+    "num_env_shards=1",
+    "network.kind=conv",
+    "network.hidden_dim=4",
+    "network.num_layers=1",
+    "env.dataset.max_grid_height=5",
+    "env.dataset.max_grid_width=5",
+    "env.dataset.families=[fill_enclosed]",
+    "env.dataset.num_tasks=8",
+)
+"""Settings of PPO on ARC for smoke tests. All suites use the same, so that it is compiled only once."""
+
 
 def load_config(network: str, size: int, num_envs: int, num_steps: int) -> PPOConfig:
     """Return the settings of `phalanx train ppo --env arc` with another canvas, network and batch size."""

@@ -20,6 +20,8 @@ import pytest
 from phalanx import registry
 from phalanx.cli import app as cli
 from phalanx.training import load_algorithm
+from phalanx.training.checkpoints import CheckpointRef
+from phalanx.training.trained_policy import read_run
 from tests.docs.commands import SHELL_LANGUAGES, ShellCommand, block_commands, parse_command
 from tests.helpers.markdown_pages import ROOT, CodeBlock, code_blocks
 
@@ -159,25 +161,55 @@ def _exit_code(words: list[str]) -> int:
             patch.setattr(sys, "argv", words[1:])
             runpy.run_path(words[1], run_name="__main__")
         return 0
+    if Path(words[0]).name in ("python", "python3") and words[1:3] == ["-m", "benchmarks"]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", words[2:])
+            with pytest.raises(SystemExit) as exit:
+                runpy.run_module("benchmarks", run_name="__main__")
+        return int(exit.value.code or 0)
     words[0] = sys.executable if words[0] in ("python", "python3") else words[0]
     return subprocess.run(words, check=False).returncode
 
 
 def shrink(words: list[str]) -> list[str]:
-    """Add settings to a training command that make it short."""
-    if words[:2] not in (["phalanx", "train"], ["phalanx", "sweep"]) or "--help" in words:
+    """Make a training, sweep or evaluation short, with fewer trials and with small settings at the end."""
+    if words[:2] not in (["phalanx", name] for name in ("train", "sweep", "eval")) or "--help" in words:
         return words
     params = parse_command(words).params
     if params.get("print_config") or params.get("list_settings"):
         return words
-    words = list(words)
-    for option, value in (("--extend", "4"), ("--trials", "2")):
-        if option in words:
-            words[words.index(option) + 1] = value
+    if words[1] == "eval":
+        return [*words, *_small_evaluation(params)]
+    words = _fewer_trials(words) if words[1] == "sweep" else list(words)
+    if "--extend" in words:
+        words[words.index("--extend") + 1] = "4"
     config_type = load_algorithm(params["algorithm"]).config_type
     overrides = [setting for setting in params.get("overrides") or [] if "env" in setting.partition("=")[0]]
     config = config_type.load(params.get("config"), overrides, env=params.get("env"))
     return [*words, *(setting for setting in SMALL_SETTINGS if _has_setting(config, setting))]
+
+
+def _fewer_trials(words: list[str]) -> list[str]:
+    """Try two values of one setting and one of each other, or make one trial. Each trial is a process."""
+    words = list(words)
+    if "--trials" in words:
+        words[words.index("--trials") + 1] = "1"
+    num_values = 2
+    for index, word in enumerate(words):
+        if re.fullmatch(r"[\w.]+=[^()\[\]{}]+,[^()\[\]{}]+", word):
+            words[index] = ",".join(word.split(",")[:num_values])
+            num_values = 1
+    return words
+
+
+def _small_evaluation(params: dict[str, Any]) -> Iterator[str]:
+    """Iterate over the settings that make an evaluation small. The number of samples stays as it is."""
+    algorithm_type, config = read_run(CheckpointRef.parse(params["run"]).for_seed(0).run)
+    settings_type = algorithm_type.eval_settings_type(config, params["env"])
+    assert settings_type is not None
+    for name, value in (setting.removeprefix("evaluation.").split("=") for setting in SMALL_SETTINGS):
+        if name in settings_type.model_fields and name != "num_samples":
+            yield f"{name}={value}"
 
 
 def _has_setting(config: Any, setting: str) -> bool:

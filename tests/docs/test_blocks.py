@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page_runner import PageError, create_folder, run_page, shrink
+from tests.docs.page_runner import PageError, create_folder, provide_runs, run_page, shrink
 from tests.helpers.markdown_pages import ROOT, code_blocks, links, written_pages
 
 pytestmark = pytest.mark.slow
@@ -99,6 +99,20 @@ def test_training_commands_are_shortened() -> None:
     assert "num_updates=2" in words[words.index("num_updates=1000") :]
     assert "env.dataset.num_tasks=8" in words
     assert "model.d_model=8" not in words
+
+
+def test_sweeps_make_few_trials() -> None:
+    command = "phalanx sweep ppo --env arc --out sweeps/grid lr=1e-3,2e-3,4e-3 ent_coef=0.01,0.03"
+    assert {"lr=1e-3,2e-3", "ent_coef=0.01"} < set(shrink(command.split()))
+    command = "phalanx sweep ppo --env arc --out sweeps/tpe lr=uniform(0,1) --sampler tpe --trials 20"
+    words = shrink(command.split())
+    assert "lr=uniform(0,1)" in words and words[words.index("--trials") + 1] == "1"
+
+
+def test_evaluations_are_shortened(tmp_path: Path, sample_runs: Path) -> None:
+    provide_runs("runs/bc", tmp_path, sample_runs)
+    words = shrink(["phalanx", "eval", str(tmp_path / "runs/bc"), "num_tasks=400", "num_samples=8"])
+    assert words[3:] == ["num_tasks=400", "num_samples=8", "num_tasks=4"]
 
 
 @pytest.mark.parametrize(("settings", "expected"), [([], True), (["env.dataset=family"], False)])

@@ -87,10 +87,21 @@ def test_public_class_names_are_unique() -> None:
     assert {name: found for name, found in modules_by_class.items() if len(found) > 1} == {}
 
 
+def defines_config_class(tree: ast.Module) -> bool:
+    """Return whether a module defines a class with a base class whose name contains `Config`."""
+    return any(
+        "Config" in ast.unparse(base)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+    )
+
+
 def config_classes() -> list[type[Config]]:
-    """Import all modules and return the config classes outside `phalanx.compat`."""
-    for module in own_modules():
-        if module.endswith("__main__"):
+    """Import all modules with config classes and return the classes outside `phalanx.compat`."""
+    for module, tree in own_modules().items():
+        # Importing every integration's library would take longer than everything else here.
+        if module.endswith("__main__") or not defines_config_class(tree):
             continue
         try:
             importlib.import_module(module)
