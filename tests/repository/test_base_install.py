@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 # Wraps every finder, so that the libraries appear not to be installed to `import` and to `find_spec`.
-# verifiers is no part of a base install either, and importing it is slow; test_imports.py checks that its
-# integration does not import JAX.
+# These other libraries are no part of a base install either, and importing them is slow; test_imports.py checks
+# that the integration of verifiers does not import JAX.
 WITHOUT_JAX = f"""
 import sys
 
@@ -30,7 +30,7 @@ class Finder:
         return getattr(self.finder, name)
 
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {(*JAX_PACKAGES, "jaxlib", "verifiers")!r}:
+        if name.partition(".")[0] in {(*JAX_PACKAGES, "jaxlib", "torch", "transformers", "verifiers")!r}:
             return None
         return self.finder.find_spec(name, path, target)
 

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader
-from transformers import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
-
+from phalanx.extras import require_extra
 from phalanx.integrations.torch_data import PlanDataset
 from phalanx.io.atomic import atomic_write
+
+with require_extra(__name__, "trl", "torch", "transformers"):
+    import torch
+    from torch.utils.data import DataLoader
+    from transformers import TrainerCallback
+    from transformers.trainer_utils import get_last_checkpoint
 
 _STATE_FILE = "plan_state.json"
 
