@@ -133,9 +133,9 @@ train(ShardedEpisodes(DescentConfig(num_updates=1)), f"{sys.argv[1]}/sharded")
 def four_devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train with one and four devices, and return the folder of the runs `1`, `4` and `sharded`."""
     folder = tmp_path_factory.mktemp("devices")
-    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
     command = [sys.executable, "-c", TRAIN_ON_FOUR_DEVICES, str(folder)]
-    subprocess.run(command, check=True, env=os.environ | flags)
+    subprocess.run(command, check=True, env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags})
     return folder
 
 
