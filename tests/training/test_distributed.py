@@ -28,7 +28,7 @@ from phalanx.training.optimizer import OptimizerConfig
 from phalanx.training.ppo import PPO, PPOConfig
 from phalanx.training.process_group import EXIT_CODE_PROCESS_LOST, ProcessGroup, ProcessLostError
 from tests.helpers.short_walk import ShortWalk, WalkNetwork
-from tests.helpers.small_training import SMALL, metrics_of
+from tests.helpers.small_training import metrics_of
 
 pytestmark = pytest.mark.slow
 
@@ -151,31 +151,38 @@ def test_sharded_episodes_are_logged_completely(four_devices: Path) -> None:
     assert (logged["reward_mean"], logged["reward_max"], logged["success_rate"]) == (1.5, 3.0, 0.5)
 
 
+WALKS = """
+from tests.helpers.short_walk import ShortWalk, WalkNetwork
+
+class NamedWalk(ShortWalk):
+    @classmethod
+    def default_network(cls, settings, config, key):
+        return WalkNetwork(key)
+"""
+# After the first checkpoint, enough updates remain to lose a process before the last one.
 SETTINGS = (
-    "network.kind=color_equivariant",
+    "num_envs=8",
+    "num_steps=4",
+    "num_updates=40",
+    "num_minibatches=2",
     "num_env_shards=4",
-    "num_updates=12",
-    "checkpoint.every=4",
-    "logging.sample_frequency=4",
+    "evaluation.every=0",
+    "evaluation.num_episodes=4",
+    "checkpoint.every=8",
+    "logging.log_frequency=1",
+    "logging.sample_frequency=16",
+    "logging.num_samples=2",
 )
 
 
-def start_training(out: Path, *options: str) -> subprocess.Popen:
+def training_command(folder: Path, run: str, *options: str) -> list[str]:
+    environment = f"--env={folder / 'walks.py'}:NamedWalk"
+    return ["train", "ppo", environment, *SETTINGS, f"--out={folder / run}", *options]
+
+
+def start_training(folder: Path, run: str, *options: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "phalanx",
-            "train",
-            "ppo",
-            "--env",
-            "arc",
-            *SMALL,
-            *SETTINGS,
-            "--out",
-            str(out),
-            *options,
-        ],
+        [sys.executable, "-m", "phalanx", *training_command(folder, run, *options)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -183,19 +190,20 @@ def start_training(out: Path, *options: str) -> subprocess.Popen:
     )
 
 
-def run_training(out: Path, *options: str) -> None:
+def run_training(folder: Path, run: str, *options: str) -> None:
     """Run the same command in this process, which has as many threads as there are cores."""
-    done = CliRunner().invoke(app, ["train", "ppo", "--env=arc", *SMALL, *SETTINGS, f"--out={out}", *options])
+    done = CliRunner().invoke(app, training_command(folder, run, *options))
     assert done.exit_code == 0, done.output
 
 
 def test_training_that_lost_a_process_resumes_with_fewer_processes_and_the_same_result(
     tmp_path: Path,
 ) -> None:
+    (tmp_path / "walks.py").write_text(WALKS)
     shared = ("--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id")
-    run_training(tmp_path / "one")
-    children = [start_training(tmp_path / "two", *shared, number) for number in "01"]
-    checkpoint, deadline = tmp_path / "two" / "checkpoints" / "4", time.monotonic() + 240
+    run_training(tmp_path, "one")
+    children = [start_training(tmp_path, "two", *shared, number) for number in "01"]
+    checkpoint, deadline = tmp_path / "two" / "checkpoints" / "8", time.monotonic() + 240
     while not checkpoint.is_dir() and children[0].poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     children[1].send_signal(signal.SIGKILL)
@@ -204,7 +212,7 @@ def test_training_that_lost_a_process_resumes_with_fewer_processes_and_the_same_
     assert "process 1 was lost" in outputs[0] and "--resume continues" in outputs[0]
     assert json.loads((tmp_path / "two" / "run.json").read_text())["status"] == "interrupted"
 
-    run_training(tmp_path / "two", "--resume")
+    run_training(tmp_path, "two", "--resume")
     assert metrics_of(tmp_path / "two") == metrics_of(tmp_path / "one")
     weights = [bits(eqx.filter(load_policy(tmp_path / run).network, eqx.is_array)) for run in ("one", "two")]
     assert weights[0] == weights[1]
