@@ -151,14 +151,6 @@ def test_sharded_episodes_are_logged_completely(four_devices: Path) -> None:
     assert (logged["reward_mean"], logged["reward_max"], logged["success_rate"]) == (1.5, 3.0, 0.5)
 
 
-WALKS = """
-from tests.helpers.short_walk import ShortWalk, WalkNetwork
-
-class NamedWalk(ShortWalk):
-    @classmethod
-    def default_network(cls, settings, config, key):
-        return WalkNetwork(key)
-"""
 # After the first checkpoint, enough updates remain to lose a process before the last one.
 SETTINGS = (
     "num_envs=8",
@@ -176,7 +168,7 @@ SETTINGS = (
 
 
 def training_command(folder: Path, run: str, *options: str) -> list[str]:
-    environment = f"--env={folder / 'walks.py'}:NamedWalk"
+    environment = "--env=tests.helpers.short_walk:NamedWalk"
     return ["train", "ppo", environment, *SETTINGS, f"--out={folder / run}", *options]
 
 
@@ -199,7 +191,6 @@ def run_training(folder: Path, run: str, *options: str) -> None:
 def test_training_that_lost_a_process_resumes_with_fewer_processes_and_the_same_result(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "walks.py").write_text(WALKS)
     shared = ("--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id")
     run_training(tmp_path, "one")
     children = [start_training(tmp_path, "two", *shared, number) for number in "01"]
