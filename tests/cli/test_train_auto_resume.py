@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.small_training import SMALL
-
 pytestmark = pytest.mark.slow
 
 DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
@@ -70,8 +68,9 @@ def test_run_folder_with_special_characters_works(
     tmp_path: Path, phalanx: Callable[..., Any], name: str
 ) -> None:
     out = tmp_path / name / "run"
-    train = ("train", "ppo", "--env", "arc", "--out", out)
-    assert phalanx(*train, *SMALL, "num_updates=2", "checkpoint.best_metric=success_rate").code == 0
+    train = ("train", "ppo", "--env", "tests.helpers.short_walk:NamedWalk", "--out", out)
+    small = ("num_envs=4", "num_steps=4", "num_updates=2", "num_minibatches=1", "evaluation.num_episodes=3")
+    assert phalanx(*train, *small, "checkpoint.best_metric=success_rate").code == 0
     extended = phalanx(*train, "--extend", "3")
     assert extended.code == 0, extended.err
     copy = tmp_path / name / "copy"

@@ -99,25 +99,6 @@ def test_help_needs_no_jax() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, env=dict(os.environ)).returncode == 0
 
 
-# MLflow's own use of its database warns.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_all_requested_trackers_receive_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for library in ("wandb", "tensorboardX", "mlflow"):
-        pytest.importorskip(library)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    out = tmp_path / "run"
-    train(
-        *SMALL, "--out", out, *[f"--tracker={name}" for name in ("wandb", "tensorboard", "mlflow", "wandb")]
-    )
-    offline = list(out.glob("wandb/offline-run-*/*.wandb"))
-    assert len(offline) == 1
-    assert b"evaluation/valid/kge" in offline[0].read_bytes()
-    events = b"".join(path.read_bytes() for path in out.glob("**/events.out.tfevents.*"))
-    assert b"evaluation/valid/kge" in events
-    assert list(out.glob("**/mlflow*")) or list(out.parent.glob("mlflow*"))
-
-
 def test_unknown_tracker_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unknown tracker 'aim'; choose from wandb, tensorboard, mlflow"):
         train(*SMALL, "--out", tmp_path / "run", "--tracker", "aim")

@@ -105,3 +105,11 @@ class WalkNetwork(eqx.Module):
         features = jnp.append(jax.nn.one_hot(sight.position, CELLS), 0.1 * sight.clock)
         hidden = jnp.tanh(self.hidden(features))
         return MaskedCategorical(self.policy(hidden), sight.legal), self.value(hidden)[0]
+
+
+class NamedWalk(ShortWalk):
+    """A short walk with a default network, so that the command line can train on it."""
+
+    @classmethod
+    def default_network(cls, settings: Any, config: Any, key: Key) -> WalkNetwork:
+        return WalkNetwork(key)

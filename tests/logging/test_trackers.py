@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from phalanx.cli.app import app
 from phalanx.logging import ExperimentLogger, LoggingConfig, TensorBoardHandler, WandbHandler, make_tracker
 from phalanx.logging.handlers.tensorboard import encode_png
 from phalanx.logging.handlers.tracker import import_library
 
 pytestmark = pytest.mark.slow
 
+DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 BATCHED = LoggingConfig()
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><text>solved</text></svg>'
 PIXELS = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
@@ -277,6 +280,22 @@ def test_mlflow_receives_metrics_episodes_evaluations_images_and_parameters(tmp_
     assert run.data.metrics["episode_1/total_reward"] == 3.0
     pictures = tmp_path.glob("sweep/mlflow/**/pictures/episode_0/final_000010.svg")
     assert [path.read_text() for path in pictures] == [SVG]
+
+
+# MLflow's own use of its database warns.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.usefixtures("offline")
+def test_all_requested_trackers_receive_the_run(tmp_path: Path) -> None:
+    for library in ("tensorboardX", "mlflow"):
+        pytest.importorskip(library)
+    out = tmp_path / "run"
+    trackers = [f"--tracker={name}" for name in ("wandb", "tensorboard", "mlflow", "wandb")]
+    done = CliRunner().invoke(app, ["train", str(DESCENT), f"--out={out}", *trackers])
+    assert done.exit_code == 0, done.output
+    name = "evaluation/all/greedy/distance"
+    assert any(name in row for row in wandb_history(wandb_records(wandb_file(out))))
+    assert name in [value.tag for _, value in board_values(out / "tensorboard")]
+    assert list(out.glob("**/mlflow*")) or list(out.parent.glob("mlflow*"))
 
 
 def test_tracker_libraries_are_imported_on_use() -> None:

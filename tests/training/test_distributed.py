@@ -28,7 +28,7 @@ from phalanx.training.optimizer import OptimizerConfig
 from phalanx.training.ppo import PPO, PPOConfig
 from phalanx.training.process_group import EXIT_CODE_PROCESS_LOST, ProcessGroup, ProcessLostError
 from tests.helpers.short_walk import ShortWalk, WalkNetwork
-from tests.helpers.small_training import SMALL, metrics_of
+from tests.helpers.small_training import metrics_of
 
 pytestmark = pytest.mark.slow
 
@@ -133,9 +133,9 @@ train(ShardedEpisodes(DescentConfig(num_updates=1)), f"{sys.argv[1]}/sharded")
 def four_devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train with one and four devices, and return the folder of the runs `1`, `4` and `sharded`."""
     folder = tmp_path_factory.mktemp("devices")
-    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
     command = [sys.executable, "-c", TRAIN_ON_FOUR_DEVICES, str(folder)]
-    subprocess.run(command, check=True, env=os.environ | flags)
+    subprocess.run(command, check=True, env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags})
     return folder
 
 
@@ -151,31 +151,30 @@ def test_sharded_episodes_are_logged_completely(four_devices: Path) -> None:
     assert (logged["reward_mean"], logged["reward_max"], logged["success_rate"]) == (1.5, 3.0, 0.5)
 
 
+# After the first checkpoint, enough updates remain to lose a process before the last one.
 SETTINGS = (
-    "network.kind=color_equivariant",
+    "num_envs=8",
+    "num_steps=4",
+    "num_updates=40",
+    "num_minibatches=2",
     "num_env_shards=4",
-    "num_updates=12",
-    "checkpoint.every=4",
-    "logging.sample_frequency=4",
+    "evaluation.every=0",
+    "evaluation.num_episodes=4",
+    "checkpoint.every=8",
+    "logging.log_frequency=1",
+    "logging.sample_frequency=16",
+    "logging.num_samples=2",
 )
 
 
-def start_training(out: Path, *options: str) -> subprocess.Popen:
+def training_command(folder: Path, run: str, *options: str) -> list[str]:
+    environment = "--env=tests.helpers.short_walk:NamedWalk"
+    return ["train", "ppo", environment, *SETTINGS, f"--out={folder / run}", *options]
+
+
+def start_training(folder: Path, run: str, *options: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "phalanx",
-            "train",
-            "ppo",
-            "--env",
-            "arc",
-            *SMALL,
-            *SETTINGS,
-            "--out",
-            str(out),
-            *options,
-        ],
+        [sys.executable, "-m", "phalanx", *training_command(folder, run, *options)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -183,9 +182,9 @@ def start_training(out: Path, *options: str) -> subprocess.Popen:
     )
 
 
-def run_training(out: Path, *options: str) -> None:
+def run_training(folder: Path, run: str, *options: str) -> None:
     """Run the same command in this process, which has as many threads as there are cores."""
-    done = CliRunner().invoke(app, ["train", "ppo", "--env=arc", *SMALL, *SETTINGS, f"--out={out}", *options])
+    done = CliRunner().invoke(app, training_command(folder, run, *options))
     assert done.exit_code == 0, done.output
 
 
@@ -193,9 +192,9 @@ def test_training_that_lost_a_process_resumes_with_fewer_processes_and_the_same_
     tmp_path: Path,
 ) -> None:
     shared = ("--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id")
-    run_training(tmp_path / "one")
-    children = [start_training(tmp_path / "two", *shared, number) for number in "01"]
-    checkpoint, deadline = tmp_path / "two" / "checkpoints" / "4", time.monotonic() + 240
+    run_training(tmp_path, "one")
+    children = [start_training(tmp_path, "two", *shared, number) for number in "01"]
+    checkpoint, deadline = tmp_path / "two" / "checkpoints" / "8", time.monotonic() + 240
     while not checkpoint.is_dir() and children[0].poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     children[1].send_signal(signal.SIGKILL)
@@ -204,7 +203,7 @@ def test_training_that_lost_a_process_resumes_with_fewer_processes_and_the_same_
     assert "process 1 was lost" in outputs[0] and "--resume continues" in outputs[0]
     assert json.loads((tmp_path / "two" / "run.json").read_text())["status"] == "interrupted"
 
-    run_training(tmp_path / "two", "--resume")
+    run_training(tmp_path, "two", "--resume")
     assert metrics_of(tmp_path / "two") == metrics_of(tmp_path / "one")
     weights = [bits(eqx.filter(load_policy(tmp_path / run).network, eqx.is_array)) for run in ("one", "two")]
     assert weights[0] == weights[1]

@@ -19,10 +19,8 @@ from tests.helpers.small_training import small_config
 
 pytestmark = pytest.mark.slow
 
-# The same number of shards as in `test_distributed`, so that both share compiled programs.
 CONFIG = small_config(
     "num_updates=1",
-    "num_env_shards=4",
     "logging.sample_frequency=0",
     "network.kind=color_equivariant",
 )
