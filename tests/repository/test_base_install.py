@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 # Wraps every finder, so that the libraries appear not to be installed to `import` and to `find_spec`.
-# These other libraries are no part of a base install either, and importing them is slow; test_imports.py checks
-# that the integration of verifiers does not import JAX.
+# The other libraries are not part of a base install either, and importing them is slow. A test in
+# test_imports.py checks that the integration of verifiers does not import JAX.
 WITHOUT_JAX = f"""
 import sys
 
