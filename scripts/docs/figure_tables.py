@@ -122,7 +122,7 @@ def _rule_mining() -> Table:
 
 
 def _kge() -> Table:
-    names = {"kinship": "Kinship, ComplEx", "umls": "UMLS, DistMult", "fb15k-237": "FB15k-237, ComplEx"}
+    names = {"kinship": "Kinship, ComplEx", "umls": "UMLS, DistMult"}
     rows = [
         _row(label, "kge", *(f"{loop}-{name}" for loop in ("phalanx", "pykeen-symmetric", "pykeen-lcwa")))
         for name, label in names.items()

@@ -164,6 +164,8 @@ def _exit_code(words: list[str]) -> int:
     if Path(words[0]).name in ("python", "python3") and words[1:3] == ["-m", "benchmarks"]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", words[2:])
+            # Otherwise, `runpy` warns if a test has imported the module before.
+            patch.delitem(sys.modules, "benchmarks.__main__", raising=False)
             with pytest.raises(SystemExit) as exit:
                 runpy.run_module("benchmarks", run_name="__main__")
         return int(exit.value.code or 0)
