@@ -90,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 result["command"] += f" --seconds {options.seconds:g}"
             if options.only and path.exists():
                 result = merge_results(path, result)
+            elif options.only:
+                result["command"] += "".join(f" --only {case}" for case in options.only)
             write_result(result, path)
     return 0
 

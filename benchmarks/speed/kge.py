@@ -5,8 +5,8 @@ softmax cross-entropy over all entities, Adam without regularization, and the sa
 minibatch. In Phalanx and in PyKEEN's `SymmetricLCWATrainingLoop`, each triple is two rows, one for its tail
 and one for its head, and each row is compared with all entities. One difference remains: Phalanx masks the
 other known answers of a row, which is additional work. PyKEEN's `LCWATrainingLoop` does less work per triple,
-because triples with the same head and relation share one row; it is measured as well, because it is what most
-users of PyKEEN run. It needs inverse relations, so it has more parameters.
+because triples with the same head and relation share one row; it is measured as well, because it is PyKEEN's
+usual loop for losses over all entities. It needs inverse relations, so it has more parameters.
 
 The setting `valid_mrr`, the MRR on the validation queries after the same number of epochs, shows whether the
 models are trained equally well. Phalanx and the symmetric loop use the same learning rate; the LCWA loop has

@@ -122,7 +122,7 @@ def _rule_mining() -> Table:
 
 
 def _kge() -> Table:
-    names = {"kinship": "Kinship, ComplEx", "umls": "UMLS, DistMult"}
+    names = {"kinship": "Kinship, ComplEx"}
     rows = [
         _row(label, "kge", *(f"{loop}-{name}" for loop in ("phalanx", "pykeen-symmetric", "pykeen-lcwa")))
         for name, label in names.items()
@@ -326,7 +326,7 @@ def _lm_puzzles() -> tuple[Table, Table]:
         "random": "random moves",
         "initial": "SFT",
         "grpo": "SFT, then GRPO",
-        "more-sft": "SFT, then more SFT (same CPU time)",
+        "more-sft": "SFT, then more SFT (about the same CPU time)",
     }
     rows = [
         _row(label, "lm_puzzles", f"{name}-binary", f"{name}-nonogram") for name, label in methods.items()
@@ -406,7 +406,7 @@ TABLES: tuple[Table, ...] = (
             "Phalanx, plan": ["plan"],
             "Phalanx, streaming plan": ["streaming"],
             "TRL 1.16.0, `DataLoader`": ["trl"],
-            "Grain 0.2.18": ["grain"],
+            "Grain 0.2.18, default threads": ["grain"],
             "Grain 0.2.18, no threads": ["grain-no-threads"],
         },
     ),
