@@ -182,9 +182,9 @@ class Suite:
         ]
         if smoke:
             # With tiny sizes, many cases are the same.
-            unique: dict[Any, _Case] = {}
+            unique: dict[str, _Case] = {}
             for case in chosen:
-                key = (str(case.settings_for(smoke)), case.prepare, case.peer, case.worker)
+                key = str((case.settings_for(smoke), case.prepare, case.peer, case.worker))
                 unique.setdefault(key, case)
             chosen = list(unique.values())
         for group in dict.fromkeys(case.group for case in chosen):
