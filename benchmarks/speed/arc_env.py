@@ -109,8 +109,17 @@ _JAXARC_MODES: dict[str, tuple[str, dict[str, Any]]] = {
     "vmap": ("`vmap`", {"vectorize": "vmap"}),
     "vmap-optimistic": ("`vmap`, optimistic resets", {"vectorize": "vmap-optimistic"}),
     "vmap-cached": ("`vmap`, cached resets", {"vectorize": "vmap-cached"}),
+    "vmap-cached-2-devices": (
+        "`vmap`, cached resets, two devices",
+        {"vectorize": "vmap-cached", "num_devices": 2},
+    ),
     "map": ("`lax.map`", {"vectorize": "map"}),
     "map-2-devices": ("`lax.map`, two devices", {"vectorize": "map", "num_devices": 2}),
+    "map-cached": ("`lax.map`, cached resets", {"vectorize": "map-cached"}),
+    "map-cached-2-devices": (
+        "`lax.map`, cached resets, two devices",
+        {"vectorize": "map-cached", "num_devices": 2},
+    ),
 }
 _SMOKE = {"num_envs": 4, "num_steps": 2, "size": 5}
 for _size, _num_envs in ((30, 1), (30, 64), (30, 1024), (5, 1024)):
@@ -121,7 +130,7 @@ for _size, _num_envs in ((30, 1), (30, 64), (30, 1024), (5, 1024)):
     suite.case(f"xla-{_group}", group=_group, smoke=_SMOKE, backend="xla", **_xla)(_prepare)
     _common = {"grid": [_size, _size], "num_envs": _num_envs}
     for _mode, (_label, _settings) in _JAXARC_MODES.items():
-        if _num_envs == 1 and _mode in ("vmap-optimistic", "map-2-devices"):
+        if _num_envs == 1 and (_mode == "vmap-optimistic" or "num_devices" in _settings):
             continue  # These need several environments.
         suite.peer_case(
             f"jaxarc-{_mode}-{_group}",

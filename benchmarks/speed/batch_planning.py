@@ -207,15 +207,22 @@ def pack_batches(num_samples: int, rows_per_batch: int = 8) -> Workload:
     return Workload(run, len(tokens))
 
 
-for _id, _batch_size in (("trl-pack", 0), ("trl-pack-default-batches", 1000)):
+# No sample is longer than a row, so both strategies return the same rows.
+for _id, _strategy, _batch_size in (
+    ("trl-pack", "bfd", 0),
+    ("trl-pack-default-batches", "bfd", 1000),
+    ("trl-pack-split", "bfd_split", 0),
+    ("trl-pack-split-default-batches", "bfd_split", 1000),
+):
     suite.peer_case(
         _id,
         TRL,
         "trl_packing",
         group="pack",
         unit="tokens/s",
-        system="TRL 1.16.0",
+        system=f"TRL 1.16.0, `{_strategy}`",
         num_samples=100_000,
+        strategy=_strategy,
         batch_size=_batch_size,
     )
 # The packing algorithms of chuk-lazarus take quadratic time, so they are measured on fewer samples. Its mode

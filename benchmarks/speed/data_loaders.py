@@ -1,8 +1,10 @@
 """Data loaders of packed token batches: tokens per second, padding, and what is lost after an interruption.
 
-All loaders read the same samples from a memory-mapped file in random order, pack them into rows of 2,048
-tokens and return batches of 8 rows as PyTorch tensors, in one process without worker processes. TRL packs the
-dataset beforehand and stores it; Grain packs while it reads, with its default threads or without them.
+All loaders return batches of 8 rows of 2,048 tokens as PyTorch tensors, in one process without worker
+processes. Phalanx and Grain read the same samples from a memory-mapped file in random order. A plan is packed
+beforehand, and a streaming plan packs on the fly; both know the lengths of all samples. Grain packs while it
+reads and only then learns the lengths; it is measured with its default threads and without threads. TRL packs
+the dataset beforehand and stores the rows.
 Opening the loader is part of the measurement. The settings of each measurement contain the time to prepare,
 the time until the first batch after a resume, the padding efficiency, and the numbers of samples that are
 incomplete, lost or repeated.

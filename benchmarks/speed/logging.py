@@ -2,7 +2,8 @@
 
 A record has ten metrics. Phalanx writes it as a line of JSON and flushes the file after each record, so
 that a crash loses nothing. `csv` is the writer of the standard library, which is also flushed after each
-record. TensorBoard buffers its events and is flushed once per 200 records.
+record. PyTorch's `SummaryWriter` for TensorBoard buffers its events and is flushed once per 200 records. It
+is measured with the default queue of 10 events, and with one that holds all events between two flushes.
 
 `ppo-update` and `log-update` are the times of an update of PPO with the default settings on ARC, and of
 logging its metrics and episode statistics.
@@ -68,14 +69,16 @@ def csv_records(num_records: int, num_metrics: int) -> Workload:
     return Workload(run, num_records)
 
 
-suite.peer_case(
-    "tensorboard-records",
-    TRL,
-    "tensorboard_writer",
-    group="records",
-    system="torch.utils.tensorboard",
-    **_SIZES,
-)
+for _id, _max_queue in (("tensorboard-records", 10), ("tensorboard-records-long-queue", 2000)):
+    suite.peer_case(
+        _id,
+        TRL,
+        "tensorboard_writer",
+        group="records",
+        system="torch.utils.tensorboard",
+        max_queue=_max_queue,
+        **_SIZES,
+    )
 
 
 @functools.cache

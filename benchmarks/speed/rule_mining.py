@@ -1,7 +1,6 @@
 """Time to mine rules from a knowledge graph, with one and with all threads.
 
-The suite `link_prediction` evaluates the mined rules. AnyBURL is not measured, because it is not available
-from a package index.
+The suite `link_prediction` evaluates the mined rules. AnyBURL was not measured.
 """
 
 import os

@@ -10,6 +10,7 @@ Setting `vectorize` selects how a batch is stepped:
     map: `jax.lax.map` over single environments instead of `vmap`, so that `lax.cond` executes only the
         selected operation. The environments are stepped one after the other. XLA still uses up to two cores
         within a step, so this does not measure the speed of one core.
+    map-cached: `jax.lax.map` with `CachedAutoResetWrapper`.
 
 Setting `num_devices` distributes the environments over several XLA devices of the CPU with `pmap`. It
 requires `XLA_FLAGS=--xla_force_host_platform_device_count=N`.
@@ -74,14 +75,14 @@ def main() -> None:
     selection_format = settings.get("selection_format", "bbox")
     vectorize = settings["vectorize"]
     single = AddRNGKey(make_environment(checkerboard_task(grid[0]), grid, selection_format))
-    environment = (CachedAutoResetWrapper if vectorize == "vmap-cached" else AutoResetWrapper)(single)
+    environment = (CachedAutoResetWrapper if vectorize.endswith("cached") else AutoResetWrapper)(single)
     if vectorize == "vmap-optimistic":
         batched = OptimisticResetVmapWrapper(single, num_envs, min(16, num_envs))
     else:
         batched = VmapWrapper(environment, num_envs=num_envs)
 
     def step(states, actions):
-        if vectorize == "map":
+        if vectorize.startswith("map"):
             return jax.lax.map(lambda inputs: environment.step(*inputs), (states, actions))
         return batched.step(states, actions)
 

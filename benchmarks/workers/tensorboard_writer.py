@@ -11,7 +11,7 @@ from benchmarks.workers import protocol
 
 def main() -> None:
     settings = protocol.read_settings(__doc__)
-    writer = SummaryWriter(tempfile.mkdtemp())
+    writer = SummaryWriter(tempfile.mkdtemp(), max_queue=settings["max_queue"])
     names = [f"metric_{index}" for index in range(settings["num_metrics"])]
     steps = itertools.count()
 

@@ -25,7 +25,7 @@ def main() -> None:
     options = {"batch_size": settings["batch_size"] or len(lengths), "keep_in_memory": True}
 
     def run():
-        return trl.pack_dataset(dataset, MAX_LENGTH, strategy="bfd", map_kwargs=options)
+        return trl.pack_dataset(dataset, MAX_LENGTH, strategy=settings["strategy"], map_kwargs=options)
 
     packed = run()
     sizes = np.concatenate([chunk.value_lengths().to_numpy() for chunk in packed.data["input_ids"].chunks])

@@ -56,14 +56,17 @@ def _arc_env() -> Table:
         "jaxarc-vmap": "JaxARC, `vmap`",
         "jaxarc-vmap-optimistic": "JaxARC, `vmap`, optimistic resets",
         "jaxarc-vmap-cached": "JaxARC, `vmap`, cached resets",
+        "jaxarc-vmap-cached-2-devices": "JaxARC, `vmap`, cached resets, two devices",
         "jaxarc-map": "JaxARC, `lax.map`",
         "jaxarc-map-2-devices": "JaxARC, `lax.map`, two devices",
+        "jaxarc-map-cached": "JaxARC, `lax.map`, cached resets",
+        "jaxarc-map-cached-2-devices": "JaxARC, `lax.map`, cached resets, two devices",
         "arcle": "ARCLE",
     }
     rows = []
     for name, label in systems.items():
         ids = [f"{name}-{size}x{size}-{num_envs}" for size, num_envs in settings]
-        if name in ("jaxarc-vmap-optimistic", "jaxarc-map-2-devices"):
+        if name == "jaxarc-vmap-optimistic" or name.endswith("2-devices"):
             ids[0] = ""  # These modes need several environments.
         rows.append(_row(label, "arc_env", *ids))
     columns = ("grid, environments", *(f"{size}x{size}, {num_envs:,}" for size, num_envs in settings))
@@ -122,15 +125,17 @@ def _rule_mining() -> Table:
 
 
 def _kge() -> Table:
-    names = {"kinship": "Kinship, ComplEx"}
-    rows = [
-        _row(label, "kge", *(f"{loop}-{name}" for loop in ("phalanx", "pykeen-symmetric", "pykeen-lcwa")))
-        for name, label in names.items()
-    ]
+    rows = []
+    for name, label in (("kinship", "Kinship, ComplEx"), ("umls", "UMLS, DistMult")):
+        ids = [f"{loop}-{name}" for loop in ("phalanx", "pykeen-symmetric", "pykeen-lcwa")]
+        rows.append(_row(f"{label}: training triples per second", "kge", *ids))
+        rows.append(
+            _row(f"{label}: validation MRR after 20 epochs", "kge", *(f"{id}:valid_mrr" for id in ids))
+        )
     columns = (
-        "training triples per second",
+        "",
         "Phalanx",
-        "PyKEEN 1.11.1, symmetric LCWA (same work)",
+        "PyKEEN 1.11.1, symmetric LCWA (two rows per triple)",
         "PyKEEN 1.11.1, LCWA (rows shared by triples)",
     )
     return Table("kge", columns, rows)
@@ -155,15 +160,22 @@ def _batch_planning() -> Table:
             "assign to rows, log-normal lengths, samples/s",
             "assign-lognormal",
             "c-assign-lognormal",
-            "C program",
+            "our simple C program",
         ),
-        row("assign to rows, uniform lengths, samples/s", "assign-uniform", "c-assign-uniform", "C program"),
-        row("pack tokens, tokens/s", "pack", "trl-pack", "TRL 1.16.0, one batch"),
         row(
-            "the same, tokens/s",
-            "pack",
-            "trl-pack-default-batches",
-            "TRL 1.16.0, default (1,000 samples at a time)",
+            "assign to rows, uniform lengths, samples/s",
+            "assign-uniform",
+            "c-assign-uniform",
+            "our simple C program",
+        ),
+        *(
+            row("pack tokens, tokens/s", "pack", f"trl-pack{suffix}", f"TRL 1.16.0, {label}")
+            for suffix, label in (
+                ("", "`bfd`, one batch"),
+                ("-default-batches", "`bfd`, 1,000 samples at a time (default)"),
+                ("-split", "`bfd_split`, one batch"),
+                ("-split-default-batches", "`bfd_split`, 1,000 samples at a time"),
+            )
         ),
         row("real tokens with buckets", "padding-buckets", "", ""),
         row("real tokens with sorted pools", "padding-sorted", "", ""),
@@ -241,6 +253,7 @@ def _link_prediction() -> Table:
                 label = f"{dataset}, {method}, queries {text} a reverse training triple"
                 rows.append((label, [Text("worst case"), f"link_prediction.{id}-mrr-{suffix}", Text("")]))
     published = (
+        ("WN18RR", "[AnyBURL-22](https://web.informatik.uni-mannheim.de/AnyBURL/)", "", "0.493", "0.574"),
         ("WN18RR", "[NBFNet](https://github.com/DeepGraphLearning/NBFNet)", "worst case", "0.551", "0.666"),
         ("WN18RR", "[RED-GNN](https://github.com/LARS-research/RED-GNN)", "", "0.533", "0.624"),
         ("WN18RR", "[AdaProp](https://github.com/LARS-research/AdaProp)", "", "0.562", "0.661"),
@@ -250,6 +263,13 @@ def _link_prediction() -> Table:
             "worst case",
             "0.415",
             "0.599",
+        ),
+        (
+            "FB15k-237",
+            "[AnyBURL-RE](https://web.informatik.uni-mannheim.de/AnyBURL/)",
+            "",
+            "",
+            "0.522",
         ),
         ("FB15k-237", "[RED-GNN](https://github.com/LARS-research/RED-GNN)", "", "0.374", "0.558"),
         ("FB15k-237", "[AdaProp](https://github.com/LARS-research/AdaProp)", "", "0.417", "0.585"),
@@ -376,8 +396,8 @@ def _readme() -> Table:
         row(
             "pack 100,000 samples: tokens/s",
             "batch_planning.pack",
-            "TRL 1.16.0",
-            "batch_planning.trl-pack-default-batches",
+            "",
+            "batch_planning.trl-pack*",
         ),
         row(
             "generate Sudoku puzzles with 50 empty cells: puzzles/s",
@@ -465,7 +485,8 @@ TABLES: tuple[Table, ...] = (
         {
             "Phalanx, records/s": ["records"],
             "`csv`, records/s": ["csv-records"],
-            "TensorBoard, records/s": ["tensorboard-records"],
+            "`SummaryWriter`, default queue, records/s": ["tensorboard-records"],
+            "`SummaryWriter`, long queue, records/s": ["tensorboard-records-long-queue"],
             "PPO update": ["ppo-update"],
             "logging the update": ["log-update"],
         },

@@ -12,6 +12,7 @@ The expression in braces is one of
 
     SUITE.ID                  median of a measurement
     SUITE.ID / SUITE.ID       ratio of two measurements
+    SUITE.ID:SETTING          a number among the settings of a measurement, such as `valid_mrr`
     SUITE.PATTERN             the fastest measurement that matches, such as `arc_env.jaxarc-*-30x30-1024`
     ... cpu                   the same, based on CPU time instead of wall-clock time
 
@@ -34,7 +35,7 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,7 @@ class Measurement:
         median: Median of the values.
         cpu_median: Median based on CPU time.
         values: One value per repeat or seed.
+        settings: Settings and additional results.
     """
 
     system: str
@@ -77,6 +79,7 @@ class Measurement:
     median: float
     cpu_median: float | None
     values: Sequence[float]
+    settings: Mapping[str, Any]
 
 
 class Results:
@@ -108,6 +111,7 @@ class Results:
                 entry["median"],
                 statistics.median(cpu_values) if cpu_values else None,
                 entry["values"],
+                entry["settings"],
             )
 
     def evaluate(self, expression: str, spread: bool = False) -> str:
@@ -139,16 +143,25 @@ class Results:
     def find(self, name: str) -> Measurement:
         """Return a measurement. If `name` contains `*`, return the fastest one that matches.
 
+        If `name` ends with `:SETTING`, return that setting of the measurement.
+
         Raises:
-            ValueError: There is no such measurement.
+            ValueError: There is no such measurement or setting.
         """
+        name, _, setting = name.partition(":")
         matching = [self.measurements[each] for each in fnmatch.filter(self.measurements, name)]
         if not matching:
             close = difflib.get_close_matches(name, self.measurements, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(f"no result contains the measurement {name!r}{hint}")
         is_rate = matching[0].unit.endswith("/s")
-        return (max if is_rate else min)(matching, key=lambda each: each.median)
+        found = (max if is_rate else min)(matching, key=lambda each: each.median)
+        if not setting:
+            return found
+        if not isinstance(value := found.settings.get(setting), int | float):
+            raise ValueError(f"the measurement {name!r} has no number {setting!r} among its settings")
+        unit = "MRR" if setting.endswith("mrr") else ""
+        return dataclasses.replace(found, unit=unit, median=value, cpu_median=None, values=[value])
 
     def _value(self, name: str, use_cpu: bool) -> tuple[float, str]:
         found = self.find(name)
