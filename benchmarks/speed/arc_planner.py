@@ -5,6 +5,7 @@ environment to check that it is exact. The baseline is the plan that resizes the
 wrong cell with a separate action.
 """
 
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -78,7 +79,12 @@ def plan_datasets(smoke: bool) -> Iterator[Measurement]:
     if smoke:
         tasks = generate_tasks(num_tasks=4, seed=0, max_height=5, max_width=5)
     else:
-        tasks = [task for name in DATASETS for task in load_tasks(name, "all", data_dir=arc_data_dir())]
+        # Some tasks are in several datasets under the same id.
+        tasks = [
+            dataclasses.replace(task, id=f"{name}/{task.id}")
+            for name in DATASETS
+            for task in load_tasks(name, "all", data_dir=arc_data_dir())
+        ]
     for selection_format in ("point", "bbox", "mask"):
         results = measure_plans(tasks, selection_format)
         num_pairs = len(results.steps)
