@@ -23,6 +23,7 @@ ARC_ENV = {
             "median": 2_604_211,
             "values": [2_500_000, 2_604_211, 2_700_000],
             "cpu_values": [1e6, 2e6, 3e6],
+            "settings": {"valid_mrr": 0.5601, "num_envs": 1024, "grid": [30, 30]},
         },
         {
             "id": "jaxarc",
@@ -31,6 +32,7 @@ ARC_ENV = {
             "median": 8_604,
             "values": [8_604],
             "cpu_values": [8_000],
+            "settings": {},
         },
         {
             "id": "compile",
@@ -39,6 +41,7 @@ ARC_ENV = {
             "median": 0.221,
             "values": [0.221],
             "cpu_values": [],
+            "settings": {},
         },
     ],
 }
@@ -53,6 +56,7 @@ DEMO = {
             "median": 97.04,
             "values": [97.04],
             "cpu_values": [],
+            "settings": {},
         }
     ],
 }
@@ -99,7 +103,7 @@ def test_tables_contain_cases_of_all_suites() -> None:
     cells = [
         cell for table in figures.TABLES for _, row in table.rows for cell in row if isinstance(cell, str)
     ]
-    names = [name.strip().split(".", 1) for cell in cells for name in cell.split(" / ")]
+    names = [name.split(":")[0].strip().split(".", 1) for cell in cells for name in cell.split(" / ")]
     # Experiments name their measurements themselves.
     unknown = [
         (suite, id)
@@ -166,6 +170,8 @@ def test_format_ratio(ratio: float, text: str) -> None:
         ("arc_env.native cpu", "2.00 M"),
         ("arc_env.native / arc_env.jaxarc", "300"),
         ("arc_env.native / arc_env.jaxarc cpu", "250"),
+        ("arc_env.native:valid_mrr", "0.560"),
+        ("arc_env.native:num_envs", "1,024"),
     ],
 )
 def test_evaluate(results: Results, expression: str, text: str) -> None:
@@ -240,6 +246,8 @@ def test_fill_leaves_code_unchanged(results: Results) -> None:
         ("a <!--{{arc_env.compile cpu}}-->1<!--/-->", "a.md:1: .* has no CPU time"),
         ("a <!--{{arc_env.native / arc_env.compile}}-->1<!--/-->", "divides steps/s by s"),
         ("a <!--{{arc_env.native / arc_env.native / arc_env.native}}-->1<!--/-->", "neither"),
+        ("a <!--{{arc_env.native:grid}}-->1<!--/-->", "a.md:1: .* has no number 'grid' among its settings"),
+        ("a <!--{{arc_env.native:mrr}}-->1<!--/-->", "a.md:1: .* has no number 'mrr' among its settings"),
         ("a <!--{{table fast}}-->\n<!--/-->", "'fast' is neither a table"),
         ("a <!--{{arc_env.native}}-->1", "a.md:1: .* is not closed"),
         ("a <!--{{arc_env.native}}-->1\n<!--/-->", "must be on one line"),
