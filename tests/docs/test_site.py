@@ -4,6 +4,7 @@ import contextlib
 import functools
 import http.server
 import logging
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -107,6 +108,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
 @pytest.mark.slow
 def test_build_has_no_warnings(built: tuple[Path, list[str]]) -> None:
     assert built[1] == []
+
+
+@pytest.mark.slow
+def test_attribute_lists_are_not_shown(built: tuple[Path, list[str]]) -> None:
+    """A list such as `{ .lead }` applies to a paragraph only if it is on a line of its own."""
+    shown = re.compile(r"\{:? *[.#][a-z-]+ *\}")
+    pages = {
+        path.name: re.sub(r"<(pre|code|style|script)\b.*?</\1>", "", path.read_text(), flags=re.DOTALL)
+        for path in built[0].rglob("*.html")
+        if "source" not in path.parts
+    }
+    assert [name for name, text in pages.items() if shown.search(text)] == []
 
 
 @pytest.fixture(scope="module")
