@@ -141,11 +141,7 @@ def prompt_dataset(
     kinds: str | Sequence[str],
     seeds: Sequence[int] | None = None,
     difficulty: str = "easy",
-    *,
-    split: Split | str | None = None,
-    num_prompts: int | None = None,
-    turns: str = "single",
-    prompt_format: PromptFormat = "full",
+    **settings: Any,
 ) -> "datasets.Dataset":
     """Return the rows of `prompt_rows` as a Hugging Face dataset, for `GRPOTrainer(train_dataset=...)`.
 
@@ -153,16 +149,7 @@ def prompt_dataset(
     """
     with require_extra("prompt_dataset", "trl", "datasets"):
         import datasets
-    rows = prompt_rows(
-        kinds,
-        seeds,
-        difficulty,
-        split=split,
-        num_prompts=num_prompts,
-        turns=turns,
-        prompt_format=prompt_format,
-    )
-    return datasets.Dataset.from_list(rows)
+    return datasets.Dataset.from_list(prompt_rows(kinds, seeds, difficulty, **settings))
 
 
 def solved_reward(

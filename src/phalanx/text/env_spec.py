@@ -188,7 +188,7 @@ def text_env_factory(spec: str | TextFactory, **settings: Any) -> TextFactory:
         return spec
     parts = parse_env_spec(spec)
     if len(parts) != 1:
-        raise ValueError(f"{spec!r} names {len(parts)} environments; use make_text_vector_env")
+        raise ValueError(f"{spec!r} names {len(parts)} environments; name one, or use make_text_vector_env")
     [part] = parts
     if part.interface == "jax":
         wrapper_settings = settings.pop("text", {})

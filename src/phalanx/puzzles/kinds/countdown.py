@@ -18,7 +18,7 @@ Step: TypeAlias = tuple[int, int, int]
 """One arithmetic operation: first number, index of the operator in `OPERATORS`, and second number."""
 
 _MOVE = re.compile(r"(\d{1,9}) ?([-+*/x×÷]) ?(\d{1,9})", re.ASCII)
-_EXPRESSION = re.compile(r"(?:\s*+(?:\d++|[-+*/()])){1,64}+\s*+", re.ASCII)
+_EXPRESSION = re.compile(r"(?:\s*+(?:\d{1,9}+(?!\d)|[-+*/()])){1,64}+\s*+", re.ASCII)
 _AST_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 """Types of the operators in `OPERATORS` in a parsed expression."""
 
