@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -113,7 +113,7 @@ def collect(
         config = CollectConfig(
             client=client,
             games=_parse_games(games),
-            difficulties=_split_names(difficulty),
+            difficulties=_split_names(difficulty),  # type: ignore[arg-type] - Pydantic converts them
             seed=seed,
             max_steps=max_steps,
             pool=ConnectionPoolConfig(connections=connections, queue_size=queue_size, ordered=True),
@@ -183,5 +183,5 @@ def _parse_games(text: str) -> tuple[str, ...]:
     return _split_names(text)
 
 
-def _split_names(text: str) -> Any:
+def _split_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
