@@ -50,10 +50,8 @@ def serve(
             factory = _factory(environment, settings or [])
         except TypeError as error:  # an unknown setting
             raise UserError(str(error)) from error
-    try:
-        from phalanx.integrations.openenv.server import OpenEnvServer, ServerLimits
-    except ModuleNotFoundError as error:
-        raise UserError(str(error)) from error
+    from phalanx.integrations.openenv.server import OpenEnvServer, ServerLimits
+
     with user_errors():
         limits = ServerLimits(max_sessions, idle_timeout, max_message_bytes)
     try:

@@ -3,7 +3,7 @@
 import difflib
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from phalanx.config import Config
@@ -102,6 +102,8 @@ class ParsedEnvSpec(NamedTuple):
     """Name of a text environment, id of a JAX environment, or address of a class (`module:Class`)."""
     interface: Literal["jax", "text", "class"]
     """What `name` refers to: a JAX environment (`jax`), a text environment (`text`) or a class (`class`)."""
+    text: str
+    """The environment's part of the spec: its name and the settings that follow it."""
     settings: Mapping[str, str]
     """Settings that follow the name in the spec, such as the difficulty."""
     registered: EnvSpec | None = None
@@ -141,9 +143,8 @@ def parse_env_spec(spec: str) -> tuple[ParsedEnvSpec, ...]:
     """
     parts: list[ParsedEnvSpec] = []
     for text in spec.split(","):
-        name, *values = text.strip().split(":")
-        for member in group_members(name) or (name,):
-            parts.append(_parse_part(member, values, text.strip()))
+        name, colon, values = text.strip().partition(":")
+        parts += [_parse_part(f"{member}{colon}{values}") for member in group_members(name) or (name,)]
     keys = [(part.name, tuple(part.settings.items())) for part in parts]
     if len(set(keys)) < len(keys):
         raise ValueError(f"{spec!r} names an environment twice")
@@ -231,19 +232,17 @@ def _make_vector_env(spec: str, settings: dict[str, Any]) -> TextVectorEnvironme
         return TextVectorWrapper(make(first.name, **settings), task=first.name, **wrapper_settings)
     if first.registered is None or "" in vectors:
         return TextVectorEnvironment({first.name: text_env_factory(spec, **settings)})
-    names = []
-    for part in parts:
-        values = [part.settings.get(field, "") for field in first.registered.settings]
-        # The spec of a game starts with `puzzle_server`, which is not part of its name.
-        is_game = first.registered.settings[:1] == ("game",)
-        names.append(":".join(values if is_game else [part.name, *values]).rstrip(":"))
+    # The spec of a game starts with `puzzle_server`, which is not part of its name.
+    is_game = first.registered.settings[:1] == ("game",)
+    names = [part.text.partition(":")[2] if is_game else part.text for part in parts]
     vector_class = import_object(first.registered.vector_entry_point)
     check_arguments(spec, vector_class, settings)
     vector: TextVectorEnvironment = vector_class(names, **settings)
     return vector
 
 
-def _parse_part(name: str, values: Sequence[str], text: str) -> ParsedEnvSpec:
+def _parse_part(text: str) -> ParsedEnvSpec:
+    name, *values = text.split(":")
     found = find_text_environment(name)
     if found is not None:
         if len(values) > len(found.settings):
@@ -251,12 +250,12 @@ def _parse_part(name: str, values: Sequence[str], text: str) -> ParsedEnvSpec:
             raise ValueError(f"expected {name}{form}, got {text!r}")
         # An empty field keeps the default: `sudoku::multi`.
         pairs = zip(found.settings, values, strict=False)
-        return ParsedEnvSpec(name, "text", {field: value for field, value in pairs if value}, found)
+        return ParsedEnvSpec(name, "text", text, {field: value for field, value in pairs if value}, found)
     registered = registered_environments()
     if not values and (_JAX_ID.fullmatch(name) or name in {spec.name for spec in registered}):
-        return ParsedEnvSpec(name, "jax", {})
+        return ParsedEnvSpec(name, "jax", text, {})
     if len(values) == 1:
-        return ParsedEnvSpec(text, "class", {})
+        return ParsedEnvSpec(text, "class", text, {})
     names = [*group_members("puzzles"), "puzzle_server", *(spec.id for spec in registered)]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}, or name a module:Class"

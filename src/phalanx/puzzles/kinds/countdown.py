@@ -4,6 +4,7 @@ Every intermediate result must be a positive integer, so answers do not depend o
 """
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
@@ -79,9 +80,7 @@ class Countdown(PuzzleKind[Numbers, Step]):
     def legal_moves(self, puzzle: Puzzle, state: Numbers) -> list[str]:
         moves = dict.fromkeys(
             (one, operator, other)
-            for first, one in enumerate(state)
-            for second, other in enumerate(state)
-            if first != second
+            for one, other in itertools.permutations(state, 2)
             for operator in range(4)
             if _is_valid(one, operator, other)
         )

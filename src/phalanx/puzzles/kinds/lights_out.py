@@ -36,7 +36,8 @@ class LightsOut(PuzzleKind[Cells, int]):
 
     def _from_record(self, seed: int, difficulty: str, record: Any) -> Puzzle:
         size = self.difficulties[difficulty]["size"]
-        return Puzzle(self.name, seed, difficulty, size, _cells(record, size), (), ())
+        lights = tuple(record >> cell & 1 for cell in range(size**2))
+        return Puzzle(self.name, seed, difficulty, size, lights, (), ())
 
     def rules(self, puzzle: Puzzle) -> str:
         return (
@@ -172,7 +173,3 @@ def _generate(rng: SplitMix64, size: int, presses: int) -> int:
 def _effects(size: int) -> tuple[int, ...]:
     near = neighbors(size)
     return tuple(sum(1 << other for other in (cell, *near[cell])) for cell in range(size * size))
-
-
-def _cells(bits: int, size: int) -> Cells:
-    return tuple(bits >> cell & 1 for cell in range(size * size))

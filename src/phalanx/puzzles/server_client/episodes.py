@@ -140,8 +140,7 @@ class CollectConfig(Config):
 
 def move_prompt(game: str, observation: PuzzleObservation) -> str:
     """Return the default prompt: game, difficulty, board, and a line that asks for the move."""
-    picture = "\n".join(line.rstrip() for line in observation.grid_display.splitlines())
-    return f"Puzzle: {game} ({observation.difficulty.value})\n{picture}\nMove: "
+    return f"Puzzle: {game} ({observation.difficulty.value})\n{observation.board}\nMove: "
 
 
 async def rollout_episode(

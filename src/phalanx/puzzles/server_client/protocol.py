@@ -190,6 +190,11 @@ class PuzzleObservation(PuzzleStats):
     grid_display: str = ""
     """The board as text."""
 
+    @property
+    def board(self) -> str:
+        """The board as text, without whitespace at the ends of lines."""
+        return "\n".join(line.rstrip() for line in self.grid_display.splitlines())
+
 
 class PuzzleCompletion(_Message):
     """Message with which the server reports that a puzzle is solved."""
