@@ -102,12 +102,12 @@ class ParsedEnvSpec(NamedTuple):
     """Name of a text environment, id of a JAX environment, or address of a class (`module:Class`)."""
     interface: Literal["jax", "text", "class"]
     """What `name` refers to: a JAX environment (`jax`), a text environment (`text`) or a class (`class`)."""
-    text: str
-    """The environment's part of the spec: its name and the settings that follow it."""
     settings: Mapping[str, str]
     """Settings that follow the name in the spec, such as the difficulty."""
     registered: EnvSpec | None = None
     """Registry entry for a text environment. None if `interface` is not `text`."""
+    text: str = ""
+    """Name and settings as in the spec, if `interface` is `text`."""
 
     def make(self, **settings: Any) -> TextEnvironment:
         """Create the text environment. Call this only if `interface` is not `jax`."""
@@ -250,12 +250,12 @@ def _parse_part(text: str) -> ParsedEnvSpec:
             raise ValueError(f"expected {name}{form}, got {text!r}")
         # An empty field keeps the default: `sudoku::multi`.
         pairs = zip(found.settings, values, strict=False)
-        return ParsedEnvSpec(name, "text", text, {field: value for field, value in pairs if value}, found)
+        return ParsedEnvSpec(name, "text", {field: value for field, value in pairs if value}, found, text)
     registered = registered_environments()
     if not values and (_JAX_ID.fullmatch(name) or name in {spec.name for spec in registered}):
-        return ParsedEnvSpec(name, "jax", text, {})
+        return ParsedEnvSpec(name, "jax", {})
     if len(values) == 1:
-        return ParsedEnvSpec(text, "class", text, {})
+        return ParsedEnvSpec(text, "class", {})
     names = [*group_members("puzzles"), "puzzle_server", *(spec.id for spec in registered)]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}, or name a module:Class"

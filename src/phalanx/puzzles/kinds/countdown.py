@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move
 from phalanx.puzzles.splitmix64 import SplitMix64
 from phalanx.text.env import quote
 
@@ -64,9 +64,7 @@ class Countdown(PuzzleKind[Numbers, Step]):
         return f"Numbers: {', '.join(map(str, state))}\nTarget: {puzzle.clues[0]}"
 
     def parse_move(self, puzzle: Puzzle, state: Numbers, text: str) -> Step:
-        found = _MOVE.fullmatch(text)
-        if found is None:
-            raise ValueError(f"a move combines two numbers, such as `8 * 3`, got {quote(text)}")
+        found = match_move(_MOVE, text, "a move combines two numbers, such as `8 * 3`")
         symbol = {"x": "*", "×": "*", "÷": "/"}.get(found[2], found[2])
         one, operator, other = int(found[1]), OPERATORS.index(symbol), int(found[3])
         left = list(state)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move
 from phalanx.text.env import quote
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Leo")
@@ -86,9 +86,7 @@ class KnightsAndKnaves(PuzzleKind[Roles, tuple[int, int]]):
         if short := _SHORT.fullmatch(text):
             name = next((name for name in names if name[0] == short[1].lower()), short[1])
             text = f"{name.capitalize()} {ROLES['-+'.index(short[2]) + 1]}"
-        found = _MOVE.fullmatch(text)
-        if found is None:
-            raise ValueError(f"a move is a name and knight or knave, got {quote(text)}")
+        found = match_move(_MOVE, text, "a move is a name and knight or knave")
         if found[1].lower() not in names:
             raise ValueError(
                 f"nobody is called {quote(found[1])}; there are {', '.join(self._names(puzzle))}"

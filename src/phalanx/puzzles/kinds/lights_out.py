@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move
 from phalanx.puzzles.kinds.grid import Cells, cell_text, format_board, neighbors, parse_cell
 from phalanx.puzzles.splitmix64 import SplitMix64
-from phalanx.text.env import quote
 
 _MOVE = re.compile(r"(?:press )?(\d{1,3})[ ,]+(\d{1,3})", re.ASCII | re.IGNORECASE)
 
@@ -55,10 +54,8 @@ class LightsOut(PuzzleKind[Cells, int]):
         return format_board(puzzle.size, [".O"[on] for on in state])
 
     def parse_move(self, puzzle: Puzzle, state: Cells, text: str) -> int:
-        found = _MOVE.fullmatch(text)
-        if found is None:
-            raise ValueError(f"a move reads `ROW COLUMN`, got {quote(text)}")
-        return parse_cell(found[1], found[2], puzzle.size)
+        row, column = match_move(_MOVE, text, "a move reads `ROW COLUMN`").groups()
+        return parse_cell(row, column, puzzle.size)
 
     def legal_moves(self, puzzle: Puzzle, state: Cells) -> list[str]:
         return [cell_text(cell, puzzle.size) for cell in range(puzzle.size**2)]

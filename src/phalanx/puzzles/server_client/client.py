@@ -353,15 +353,13 @@ class PuzzleClient(ClosedOnExit):
         await self._drop()
         try:
             self._connection = await TelnetConnection.open(self.config, self._seconds_left)
-        except socket.gaierror as error:
-            # If the host has been resolved before, the failure of the name server is temporary.
-            if self.num_connections:
-                raise PuzzleServerConnectionError(str(error)) from error
-            message = f"there is no host {self.config.host!r}: {error.strerror}"
-            raise PuzzleServerUnavailableError(message) from error
         except PuzzleServerConnectionError:
             raise
         except OSError as error:
+            # If the host has been resolved before, the failure of the name server is temporary.
+            if isinstance(error, socket.gaierror) and not self.num_connections:
+                message = f"there is no host {self.config.host!r}: {error.strerror}"
+                raise PuzzleServerUnavailableError(message) from error
             raise PuzzleServerConnectionError(str(error)) from error
         self.num_connections += 1
         if self._puzzle is not None:
