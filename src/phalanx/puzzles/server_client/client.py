@@ -114,10 +114,6 @@ class _Puzzle:
         seen = self.observation
         return f"{self.game} {seen.difficulty.value} {seen.seed}"
 
-    @property
-    def hints(self) -> int:
-        return self.commands.count("hint")
-
 
 class ClosedOnExit(contextlib.AbstractAsyncContextManager["ClosedOnExit"]):
     """Base class for asynchronous context managers that call `close` on exit."""
@@ -230,7 +226,7 @@ class PuzzleClient(ClosedOnExit):
         """
         async with self._lock:
             puzzle = self._require_puzzle("a hint")
-            if puzzle.hints >= HINT_LIMIT:
+            if puzzle.commands.count("hint") >= HINT_LIMIT:
                 message = f"{HINT_LIMIT} hints have been used, and the server gives no more"
                 return PuzzleHint(success=False, code="HINT_LIMIT", message=message, state=puzzle.observation)
             result, reply = await self._command("hint", puzzle)
