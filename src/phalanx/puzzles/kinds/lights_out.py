@@ -71,8 +71,10 @@ class LightsOut(PuzzleKind[Cells, int]):
 
     def solve(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
         size = puzzle.size
-        presses = shortest_presses(sum(on << cell for cell, on in enumerate(state)), size)
-        return [cell_text(cell, size) for cell in range(size**2) if presses >> cell & 1]
+        presses, last_row = _chase(sum(on << cell for cell, on in enumerate(state)), size)
+        solutions = [presses ^ others for others in _top_row_presses(size)[last_row]]
+        shortest = min(solutions, key=lambda bits: (bits.bit_count(), bits))
+        return [cell_text(cell, size) for cell in range(size**2) if shortest >> cell & 1]
 
     def solve_as_expert(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
         """Return the solution that light chasing finds, or the shortest solution on boards larger than 4x4.
@@ -90,21 +92,6 @@ class LightsOut(PuzzleKind[Cells, int]):
             moves.append(cell_text(cell, size))
             state = self.apply(puzzle, state, cell)
         return moves
-
-
-def shortest_presses(lights: int, size: int) -> int:
-    """Return the smallest set of cells to press so that all lights are off.
-
-    Args:
-        lights: Lights that are on, as a bit mask with one bit per cell. The board must be solvable.
-        size: Side length of the board.
-
-    Returns:
-        The cells to press, as a bit mask with one bit per cell.
-    """
-    presses, last_row = _chase(lights, size)
-    solutions = [presses ^ others for others in _top_row_presses(size)[last_row]]
-    return min(solutions, key=lambda bits: (bits.bit_count(), bits))
 
 
 def chasing_press(state: Cells, size: int) -> int:

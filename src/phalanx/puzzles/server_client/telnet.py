@@ -66,8 +66,8 @@ class TelnetParser:
         negotiations: list[bytes] = []
 
         def replace(found: re.Match[bytes]) -> bytes:
-            option, other, incomplete = found.groups()
-            if option is not None:
+            negotiation, other, incomplete = found.groups()
+            if negotiation is not None:
                 negotiations.append(found[0])
             elif incomplete is not None:
                 self._incomplete = found[0]
@@ -185,7 +185,8 @@ class TelnetConnection:
                 if not data:
                     raise self._refusal(greeting, "end of stream")
                 text, negotiations = self._parse(data)
-                # A server without line mode echoes and prompts, which `_next_line` handles.
+                # A server without line mode echoes and prompts, which `_next_line` handles. The text in this
+                # packet is not part of a reply, because no command was sent yet.
                 if asked and not {DO_LINEMODE, DONT_LINEMODE}.isdisjoint(negotiations):
                     return
                 greeting += text
