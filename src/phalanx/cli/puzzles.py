@@ -113,7 +113,7 @@ def collect(
         config = CollectConfig(
             client=client,
             games=_parse_games(games),
-            difficulties=_split_names(difficulty),  # type: ignore[arg-type]  # converted by Pydantic
+            difficulties=_split_names(difficulty),
             seed=seed,
             max_steps=max_steps,
             pool=ConnectionPoolConfig(connections=connections, queue_size=queue_size, ordered=True),
