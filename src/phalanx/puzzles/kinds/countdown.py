@@ -229,7 +229,8 @@ def _evaluate(text: str) -> tuple[int, list[int]]:
     if not _EXPRESSION.fullmatch(text):
         raise ValueError(invalid)
     try:
-        expression = ast.parse(" ".join(text.split()), mode="eval").body
+        # Python does not accept leading zeros and line breaks.
+        expression = ast.parse(re.sub(r"\b0+(?=\d)", "", " ".join(text.split())), mode="eval").body
     except SyntaxError as error:
         raise ValueError(f"{quote(text)} is no expression: {error.msg}") from error
     used: list[int] = []
