@@ -181,8 +181,8 @@ def test_unknown_game_gets_a_suggestion(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--games", "sudoku,,binary"), "expected names separated by commas, such as sudoku,binary"),
-        (("--difficulty", "insane"), "--difficulty must be easy, medium or hard, got 'insane'"),
+        (("--games", "sudoku,,binary"), "'' is not a valid name of a game"),
+        (("--difficulty", "insane"), "difficulties.0: Input should be 'easy', 'medium' or 'hard'"),
         (("--games", "sud$ku"), "did you mean 'sudoku'?"),
         (("--out", "nowhere/samples.jsonl"), "the folder nowhere does not exist"),
     ],

@@ -35,13 +35,16 @@ def test_puzzle_server_game_includes_its_address() -> None:
     ("arguments", "message"),
     [
         (["sudko"], "unknown text environment 'sudko'; did you mean 'sudoku'?"),
-        (["sudoku", "hard"], "settings must be KEY=VALUE, got 'hard'"),
+        (
+            ["sudoku", "hard"],
+            "an override has the form key.sub=value",
+        ),
         (
             ["sudoku", "dificulty=hard"],
             "'sudoku' got an unexpected keyword argument 'dificulty'; did you mean 'diff",
         ),
         (["sudoku:easy", "difficulty=hard"], "the spec of sudoku sets difficulty='easy'"),
-        (["sudoku,countdown"], "phalanx serve serves one kind of environment, got 2: sudoku,countdown"),
+        (["sudoku,countdown"], "'sudoku,countdown' names 2 environments; name one"),
         (["arc-v9"], "this release has version 2 of 'arc'"),
         (["sudoku", "--idle-timeout", "0"], "idle_timeout must be positive"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.puzzles.server_client import collect
-from phalanx.puzzles.server_client.client import PuzzleClient, Retries, _Puzzle
+from phalanx.puzzles.server_client.client import PuzzleClient, _Puzzle
 from tests.faults import network
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.simulator import World, play
@@ -70,7 +70,7 @@ def test_client_that_loses_moves_is_detected(tmp_path: Path, monkeypatch: pytest
 
 
 def test_client_that_waits_too_long_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Retries, "seconds_left", math.inf)
+    monkeypatch.setattr(PuzzleClient, "_seconds_left", math.inf)
     assert "a request took" in caught("one_client", tmp_path)
 
 

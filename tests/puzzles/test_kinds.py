@@ -229,6 +229,7 @@ def test_countdown_results_have_at_most_nine_digits() -> None:
     [
         ("9 + 5 - 1", True),
         ("(9+5)-1", True),
+        ("(09 +\n5) - 01", True),
         ("(9 - 1) + 5", True),
         ("9 + 5", False),
         ("9 + 5 - 1 * 1", False),

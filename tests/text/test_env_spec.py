@@ -72,7 +72,7 @@ def test_environments_are_created_by_name(tmp_path: Path) -> None:
 
 
 def test_invalid_environments_are_rejected() -> None:
-    with pytest.raises(ValueError, match="names 2 environments; use make_text_vector_env"):
+    with pytest.raises(ValueError, match="names 2 environments; name one, or use make_text_vector_env"):
         make_text_env("sudoku,binary")
     with pytest.raises(ValueError, match="is a text environment; use make_text_env"):
         phalanx.make("puzzle_server-v1")

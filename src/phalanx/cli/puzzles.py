@@ -6,16 +6,13 @@ import dataclasses
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import format_table, print_json, progress
 from phalanx.formatting import escape_untrusted, format_count
-
-if TYPE_CHECKING:
-    from phalanx.puzzles.server_client.protocol import PuzzleDifficulty
 
 app = typer.Typer(
     name="puzzles",
@@ -116,7 +113,7 @@ def collect(
         config = CollectConfig(
             client=client,
             games=_parse_games(games),
-            difficulties=_parse_difficulties(difficulty),
+            difficulties=_split_names(difficulty),
             seed=seed,
             max_steps=max_steps,
             pool=ConnectionPoolConfig(connections=connections, queue_size=queue_size, ordered=True),
@@ -183,20 +180,8 @@ def _parse_games(text: str) -> tuple[str, ...]:
 
     if text.strip() == "all":
         return tuple(game.value for game in PuzzleGame if game.accepts_moves)
-    return tuple(_split_names(text))
+    return _split_names(text)
 
 
-def _parse_difficulties(text: str) -> "tuple[PuzzleDifficulty, ...]":
-    from phalanx.puzzles.server_client.protocol import PuzzleDifficulty
-
-    names = _split_names(text)
-    if unknown := [name for name in names if name not in list(PuzzleDifficulty)]:
-        raise ValueError(f"--difficulty must be easy, medium or hard, got {unknown[0]!r}")
-    return tuple(PuzzleDifficulty(name) for name in names)
-
-
-def _split_names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise ValueError(f"expected names separated by commas, such as sudoku,binary, got {text!r}")
-    return names
+def _split_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))

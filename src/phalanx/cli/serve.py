@@ -1,6 +1,6 @@
 """`phalanx serve`: serves a text environment over OpenEnv, for trainers in other processes."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -50,10 +50,8 @@ def serve(
             factory = _factory(environment, settings or [])
         except TypeError as error:  # an unknown setting
             raise UserError(str(error)) from error
-    try:
-        from phalanx.integrations.openenv.server import OpenEnvServer, ServerLimits
-    except ModuleNotFoundError as error:
-        raise UserError(str(error)) from error
+    from phalanx.integrations.openenv.server import OpenEnvServer, ServerLimits
+
     with user_errors():
         limits = ServerLimits(max_sessions, idle_timeout, max_message_bytes)
     try:
@@ -65,21 +63,11 @@ def serve(
 
 
 def _factory(environment: str, settings: list[str]) -> "TextFactory":
-    from omegaconf import OmegaConf
-
+    from phalanx.config import parse_overrides
     from phalanx.text.env_spec import parse_env_spec, text_env_factory
 
-    if invalid := [text for text in settings if not text.partition("=")[1]]:
-        raise ValueError(f"settings must be KEY=VALUE, got {invalid[0]!r}")
-    values: dict[str, Any] = OmegaConf.to_container(OmegaConf.from_dotlist(settings))  # type: ignore[assignment]
-    parts = parse_env_spec(environment)
-    if len(parts) > 1:
-        raise ValueError(
-            f"phalanx serve serves one kind of environment, got {len(parts)}: {environment}; start one "
-            "server per kind, with different ports"
-        )
-    if parts[0].interface == "jax":
+    values = parse_overrides(settings)
+    if parse_env_spec(environment)[0].interface == "jax":
         overrides = [text for text in settings if not text.startswith("config=")]
-        values = {"config": values["config"]} if "config" in values else {}
-        values |= {"overrides": overrides} if overrides else {}
+        values = {"config": values.get("config"), "overrides": overrides}
     return text_env_factory(environment, **values)

@@ -114,8 +114,6 @@ def prompt_rows(
             `ToolEnvironment.reset` returns the prompt.
         prompt_format: `full` or `compact`. This has no effect on empty prompts.
     """
-    if turns not in ("multi", "single"):
-        raise ValueError(f"turns must be 'multi' or 'single', got {turns!r}")
     names = [name.strip() for name in kinds.split(",")] if isinstance(kinds, str) else kinds
     if (seeds is None) == (num_prompts is None) or (split is None) != (num_prompts is None):
         raise ValueError("pass either seeds, or split and num_prompts")
@@ -125,7 +123,7 @@ def prompt_rows(
         raise ValueError("a dataset needs at least one kind and one seed")
     rows = []
     for kind in names:
-        environment = PuzzleEnvironment(kind, difficulty, turns="single", prompt_format=prompt_format)
+        environment = PuzzleEnvironment(kind, difficulty, turns=turns, prompt_format=prompt_format)
         if split is not None:
             vector = PuzzleVectorEnvironment(kind, difficulty)
             seeds = list(itertools.islice(vector.seeds(vector.tasks[0], split), num_prompts))
@@ -141,11 +139,7 @@ def prompt_dataset(
     kinds: str | Sequence[str],
     seeds: Sequence[int] | None = None,
     difficulty: str = "easy",
-    *,
-    split: Split | str | None = None,
-    num_prompts: int | None = None,
-    turns: str = "single",
-    prompt_format: PromptFormat = "full",
+    **settings: Any,
 ) -> "datasets.Dataset":
     """Return the rows of `prompt_rows` as a Hugging Face dataset, for `GRPOTrainer(train_dataset=...)`.
 
@@ -153,16 +147,7 @@ def prompt_dataset(
     """
     with require_extra("prompt_dataset", "trl", "datasets"):
         import datasets
-    rows = prompt_rows(
-        kinds,
-        seeds,
-        difficulty,
-        split=split,
-        num_prompts=num_prompts,
-        turns=turns,
-        prompt_format=prompt_format,
-    )
-    return datasets.Dataset.from_list(rows)
+    return datasets.Dataset.from_list(prompt_rows(kinds, seeds, difficulty, **settings))
 
 
 def solved_reward(

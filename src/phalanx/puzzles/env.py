@@ -181,9 +181,9 @@ class PuzzleEnvironment(TextEnvironment):
         return self._format_moves(self.kind.legal_moves(self.puzzle, self._state))
 
     def _format_moves(self, moves: list[str]) -> list[str]:
-        return (
-            [self.kind.compact_answer(move) for move in moves] if self.prompt_format == "compact" else moves
-        )
+        if self.prompt_format == "full":
+            return moves
+        return [self.kind.compact_answer(move) for move in moves]
 
 
 class PuzzleVectorEnvironment(TextVectorEnvironment):

@@ -1,11 +1,13 @@
 """`PuzzleKind`, the base class for puzzle kinds such as sudoku, and `Puzzle`, the data of one puzzle."""
 
 import abc
+import re
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from phalanx.native import require_native
+from phalanx.text.env import quote
 
 State = TypeVar("State", bound=Sized)
 Move = TypeVar("Move")
@@ -227,6 +229,18 @@ def split_lines(text: str, max_lines: int) -> list[str]:
     if len(lines) > max_lines:
         raise ValueError(f"a whole answer has at most {max_lines} lines here, got {len(lines)}")
     return lines
+
+
+def match_move(pattern: re.Pattern[str], text: str, expected: str) -> re.Match[str]:
+    """Match the text of a move with a regular expression.
+
+    Raises:
+        ValueError: If it does not match. The message starts with `expected`, which describes a move.
+    """
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{expected}, got {quote(text)}")
+    return found
 
 
 def solve_puzzle(kind: str, puzzle: bytes, parameters: Sequence[int], limit: int) -> list[bytes]:

@@ -3,7 +3,7 @@
 import difflib
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from phalanx.config import Config
@@ -106,6 +106,8 @@ class ParsedEnvSpec(NamedTuple):
     """Settings that follow the name in the spec, such as the difficulty."""
     registered: EnvSpec | None = None
     """Registry entry for a text environment. None if `interface` is not `text`."""
+    text: str = ""
+    """Name and settings as in the spec, if `interface` is `text`."""
 
     def make(self, **settings: Any) -> TextEnvironment:
         """Create the text environment. Call this only if `interface` is not `jax`."""
@@ -141,9 +143,8 @@ def parse_env_spec(spec: str) -> tuple[ParsedEnvSpec, ...]:
     """
     parts: list[ParsedEnvSpec] = []
     for text in spec.split(","):
-        name, *values = text.strip().split(":")
-        for member in group_members(name) or (name,):
-            parts.append(_parse_part(member, values, text.strip()))
+        name, colon, values = text.strip().partition(":")
+        parts += [_parse_part(f"{member}{colon}{values}") for member in group_members(name) or (name,)]
     keys = [(part.name, tuple(part.settings.items())) for part in parts]
     if len(set(keys)) < len(keys):
         raise ValueError(f"{spec!r} names an environment twice")
@@ -188,7 +189,7 @@ def text_env_factory(spec: str | TextFactory, **settings: Any) -> TextFactory:
         return spec
     parts = parse_env_spec(spec)
     if len(parts) != 1:
-        raise ValueError(f"{spec!r} names {len(parts)} environments; use make_text_vector_env")
+        raise ValueError(f"{spec!r} names {len(parts)} environments; name one, or use make_text_vector_env")
     [part] = parts
     if part.interface == "jax":
         wrapper_settings = settings.pop("text", {})
@@ -231,19 +232,17 @@ def _make_vector_env(spec: str, settings: dict[str, Any]) -> TextVectorEnvironme
         return TextVectorWrapper(make(first.name, **settings), task=first.name, **wrapper_settings)
     if first.registered is None or "" in vectors:
         return TextVectorEnvironment({first.name: text_env_factory(spec, **settings)})
-    names = []
-    for part in parts:
-        values = [part.settings.get(field, "") for field in first.registered.settings]
-        # The spec of a game starts with `puzzle_server`, which is not part of its name.
-        is_game = first.registered.settings[:1] == ("game",)
-        names.append(":".join(values if is_game else [part.name, *values]).rstrip(":"))
+    # The spec of a game starts with `puzzle_server`, which is not part of its name.
+    is_game = first.registered.settings[:1] == ("game",)
+    names = [part.text.partition(":")[2] if is_game else part.text for part in parts]
     vector_class = import_object(first.registered.vector_entry_point)
     check_arguments(spec, vector_class, settings)
     vector: TextVectorEnvironment = vector_class(names, **settings)
     return vector
 
 
-def _parse_part(name: str, values: Sequence[str], text: str) -> ParsedEnvSpec:
+def _parse_part(text: str) -> ParsedEnvSpec:
+    name, *values = text.split(":")
     found = find_text_environment(name)
     if found is not None:
         if len(values) > len(found.settings):
@@ -251,7 +250,7 @@ def _parse_part(name: str, values: Sequence[str], text: str) -> ParsedEnvSpec:
             raise ValueError(f"expected {name}{form}, got {text!r}")
         # An empty field keeps the default: `sudoku::multi`.
         pairs = zip(found.settings, values, strict=False)
-        return ParsedEnvSpec(name, "text", {field: value for field, value in pairs if value}, found)
+        return ParsedEnvSpec(name, "text", {field: value for field, value in pairs if value}, found, text)
     registered = registered_environments()
     if not values and (_JAX_ID.fullmatch(name) or name in {spec.name for spec in registered}):
         return ParsedEnvSpec(name, "jax", {})

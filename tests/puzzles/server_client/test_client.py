@@ -395,9 +395,9 @@ def test_lost_game_is_recognized_by_its_message() -> None:
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        (b'{"type":"observation","game":\r\n', "not JSON"),
-        (b'{"type":' + b"[" * 1900 + b"\r\n", "not JSON"),
-        (b'{"type":"observation","seed":' + b"9" * 1900 + b"]\r\n", "not JSON"),
+        (b'{"type":"observation","game":\r\n', "not valid JSON"),
+        (b'{"type":' + b"[" * 1900 + b"\r\n", "not valid JSON"),
+        (b'{"type":"observation","seed":' + b"9" * 1900 + b"]\r\n", "not valid JSON"),
         (b"x" * 3000, r"a line of more than 2,048 bytes \(max_line_bytes\)"),
         (b"\xff\xfa" + b"x" * 5000, "has not ended after 4096 bytes"),
     ],

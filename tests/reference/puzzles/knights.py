@@ -1,8 +1,13 @@
-"""Reference generator and solver of knights and knaves."""
+"""Reference generator and solver of knights and knaves.
 
+An assignment of roles to people is an integer in which bit `i` is 1 if person `i` is a knight. The truth
+table of a statement is an integer in which bit `a` is 1 if the statement is true in assignment `a`.
+"""
+
+import functools
 from collections.abc import Sequence
 
-from phalanx.puzzles.kinds.knights import Statement, consistent_assignments, truth_table, truth_tables
+from phalanx.puzzles.kinds.knights import Statement
 from phalanx.puzzles.splitmix64 import SplitMix64
 from tests.reference.puzzles.search import MAX_ATTEMPTS
 
@@ -50,3 +55,47 @@ def _statement(rng: SplitMix64, speaker: int, people: int, forms: int) -> Statem
     if form == 1:
         return form, one, 1, other, 1
     return form, one, rng.integers(2), other, rng.integers(2)
+
+
+@functools.cache
+def truth_tables(people: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Return the truth tables of simple statements about a group of people.
+
+    Returns:
+        For each person, the truth table of "this person is a knight"; for each number from 0 to `people`, the
+        truth table of "exactly this many people are knights"; and the truth table of a statement that is
+        always true.
+    """
+    assignments = range(1 << people)
+    knight = tuple(
+        sum(1 << assignment for assignment in assignments if assignment >> person & 1)
+        for person in range(people)
+    )
+    counts = tuple(
+        sum(1 << assignment for assignment in assignments if assignment.bit_count() == k)
+        for k in range(people + 1)
+    )
+    return knight, counts, (1 << (1 << people)) - 1
+
+
+def truth_table(statement: Statement, people: int) -> int:
+    """Return the truth table of a statement: bit `a` is 1 if the statement is true in assignment `a`."""
+    form, one, one_knight, other, other_knight = statement
+    knight, counts, every = truth_tables(people)
+    if form == 4:
+        return counts[one]
+    first = knight[one] if one_knight else every & ~knight[one]
+    second = knight[other] if other_knight else every & ~knight[other]
+    same, implied = every & ~(first ^ second), every & ~first | second
+    return (first, same, first & second, first | second, 0, implied)[form]
+
+
+def consistent_assignments(people: int, statements: Sequence[Statement]) -> int:
+    """Return the assignments in which exactly the knights' statements are true, as a truth table.
+
+    Bit `a` is 1 if every knight tells the truth and every knave lies in assignment `a`.
+    """
+    knight, _, left = truth_tables(people)
+    for person, statement in enumerate(statements):
+        left &= ~(knight[person] ^ truth_table(statement, people))
+    return left

@@ -89,7 +89,13 @@ class Session:
     def reply(self, message: str) -> str | None:
         """Process a message and return the reply. Return None if the client closes the session."""
         try:
-            kind, data = parse_message(message)
+            content = parse_object(message, "a message must be a JSON object")
+            kind, data = content.get("type"), content.get("data", {})
+            if kind not in ("reset", "step", "state", "close"):
+                given = str(kind)[:40]
+                raise ClientError(f"type must be reset, step, state or close, got {given!r}", "UNKNOWN_TYPE")
+            if not isinstance(data, dict):
+                raise ClientError("data must be an object")
             if kind == "close":
                 return None
             if kind == "state":
@@ -141,17 +147,6 @@ class Session:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
-
-
-def parse_message(message: str) -> tuple[str, dict[str, Any]]:
-    """Parse a message, and return its type and data. Raises `ClientError` if it is invalid."""
-    content = parse_object(message, "a message must be a JSON object")
-    kind, data = content.get("type"), content.get("data", {})
-    if kind not in ("reset", "step", "state", "close"):
-        raise ClientError(f"type must be reset, step, state or close, got {str(kind)[:40]!r}", "UNKNOWN_TYPE")
-    if not isinstance(data, dict):
-        raise ClientError("data must be an object")
-    return kind, data
 
 
 def parse_object(content: str | bytes, error_message: str) -> dict[str, Any]:

@@ -5,9 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from phalanx.puzzles.kind import Puzzle, PuzzleKind, split_lines
+from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move, split_lines
 from phalanx.puzzles.kinds.grid import Cells, cell_name, cell_text, format_board, parse_cell
-from phalanx.text.env import quote
 
 _MOVE = re.compile(
     r"(?:bridge )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\d{1,3})[ ,]+([012])", re.ASCII | re.IGNORECASE
@@ -134,11 +133,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
         return format_board(puzzle.size, symbols)
 
     def parse_move(self, puzzle: Puzzle, state: Cells, text: str) -> tuple[int, int]:
-        found = _MOVE.fullmatch(text)
-        if found is None:
-            raise ValueError(
-                f"a move reads `ROW COLUMN ROW COLUMN COUNT` with a count of 0 to 2, got {quote(text)}"
-            )
+        found = match_move(_MOVE, text, "a move reads `ROW COLUMN ROW COLUMN COUNT` with a count of 0 to 2")
         size, count = puzzle.size, int(found[5])
         first, second = parse_cell(found[1], found[2], size), parse_cell(found[3], found[4], size)
         _, index_by_ends, crossed = _board_edges(puzzle)

@@ -3,11 +3,13 @@
 Every intermediate result must be a positive integer, so answers do not depend on rounding.
 """
 
+import ast
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move
 from phalanx.puzzles.splitmix64 import SplitMix64
 from phalanx.text.env import quote
 
@@ -17,8 +19,9 @@ Step: TypeAlias = tuple[int, int, int]
 """One arithmetic operation: first number, index of the operator in `OPERATORS`, and second number."""
 
 _MOVE = re.compile(r"(\d{1,9}) ?([-+*/x×÷]) ?(\d{1,9})", re.ASCII)
-_TOKENS = re.compile(r"\s*(\d{1,9}|[-+*/()])", re.ASCII)
-_MAX_TOKENS = 64
+_EXPRESSION = re.compile(r"(?:\s*+(?:\d{1,9}+(?!\d)|[-+*/()])){1,64}+\s*+", re.ASCII)
+_AST_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+"""Types of the operators in `OPERATORS` in a parsed expression."""
 
 
 class Countdown(PuzzleKind[Numbers, Step]):
@@ -61,10 +64,9 @@ class Countdown(PuzzleKind[Numbers, Step]):
         return f"Numbers: {', '.join(map(str, state))}\nTarget: {puzzle.clues[0]}"
 
     def parse_move(self, puzzle: Puzzle, state: Numbers, text: str) -> Step:
-        found = _MOVE.fullmatch(text)
-        if found is None:
-            raise ValueError(f"a move combines two numbers, such as `8 * 3`, got {quote(text)}")
-        one, operator, other = int(found[1]), OPERATORS.index(_normalize_operator(found[2])), int(found[3])
+        found = match_move(_MOVE, text, "a move combines two numbers, such as `8 * 3`")
+        symbol = {"x": "*", "×": "*", "÷": "/"}.get(found[2], found[2])
+        one, operator, other = int(found[1]), OPERATORS.index(symbol), int(found[3])
         left = list(state)
         for number in (one, other):
             if number not in left:
@@ -76,9 +78,7 @@ class Countdown(PuzzleKind[Numbers, Step]):
     def legal_moves(self, puzzle: Puzzle, state: Numbers) -> list[str]:
         moves = dict.fromkeys(
             (one, operator, other)
-            for first, one in enumerate(state)
-            for second, other in enumerate(state)
-            if first != second
+            for one, other in itertools.permutations(state, 2)
             for operator in range(4)
             if _is_valid(one, operator, other)
         )
@@ -94,11 +94,9 @@ class Countdown(PuzzleKind[Numbers, Step]):
         return len(state) == 1 and state != puzzle.clues
 
     def solve(self, puzzle: Puzzle, state: Numbers) -> list[str] | None:
-        parts = puzzle.solution
-        steps: list[Step] | None = list(zip(parts[::3], parts[1::3], parts[2::3], strict=True))
         if state != puzzle.given:
-            steps = _search(state, puzzle.clues[0], set())
-        return None if steps is None else [f"{one} {OPERATORS[op]} {other}" for one, op, other in steps]
+            return self.solve_as_expert(puzzle, state)
+        return [f"{one} {OPERATORS[operator]} {other}" for one, operator, other in _solution_steps(puzzle)]
 
     def solve_as_expert(self, puzzle: Puzzle, state: Numbers) -> list[str] | None:
         # Search in a fixed order instead of using the generator's solution, so that equal numbers always get
@@ -120,8 +118,7 @@ class Countdown(PuzzleKind[Numbers, Step]):
 
     def solution_text(self, puzzle: Puzzle) -> str:
         written = [(number, str(number)) for number in puzzle.given]
-        parts = puzzle.solution
-        for one, operator, other in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        for one, operator, other in _solution_steps(puzzle):
             texts = []
             for number in (one, other):
                 index = next(index for index, (value, _) in enumerate(written) if value == number)
@@ -130,8 +127,10 @@ class Countdown(PuzzleKind[Numbers, Step]):
         return written[0][1][1:-1]
 
 
-def _normalize_operator(operator: str) -> str:
-    return {"x": "*", "×": "*", "÷": "/"}.get(operator, operator)
+def _solution_steps(puzzle: Puzzle) -> Iterator[Step]:
+    """Iterate over the steps of the generator's solution."""
+    parts = puzzle.solution
+    return zip(parts[::3], parts[1::3], parts[2::3], strict=True)
 
 
 def _result(one: int, operator: int, other: int) -> int:
@@ -226,41 +225,23 @@ def _evaluate(text: str) -> tuple[int, list[int]]:
         ValueError: If the text is not a valid expression of numbers, + - * / and parentheses, or if an
             intermediate result is not allowed; see `_result`.
     """
-    tokens, offset = list[str](), 0
-    text = text.rstrip()
-    while offset < len(text):
-        found = _TOKENS.match(text, offset)
-        if found is None or len(tokens) >= _MAX_TOKENS:
-            raise ValueError(f"an expression has numbers, + - * / and brackets, got {quote(text)}")
-        tokens.append(found[1])
-        offset = found.end()
-    tokens.append("")
-    position, used = 0, list[int]()
+    invalid = f"an expression has numbers, + - * / and brackets, got {quote(text)}"
+    if not _EXPRESSION.fullmatch(text):
+        raise ValueError(invalid)
+    try:
+        # Python does not accept leading zeros and line breaks.
+        expression = ast.parse(re.sub(r"\b0+(?=\d)", "", " ".join(text.split())), mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(f"{quote(text)} is no expression: {error.msg}") from error
+    used: list[int] = []
 
-    def take() -> str:
-        nonlocal position
-        position += 1
-        return tokens[position - 1]
+    def evaluate(node: ast.expr) -> int:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            used.append(node.value)
+            return node.value
+        if isinstance(node, ast.BinOp) and isinstance(node.op, _AST_OPERATORS):
+            operator = _AST_OPERATORS.index(type(node.op))
+            return _result(evaluate(node.left), operator, evaluate(node.right))
+        raise ValueError(invalid)
 
-    def term(level: int) -> int:
-        if level == 2:
-            token = take()
-            if token == "(":
-                value = term(0)
-                if take() != ")":
-                    raise ValueError("a bracket is not closed")
-                return value
-            if not token.isdigit():
-                raise ValueError(f"a number or a bracket is missing before {token!r}" if token else
-                                 "a number is missing at the end")  # fmt: skip
-            used.append(int(token))
-            return used[-1]
-        value = term(level + 1)
-        while tokens[position] and tokens[position] in ("+-", "*/")[level]:
-            value = _result(value, OPERATORS.index(take()), term(level + 1))
-        return value
-
-    value = term(0)
-    if tokens[position]:
-        raise ValueError(f"{tokens[position]!r} stands where an operator was expected")
-    return value, used
+    return evaluate(expression), used

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import Cells, LatinPuzzle
+from phalanx.puzzles.kinds.grid import Cells, LatinPuzzle, rows_and_columns
 
 
 class Futoshiki(LatinPuzzle):
@@ -38,8 +38,7 @@ class Futoshiki(LatinPuzzle):
         size = puzzle.size
         across, down = self._signs(puzzle)
         lines = []
-        for start in _row_starts(size):
-            cells = range(start, start + size)
+        for cells in rows_and_columns(size)[:size]:
             lines.append("".join([f"{self.symbols[state[cell]]} {across[cell]} " for cell in cells]).rstrip())
             lines.append("   ".join([down[cell] for cell in cells]).rstrip())
         return "\n".join(lines[:-1])
@@ -48,7 +47,8 @@ class Futoshiki(LatinPuzzle):
         # Digits, signs to the right and signs below are three boards of the same size, so that the distance
         # between a cell, its signs and its digit in the answer is the same for all cells.
         boards = ([self.symbols[value] for value in state], *self._signs(puzzle))
-        lines = ["".join(board[at : at + puzzle.size]) for board in boards for at in _row_starts(puzzle.size)]
+        rows = rows_and_columns(puzzle.size)[: puzzle.size]
+        lines = ["".join(board[row.start : row.stop]) for board in boards for row in rows]
         return "\n".join(lines[:-1])
 
     def _signs(self, puzzle: Puzzle) -> tuple[list[str], list[str]]:
@@ -63,8 +63,3 @@ class Futoshiki(LatinPuzzle):
             signs, letters = (across, "<>") if abs(small - large) == 1 else (down, "^v")
             signs[first] = letters[small != first]
         return across, down
-
-
-def _row_starts(size: int) -> range:
-    """Return the first cell of each row."""
-    return range(0, size * size, size)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move
 from phalanx.text.env import quote
 
 Cells: TypeAlias = tuple[int, ...]
@@ -55,10 +55,7 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
         )
 
     def parse_move(self, puzzle: Puzzle, state: Cells, text: str) -> tuple[int, int]:
-        found = _MOVE.fullmatch(text)
-        if found is None:
-            raise ValueError(f"a move reads `ROW COLUMN SYMBOL`, got {quote(text)}")
-        row, column, symbol = found.groups()
+        row, column, symbol = match_move(_MOVE, text, "a move reads `ROW COLUMN SYMBOL`").groups()
         cell = parse_cell(row, column, puzzle.size)
         value = self._value(puzzle, symbol)
         if self._is_given(puzzle, cell):

@@ -1,15 +1,10 @@
-"""Knights and knaves puzzles.
+"""Knights and knaves puzzles."""
 
-An assignment of roles to people is an integer in which bit `i` is 1 if person `i` is a knight. The truth
-table of a statement is an integer in which bit `a` is 1 if the statement is true in assignment `a`.
-"""
-
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move
 from phalanx.text.env import quote
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Leo")
@@ -91,9 +86,7 @@ class KnightsAndKnaves(PuzzleKind[Roles, tuple[int, int]]):
         if short := _SHORT.fullmatch(text):
             name = next((name for name in names if name[0] == short[1].lower()), short[1])
             text = f"{name.capitalize()} {ROLES['-+'.index(short[2]) + 1]}"
-        found = _MOVE.fullmatch(text)
-        if found is None:
-            raise ValueError(f"a move is a name and knight or knave, got {quote(text)}")
+        found = match_move(_MOVE, text, "a move is a name and knight or knave")
         if found[1].lower() not in names:
             raise ValueError(
                 f"nobody is called {quote(found[1])}; there are {', '.join(self._names(puzzle))}"
@@ -114,8 +107,9 @@ class KnightsAndKnaves(PuzzleKind[Roles, tuple[int, int]]):
     def is_solved(self, puzzle: Puzzle, state: Roles) -> bool:
         if 0 in state:
             return False
-        assignment = sum((role == 2) << person for person, role in enumerate(state))
-        return bool(consistent_assignments(puzzle.size, puzzle.clues[puzzle.size :]) >> assignment & 1)
+        knights = [role == 2 for role in state]
+        statements = zip(knights, puzzle.clues[puzzle.size :], strict=True)
+        return all(_is_true(statement, knights) == is_knight for is_knight, statement in statements)
 
     def solve(self, puzzle: Puzzle, state: Roles) -> list[str] | None:
         people = zip(self._names(puzzle), puzzle.solution, state, strict=True)
@@ -182,45 +176,10 @@ def _short(statement: Statement, names: Sequence[str]) -> str:
     )[form]
 
 
-@functools.cache
-def truth_tables(people: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Return the truth tables of simple statements about a group of people.
-
-    Returns:
-        For each person, the truth table of "this person is a knight"; for each number from 0 to `people`, the
-        truth table of "exactly this many people are knights"; and the truth table of a statement that is
-        always true.
-    """
-    assignments = range(1 << people)
-    knight = tuple(
-        sum(1 << assignment for assignment in assignments if assignment >> person & 1)
-        for person in range(people)
-    )
-    counts = tuple(
-        sum(1 << assignment for assignment in assignments if assignment.bit_count() == k)
-        for k in range(people + 1)
-    )
-    return knight, counts, (1 << (1 << people)) - 1
-
-
-def truth_table(statement: Statement, people: int) -> int:
-    """Return the truth table of a statement: bit `a` is 1 if the statement is true in assignment `a`."""
+def _is_true(statement: Statement, knights: Sequence[bool]) -> bool:
+    """Return whether a statement is true, given for each person whether they are a knight."""
     form, one, one_knight, other, other_knight = statement
-    knight, counts, every = truth_tables(people)
     if form == 4:
-        return counts[one]
-    first = knight[one] if one_knight else every & ~knight[one]
-    second = knight[other] if other_knight else every & ~knight[other]
-    same, implied = every & ~(first ^ second), every & ~first | second
-    return (first, same, first & second, first | second, 0, implied)[form]
-
-
-def consistent_assignments(people: int, statements: Sequence[Statement]) -> int:
-    """Return the assignments in which exactly the knights' statements are true, as a truth table.
-
-    Bit `a` is 1 if every knight tells the truth and every knave lies in assignment `a`.
-    """
-    knight, _, left = truth_tables(people)
-    for person, statement in enumerate(statements):
-        left &= ~(knight[person] ^ truth_table(statement, people))
-    return left
+        return sum(knights) == one
+    first, second = knights[one] == one_knight, knights[other] == other_knight
+    return (first, first == second, first and second, first or second, False, not first or second)[form]

@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move
 from phalanx.puzzles.kinds.grid import Cells, cell_text, format_board, neighbors, parse_cell
 from phalanx.puzzles.splitmix64 import SplitMix64
-from phalanx.text.env import quote
 
 _MOVE = re.compile(r"(?:press )?(\d{1,3})[ ,]+(\d{1,3})", re.ASCII | re.IGNORECASE)
 
@@ -36,7 +35,8 @@ class LightsOut(PuzzleKind[Cells, int]):
 
     def _from_record(self, seed: int, difficulty: str, record: Any) -> Puzzle:
         size = self.difficulties[difficulty]["size"]
-        return Puzzle(self.name, seed, difficulty, size, _cells(record, size), (), ())
+        lights = tuple(record >> cell & 1 for cell in range(size**2))
+        return Puzzle(self.name, seed, difficulty, size, lights, (), ())
 
     def rules(self, puzzle: Puzzle) -> str:
         return (
@@ -54,10 +54,8 @@ class LightsOut(PuzzleKind[Cells, int]):
         return format_board(puzzle.size, [".O"[on] for on in state])
 
     def parse_move(self, puzzle: Puzzle, state: Cells, text: str) -> int:
-        found = _MOVE.fullmatch(text)
-        if found is None:
-            raise ValueError(f"a move reads `ROW COLUMN`, got {quote(text)}")
-        return parse_cell(found[1], found[2], puzzle.size)
+        row, column = match_move(_MOVE, text, "a move reads `ROW COLUMN`").groups()
+        return parse_cell(row, column, puzzle.size)
 
     def legal_moves(self, puzzle: Puzzle, state: Cells) -> list[str]:
         return [cell_text(cell, puzzle.size) for cell in range(puzzle.size**2)]
@@ -73,8 +71,10 @@ class LightsOut(PuzzleKind[Cells, int]):
 
     def solve(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
         size = puzzle.size
-        presses = shortest_presses(sum(on << cell for cell, on in enumerate(state)), size)
-        return [cell_text(cell, size) for cell in range(size**2) if presses >> cell & 1]
+        presses, last_row = _chase(sum(on << cell for cell, on in enumerate(state)), size)
+        solutions = [presses ^ others for others in _top_row_presses(size)[last_row]]
+        shortest = min(solutions, key=lambda bits: (bits.bit_count(), bits))
+        return [cell_text(cell, size) for cell in range(size**2) if shortest >> cell & 1]
 
     def solve_as_expert(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
         """Return the solution that light chasing finds, or the shortest solution on boards larger than 4x4.
@@ -92,21 +92,6 @@ class LightsOut(PuzzleKind[Cells, int]):
             moves.append(cell_text(cell, size))
             state = self.apply(puzzle, state, cell)
         return moves
-
-
-def shortest_presses(lights: int, size: int) -> int:
-    """Return the smallest set of cells to press so that all lights are off.
-
-    Args:
-        lights: Lights that are on, as a bit mask with one bit per cell. The board must be solvable.
-        size: Side length of the board.
-
-    Returns:
-        The cells to press, as a bit mask with one bit per cell.
-    """
-    presses, last_row = _chase(lights, size)
-    solutions = [presses ^ others for others in _top_row_presses(size)[last_row]]
-    return min(solutions, key=lambda bits: (bits.bit_count(), bits))
 
 
 def chasing_press(state: Cells, size: int) -> int:
@@ -172,7 +157,3 @@ def _generate(rng: SplitMix64, size: int, presses: int) -> int:
 def _effects(size: int) -> tuple[int, ...]:
     near = neighbors(size)
     return tuple(sum(1 << other for other in (cell, *near[cell])) for cell in range(size * size))
-
-
-def _cells(bits: int, size: int) -> Cells:
-    return tuple(bits >> cell & 1 for cell in range(size * size))

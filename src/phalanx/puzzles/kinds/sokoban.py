@@ -20,10 +20,7 @@ FLOOR, WALL, GOAL, BOX, BOX_ON_GOAL = range(5)
 DIRECTIONS = ("up", "down", "left", "right")
 _MAX_SEARCHED_BOARDS = 500_000
 _MAX_MOVES = 1000
-_LETTERS, _LETTER = (
-    re.compile(r"(?:[udlr](?:\d\d)?)+", re.I | re.A),
-    re.compile(r"[udlr](?:\d\d)?", re.I | re.A),
-)
+_LETTERS = re.compile(r"(?:[udlr](?:\d\d)?)+", re.ASCII | re.IGNORECASE)
 
 
 class SokobanState(NamedTuple):
@@ -151,7 +148,9 @@ class Sokoban(PuzzleKind[SokobanState, int]):
         state = self.initial_state(puzzle)
         parts = re.split(r"[\s,]+", text.strip())
         words = [
-            word for part in parts for word in (_LETTER.findall(part) if _LETTERS.fullmatch(part) else [part])
+            word
+            for part in parts
+            for word in (re.findall(r"\D\d*", part) if _LETTERS.fullmatch(part) else [part])
         ]
         if len(words) > _MAX_MOVES:
             raise ValueError(f"a whole answer has at most {_MAX_MOVES} moves, got {len(words)}")

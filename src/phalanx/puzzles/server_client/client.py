@@ -88,46 +88,6 @@ class PuzzleClientConfig(Config):
     """Maximum length of a line from the server, in bytes. A longer line is an error."""
 
 
-class Retries:
-    """Retry policy for one request: waits between attempts, and limits their number and total duration.
-
-    Each retry is logged as a warning by the Python logger `phalanx.puzzles.server_client`.
-    """
-
-    def __init__(self, config: PuzzleClientConfig, rng: random.Random) -> None:
-        self._config = config
-        self._rng = rng
-        self._clock = asyncio.get_running_loop().time
-        self._began = self._clock()
-        self._attempts = 0
-
-    @property
-    def seconds_left(self) -> float:
-        """Number of seconds until the deadline of the request. It is never less than 0.001."""
-        return max(self._began + self._config.deadline - self._clock(), 0.001)
-
-    async def pause(self, error: PuzzleServerConnectionError) -> None:
-        """Wait before the next attempt.
-
-        Args:
-            error: Error raised by the last attempt.
-
-        Raises:
-            PuzzleServerUnavailableError: If no retries are left, or if the deadline would pass before the
-                next attempt.
-        """
-        self._attempts += 1
-        delay = backoff_delay(self._config, self._attempts, self._rng)
-        if self._attempts > self._config.max_retries or delay >= self.seconds_left:
-            raise PuzzleServerUnavailableError(
-                f"no reply from {self._config.host}:{self._config.port} after {self._attempts} attempt(s) in "
-                f"{self._clock() - self._began:.1f} s: {error}; is the puzzle server running?"
-            ) from error
-        message = "%s; attempt %d in %.2g s, deadline in %.0f s"
-        _LOG.warning(message, error, self._attempts + 1, delay, self.seconds_left)
-        await asyncio.sleep(delay)
-
-
 def backoff_delay(config: PuzzleClientConfig, attempt: int, rng: random.Random) -> float:
     """Return the delay in seconds after failed attempt number `attempt`, counted from 1.
 
@@ -153,10 +113,6 @@ class _Puzzle:
     def start(self) -> str:
         seen = self.observation
         return f"{self.game} {seen.difficulty.value} {seen.seed}"
-
-    @property
-    def hints(self) -> int:
-        return self.commands.count("hint")
 
 
 class ClosedOnExit(contextlib.AbstractAsyncContextManager["ClosedOnExit"]):
@@ -194,7 +150,7 @@ class PuzzleClient(ClosedOnExit):
         self._in_game = False
         self._puzzle: _Puzzle | None = None
         self._num_disconnects = 0
-        self._retries: Retries  # of the current request
+        self._request_start = 0.0
         self.num_connections = 0
         """Number of connections that have been established so far."""
         self.puzzles_replayed = 0
@@ -270,7 +226,7 @@ class PuzzleClient(ClosedOnExit):
         """
         async with self._lock:
             puzzle = self._require_puzzle("a hint")
-            if puzzle.hints >= HINT_LIMIT:
+            if puzzle.commands.count("hint") >= HINT_LIMIT:
                 message = f"{HINT_LIMIT} hints have been used, and the server gives no more"
                 return PuzzleHint(success=False, code="HINT_LIMIT", message=message, state=puzzle.observation)
             result, reply = await self._command("hint", puzzle)
@@ -339,7 +295,7 @@ class PuzzleClient(ClosedOnExit):
         async with self._lock:
             self._puzzle = None
             if self.is_connected and self._in_game:
-                self._in_game, self._retries = False, Retries(self.config, self._rng)
+                self._in_game, self._request_start = False, asyncio.get_running_loop().time()
                 # If the connection is lost now, the puzzle is abandoned too.
                 with contextlib.suppress(PuzzleServerConnectionError):
                     await self._ask("menu", MENU_REPLY_END)
@@ -349,7 +305,8 @@ class PuzzleClient(ClosedOnExit):
 
         After connecting again, the current puzzle is restored before the retry.
         """
-        self._retries, num_disconnects = Retries(self.config, self._rng), self._num_disconnects
+        self._request_start, num_disconnects = asyncio.get_running_loop().time(), self._num_disconnects
+        num_failures = 0
         while True:
             try:
                 if not self.is_connected:
@@ -359,24 +316,46 @@ class PuzzleClient(ClosedOnExit):
                 if self._num_disconnects != num_disconnects:
                     raise PuzzleServerConnectionError("the client was disconnected") from error
                 await self._drop()
-                await self._retries.pause(error)
+                num_failures += 1
+                await self._pause(error, num_failures)
             except ProtocolError:
                 await self._drop()
                 raise
 
+    @property
+    def _seconds_left(self) -> float:
+        """Number of seconds until the deadline of the current request. It is never less than 0.001."""
+        return max(self._request_start + self.config.deadline - asyncio.get_running_loop().time(), 0.001)
+
+    async def _pause(self, error: PuzzleServerConnectionError, num_failures: int) -> None:
+        """Wait before the next attempt, and log `error`, which is the error of the last attempt.
+
+        Raises:
+            PuzzleServerUnavailableError: If no retries are left, or if the deadline would pass before the
+                next attempt.
+        """
+        config, delay = self.config, backoff_delay(self.config, num_failures, self._rng)
+        if num_failures > config.max_retries or delay >= self._seconds_left:
+            seconds = asyncio.get_running_loop().time() - self._request_start
+            raise PuzzleServerUnavailableError(
+                f"no reply from {config.host}:{config.port} after {num_failures} attempt(s) in "
+                f"{seconds:.1f} s: {error}; is the puzzle server running?"
+            ) from error
+        message = "%s; attempt %d in %.2g s, deadline in %.0f s"
+        _LOG.warning(message, error, num_failures + 1, delay, self._seconds_left)
+        await asyncio.sleep(delay)
+
     async def _connect(self) -> None:
         await self._drop()
         try:
-            self._connection = await TelnetConnection.open(self.config, self._retries.seconds_left)
-        except socket.gaierror as error:
-            # If the host has been resolved before, the failure of the name server is temporary.
-            if self.num_connections:
-                raise PuzzleServerConnectionError(str(error)) from error
-            message = f"there is no host {self.config.host!r}: {error.strerror}"
-            raise PuzzleServerUnavailableError(message) from error
+            self._connection = await TelnetConnection.open(self.config, self._seconds_left)
         except PuzzleServerConnectionError:
             raise
         except OSError as error:
+            # If the host has been resolved before, the failure of the name server is temporary.
+            if isinstance(error, socket.gaierror) and not self.num_connections:
+                message = f"there is no host {self.config.host!r}: {error.strerror}"
+                raise PuzzleServerUnavailableError(message) from error
             raise PuzzleServerConnectionError(str(error)) from error
         self.num_connections += 1
         if self._puzzle is not None:
@@ -436,7 +415,7 @@ class PuzzleClient(ClosedOnExit):
     async def _ask(self, command: str, last_lines: Collection[str] = REPLY_END) -> Reply:
         if self._connection is None:
             raise PuzzleServerConnectionError("the client was disconnected")
-        timeout = min(self.config.read_timeout, self._retries.seconds_left)
+        timeout = min(self.config.read_timeout, self._seconds_left)
         lines = await self._connection.ask(f"{command}\n{_BARRIER}", last_lines, timeout)
         try:
             return Reply(lines)

@@ -142,10 +142,9 @@ async def collect(
 
 def _check_same_episode(path: Path, existing: list[dict[str, Any]], samples: Sequence["Sample"]) -> None:
     new = [json.loads(line) for line in _sample_lines(samples)]
-    # Samples also contain the time at which they were created.
-    if [sample | {"timestamp": None} for sample in existing] != [
-        sample | {"timestamp": None} for sample in new
-    ]:
+    for sample in (*existing, *new):
+        sample.pop("timestamp", None)  # the time at which the sample was created
+    if existing != new:
         raise ResumeMismatchError(
             f"{path}: episode {existing[0]['episode_id']!r} now gives other samples; the tokenizer, "
             "--max-steps or the server differ from the first run"

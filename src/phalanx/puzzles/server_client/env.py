@@ -296,7 +296,7 @@ class PuzzleServerEnvironment(TextEnvironment):
         outcome = "Solved." if result.solved else "Lost." if terminated else "Done."
         if error and not terminated:
             outcome = f"Not possible: {error}{end}"
-        text = f"{outcome}\n\n{_board_text(self._observation)}"
+        text = f"{outcome}\n\n{self._observation.board}"
         return TextStep(text, step_reward(result, batch.rewards), self._info.done, self._info)
 
     @property
@@ -331,10 +331,6 @@ class PuzzleServerEnvironment(TextEnvironment):
 def _full_prompt(game: str, observation: PuzzleObservation) -> str:
     return (
         f"This is the puzzle {observation.game} ({observation.difficulty.value}).\n\n"
-        f"{_board_text(observation)}\n\n"
+        f"{observation.board}\n\n"
         f"Answer with one line: {move_format(game)}. Rows and columns count from 1."
     )
-
-
-def _board_text(observation: PuzzleObservation) -> str:
-    return "\n".join(line.rstrip() for line in observation.grid_display.splitlines())

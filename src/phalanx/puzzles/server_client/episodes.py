@@ -32,7 +32,7 @@ from phalanx.puzzles.server_client.protocol import (
     nearest_game,
 )
 from phalanx.puzzles.server_client.telnet import one_line
-from phalanx.text.env import quote
+from phalanx.text.env import TextRewards, quote
 
 Policy: TypeAlias = Callable[[PuzzleObservation, PuzzleHint | None], str | Awaitable[str | None] | None]
 """Function `policy(observation, hint)` that returns the command of the next move, or None to give up.
@@ -50,15 +50,9 @@ current state of the puzzle."""
 
 
 @dataclasses.dataclass(frozen=True)
-class StepRewards:
-    """Reward for each possible outcome of a move."""
+class StepRewards(TextRewards):
+    """Reward for each possible outcome of a move. A command that the server rejects is an invalid answer."""
 
-    solved: float = 1.0
-    """Reward for the move that solves the puzzle."""
-    valid: float = 0.0
-    """Reward for a move that the server accepts but that does not solve the puzzle."""
-    invalid: float = -0.1
-    """Reward for a command that is not a move or that the server rejects."""
     lost: float = -1.0
     """Reward for the move that loses the game."""
 
@@ -146,8 +140,7 @@ class CollectConfig(Config):
 
 def move_prompt(game: str, observation: PuzzleObservation) -> str:
     """Return the default prompt: game, difficulty, board, and a line that asks for the move."""
-    picture = "\n".join(line.rstrip() for line in observation.grid_display.splitlines())
-    return f"Puzzle: {game} ({observation.difficulty.value})\n{picture}\nMove: "
+    return f"Puzzle: {game} ({observation.difficulty.value})\n{observation.board}\nMove: "
 
 
 async def rollout_episode(

@@ -1,7 +1,6 @@
 """Protocol of a puzzle server: games, messages, moves, the conversion of hints to moves, and errors."""
 
 import difflib
-import json
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from phalanx.io.untrusted import parse_json
 
 _UNKNOWN_BOARD_SIZE = 9
 """Number of rows and columns that random commands assume if the server does not send the board."""
@@ -153,15 +154,9 @@ class _Message(BaseModel):
 Message = TypeVar("Message", bound=_Message)
 
 
-class PuzzleStats(_Message):
-    """Statistics of the current puzzle."""
-
+class _PuzzleProgress(_Message):
     game: str
     """Display name of the game."""
-    difficulty: PuzzleDifficulty
-    """Difficulty that was requested."""
-    seed: int
-    """Seed of the puzzle. The same game, difficulty and seed give the same puzzle."""
     moves: int = 0
     """Number of moves as counted by the server. Version 0.10 of the server counts most moves twice."""
     invalid_moves: int = 0
@@ -170,6 +165,15 @@ class PuzzleStats(_Message):
     """Number of hints that were requested so far."""
     optimal_steps: int | None = None
     """Minimum number of moves to solve the puzzle. None if the server does not know it."""
+
+
+class PuzzleStats(_PuzzleProgress):
+    """Statistics of the current puzzle."""
+
+    difficulty: PuzzleDifficulty
+    """Difficulty that was requested."""
+    seed: int
+    """Seed of the puzzle. The same game, difficulty and seed give the same puzzle."""
     difficulty_profile: dict[str, Any] = {}
     """The server's estimates of the difficulty by name, such as the number of steps that a player has to
     think ahead."""
@@ -190,22 +194,17 @@ class PuzzleObservation(PuzzleStats):
     grid_display: str = ""
     """The board as text."""
 
+    @property
+    def board(self) -> str:
+        """The board as text, without whitespace at the ends of lines."""
+        return "\n".join(line.rstrip() for line in self.grid_display.splitlines())
 
-class PuzzleCompletion(_Message):
+
+class PuzzleCompletion(_PuzzleProgress):
     """Message with which the server reports that a puzzle is solved."""
 
     success: bool
     """True if the puzzle is solved."""
-    game: str
-    """Display name of the game."""
-    moves: int = 0
-    """Number of moves as counted by the server."""
-    invalid_moves: int = 0
-    """Number of moves that the server rejected."""
-    hints_used: int = 0
-    """Number of hints that were requested."""
-    optimal_steps: int | None = None
-    """Minimum number of moves to solve the puzzle. None if the server does not know it."""
 
 
 class PuzzleResult(_Message):
@@ -377,12 +376,10 @@ def random_command(game: PuzzleGame | str, observation: PuzzleObservation, rng: 
     return " ".join(str(rng.randint(*ranges[word])) if word in ranges else word for word in words)
 
 
-_ACKNOWLEDGMENT = '{"type":"mode","mode":"json","success":true}'
-_UNKNOWN_COMMAND = "Unknown command. Type 'help' to see available options."
-REPLY_END = (_ACKNOWLEDGMENT,)
+REPLY_END = ('{"type":"mode","mode":"json","success":true}',)
 """Possible last lines of a reply within a game. The client adds the `mode json` command to the end of each
 request, so each reply ends with the acknowledgment of that command."""
-MENU_REPLY_END = (_UNKNOWN_COMMAND,)
+MENU_REPLY_END = ("Unknown command. Type 'help' to see available options.",)
 """Possible last lines of a reply in the menu, where the server does not know the `mode json` command."""
 
 
@@ -471,10 +468,7 @@ def _validate(model: type[Message], record: dict[str, Any], kind: str) -> Messag
 
 def _parse_json(line: str) -> dict[str, Any]:
     try:
-        record = json.loads(line)
-    # A number with thousands of digits raises a ValueError, and deep nesting a RecursionError.
-    except (ValueError, RecursionError) as error:
-        raise InvalidReplyError(
-            f"the server sent a line that is not JSON ({error}): {line[:80]!r}"
-        ) from error
+        record = parse_json(line, "the server's reply")
+    except ValueError as error:
+        raise InvalidReplyError(f"{error}: {line[:80]!r}") from error
     return record if isinstance(record, dict) else {}

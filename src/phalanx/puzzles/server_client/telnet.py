@@ -5,9 +5,8 @@ import collections
 import contextlib
 import math
 import re
-from collections.abc import Collection, Iterator
-from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from phalanx.formatting import escape_untrusted
 from phalanx.puzzles.server_client.protocol import (
@@ -22,20 +21,20 @@ if TYPE_CHECKING:
     from phalanx.puzzles.server_client.client import PuzzleClientConfig
 
 
-IAC = 255
+IAC = b"\xff"
 """First byte of a telnet control sequence ("interpret as command"). In text, the byte 255 is sent twice."""
-SB, SE = 250, 240
-"""Bytes that, after `IAC`, start and end a telnet subnegotiation."""
-LINEMODE = 34
-"""Telnet option for line mode, in which a server neither echoes input nor sends prompts."""
-KEEPALIVE = bytes([IAC, 241]) * 5
+WILL_LINEMODE, DO_LINEMODE, DONT_LINEMODE = b"\xff\xfb\x22", b"\xff\xfd\x22", b"\xff\xfe\x22"
+"""Control sequences that offer, request and refuse line mode, in which a server neither echoes input nor
+sends prompts."""
+KEEPALIVE = b"\xff\xf1" * 5
 """Five two-byte telnet control sequences that have no effect (NOP). After connecting, the server waits up to
 a second for bytes to discard. Sending these bytes immediately avoids the wait."""
 
 _COMMAND = re.compile(
-    rb"\xff(?:([\xfb-\xfe])(.)"  # negotiation of an option
+    rb"\xff(?:([\xfb-\xfe].)"  # negotiation of an option
     rb"|\xfa(?:[^\xff]|\xff[^\xf0])*+\xff\xf0"  # subnegotiation, in which IAC is sent twice, too
-    rb"|([^\xfa-\xfe]))",  # two-byte control sequence, or IAC as text
+    rb"|([^\xfa-\xfe])"  # two-byte control sequence, or IAC as text
+    rb"|(.*))",  # control sequence whose end has not arrived yet
     re.DOTALL,
 )
 _MAX_COMMAND_BYTES = 4096
@@ -43,70 +42,41 @@ _MAX_COMMAND_BYTES = 4096
 server. The server closes the connection when a line reaches 64 KiB."""
 
 
-class NegotiationVerb(IntEnum):
-    """Second byte of a control sequence that negotiates a telnet option."""
-
-    WILL = 251
-    WONT = 252
-    DO = 253
-    DONT = 254
-
-
-class Negotiation(NamedTuple):
-    """A telnet control sequence that offers, requests or refuses an option."""
-
-    verb: NegotiationVerb
-    option: int
-
-    def encode(self) -> bytes:
-        """Return the control sequence as three bytes."""
-        return bytes([IAC, self.verb, self.option])
-
-
 class TelnetParser:
     """Separates text from telnet control sequences, which may be split between packets.
 
-    All control sequences except negotiations are dropped.
-
     >>> parser = TelnetParser()
-    >>> list(parser.feed(b"ab\\xff")), list(parser.feed(b"\\xfd\\x22c"))
-    ([b'ab'], [Negotiation(verb=<NegotiationVerb.DO: 253>, option=34), b'c'])
+    >>> parser.feed(b"ab\\xff"), parser.feed(b"\\xfd\\x22c")
+    ((b'ab', []), (b'c', [b'\\xff\\xfd"']))
     """
 
     def __init__(self) -> None:
         self._incomplete = b""
         """Start of a control sequence whose end has not arrived yet."""
 
-    def feed(self, data: bytes) -> Iterator[bytes | Negotiation]:
-        """Parse more bytes, and iterate over pieces of text and negotiations in the order of arrival.
+    def feed(self, data: bytes) -> tuple[bytes, list[bytes]]:
+        """Parse more bytes, and return the text and the negotiations of options in them.
 
-        Exhaust the iterator before the next call.
+        All other control sequences are dropped.
 
         Raises:
             ValueError: If a subnegotiation is too long.
         """
         data, self._incomplete = self._incomplete + data, b""
-        text, position = b"", 0
-        while (start := data.find(IAC, position)) >= 0:
-            text += data[position:start]
-            position = len(data)
-            if found := _COMMAND.match(data, start):
-                verb, option, other = found.groups()
-                position = found.end()
-                if other == bytes([IAC]):
-                    text += other
-                elif verb:
-                    if text:
-                        yield text
-                    text = b""
-                    yield Negotiation(NegotiationVerb(verb[0]), option[0])
-            elif position - start > _MAX_COMMAND_BYTES:
-                raise ValueError(f"a telnet subnegotiation has not ended after {_MAX_COMMAND_BYTES} bytes")
-            else:
-                self._incomplete = data[start:]
-        text += data[position:]
-        if text:
-            yield text
+        negotiations: list[bytes] = []
+
+        def replace(found: re.Match[bytes]) -> bytes:
+            negotiation, other, incomplete = found.groups()
+            if negotiation is not None:
+                negotiations.append(found[0])
+            elif incomplete is not None:
+                self._incomplete = found[0]
+            return IAC if other == IAC else b""
+
+        text = _COMMAND.sub(replace, data)
+        if len(self._incomplete) > _MAX_COMMAND_BYTES:
+            raise ValueError(f"a telnet subnegotiation has not ended after {_MAX_COMMAND_BYTES} bytes")
+        return text, negotiations
 
 
 _PACKET_BYTES = 1 << 16
@@ -208,27 +178,21 @@ class TelnetConnection:
     async def _greet(self) -> None:
         # The server waits a second for bytes to discard, unless they arrive immediately.
         self._writer.write(KEEPALIVE)
-        greeting, asked, agreed = b"", False, False
+        greeting, asked = b"", False
         try:
-            while not agreed:
+            while True:
                 data = await self._reader.read(_PACKET_BYTES)
                 if not data:
                     raise self._refusal(greeting, "end of stream")
-                for event in self._parse(data):
-                    if isinstance(event, Negotiation):
-                        # A server without line mode echoes and prompts, which `_next_line` handles.
-                        agreed |= (
-                            asked
-                            and event.option == LINEMODE
-                            and event.verb in (NegotiationVerb.DO, NegotiationVerb.DONT)
-                        )
-                    elif agreed:
-                        self._add_text(event)
-                    else:
-                        greeting += event
+                text, negotiations = self._parse(data)
+                # A server without line mode echoes and prompts, which `_next_line` handles. The text in this
+                # packet is not part of a reply, because no command was sent yet.
+                if asked and not {DO_LINEMODE, DONT_LINEMODE}.isdisjoint(negotiations):
+                    return
+                greeting += text
                 if greeting and not asked:
                     asked = True
-                    self._writer.write(Negotiation(NegotiationVerb.WILL, LINEMODE).encode())
+                    self._writer.write(WILL_LINEMODE)
                 if len(greeting) > self._max_line_bytes:
                     raise InvalidReplyError(f"{self._where} sends a greeting without end")
         except (ConnectionResetError, BrokenPipeError) as error:
@@ -247,26 +211,21 @@ class TelnetConnection:
             data = await self._reader.read(_PACKET_BYTES)
             if not data:
                 raise PuzzleServerConnectionError(f"{self._where} closed the connection")
-            for event in self._parse(data):
-                if isinstance(event, bytes):
-                    self._add_text(event)
+            *complete, self._partial = (self._partial + self._parse(data)[0]).split(b"\n")
+            self._lines.extend(complete)
+            if max(map(len, (*complete, self._partial))) > self._max_line_bytes:
+                raise InvalidReplyError(
+                    f"{self._where} sends a line of more than {self._max_line_bytes:,} bytes (max_line_bytes)"
+                )
         line = self._lines.popleft().decode(errors="replace").rstrip("\r")
         # In character mode, the prompt precedes the echo, and the echo precedes the reply.
         while line.startswith("> "):
             line = line[2:]
         return line
 
-    def _add_text(self, text: bytes) -> None:
-        *complete, self._partial = (self._partial + text).split(b"\n")
-        self._lines.extend(complete)
-        if max(map(len, (*complete, self._partial))) > self._max_line_bytes:
-            raise InvalidReplyError(
-                f"{self._where} sends a line of more than {self._max_line_bytes:,} bytes (max_line_bytes)"
-            )
-
-    def _parse(self, data: bytes) -> list[bytes | Negotiation]:
+    def _parse(self, data: bytes) -> tuple[bytes, list[bytes]]:
         try:
-            return list(self._parser.feed(data))
+            return self._parser.feed(data)
         except ValueError as error:
             raise InvalidReplyError(f"{self._where}: {error}") from error
 
