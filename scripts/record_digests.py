@@ -23,18 +23,21 @@ from typing import Any
 BASE_COMMIT = "6d844a26073bb3077c7aa2e9b250b9e7cf747aaf"
 """The last commit with intended changes of float results (batches of SFT on streams)."""
 
+BASE_REQUIREMENTS = ["lazy-loader==0.6"]
+"""Dependencies of the base commit that are no longer installed with the package."""
+
 ROOT = Path(__file__).resolve().parents[1]
 WORKLOADS = Path("tests/regression/workloads.py")
 DIGESTS = ROOT / "tests/regression/digests.json"
 
 
 def build(source: Path, target: Path) -> None:
-    """Install the package of a checkout, without its dependencies, into a folder."""
+    """Install the package of a checkout and `BASE_REQUIREMENTS`, without other dependencies, into a folder."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target)]
     if all(map(importlib.util.find_spec, ("scikit_build_core", "nanobind"))):
         command.append("--no-build-isolation")
     pins = {name: str(source / "constraints/ci.txt") for name in ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")}
-    subprocess.run([*command, str(source)], check=True, env={**os.environ, **pins})
+    subprocess.run([*command, str(source), *BASE_REQUIREMENTS], check=True, env={**os.environ, **pins})
 
 
 def run(root: Path, options: list[str], package: Path | None = None) -> dict[str, Any]:

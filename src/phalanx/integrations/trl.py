@@ -139,7 +139,11 @@ def prompt_dataset(
     kinds: str | Sequence[str],
     seeds: Sequence[int] | None = None,
     difficulty: str = "easy",
-    **settings: Any,
+    *,
+    split: Split | str | None = None,
+    num_prompts: int | None = None,
+    turns: str = "single",
+    prompt_format: PromptFormat = "full",
 ) -> "datasets.Dataset":
     """Return the rows of `prompt_rows` as a Hugging Face dataset, for `GRPOTrainer(train_dataset=...)`.
 
@@ -147,7 +151,16 @@ def prompt_dataset(
     """
     with require_extra("prompt_dataset", "trl", "datasets"):
         import datasets
-    return datasets.Dataset.from_list(prompt_rows(kinds, seeds, difficulty, **settings))
+    rows = prompt_rows(
+        kinds,
+        seeds,
+        difficulty,
+        split=split,
+        num_prompts=num_prompts,
+        turns=turns,
+        prompt_format=prompt_format,
+    )
+    return datasets.Dataset.from_list(rows)
 
 
 def solved_reward(
