@@ -1,5 +1,6 @@
 """`BatchedVecEnv`: proof environments for TorchRL with DeepProofLog's constructor and keys."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,7 +92,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
         **settings: Any,
     ) -> None:
         config = build_config(index_manager, config, settings)
-        schedule = QuerySchedule(
+        self._schedule = QuerySchedule(
             queries,
             labels=labels,
             depths=query_depths,
@@ -99,46 +100,25 @@ class BatchedVecEnv(EnvironmentVecEnv):
             index_manager=index_manager,
             known_depths=_known_depths(index_manager, data_handler),
         )
-        positives, depths = schedule.positives()
-        environment = ProofEnvironment.create(
+        create = functools.partial(
+            ProofEnvironment.create,
             config,
             Program.from_knowledge_base(data_handler, index_manager),
-            positives,
-            depths=depths,
-            known=index_manager.encode(sorted(data_handler.known)),
             domains=index_manager.constant_domains,
             vocabulary=index_manager,
             kge=kge_engine,
         )
-        self._open(environment, schedule, batch_size, seed, device)
-        self.index_manager, self.data_handler = index_manager, data_handler
-
-    @classmethod
-    def from_environment(
-        cls, environment: Environment, batch_size: Any, *, seed: int = 0, device: Any = "cpu"
-    ) -> "BatchedVecEnv":
-        """Wrap an existing proof environment, with its own queries."""
-        if not isinstance(environment, ProofEnvironment):
-            raise TypeError(
-                f"{type(environment).__name__} has no queries; use phalanx.integrations.torchrl.BatchedVecEnv"
-            )
-        return _WrappedVecEnv(environment, batch_size, seed, device)
-
-    def _open(
-        self,
-        environment: ProofEnvironment,
-        schedule: "QuerySchedule",
-        batch_size: Any,
-        seed: int,
-        device: Any,
-    ) -> None:
-        self._schedule = schedule
-        self._sampled_from = schedule.arrays()
-        self._sampling_env = environment
+        positives, depths = self._schedule.positives()
+        known = index_manager.encode(sorted(data_handler.known))
+        environment = create(positives, depths=depths, known=known)
+        # The first queries remain known triples when others are assigned.
+        self._create_environment = functools.partial(create, known=environment.known.triples)
+        self._sampling_env, self._sampled_from = environment, self._schedule.arrays()
         if batch_size == "auto":
             batch_size = batch_size_for_memory(_bytes_per_environment(environment))
         super().__init__(environment, batch_size, seed=seed, device=device)
         self._query_indices = np.full(self.batch_size, -1, np.int32)
+        self.index_manager, self.data_handler = index_manager, data_handler
 
     def _make_observation_spec(self) -> Composite:
         spec, shape, device = super()._make_observation_spec(), self.batch_size, self.device
@@ -177,7 +157,8 @@ class BatchedVecEnv(EnvironmentVecEnv):
             queries = self._schedule.take(np.where(chosen, self._query_indices, 0))
             return _start_where(self.environment, chosen, queries, batch)
         if self._schedule.arrays() is not self._sampled_from:
-            self._sampling_env = self._schedule.apply(self.environment)
+            positives, depths = self._schedule.positives()
+            self._sampling_env = self._create_environment(positives, depths=depths)
             self._sampled_from = self._schedule.arrays()
         return self._reset_with_episode_keys(self._sampling_env, chosen, batch)
 
@@ -189,15 +170,6 @@ class BatchedVecEnv(EnvironmentVecEnv):
     labels = _schedule_setting("labels", "Whether each query is true. None means that all are true.")
     query_depths = _schedule_setting("depths", "Proof depths of the queries. Defaults to the data handler's.")
     mode = _schedule_setting("mode", "`train` or `eval`.")
-
-
-class _WrappedVecEnv(BatchedVecEnv):
-    """A `BatchedVecEnv` for an existing proof environment."""
-
-    def __init__(self, environment: ProofEnvironment, batch_size: Any, seed: int, device: Any) -> None:
-        rows, depths = environment.queries.positives, environment.queries.depths
-        known = dict(zip(map(tuple, rows.tolist()), depths.tolist(), strict=True))
-        self._open(environment, QuerySchedule(rows, known_depths=known), batch_size, seed, device)
 
 
 class QuerySchedule:
@@ -213,14 +185,14 @@ class QuerySchedule:
         self,
         queries: Any,
         *,
-        labels: Any = None,
-        depths: Any = None,
-        mode: str = "train",
-        index_manager: IndexManager | None = None,
-        known_depths: Mapping[tuple[int, ...], int] | None = None,
+        labels: Any,
+        depths: Any,
+        mode: str,
+        index_manager: IndexManager,
+        known_depths: Mapping[tuple[int, ...], int],
     ) -> None:
         self.queries, self.labels, self.depths, self.mode = queries, labels, depths, mode
-        self._index_manager, self._known_depths = index_manager, known_depths or {}
+        self._index_manager, self._known_depths = index_manager, known_depths
         self._arrays: tuple[Any, ...] | None = None
         self._cursor = 0
         self._random = np.random.default_rng(0)
@@ -255,20 +227,6 @@ class QuerySchedule:
         encoded, depths, labels = self.arrays()
         kept = np.ones(len(encoded), bool) if labels is None or not labels.any() else labels
         return encoded[kept], depths[kept]
-
-    def apply(self, environment: ProofEnvironment) -> ProofEnvironment:
-        """Return a copy of an environment with this schedule's queries."""
-        positives, depths = self.positives()
-        return ProofEnvironment.create(
-            environment.config,
-            environment.program,
-            positives,
-            depths=depths,
-            known=environment.known.triples,
-            domains=environment.known.domains,
-            vocabulary=environment.vocabulary,
-            kge=environment.kge,
-        )
 
     def next_indices(self, count: int) -> Int32[np.ndarray, " count"] | None:
         """Return the indices of the next `count` queries, or None if the environment samples queries."""
@@ -308,15 +266,10 @@ class QuerySchedule:
 
     def _encode_queries(self) -> np.ndarray:
         if isinstance(self.queries, np.ndarray):
-            terms = 3 if self._index_manager is None else 1 + self._index_manager.arity
+            terms = 1 + self._index_manager.arity
             if self.queries.ndim != 2 or self.queries.shape[1] != terms:
                 raise ValueError(f"encoded queries must have shape (n, {terms}), got {self.queries.shape}")
             return self.queries.astype(np.int32)
-        if self._index_manager is None:
-            raise TypeError(
-                "queries with names need an index manager; create the environment with "
-                "BatchedVecEnv(index_manager=..., ...), or assign an array of indices (n, 3)"
-            )
         return self._index_manager.encode(
             [parse_atom(query) if isinstance(query, str) else query for query in self.queries]
         )
