@@ -131,8 +131,7 @@ class CurriculumStage(Config):
 
     def apply(self, queries: QueryConfig) -> QueryConfig:
         """Return query settings with the depth settings of this stage."""
-        depths = {name: getattr(self, name) for name in ("min_depth", "max_depth", "depth_weights")}
-        return QueryConfig(**{**queries.model_dump(), **depths})
+        return QueryConfig(**{**queries.model_dump(), **self.model_dump(exclude={"from_step"})})
 
 
 class ProofEvaluationConfig(EvaluationConfig):

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, PyTree
 
-from phalanx.core.environment import Key, Keys
+from phalanx.core.environment import Keys
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment, StepResult, admit_all_depths
+from phalanx.proofs.queries import SampledQuery
 from phalanx.proofs.state import ProofObservation, ProofState
 
 
@@ -56,14 +57,6 @@ class DepthCurriculumWrapper(ProofEnvironment):
         """Return the environment of the stage that applies after `step` steps."""
         return self.stages[int(np.searchsorted(self.starts, step, side="right")) - 1]
 
-    def reset(self, key: Key) -> tuple[CurriculumState, ProofObservation]:
-        state, observation = super().reset(key)
-        return _start_clock(state), observation
-
-    def batch_reset(self, keys: Keys) -> tuple[CurriculumState, ProofObservation]:
-        states, observations = super().batch_reset(keys)
-        return _start_clock(states), observations
-
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: Any, observations: ProofObservation
     ) -> tuple[CurriculumState, ProofObservation]:
@@ -89,14 +82,14 @@ class DepthCurriculumWrapper(ProofEnvironment):
     def comparable_state(self, state: Any) -> PyTree:
         return dataclasses.replace(super().comparable_state(state), clock=jnp.zeros_like(state.clock))
 
+    def _start(self, query: SampledQuery) -> tuple[CurriculumState, ProofObservation]:
+        state, observation = super()._start(query)
+        fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+        return CurriculumState(**fields, clock=jnp.zeros_like(state.status)), observation
+
     def fingerprint(self) -> str:
         return "-".join(stage.fingerprint() for stage in self.stages)
 
     def metadata(self) -> dict[str, Any]:
         counts = [len(stage.queries) for stage in self.stages]
         return super().metadata() | {"training_queries": counts}
-
-
-def _start_clock(state: ProofState) -> CurriculumState:
-    fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    return CurriculumState(**fields, clock=jnp.zeros_like(state.status))

@@ -1,5 +1,6 @@
 """`BatchedVecEnv`: proof environments for TorchRL with DeepProofLog's constructor and keys."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -92,14 +93,8 @@ class BatchedVecEnv(EnvironmentVecEnv):
         **settings: Any,
     ) -> None:
         config = build_config(index_manager, config, settings)
-        self._schedule = QuerySchedule(
-            queries,
-            labels=labels,
-            depths=query_depths,
-            mode=mode,
-            index_manager=index_manager,
-            known_depths=_known_depths(index_manager, data_handler),
-        )
+        known_depths = _known_depths(index_manager, data_handler)
+        self._schedule = QuerySchedule(queries, labels, query_depths, mode, index_manager, known_depths)
         create = functools.partial(
             ProofEnvironment.create,
             config,
@@ -172,6 +167,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
     mode = _schedule_setting("mode", "`train` or `eval`.")
 
 
+@dataclasses.dataclass
 class QuerySchedule:
     """The queries that episodes start from, and their order.
 
@@ -181,28 +177,23 @@ class QuerySchedule:
     any time and take effect at the next reset.
     """
 
-    def __init__(
-        self,
-        queries: Any,
-        *,
-        labels: Any,
-        depths: Any,
-        mode: str,
-        index_manager: IndexManager,
-        known_depths: Mapping[tuple[int, ...], int],
-    ) -> None:
-        self.queries, self.labels, self.depths, self.mode = queries, labels, depths, mode
-        self._index_manager, self._known_depths = index_manager, known_depths
-        self._arrays: tuple[Any, ...] | None = None
-        self._cursor = 0
-        self._random = np.random.default_rng(0)
+    queries: Any
+    labels: Any
+    depths: Any
+    """Proof depths of the queries. If None, those in `known_depths` are used."""
+    mode: str
+    index_manager: IndexManager
+    known_depths: Mapping[tuple[int, ...], int]
+    """Known proof depths by encoded query."""
+    _arrays: tuple[Any, ...] | None = dataclasses.field(init=False)
+    _cursor: int = dataclasses.field(init=False)
+    _random: np.random.Generator = dataclasses.field(init=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "mode" and value not in ("train", "eval"):
             raise ValueError(f"mode must be 'train' or 'eval', got {value!r}")
         if name in ("queries", "labels", "depths", "mode"):
-            object.__setattr__(self, "_arrays", None)
-            object.__setattr__(self, "_cursor", 0)
+            self._arrays, self._cursor = None, 0
         object.__setattr__(self, name, value)
 
     def seed(self, seed: int) -> None:
@@ -260,17 +251,17 @@ class QuerySchedule:
             depths = np.asarray(self.depths, np.int32)
         else:
             rows = map(tuple, encoded.tolist())
-            depths = np.array([self._known_depths.get(row, -1) for row in rows], np.int32)
+            depths = np.array([self.known_depths.get(row, -1) for row in rows], np.int32)
         _check_length(encoded, depths, "query_depths")
         return encoded, depths, labels
 
     def _encode_queries(self) -> np.ndarray:
         if isinstance(self.queries, np.ndarray):
-            terms = 1 + self._index_manager.arity
+            terms = 1 + self.index_manager.arity
             if self.queries.ndim != 2 or self.queries.shape[1] != terms:
                 raise ValueError(f"encoded queries must have shape (n, {terms}), got {self.queries.shape}")
             return self.queries.astype(np.int32)
-        return self._index_manager.encode(
+        return self.index_manager.encode(
             [parse_atom(query) if isinstance(query, str) else query for query in self.queries]
         )
 

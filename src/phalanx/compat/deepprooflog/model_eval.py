@@ -12,6 +12,7 @@ from phalanx.extras import require_extra
 
 with require_extra(__name__, "torch", "torch", "tensordict", "torchrl"):
     import torch
+    from tensordict import TensorDictBase
     from tensordict.nn import InteractionType, set_interaction_type
     from torch import nn
     from torchrl.envs import ParallelEnv, SerialEnv
