@@ -185,11 +185,10 @@ def num_envs(env: Any) -> int:
 
 
 def _parse_batch_size(batch_size: Any) -> int:
-    if isinstance(batch_size, Sequence):
-        if len(batch_size) != 1:
-            raise TypeError(f"batch_size must be an integer or a size with one axis, got {batch_size!r}")
-        batch_size = batch_size[0]
-    return positive_integer(batch_size, "batch_size")
+    sizes = batch_size if isinstance(batch_size, Sequence) else [batch_size]
+    if len(sizes) != 1:
+        raise TypeError(f"batch_size must be an integer or a size with one axis, got {batch_size!r}")
+    return positive_integer(sizes[0], "batch_size")
 
 
 def episode_keys(seed: int, num_episodes: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, "batch 2"]:

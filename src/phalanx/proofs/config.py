@@ -52,16 +52,13 @@ class ProofRewardConfig(Config):
         >>> ProofRewardConfig(type=3).payoffs
         (1.0, -0.5, -1.5, 1.0)
         """
-        symmetric = (1.0, -1.0, -1.0, self.true_negative)
-        table: tuple[tuple[float, float, float, float], ...] = (
-            (1.0, 0.0, 0.0, 0.0),
-            (1.0, 0.0, -1.0, 0.0),
-            (1.0, 0.0, 0.0, 1.0),
-            (1.0, -0.5, -1.5, 1.0),
-            symmetric,
-            symmetric,
-        )
-        return table[self.type]
+        table = {
+            0: (1.0, 0.0, 0.0, 0.0),
+            1: (1.0, 0.0, -1.0, 0.0),
+            2: (1.0, 0.0, 0.0, 1.0),
+            3: (1.0, -0.5, -1.5, 1.0),
+        }
+        return table.get(self.type, (1.0, -1.0, -1.0, self.true_negative))
 
 
 class QueryConfig(Config):

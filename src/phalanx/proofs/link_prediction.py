@@ -376,13 +376,12 @@ def evaluate_with_config(
 
 def _check_same_names(trained: ProofVocabulary, given: ProofVocabulary, dataset: str) -> None:
     for kind in ("predicates", "constants"):
-        expected, found = list(getattr(trained, kind)), list(getattr(given, kind))
-        if expected != found:
-            different = sorted(set(expected) ^ set(found))
-            detail = f"{different[0]!r} is in only one of them" if different else "their order differs"
+        # Both vocabularies are sorted, so only their names can differ.
+        expected, found = set(getattr(trained, kind)), set(getattr(given, kind))
+        if different := sorted(expected ^ found):
             raise ValueError(
-                f"the run was trained with {len(expected)} {kind} and {dataset} has {len(found)}: {detail}; "
-                "only mode=exact works with other names"
+                f"the run was trained with {len(expected)} {kind} and {dataset} has {len(found)}: "
+                f"{different[0]!r} is in only one of them; only mode=exact works with other names"
             )
 
 
