@@ -150,7 +150,10 @@ def test_rules_with_unbound_head_variables_cannot_be_chained() -> None:
 def test_depths_match_forward_chaining(ranking: ProofLinkPrediction) -> None:
     queries = ranking.queries("test", 30)
     expected = compute_proof_depths(
-        queries, ranking.knowledge_base.triples("train"), ranking.rules, SEARCH.max_depth
+        queries,
+        ranking.knowledge_base.triples("train"),
+        ranking.knowledge_base.encoded_rules,
+        SEARCH.max_depth,
     )
     np.testing.assert_array_equal(ranking.depths(queries), expected)
 

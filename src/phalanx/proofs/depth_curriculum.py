@@ -1,6 +1,7 @@
 """Curriculum over proof depths, in which the depths of the sampled queries change from stage to stage."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -65,9 +66,7 @@ class DepthCurriculumWrapper(ProofEnvironment):
             rows = mask & (stage == number)
             states, observations = jax.lax.cond(
                 jnp.any(rows),
-                lambda *now, environment=environment, rows=rows: environment.batch_reset_where(
-                    rows, keys, *now
-                ),
+                functools.partial(environment.batch_reset_where, rows, keys),
                 lambda *now: now,
                 states,
                 observations,

@@ -146,11 +146,6 @@ class ProofLinkPrediction:
         """The encoded facts and rules, indexed for resolution."""
         return Program.from_knowledge_base(self.knowledge_base, self.vocabulary)
 
-    @property
-    def rules(self) -> tuple[EncodedRule, ...]:
-        """The encoded rules of the knowledge base."""
-        return self.knowledge_base.encoded_rules
-
     def queries(self, split: str, max_queries: int | None) -> Int32[np.ndarray, "queries 3"]:
         """Return the encoded queries of a split, in the order of the knowledge base.
 
@@ -181,13 +176,13 @@ class ProofLinkPrediction:
         Returns None if `config.depth_computation_seconds` is 0, or if the head of a rule has a variable that
         does not occur in its body.
         """
-        seconds = self.config.depth_computation_seconds
-        if seconds == 0 or not can_chain(self.rules):
+        seconds, rules = self.config.depth_computation_seconds, self.knowledge_base.encoded_rules
+        if seconds == 0 or not can_chain(rules):
             return None
         return compute_proof_depths(
             queries,
             self.knowledge_base.triples("train"),
-            self.rules,
+            rules,
             self.config.beam.max_depth,
             TimeLimit(seconds, print_to_stderr),
         )
@@ -305,7 +300,7 @@ def evaluate_proofs(
     config, embedding = link_prediction.config, embedding_scorer(kge)
     search = exact_scorer(
         link_prediction.knowledge_base.triples("train"),
-        link_prediction.rules,
+        link_prediction.knowledge_base.encoded_rules,
         max_rounds=config.max_chaining_rounds,
         max_seconds=config.max_chaining_seconds,
     )

@@ -1,6 +1,6 @@
 """Conversion of spaces to Gymnasium spaces, and of their values to NumPy arrays and back."""
 
-import functools
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -51,8 +51,9 @@ def flat_space(space: Space) -> spaces.Box:
     lows, highs = [np.empty(0, np.float32)], [np.empty(0, np.float32)]
     for leaf, _ in _leaves(space):
         low, high = (0, leaf.n - 1) if isinstance(leaf, Discrete) else (leaf.low, leaf.high)
-        lows.append(np.full(_width(leaf), low, np.float32))
-        highs.append(np.full(_width(leaf), high, np.float32))
+        width = 1 if isinstance(leaf, Discrete) else math.prod(leaf.shape)
+        lows.append(np.full(width, low, np.float32))
+        highs.append(np.full(width, high, np.float32))
     if not any(len(part) for part in lows):
         raise ValueError("an empty observation cannot be flattened; see config.observation")
     return spaces.Box(np.concatenate(lows), np.concatenate(highs), dtype=np.float32)
@@ -75,13 +76,8 @@ def _to_array(space: Space, value: Any) -> np.ndarray:
 
 def to_flat_arrays(space: Space, value: PyTree) -> Float32[np.ndarray, "batch width"]:
     """Copy a batch of values of a space to an array with one row per value, in the order of `flat_space`."""
-    parts = [(_width(leaf), np.asarray(part)) for leaf, part in _leaves(space, value)]
-    array = np.empty((len(parts[0][1]), sum(width for width, _ in parts)), np.float32)
-    start = 0
-    for width, part in parts:
-        array[:, start : start + width] = part.reshape(len(array), width)
-        start += width
-    return array
+    parts = [np.asarray(part).reshape(len(part), -1) for _, part in _leaves(space, value)]
+    return np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
 
 
 def check_actions(space: Space, actions: Any, num_envs: int, name: str = "actions") -> Any:
@@ -148,11 +144,6 @@ def _check_shape(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     if array.shape != shape:
         raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
     return array
-
-
-@functools.lru_cache(maxsize=64)
-def _width(leaf: Any) -> int:
-    return 1 if isinstance(leaf, Discrete) else int(np.prod(leaf.shape))
 
 
 def _leaves(space: Space, value: PyTree = None) -> Iterator[tuple[Any, Any]]:

@@ -70,10 +70,7 @@ class GoalFeatureExtractor:
             np.where(ground[..., side], self._matches(goals, side), self._totals[goals[..., 0]])
             for side in (0, 1)
         ]
-        similarities = [
-            np.where(is_ground, self._similarity(table, goals[..., 1], goals[..., 2], is_ground), 0)
-            for table in self._projected
-        ]
+        similarities = self._similarities(goals[..., 1], goals[..., 2], is_ground)
         rules = self._rules[goals[..., 0]]
         has_no_match = (rules == 0) & (is_ground | (np.minimum(*matches) == 0))
         columns = [
@@ -99,10 +96,7 @@ class GoalFeatureExtractor:
         constant = (ground & real[..., None]).reshape(len(goals), -1)
         first, last = constant.argmax(axis=1), constant.shape[1] - 1 - constant[:, ::-1].argmax(axis=1)
         ends = constant.any(axis=1)
-        start, stop = terms[rows, first], terms[rows, last]
-        similarities = [
-            np.where(ends, self._similarity(table, start, stop, ends), 0) for table in self._projected
-        ]
+        similarities = self._similarities(terms[rows, first], terms[rows, last], ends)
         count = np.bincount(owner, minlength=len(batch.parents))
         variables = (real[..., None] & ~ground).sum(axis=(1, 2))
         columns = [
@@ -121,11 +115,11 @@ class GoalFeatureExtractor:
         table = self._counts[side]
         return table[np.clip(cell, 0, len(table) - 1)]
 
-    def _similarity(
-        self, table: np.ndarray, one: np.ndarray, other: np.ndarray, where: np.ndarray
-    ) -> np.ndarray:
-        rows = [np.where(where, index, 0) for index in (one, other)]
-        return np.einsum("...d,...d->...", table[rows[0]], table[rows[1]])
+    def _similarities(self, one: np.ndarray, other: np.ndarray, where: np.ndarray) -> list[np.ndarray]:
+        """Return the similarities of pairs of constants for each walk length, or 0 where `where` is False."""
+        # Row 0 of each table is zero.
+        one, other = np.where(where, one, 0), np.where(where, other, 0)
+        return [np.einsum("...d,...d->...", table[one], table[other]) for table in self._projected]
 
     def _num_added_goals(self, batch: SuccessorBatch) -> np.ndarray:
         """Return how many new goals the step to each successor added in front of the remaining goals."""
