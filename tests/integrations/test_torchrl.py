@@ -76,9 +76,11 @@ def test_cell_masks_and_scalar_observations_match_the_specs() -> None:
 def test_incomplete_action_is_rejected() -> None:
     env = arc("point")
     env.reset()
-    with pytest.raises(KeyError, match="'action' has no entry 'row'; it has operation"):
+    with pytest.raises(TypeError, match=r"the keys operation, row, col, got \['operation'\]"):
         env.step(TensorDict({"action": {"operation": torch.zeros(2, dtype=torch.int64)}}, [2]))
-    with pytest.raises(TypeError, match="must have the entries operation, row, col"):
+    with pytest.raises(
+        TypeError, match="'action' must be a dictionary with the keys operation, row, col, got "
+    ):
         env.step(TensorDict({"action": torch.zeros(2, dtype=torch.int64)}, [2]))
 
 

@@ -128,7 +128,7 @@ def test_learned_combination_is_fitted_to_the_validation_split(ranking: ProofLin
 
 @pytest.mark.parametrize(
     ("mode", "message"),
-    [("policy", "mode 'policy' needs a policy"), ("hybrid", "needs a knowledge-graph embedding")],
+    [("policy", "mode=policy needs a policy"), ("hybrid", "mode=hybrid needs an embedding")],
 )
 def test_missing_input_of_a_mode_is_reported(ranking: ProofLinkPrediction, mode: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

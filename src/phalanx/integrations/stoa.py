@@ -33,6 +33,7 @@ from phalanx.core.spaces import (
     Composite,
     Discrete,
     Space,
+    check_fields,
     check_integer_dtypes,
     convert_value,
     discrete_sizes,
@@ -219,18 +220,12 @@ def convert_action(space: Space, action: PyTree) -> PyTree:
         check_integer_dtypes(space, action)
         return action
     names = [name for name, _ in space.fields]
-    if isinstance(action, dict):
-        if action.keys() != set(names):
-            raise KeyError(f"an action has the fields {', '.join(names)}; got {', '.join(action) or 'none'}")
-        return space.constructor(
-            **{name: convert_action(field, action[name]) for name, field in space.fields}
-        )
-    if discrete_sizes(space) is None:
-        raise TypeError(f"an action must be a dictionary of {', '.join(names)}, got {type(action).__name__}")
-    vector = jnp.asarray(action)
-    check_integer_dtypes(space.fields[0][1], vector)
-    if vector.shape != (len(names),):
-        raise ValueError(
-            f"an action is the {len(names)} numbers {', '.join(names)}; got shape {vector.shape}"
-        )
-    return space.constructor(**{name: vector[index] for index, name in enumerate(names)})
+    if discrete_sizes(space) is not None and not isinstance(action, dict):
+        vector = jnp.asarray(action)
+        if vector.shape != (len(names),):
+            raise ValueError(
+                f"an action is the {len(names)} numbers {', '.join(names)}; got shape {vector.shape}"
+            )
+        action = dict(zip(names, vector, strict=True))
+    check_fields(space, action, "an action")
+    return space.constructor(**{name: convert_action(field, action[name]) for name, field in space.fields})

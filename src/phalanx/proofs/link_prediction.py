@@ -294,9 +294,9 @@ def evaluate_proofs(
     if mode not in (modes := get_args(EvaluationMode)):
         raise ValueError(f"mode must be one of {', '.join(modes)}, got {mode!r}")
     if mode == "policy" and policy is None:
-        raise ValueError("mode 'policy' needs a policy")
+        raise ValueError("mode=policy needs a policy; without one, use kge, hybrid, learned or exact")
     if mode in ("kge", "hybrid", "learned") and kge is None:
-        raise ValueError(f"mode {mode!r} needs a knowledge-graph embedding")
+        raise ValueError(f"mode={mode} needs an embedding: set kge to a run of `phalanx train kge`")
     config, embedding = link_prediction.config, embedding_scorer(kge)
     search = exact_scorer(
         link_prediction.knowledge_base.triples("train"),
@@ -349,8 +349,6 @@ def evaluate_with_config(
         kge_action: The embedding that can close ground goals in a search. None means no embedding.
     """
     mode = config.mode or ("kge" if policy is None else "policy")
-    if mode == "policy" and policy is None:
-        raise ValueError("an embedding has no policy; set mode=kge, hybrid, learned or exact")
     if mode in ("exact", "kge"):
         policy = None
     if config.dataset is not None:
@@ -358,11 +356,8 @@ def evaluate_with_config(
         trained, vocabulary = vocabulary, ProofVocabulary(knowledge_base, environment.max_goals)
         if policy is not None or kge is not None:
             _check_same_names(trained, vocabulary, config.dataset)
-    if mode not in ("exact", "policy"):
-        if config.kge is not None:
-            kge = load_kge(config.kge, vocabulary.kg)
-        if kge is None:
-            raise ValueError(f"mode={mode} needs an embedding: set kge to a run of `phalanx train kge`")
+    if mode not in ("exact", "policy") and config.kge is not None:
+        kge = load_kge(config.kge, vocabulary.kg)
     link_prediction = ProofLinkPrediction(
         knowledge_base, vocabulary, environment, config, None if policy is None else kge_action
     )

@@ -14,6 +14,7 @@ from phalanx.core.spaces import (
     Composite,
     Discrete,
     Space,
+    check_fields,
     check_integer_dtypes,
     convert_value,
     discrete_sizes,
@@ -89,14 +90,7 @@ def check_actions(space: Space, actions: Any, num_envs: int, name: str = "action
         return _check_integers(actions, (num_envs, len(sizes)), np.array(sizes), name)
     match space:
         case Composite(fields=fields):
-            if not isinstance(actions, Mapping):
-                names = ", ".join(field for field, _ in fields)
-                raise TypeError(
-                    f"{name} must be a dictionary with the keys {names}, got {type(actions).__name__}"
-                )
-            if missing := [field for field, _ in fields if field not in actions]:
-                found = ", ".join(map(str, actions)) or "none"
-                raise KeyError(f"{name} have no key {missing[0]!r}; they have {found}")
+            check_fields(space, actions, name)
             return {
                 field: check_actions(inner, actions[field], num_envs, f"{name}[{field!r}]")
                 for field, inner in fields
