@@ -202,10 +202,7 @@ class QuerySchedule:
         self._random = np.random.default_rng(seed)
 
     def arrays(self) -> tuple[Any, ...]:
-        """Return queries, depths and labels as arrays. Raises `ValueError` if their lengths differ.
-
-        The labels are None if all queries are true.
-        """
+        """Return queries, depths and labels as arrays. Raises `ValueError` if their lengths differ."""
         if self._arrays is None:
             self._arrays = self._encode()
         return self._arrays
@@ -216,24 +213,23 @@ class QuerySchedule:
         If all queries are labeled false, all are returned, because an environment needs at least one query.
         """
         encoded, depths, labels = self.arrays()
-        kept = np.ones(len(encoded), bool) if labels is None or not labels.any() else labels
+        kept = labels if labels.any() else ~labels
         return encoded[kept], depths[kept]
 
     def next_indices(self, count: int) -> Int32[np.ndarray, " count"] | None:
         """Return the indices of the next `count` queries, or None if the environment samples queries."""
-        encoded, _, labels = self.arrays()
+        num_queries = len(self.arrays()[0])
         if self.mode == "train":
-            if labels is None:
+            if self.labels is None:
                 return None
-            return self._random.integers(len(encoded), size=count).astype(np.int32)
-        indices = (self._cursor + np.arange(count)) % len(encoded)
-        self._cursor = (self._cursor + count) % len(encoded)
+            return self._random.integers(num_queries, size=count).astype(np.int32)
+        indices = (self._cursor + np.arange(count)) % num_queries
+        self._cursor = (self._cursor + count) % num_queries
         return indices.astype(np.int32)
 
     def take(self, indices: Int32[np.ndarray, " batch"]) -> SampledQuery:
         """Return the queries with the given indices."""
         encoded, depths, labels = self.arrays()
-        labels = np.ones(len(encoded), bool) if labels is None else labels
         shown_depths = np.where(labels, depths, np.int32(-1))
         return SampledQuery(*(jnp.asarray(array[indices]) for array in (encoded, labels, shown_depths)))
 
@@ -241,19 +237,17 @@ class QuerySchedule:
         encoded = self._encode_queries()
         if not len(encoded):
             raise ValueError("a batch needs at least one query to start from, got none")
-        labels = None if self.labels is None else np.asarray(self.labels)
-        if labels is not None:
-            _check_length(encoded, labels, "labels")
-            if not np.isin(labels, (0, 1)).all():
-                raise ValueError(f"labels must be 0 or 1, got {sorted(set(labels.tolist()))}")
-            labels = labels.astype(bool)
+        labels = np.ones(len(encoded)) if self.labels is None else np.asarray(self.labels)
+        _check_length(encoded, labels, "labels")
+        if not np.isin(labels, (0, 1)).all():
+            raise ValueError(f"labels must be 0 or 1, got {sorted(set(labels.tolist()))}")
         if self.depths is not None:
             depths = np.asarray(self.depths, np.int32)
         else:
             rows = map(tuple, encoded.tolist())
             depths = np.array([self.known_depths.get(row, -1) for row in rows], np.int32)
         _check_length(encoded, depths, "query_depths")
-        return encoded, depths, labels
+        return encoded, depths, labels.astype(bool)
 
     def _encode_queries(self) -> np.ndarray:
         if isinstance(self.queries, np.ndarray):
