@@ -57,7 +57,7 @@ def create_environments(
     seed, config = int(given.get("seed", 0)), build_config(index_manager, None, fields)
     test = dh.test_queries or dh.valid_queries or dh.train_queries
     valid = dh.valid_queries or dh.train_queries
-    shared = dict(
+    shared: dict[str, Any] = dict(
         index_manager=index_manager, data_handler=dh, kge_engine=kge_engine, config=config, **settings
     )
     return (

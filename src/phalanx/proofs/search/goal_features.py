@@ -84,9 +84,7 @@ class GoalFeatureExtractor:
         """Return the confidence of the rule that led to each successor, or 1 if a fact led to it."""
         added = self._num_added_goals(batch)
         keys = self._key(batch.parents[batch.owner, 0, 0], batch.goals[..., 0], added)
-        index = np.minimum(np.searchsorted(self._keys, keys), max(len(self._keys) - 1, 0))
-        if not len(self._keys):
-            return np.ones(len(keys), np.float32)
+        index = np.searchsorted(self._keys, keys)
         known = (self._keys[index] == keys) & (added > 0)
         return np.where(known, self._confidence[index], 1.0).astype(np.float32)
 
@@ -135,13 +133,16 @@ class GoalFeatureExtractor:
         return key
 
     def _rule_table(self, confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the distinct keys of the rules in ascending order, and the largest confidence for each."""
+        """Return the distinct keys of the rules in ascending order, and the largest confidence for each.
+
+        The last key is larger than that of any rule.
+        """
         bodies = self._program.bodies[..., 0]
         length = (bodies > 0).sum(axis=1)
         keys = self._key(self._program.heads[:, 0], bodies, length)
         order = np.lexsort((-confidence, keys))
         unique, first = np.unique(keys[order], return_index=True)
-        return unique, confidence[order][first]
+        return np.append(unique, np.iinfo(np.int64).max), np.append(confidence[order][first], 1.0)
 
 
 def _project_walks(program: Program, random: np.random.Generator) -> list[np.ndarray]:
