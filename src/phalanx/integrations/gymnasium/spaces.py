@@ -65,14 +65,11 @@ def to_arrays(space: Space, value: PyTree) -> Any:
     return convert_value(_to_array, space, value)
 
 
-def _to_array(space: Space, value: Any) -> np.ndarray:
-    match space:
-        case Discrete():
-            return np.array(value, np.int64)
-        case Box(shape=shape, dtype=dtype):
-            array = np.array(value, np.int8 if np.dtype(dtype) == np.bool_ else dtype)
-            return array if shape else array[:, None]
-    raise TypeError(f"{type(space).__name__} cannot be converted to arrays")
+def _to_array(space: Any, value: Any) -> np.ndarray:
+    if isinstance(space, Discrete):
+        return np.array(value, np.int64)
+    array = np.array(value, np.int8 if np.dtype(space.dtype) == np.bool_ else space.dtype)
+    return array if space.shape else array[:, None]
 
 
 def to_flat_arrays(space: Space, value: PyTree) -> Float32[np.ndarray, "batch width"]:
