@@ -159,19 +159,37 @@ def _unify(
     Returns:
         The value of each argument of the goal, and whether the goal and the head unify.
     """
+    arity = terms.shape[-1]
     free = terms > constants
-    linked = (terms[..., :, None] == terms[..., None, :]) & free[..., None]
-    linked |= (head[..., :, None] == head[..., None, :]) & (head[..., None] < 0)
-    linked |= jnp.eye(terms.shape[-1], dtype=bool)
-    # With at most three positions, one step gives the transitive closure.
-    linked = jnp.any(linked[..., :, :, None] & linked[..., None, :, :], axis=-2)
+    together = {
+        (one, other): ((terms[..., one] == terms[..., other]) & free[..., one])
+        | ((head[..., one] == head[..., other]) & (head[..., one] < 0))
+        for one in range(arity)
+        for other in range(arity)
+        if one != other
+    }
+    for middle in range(arity):
+        for one, other in list(together):
+            if middle not in (one, other):
+                together[one, other] |= together[one, middle] & together[middle, other]
     # Up to two constants per position, the goal's and the head's, or 0 for none.
-    given = jnp.concatenate([jnp.where(free, 0, terms), jnp.maximum(head, 0)], axis=-1)[..., None, :]
-    known = jnp.concatenate([linked, linked], axis=-1) & (given > 0)
-    least = jnp.min(jnp.where(known, given, constants + 1), axis=-1)
-    most = jnp.max(jnp.where(known, given, 0), axis=-1)
-    variable = jnp.take_along_axis(terms, jnp.argmax(linked, axis=-1), axis=-1)
-    return jnp.where(most > 0, most, variable), jnp.all((most == 0) | (least == most), axis=-1)
+    given = [jnp.where(free[..., slot], 0, terms[..., slot]) for slot in range(arity)]
+    request = [jnp.maximum(head[..., slot], 0) for slot in range(arity)]
+    agrees = jnp.ones(terms.shape[:-1], bool)
+    values = []
+    for slot in range(arity):
+        least, most = jnp.full(agrees.shape, constants + 1, jnp.int32), jnp.zeros(agrees.shape, jnp.int32)
+        stands = terms[..., slot]
+        for other in reversed(range(arity)):
+            here = jnp.ones_like(agrees) if other == slot else together[slot, other]
+            for constant in (given[other], request[other]):
+                known = here & (constant > 0)
+                least = jnp.where(known, jnp.minimum(least, constant), least)
+                most = jnp.where(known, jnp.maximum(most, constant), most)
+            stands = jnp.where(here, terms[..., other], stands)
+        agrees &= (most == 0) | (least == most)
+        values.append(jnp.where(most > 0, most, stands))
+    return jnp.stack(values, axis=-1), agrees
 
 
 def _pack(
