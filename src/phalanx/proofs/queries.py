@@ -197,13 +197,13 @@ def corrupt(
         drawn, last = known.constant_at[position], known.constant_at[low + size - 1]
         # The last constant of the domain replaces the constant itself, so all others are equally likely.
         triple = triple.at[1].set(jnp.where(drawn == triple[1], last, drawn))
-    replaced, possible = jax.vmap(functools.partial(_replace_side, known, triple, bits[0]))(jnp.arange(2))
+    free = jax.vmap(lambda side: _free_positions(known, triple, side))(jnp.arange(2))
     if corruption == "either":
-        head_possible, tail_possible = possible
-        side = jnp.where(head_possible & ((bits[2] >> 31 == 0) | ~tail_possible), 0, 1)
+        head_free, tail_free = free.size > 0
+        side = jnp.where(head_free & ((bits[2] >> 31 == 0) | ~tail_free), 0, 1)
     else:
         side = jnp.int32(corruption != "head")
-    return replaced[side], possible[side]
+    return _replace_side(known, triple, side, jax.tree.map(lambda leaf: leaf[side], free), bits[0])
 
 
 def _corrupt_three_terms(
@@ -235,33 +235,61 @@ def _corrupt_three_terms(
     return samples[jnp.argmax(is_new)], jnp.any(is_new)
 
 
+class _FreePositions(NamedTuple):
+    """Positions of the constants with which one side of a triple can be replaced.
+
+    A position is free if its constant is in the domain of the replaced argument and the resulting triple is
+    not known. See `KnownArrays` for positions.
+    """
+
+    low: Int32[Array, ""]
+    """First position of the domain."""
+    begin: Int32[Array, ""]
+    """Index in `KnownArrays.positions` of the first known constant of the domain."""
+    end: Int32[Array, ""]
+    """Index in `KnownArrays.positions` after the last known constant of the domain."""
+    size: Int32[Array, ""]
+    """Number of free positions."""
+
+
+def _free_positions(
+    arrays: KnownArrays, triple: Int32[Array, " atom"], side: Int32[Array, ""]
+) -> _FreePositions:
+    other = jnp.where(arrays.arities[triple[0]] == 1, 1, triple[2 - side])
+    cell = (triple[0] - 1) * len(arrays.constant_at) + other - 1
+    begin, end = arrays.starts[side, cell], arrays.starts[side, cell + 1]
+    low, size = arrays.domain[triple[1 + side]]
+    if arrays.one_domain:
+        return _FreePositions(low, begin, end, size - (end - begin))
+    bounds = jnp.stack([low, low + size])
+    begin, end = _find_first(arrays, side, begin, end, lambda position, _: position >= bounds)
+    return _FreePositions(low, begin, end, size - (end - begin))
+
+
 def _replace_side(
-    arrays: KnownArrays, triple: Int32[Array, " atom"], bits: UInt32[Array, ""], side: Int32[Array, ""]
+    arrays: KnownArrays,
+    triple: Int32[Array, " atom"],
+    side: Int32[Array, ""],
+    free: _FreePositions,
+    bits: UInt32[Array, ""],
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """Replace one side of a triple by the constant at a random free position.
 
-    A position is free if its constant is in the domain of the replaced argument and the resulting triple is
-    not known. See `KnownArrays` for positions. Returns the new triple, and whether there is a free position.
+    Returns the new triple, and whether there is a free position.
     """
-    has_one_argument = arrays.arities[triple[0]] == 1
-    other = jnp.where(has_one_argument, 1, triple[2 - side])
-    cell = (triple[0] - 1) * len(arrays.constant_at) + other - 1
-    # Range of the known constants of the domain in `arrays.positions`.
-    begin, end = arrays.starts[side, cell], arrays.starts[side, cell + 1]
-    low, size = arrays.domain[triple[1 + side]]
-    if not arrays.one_domain:
-        bounds = jnp.stack([low, low + size])
-        begin, end = _find_first(arrays, side, begin, end, lambda position, _: position >= bounds)
-    num_free = size - (end - begin)
-    rank = (bits % jnp.maximum(num_free, 1).astype(jnp.uint32)).astype(jnp.int32)
+    rank = (bits % jnp.maximum(free.size, 1).astype(jnp.uint32)).astype(jnp.int32)
     # There are `position - low - (index - begin)` free positions before the known position at `index`.
     index = _find_first(
-        arrays, side, begin, end, lambda position, index: position - low - (index - begin) > rank[None]
+        arrays,
+        side,
+        free.begin,
+        free.end,
+        lambda position, index: position - free.low - (index - free.begin) > rank[None],
     )[0]
-    position = jnp.clip(low + rank + index - begin, 0, len(arrays.constant_at) - 1)
+    position = jnp.clip(free.low + rank + index - free.begin, 0, len(arrays.constant_at) - 1)
     columns = jnp.arange(3)
-    is_replaced = (columns == 1 + side) | (has_one_argument & (columns > 0))
-    return jnp.where(is_replaced, arrays.constant_at[position], triple), num_free > 0
+    is_replaced = (columns == 1 + side) | ((arrays.arities[triple[0]] == 1) & (columns > 0))
+    return jnp.where(is_replaced, arrays.constant_at[position], triple), free.size > 0
 
 
 def _find_first(
