@@ -196,7 +196,7 @@ def _shape_space(value: Any) -> Space | None:
             return Box(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), shape, dtype)
         return Box(-np.inf, np.inf, shape, dtype)
     fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
-    names = [field.name for field in fields] or getattr(value, "_fields", ())
+    names = [field.name for field in fields] or list(getattr(value, "_fields", ()))
     spaces = {name: _shape_space(getattr(value, name)) for name in names}
     found = {name: space for name, space in spaces.items() if space is not None}
     return Composite.of(type(value), found) if found else None

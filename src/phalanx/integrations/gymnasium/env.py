@@ -407,7 +407,7 @@ def _parse_seeds(seed: Any, num_envs: int) -> tuple[UInt64[np.ndarray, " batch"]
     if len(seed) != num_envs:
         raise ValueError(f"there are {num_envs} environments and {len(seed)} seeds; give one for each")
     for one in seed:
-        if one is not None and not (isinstance(one, numbers.Integral) and 0 <= one <= _MAX_SEED):
+        if one is not None and not (isinstance(one, numbers.Integral) and 0 <= int(one) <= _MAX_SEED):
             raise ValueError(f"a seed must be None or an integer from 0 to 2**64 - 1, got {one!r}")
     is_given = np.array([one is not None for one in seed])
     return np.array([int(one or 0) for one in seed], np.uint64), is_given
