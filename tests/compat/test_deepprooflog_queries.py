@@ -8,7 +8,6 @@ pytest.importorskip("torchrl")
 
 from tensordict import TensorDict  # noqa: E402
 
-from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv  # noqa: E402
 from phalanx.integrations.torchrl import episode_keys  # noqa: E402
 from tests.helpers.ancestors import FACTS, FALSE, TRUE, ancestors, goals, index_manager  # noqa: E402
 
@@ -156,13 +155,10 @@ def test_environment_can_alternate_between_training_and_evaluation() -> None:
 
 
 def test_queries_can_be_assigned_as_indices() -> None:
-    env = BatchedVecEnv.from_environment(ancestors(3).environment, 3)
-    env.mode, env.queries = "eval", index_manager.encode_atoms([FALSE, *TRUE])
+    env = ancestors(3)
+    env.queries, env.labels = index_manager.encode_atoms([FALSE, *TRUE]), [0, 1, 1]
     assert starts(env.reset()) == [AD, AC, BD]
     assert env.reset()["depth"].tolist() == [-1, 2, -1]
-    env.queries = [AC]
-    with pytest.raises(TypeError, match="queries with names need an index manager"):
-        env.reset()
 
 
 def test_each_environment_and_episode_has_its_own_key() -> None:

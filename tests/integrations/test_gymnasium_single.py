@@ -153,7 +153,7 @@ def test_step_after_the_end_is_rejected() -> None:
         _, reward, terminated, truncated, info = env.step(0)
         done = terminated or truncated
         assert isinstance(reward, float) and isinstance(info["proved"], bool)
-    with pytest.raises(gym.error.ResetNeeded, match="environment 0 has ended"):
+    with pytest.raises(gym.error.ResetNeeded, match="1 of 1 environments ended"):
         env.step(0)
 
 

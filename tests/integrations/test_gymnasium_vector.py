@@ -157,23 +157,25 @@ def test_disabled_autoreset_requires_reset_after_an_end() -> None:
     envs.reset(seed=0)
     _, _, terminated, _, _ = envs.step(np.array([[34, 0, 0], [2, 0, 0], [34, 0, 0]]))
     assert terminated.tolist() == [True, False, True]
-    with pytest.raises(gym.error.ResetNeeded, match=r"environments 0, 2 have ended: call reset\(options"):
+    with pytest.raises(
+        gym.error.ResetNeeded, match=r"2 of 3 environments ended.*environment 0: call reset\(options"
+    ):
         envs.step(np.zeros((COUNT, 3), int))
 
 
 @pytest.mark.parametrize(
-    ("mask", "error", "message"),
+    ("mask", "message"),
     [
-        ([True, False, True], TypeError, "must be a NumPy array of bool, got list"),
-        (np.array([1, 0, 1]), TypeError, "must be a NumPy array of bool, got int64"),
-        (np.array([True]), ValueError, r"must have the shape \(3,\), got \(1,\)"),
-        (np.zeros(3, bool), ValueError, "at least one environment"),
+        ([True, False, True], r"must be a NumPy array of 3 bool, got \[True, False, True\]"),
+        (np.array([1, 0, 1]), r"must be a NumPy array of 3 bool, got array\(\[1, 0, 1\]\)"),
+        (np.array([True]), r"must be a NumPy array of 3 bool, got array\(\[ True\]\)"),
+        (np.zeros(3, bool), "at least one environment"),
     ],
 )
-def test_invalid_reset_mask_is_rejected(mask: Any, error: Any, message: str) -> None:
+def test_invalid_reset_mask_is_rejected(mask: Any, message: str) -> None:
     envs = lane(3)
     envs.reset(seed=0)
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         envs.reset(options={"reset_mask": mask})
 
 
@@ -253,7 +255,7 @@ def test_bbox_actions_are_vectors_and_mask_actions_dictionaries() -> None:
     assert seen["observation"][:, 0].tolist() == [[0, 2, -1], [2, 0, -1]]
     assert masks.action_masks().shape == (2, 42)
     masks.step(masks.action_space.sample())
-    with pytest.raises(KeyError, match="actions have no key 'selection'; they have operation"):
+    with pytest.raises(TypeError, match=r"the keys operation, selection, got \['operation'\]"):
         masks.step({"operation": np.array([2, 2])})
     with pytest.raises(TypeError, match="must be a dictionary with the keys operation, selection"):
         masks.step(np.zeros(2))

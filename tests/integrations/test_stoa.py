@@ -117,12 +117,12 @@ def test_arc_actions_can_be_vectors_dictionaries_or_action_objects() -> None:
         assert timestep.step_type == StepType.TERMINATED and timestep.extras["info"]["solved"]
     with pytest.raises(ValueError, match=r"the 3 numbers operation, row, col; got shape \(2,\)"):
         step(env, state, jnp.array([3, 0]))
-    with pytest.raises(KeyError, match="has the fields operation, row, col; got operation"):
+    with pytest.raises(TypeError, match=r"the keys operation, row, col, got \['operation'\]"):
         step(env, state, {"operation": jnp.int32(3)})
     cells = PhalanxToStoa(arc("mask"))
     drawn = [cells.action_space().sample(jax.random.PRNGKey(n))["selection"] for n in range(3)]
     assert np.unique(drawn).tolist() == [False, True] and drawn[0].shape == (2, 3)
-    with pytest.raises(TypeError, match="must be a dictionary of operation, selection"):
+    with pytest.raises(TypeError, match="must be a dictionary with the keys operation, selection, got "):
         step(cells, state, jnp.array([3, 0]))
 
 

@@ -19,7 +19,6 @@ from torchrl.envs import ActionMask, TransformedEnv, check_env_specs  # noqa: E4
 from phalanx.arc.config import ArcConfig  # noqa: E402
 from phalanx.arc.env import ArcEnvironment  # noqa: E402
 from phalanx.arc.tasks import ArcTask  # noqa: E402
-from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv as QueryVecEnv  # noqa: E402
 from phalanx.core.environment import Environment, Key  # noqa: E402
 from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space  # noqa: E402
 from phalanx.integrations.torchrl import (  # noqa: E402
@@ -77,17 +76,12 @@ def test_cell_masks_and_scalar_observations_match_the_specs() -> None:
 def test_incomplete_action_is_rejected() -> None:
     env = arc("point")
     env.reset()
-    with pytest.raises(KeyError, match="'action' has no entry 'row'; it has operation"):
+    with pytest.raises(TypeError, match=r"the keys operation, row, col, got \['operation'\]"):
         env.step(TensorDict({"action": {"operation": torch.zeros(2, dtype=torch.int64)}}, [2]))
-    with pytest.raises(TypeError, match="must have the entries operation, row, col"):
+    with pytest.raises(
+        TypeError, match="'action' must be a dictionary with the keys operation, row, col, got "
+    ):
         env.step(TensorDict({"action": torch.zeros(2, dtype=torch.int64)}, [2]))
-
-
-def test_environment_without_queries_is_reported() -> None:
-    env = arc("point")
-    assert not hasattr(env, "queries")
-    with pytest.raises(TypeError, match=r"ArcEnvironment has no queries; use phalanx\.integrations\.torchrl"):
-        QueryVecEnv.from_environment(env.environment, 2)
 
 
 class Inner(eqx.Module):

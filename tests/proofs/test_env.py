@@ -290,7 +290,7 @@ def test_invalid_programs_are_rejected() -> None:
         ValueError, match=r"fact 0 is \[1, 1, 9\], but predicates are 1..1 and constants 1..2"
     ):
         Program.create(facts, [], 1, 2)
-    with pytest.raises(ValueError, match=r"rule 0: argument 0 in \(1, -1, 0\) is neither"):
+    with pytest.raises(ValueError, match=r"rule 0: \(1, -1, 0\) must be a predicate from 1"):
         Program.create(facts[:0], [((1, -1, 0), [])], 1, 2)
     with pytest.raises(ValueError, match="depth_weights contains a depth twice"):
         QueryConfig(depth_weights=((1, 1.0), (1, 2.0)))

@@ -128,7 +128,7 @@ def test_learned_combination_is_fitted_to_the_validation_split(ranking: ProofLin
 
 @pytest.mark.parametrize(
     ("mode", "message"),
-    [("policy", "mode 'policy' needs a policy"), ("hybrid", "needs a knowledge-graph embedding")],
+    [("policy", "mode=policy needs a policy"), ("hybrid", "mode=hybrid needs an embedding")],
 )
 def test_missing_input_of_a_mode_is_reported(ranking: ProofLinkPrediction, mode: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -150,7 +150,10 @@ def test_rules_with_unbound_head_variables_cannot_be_chained() -> None:
 def test_depths_match_forward_chaining(ranking: ProofLinkPrediction) -> None:
     queries = ranking.queries("test", 30)
     expected = compute_proof_depths(
-        queries, ranking.knowledge_base.triples("train"), ranking.rules, SEARCH.max_depth
+        queries,
+        ranking.knowledge_base.triples("train"),
+        ranking.knowledge_base.encoded_rules,
+        SEARCH.max_depth,
     )
     np.testing.assert_array_equal(ranking.depths(queries), expected)
 

@@ -179,14 +179,14 @@ def test_invalid_combination_file_is_rejected(
     with pytest.raises(ValueError, match=r"combination.json is corrupt or was written by an older version"):
         ScoreCombination.load(path, index)
     write_json(path, {"format": 2})
-    with pytest.raises(ValueError, match=r"combination.json is not a saved combination"):
+    with pytest.raises(ValueError, match=r"combination.json is not a combination in format 2 with"):
         ScoreCombination.load(path, index)
     fit_combination(candidates, compute_features(*noisy_scores(candidates)), index).save(path)
     record = json.loads(path.read_text())
     for changed, message in (
         ({"relations": ["p", "r"]}, "fitted for other relations than p, q"),
-        ({"format": 0}, "has format 0"),
-        ({"shared": [1.0]}, "has arrays of shape"),
+        ({"format": 0}, "is not a combination in format 2"),
+        ({"features": ["length"]}, "with the features log_probability, kge_score"),
     ):
         write_json(path, record | changed)
         with pytest.raises(ValueError, match=message):

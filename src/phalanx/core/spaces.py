@@ -195,3 +195,11 @@ def check_integer_dtypes(space: Space, value: PyTree, name: str = "action") -> N
             dtype = np.result_type(value) if isinstance(value, int | float) else jnp.asarray(value).dtype
             if jnp.issubdtype(dtype, jnp.inexact):
                 raise TypeError(f"{name} must be integers, got {dtype}; round them first")
+
+
+def check_fields(space: Composite, values: Any, name: str) -> None:
+    """Raise `TypeError` unless `values` is a mapping with all fields. The message calls it `name`."""
+    names = [field for field, _ in space.fields]
+    found = list(values.keys()) if hasattr(values, "keys") else type(values).__name__
+    if isinstance(found, str) or not set(found).issuperset(names):
+        raise TypeError(f"{name} must be a dictionary with the keys {', '.join(names)}, got {found}")

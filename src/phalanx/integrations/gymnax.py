@@ -92,14 +92,12 @@ class GymnaxEnv:
         assert space is not None
         return space
 
-    def reset(self, key: Key, params: EnvParams | None = None) -> tuple[PyTree, PyTree]:
-        """Start an episode. Returns the observation and the state."""
-        return self.reset_env(key, params)
-
     def reset_env(self, key: Key, params: EnvParams | None = None) -> tuple[PyTree, PyTree]:
         """Start an episode. Returns the observation and the state."""
         state, observation = self.environment.reset(key)
         return observation, state
+
+    reset = reset_env
 
     def step(
         self, key: Key, state: PyTree, action: PyTree, params: EnvParams | None = None
@@ -197,10 +195,8 @@ def _shape_space(value: Any) -> Space | None:
         if np.issubdtype(dtype, np.integer):
             return Box(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), shape, dtype)
         return Box(-np.inf, np.inf, shape, dtype)
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
-    else:
-        names = list(getattr(value, "_fields", ()))
+    fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+    names = [field.name for field in fields] or list(getattr(value, "_fields", ()))
     spaces = {name: _shape_space(getattr(value, name)) for name in names}
     found = {name: space for name, space in spaces.items() if space is not None}
     return Composite.of(type(value), found) if found else None

@@ -1,5 +1,6 @@
 """Adapter for Stoa and Stoix. Auto-reset, vectorization and metrics come from Stoa's wrappers."""
 
+import dataclasses
 import functools
 import math
 from typing import Any
@@ -32,6 +33,7 @@ from phalanx.core.spaces import (
     Composite,
     Discrete,
     Space,
+    check_fields,
     check_integer_dtypes,
     convert_value,
     discrete_sizes,
@@ -43,6 +45,8 @@ OBSERVATION, MASK = "observation", "action_mask"
 array, and `MASK` holds the mask of legal actions."""
 
 
+# Not frozen, because the dataclass in Stoa that it extends is not.
+@dataclasses.dataclass(unsafe_hash=True, repr=False)
 class PhalanxToStoa(StoaEnvironment):
     """Adapter that turns an environment into a `stoa.Environment`.
 
@@ -64,27 +68,15 @@ class PhalanxToStoa(StoaEnvironment):
             `action_mask`, and an array becomes {"observation": ..., "action_mask": ...}.
     """
 
-    def __init__(self, environment: Environment, *, mask_in_observation: bool = False) -> None:
-        self.environment = environment
-        self._mask_size = mask_size(environment)
-        self._mask_in_observation = mask_in_observation
-        if mask_in_observation and self._mask_size is None:
-            raise ValueError(f"{type(environment).__name__} has no mask of legal actions")
+    environment: Environment
+    mask_in_observation: bool = dataclasses.field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.mask_in_observation and self._mask_size is None:
+            raise ValueError(f"{type(self.environment).__name__} has no mask of legal actions")
 
     def __repr__(self) -> str:
         return f"PhalanxToStoa({type(self.environment).__name__})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PhalanxToStoa):
-            return NotImplemented
-        return self._identity == other._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
-
-    @property
-    def _identity(self) -> tuple[Environment, bool]:
-        return self.environment, self._mask_in_observation
 
     def reset(self, rng_key: Key, env_params: Any = None) -> tuple[AdapterStateWithKey, TimeStep]:
         """Start an episode. Returns the state and the first time step. `env_params` is not used."""
@@ -118,7 +110,7 @@ class PhalanxToStoa(StoaEnvironment):
     def observation_space(self, env_params: Any = None) -> StoaSpace:
         """Return the space of `timestep.observation`."""
         space = convert_space(self.environment.observation_space, OBSERVATION)
-        if not self._mask_in_observation:
+        if not self.mask_in_observation:
             return space
         assert self._mask_size is not None
         fields = space.spaces if isinstance(space, DictSpace) else {OBSERVATION: space}
@@ -152,6 +144,10 @@ class PhalanxToStoa(StoaEnvironment):
         """Do nothing, because there are no resources to release."""
 
     @functools.cached_property
+    def _mask_size(self) -> int | None:
+        return mask_size(self.environment)
+
+    @functools.cached_property
     def _info_shapes(self) -> dict[str, Any]:
         def info(key: Key) -> dict[str, Any]:
             state, _ = self.environment.reset(key)
@@ -161,7 +157,7 @@ class PhalanxToStoa(StoaEnvironment):
 
     def _observation(self, state: PyTree, observation: PyTree) -> PyTree:
         value = convert_value(lambda _, leaf: leaf, self.environment.observation_space, observation)
-        if not self._mask_in_observation:
+        if not self.mask_in_observation:
             return value
         value = value if isinstance(value, dict) else {OBSERVATION: value}
         return {**value, MASK: self.environment.legal_actions(state)}
@@ -224,18 +220,12 @@ def convert_action(space: Space, action: PyTree) -> PyTree:
         check_integer_dtypes(space, action)
         return action
     names = [name for name, _ in space.fields]
-    if isinstance(action, dict):
-        if action.keys() != set(names):
-            raise KeyError(f"an action has the fields {', '.join(names)}; got {', '.join(action) or 'none'}")
-        return space.constructor(
-            **{name: convert_action(field, action[name]) for name, field in space.fields}
-        )
-    if discrete_sizes(space) is None:
-        raise TypeError(f"an action must be a dictionary of {', '.join(names)}, got {type(action).__name__}")
-    vector = jnp.asarray(action)
-    check_integer_dtypes(space.fields[0][1], vector)
-    if vector.shape != (len(names),):
-        raise ValueError(
-            f"an action is the {len(names)} numbers {', '.join(names)}; got shape {vector.shape}"
-        )
-    return space.constructor(**{name: vector[index] for index, name in enumerate(names)})
+    if discrete_sizes(space) is not None and not isinstance(action, dict):
+        vector = jnp.asarray(action)
+        if vector.shape != (len(names),):
+            raise ValueError(
+                f"an action is the {len(names)} numbers {', '.join(names)}; got shape {vector.shape}"
+            )
+        action = dict(zip(names, vector, strict=True))
+    check_fields(space, action, "an action")
+    return space.constructor(**{name: convert_action(field, action[name]) for name, field in space.fields})

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool, PyTree, UInt32, UInt64
 
 from phalanx.core.environment import Environment, info_fields, mask_size
-from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space, convert_value
+from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space, check_fields, convert_value
 from phalanx.core.vector import (
     VectorEnvState,
     initial_vector_state,
@@ -168,7 +168,7 @@ class BatchedVecEnv(EnvBase):
         self._num_episodes = np.zeros(self.batch_size, np.uint64)
 
     def __repr__(self) -> str:
-        name, environment = type(self).__name__.lstrip("_"), type(self.environment).__name__
+        name, environment = type(self).__name__, type(self.environment).__name__
         return f"{name}({environment}, batch_size={self.batch_size[0]}, device={str(self.device)!r})"
 
 
@@ -185,11 +185,10 @@ def num_envs(env: Any) -> int:
 
 
 def _parse_batch_size(batch_size: Any) -> int:
-    if isinstance(batch_size, Sequence):
-        if len(batch_size) != 1:
-            raise TypeError(f"batch_size must be an integer or a size with one axis, got {batch_size!r}")
-        batch_size = batch_size[0]
-    return positive_integer(batch_size, "batch_size")
+    sizes = batch_size if isinstance(batch_size, Sequence) else [batch_size]
+    if len(sizes) != 1:
+        raise TypeError(f"batch_size must be an integer or a size with one axis, got {batch_size!r}")
+    return positive_integer(sizes[0], "batch_size")
 
 
 def episode_keys(seed: int, num_episodes: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, "batch 2"]:
@@ -257,12 +256,7 @@ def make_spec(space: Space, batch_size: torch.Size, device: torch.device | None)
 def from_tensors(space: Space, entry: Any, batch_size: torch.Size, name: str) -> PyTree:
     """Copy tensors to a batch of values of a space. `name` is the name of the tensors in error messages."""
     if isinstance(space, CompositeSpace):
-        if not isinstance(entry, TensorDictBase):
-            names = ", ".join(field for field, _ in space.fields)
-            raise TypeError(f"{name!r} must have the entries {names}; got {type(entry).__name__}")
-        found = list(entry.keys())
-        if missing := [field for field, _ in space.fields if field not in found]:
-            raise KeyError(f"{name!r} has no entry {missing[0]!r}; it has {', '.join(found) or 'none'}")
+        check_fields(space, entry, repr(name))
         fields = {
             field: from_tensors(inner, entry.get(field), batch_size, f"{name}, {field}")
             for field, inner in space.fields

@@ -52,16 +52,13 @@ class ProofRewardConfig(Config):
         >>> ProofRewardConfig(type=3).payoffs
         (1.0, -0.5, -1.5, 1.0)
         """
-        symmetric = (1.0, -1.0, -1.0, self.true_negative)
-        table: tuple[tuple[float, float, float, float], ...] = (
-            (1.0, 0.0, 0.0, 0.0),
-            (1.0, 0.0, -1.0, 0.0),
-            (1.0, 0.0, 0.0, 1.0),
-            (1.0, -0.5, -1.5, 1.0),
-            symmetric,
-            symmetric,
-        )
-        return table[self.type]
+        table = {
+            0: (1.0, 0.0, 0.0, 0.0),
+            1: (1.0, 0.0, -1.0, 0.0),
+            2: (1.0, 0.0, 0.0, 1.0),
+            3: (1.0, -0.5, -1.5, 1.0),
+        }
+        return table.get(self.type, (1.0, -1.0, -1.0, self.true_negative))
 
 
 class QueryConfig(Config):
@@ -131,8 +128,7 @@ class CurriculumStage(Config):
 
     def apply(self, queries: QueryConfig) -> QueryConfig:
         """Return query settings with the depth settings of this stage."""
-        depths = {name: getattr(self, name) for name in ("min_depth", "max_depth", "depth_weights")}
-        return QueryConfig(**{**queries.model_dump(), **depths})
+        return QueryConfig(**{**queries.model_dump(), **self.model_dump(exclude={"from_step"})})
 
 
 class ProofEvaluationConfig(EvaluationConfig):

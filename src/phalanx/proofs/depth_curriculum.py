@@ -1,6 +1,7 @@
 """Curriculum over proof depths, in which the depths of the sampled queries change from stage to stage."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -8,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, PyTree
 
-from phalanx.core.environment import Key, Keys
+from phalanx.core.environment import Keys
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment, StepResult, admit_all_depths
+from phalanx.proofs.queries import SampledQuery
 from phalanx.proofs.state import ProofObservation, ProofState
 
 
@@ -56,14 +58,6 @@ class DepthCurriculumWrapper(ProofEnvironment):
         """Return the environment of the stage that applies after `step` steps."""
         return self.stages[int(np.searchsorted(self.starts, step, side="right")) - 1]
 
-    def reset(self, key: Key) -> tuple[CurriculumState, ProofObservation]:
-        state, observation = super().reset(key)
-        return _start_clock(state), observation
-
-    def batch_reset(self, keys: Keys) -> tuple[CurriculumState, ProofObservation]:
-        states, observations = super().batch_reset(keys)
-        return _start_clock(states), observations
-
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: Any, observations: ProofObservation
     ) -> tuple[CurriculumState, ProofObservation]:
@@ -72,9 +66,7 @@ class DepthCurriculumWrapper(ProofEnvironment):
             rows = mask & (stage == number)
             states, observations = jax.lax.cond(
                 jnp.any(rows),
-                lambda *now, environment=environment, rows=rows: environment.batch_reset_where(
-                    rows, keys, *now
-                ),
+                functools.partial(environment.batch_reset_where, rows, keys),
                 lambda *now: now,
                 states,
                 observations,
@@ -89,14 +81,14 @@ class DepthCurriculumWrapper(ProofEnvironment):
     def comparable_state(self, state: Any) -> PyTree:
         return dataclasses.replace(super().comparable_state(state), clock=jnp.zeros_like(state.clock))
 
+    def _start(self, query: SampledQuery) -> tuple[CurriculumState, ProofObservation]:
+        state, observation = super()._start(query)
+        fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+        return CurriculumState(**fields, clock=jnp.zeros_like(state.status)), observation
+
     def fingerprint(self) -> str:
         return "-".join(stage.fingerprint() for stage in self.stages)
 
     def metadata(self) -> dict[str, Any]:
         counts = [len(stage.queries) for stage in self.stages]
         return super().metadata() | {"training_queries": counts}
-
-
-def _start_clock(state: ProofState) -> CurriculumState:
-    fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    return CurriculumState(**fields, clock=jnp.zeros_like(state.status))

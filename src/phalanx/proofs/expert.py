@@ -1,6 +1,5 @@
 """Expert policy for proofs, which follows a shortest proof found by breadth-first search."""
 
-import collections
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from phalanx.proofs.search.heuristics import BreadthFirstHeuristic
 from phalanx.proofs.state import ProofState
 
 _CACHE_SIZE = 10_000
+"""Number of queries after which the cache of proofs is cleared."""
 _NUM_PARALLEL_QUERIES = 64
 
 Path = Sequence[np.ndarray]
@@ -36,7 +36,7 @@ class ShortestProofExpert:
 
     def __init__(self, environment: ProofEnvironment) -> None:
         self._environment = environment
-        self._paths: collections.OrderedDict[bytes, Path | None] = collections.OrderedDict()
+        self._paths: dict[bytes, Path | None] = {}
 
     def init(self, states: ProofState) -> tuple[()]:
         """Return an empty memory, because the expert is stateless."""
@@ -63,7 +63,10 @@ class ShortestProofExpert:
 
     def _find_paths(self, queries: np.ndarray) -> list[Path | None]:
         """Return the path of a shortest proof of each query, or None if there is no proof."""
-        missing = {query.tobytes(): query for query in queries if query.tobytes() not in self._paths}
+        if len(self._paths) >= _CACHE_SIZE:
+            self._paths.clear()
+        keys = [query.tobytes() for query in queries]
+        missing = {key: query for key, query in zip(keys, queries, strict=True) if key not in self._paths}
         if missing:
             config, program = self._environment.config, self._environment.program
             search = BestFirstConfig(
@@ -74,12 +77,7 @@ class ShortestProofExpert:
             assert result.trace is not None
             found = result.trace.paths
             self._paths.update({key: found.get(number) for number, key in enumerate(missing)})
-        paths = [self._paths[query.tobytes()] for query in queries]
-        for query in queries:
-            self._paths.move_to_end(query.tobytes())
-        while len(self._paths) > _CACHE_SIZE:
-            self._paths.popitem(last=False)
-        return paths
+        return [self._paths[key] for key in keys]
 
 
 def next_action(state: ProofState, path: Path | None, program: Program) -> int | None:

@@ -146,11 +146,6 @@ class ProofLinkPrediction:
         """The encoded facts and rules, indexed for resolution."""
         return Program.from_knowledge_base(self.knowledge_base, self.vocabulary)
 
-    @property
-    def rules(self) -> tuple[EncodedRule, ...]:
-        """The encoded rules of the knowledge base."""
-        return self.knowledge_base.encoded_rules
-
     def queries(self, split: str, max_queries: int | None) -> Int32[np.ndarray, "queries 3"]:
         """Return the encoded queries of a split, in the order of the knowledge base.
 
@@ -181,13 +176,13 @@ class ProofLinkPrediction:
         Returns None if `config.depth_computation_seconds` is 0, or if the head of a rule has a variable that
         does not occur in its body.
         """
-        seconds = self.config.depth_computation_seconds
-        if seconds == 0 or not can_chain(self.rules):
+        seconds, rules = self.config.depth_computation_seconds, self.knowledge_base.encoded_rules
+        if seconds == 0 or not can_chain(rules):
             return None
         return compute_proof_depths(
             queries,
             self.knowledge_base.triples("train"),
-            self.rules,
+            rules,
             self.config.beam.max_depth,
             TimeLimit(seconds, print_to_stderr),
         )
@@ -299,13 +294,13 @@ def evaluate_proofs(
     if mode not in (modes := get_args(EvaluationMode)):
         raise ValueError(f"mode must be one of {', '.join(modes)}, got {mode!r}")
     if mode == "policy" and policy is None:
-        raise ValueError("mode 'policy' needs a policy")
+        raise ValueError("mode=policy needs a policy; without one, use kge, hybrid, learned or exact")
     if mode in ("kge", "hybrid", "learned") and kge is None:
-        raise ValueError(f"mode {mode!r} needs a knowledge-graph embedding")
+        raise ValueError(f"mode={mode} needs an embedding: set kge to a run of `phalanx train kge`")
     config, embedding = link_prediction.config, embedding_scorer(kge)
     search = exact_scorer(
         link_prediction.knowledge_base.triples("train"),
-        link_prediction.rules,
+        link_prediction.knowledge_base.encoded_rules,
         max_rounds=config.max_chaining_rounds,
         max_seconds=config.max_chaining_seconds,
     )
@@ -354,8 +349,6 @@ def evaluate_with_config(
         kge_action: The embedding that can close ground goals in a search. None means no embedding.
     """
     mode = config.mode or ("kge" if policy is None else "policy")
-    if mode == "policy" and policy is None:
-        raise ValueError("an embedding has no policy; set mode=kge, hybrid, learned or exact")
     if mode in ("exact", "kge"):
         policy = None
     if config.dataset is not None:
@@ -363,11 +356,8 @@ def evaluate_with_config(
         trained, vocabulary = vocabulary, ProofVocabulary(knowledge_base, environment.max_goals)
         if policy is not None or kge is not None:
             _check_same_names(trained, vocabulary, config.dataset)
-    if mode not in ("exact", "policy"):
-        if config.kge is not None:
-            kge = load_kge(config.kge, vocabulary.kg)
-        if kge is None:
-            raise ValueError(f"mode={mode} needs an embedding: set kge to a run of `phalanx train kge`")
+    if mode not in ("exact", "policy") and config.kge is not None:
+        kge = load_kge(config.kge, vocabulary.kg)
     link_prediction = ProofLinkPrediction(
         knowledge_base, vocabulary, environment, config, None if policy is None else kge_action
     )
@@ -376,13 +366,12 @@ def evaluate_with_config(
 
 def _check_same_names(trained: ProofVocabulary, given: ProofVocabulary, dataset: str) -> None:
     for kind in ("predicates", "constants"):
-        expected, found = list(getattr(trained, kind)), list(getattr(given, kind))
-        if expected != found:
-            different = sorted(set(expected) ^ set(found))
-            detail = f"{different[0]!r} is in only one of them" if different else "their order differs"
+        # Both vocabularies are sorted, so only their names can differ.
+        expected, found = set(getattr(trained, kind)), set(getattr(given, kind))
+        if different := sorted(expected ^ found):
             raise ValueError(
-                f"the run was trained with {len(expected)} {kind} and {dataset} has {len(found)}: {detail}; "
-                "only mode=exact works with other names"
+                f"the run was trained with {len(expected)} {kind} and {dataset} has {len(found)}: "
+                f"{different[0]!r} is in only one of them; only mode=exact works with other names"
             )
 
 

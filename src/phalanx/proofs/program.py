@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Int32, UInt32
 from phalanx.core.backends import BackendFunction
 from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.knowledge_base import KnowledgeBase
-from phalanx.kg.vocabulary import EncodedAtom, EncodedRule
+from phalanx.kg.vocabulary import EncodedRule
 from phalanx.native import require_native
 from phalanx.proofs.vocabulary import ProofVocabulary, StateIndices, check_atoms
 
@@ -135,7 +135,13 @@ class Program(Fingerprinted, StateIndices):
         check_atoms(facts, num_predicates, num_constants, "fact")
         for number, (head, body) in enumerate(rules):
             for atom in (head, *body):
-                _check_rule_atom(number, atom, arity, num_predicates, num_constants)
+                predicate, *terms = atom
+                has_valid_terms = len(terms) == arity and all(t and t <= num_constants for t in terms)
+                if not (1 <= predicate <= num_predicates and has_valid_terms):
+                    raise ValueError(
+                        f"rule {number}: {atom} must be a predicate from 1 to {num_predicates} and {arity} "
+                        f"terms, each of which is a variable (negative) or a constant 1..{num_constants}"
+                    )
         order = np.array(sorted(range(len(rules)), key=lambda r: rules[r][0][0]), np.int32)
         heads = np.zeros((len(rules), 1 + arity), np.int32)
         longest = max((len(body) for _, body in rules), default=0)
@@ -143,8 +149,7 @@ class Program(Fingerprinted, StateIndices):
         for row, number in enumerate(order):
             head, body = rules[number]
             heads[row] = head
-            if body:
-                bodies[row, : len(body)] = body
+            bodies[row, : len(body)] = np.reshape(body, (len(body), 1 + arity))
         unique = np.unique(facts.astype(np.int32), axis=0).reshape(-1, 1 + arity)
         return cls(unique, heads, bodies, order, num_predicates, num_constants)
 
@@ -300,19 +305,3 @@ def _build_cuckoo_table(facts: np.ndarray, num_constants: int) -> tuple[np.ndarr
         salt = np.uint32((int(salt) + 0x27D4EB2F) % 2**32)
         if int(salt) % 4 == 0:
             size *= 2
-
-
-def _check_rule_atom(
-    number: int, atom: EncodedAtom, arity: int, num_predicates: int, num_constants: int
-) -> None:
-    predicate, *arguments = atom
-    if len(arguments) != arity:
-        raise ValueError(f"rule {number}: {atom} has {len(arguments)} terms, where facts have {arity}")
-    if not 1 <= predicate <= num_predicates:
-        raise ValueError(f"rule {number}: predicate {predicate} in {atom} is not among 1..{num_predicates}")
-    for argument in arguments:
-        if argument == 0 or argument > num_constants:
-            raise ValueError(
-                f"rule {number}: argument {argument} in {atom} is neither a variable (negative) nor a "
-                f"constant 1..{num_constants}"
-            )

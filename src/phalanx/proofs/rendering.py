@@ -1,6 +1,5 @@
 """SVG drawings of proof-search states and episodes."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -159,10 +158,9 @@ def _draw_row(
     group = draw.Group(class_="now" if is_current else "before", **({} if is_current else {"opacity": 0.5}))
     color = ACCENT if is_current else MUTED
     group.append(text_line(number, 12, MARGIN + 14, y + 20, fill=color, bold=is_current, anchor="end"))
-    counter = itertools.count()
     for row, boxes in enumerate(lines):
         for text, x, width in boxes:
-            is_first = next(counter) == 0
+            is_first = row == 0 and x == 0
             is_next = is_first and (not is_current or frame.status == "running")
             style = _END_STYLES.get(text, NEXT_GOAL if is_next else GOAL)
             kind = "goal" + " next" * is_first

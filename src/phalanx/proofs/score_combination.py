@@ -128,27 +128,17 @@ class ScoreCombination:
     def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary) -> "ScoreCombination":
         """Load a combination. Raises `ValueError` if its relations differ from those of the vocabulary."""
         record = read_verified_json(path, "fit it again")
-        names = ("mean", "scale", "shared", "by_relation")
-        try:
-            file_format, features = record["format"], record["features"]
-            relations = tuple(record["relations"])
-            arrays = [np.array(record[name], np.float64) for name in names]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not a saved combination: {error!r}") from error
-        if file_format != _FILE_FORMAT:
+        expected = {"format": _FILE_FORMAT, "features": list(FEATURES)}
+        if {name: record.get(name) for name in expected} != expected:
             raise ValueError(
-                f"{path} has format {file_format}, but this version of Phalanx reads format {_FILE_FORMAT}: "
-                "fit the combination again"
+                f"{path} is not a combination in format {_FILE_FORMAT} with the features "
+                f"{', '.join(FEATURES)}: fit it again"
             )
-        if tuple(features) != FEATURES:
-            raise ValueError(f"{path} has the features {features}, expected {list(FEATURES)}: fit it again")
+        relations = tuple(record["relations"])
         if relations != vocabulary.predicates:
             raise ValueError(f"{path} was fitted for other relations than {', '.join(vocabulary.predicates)}")
-        shapes = [array.shape for array in arrays]
-        expected = [(len(FEATURES),)] * 3 + [(len(relations), len(FEATURES))]
-        if shapes != expected:
-            raise ValueError(f"{path} has arrays of shape {shapes}, expected {expected}")
-        return cls(relations, *arrays)
+        names = ("mean", "scale", "shared", "by_relation")
+        return cls(relations, *(np.array(record[name], np.float64) for name in names))
 
 
 def compute_features(

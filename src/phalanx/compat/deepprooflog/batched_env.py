@@ -1,5 +1,7 @@
 """`BatchedVecEnv`: proof environments for TorchRL with DeepProofLog's constructor and keys."""
 
+import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,54 +93,27 @@ class BatchedVecEnv(EnvironmentVecEnv):
         **settings: Any,
     ) -> None:
         config = build_config(index_manager, config, settings)
-        schedule = QuerySchedule(
-            queries,
-            labels=labels,
-            depths=query_depths,
-            mode=mode,
-            index_manager=index_manager,
-            known_depths=_known_depths(index_manager, data_handler),
-        )
-        positives, depths = schedule.positives()
-        environment = ProofEnvironment.create(
+        known_depths = _known_depths(index_manager, data_handler)
+        self._schedule = QuerySchedule(queries, labels, query_depths, mode, index_manager, known_depths)
+        create = functools.partial(
+            ProofEnvironment.create,
             config,
             Program.from_knowledge_base(data_handler, index_manager),
-            positives,
-            depths=depths,
-            known=index_manager.encode(sorted(data_handler.known)),
             domains=index_manager.constant_domains,
             vocabulary=index_manager,
             kge=kge_engine,
         )
-        self._open(environment, schedule, batch_size, seed, device)
-        self.index_manager, self.data_handler = index_manager, data_handler
-
-    @classmethod
-    def from_environment(
-        cls, environment: Environment, batch_size: Any, *, seed: int = 0, device: Any = "cpu"
-    ) -> "BatchedVecEnv":
-        """Wrap an existing proof environment, with its own queries."""
-        if not isinstance(environment, ProofEnvironment):
-            raise TypeError(
-                f"{type(environment).__name__} has no queries; use phalanx.integrations.torchrl.BatchedVecEnv"
-            )
-        return _WrappedVecEnv(environment, batch_size, seed, device)
-
-    def _open(
-        self,
-        environment: ProofEnvironment,
-        schedule: "QuerySchedule",
-        batch_size: Any,
-        seed: int,
-        device: Any,
-    ) -> None:
-        self._schedule = schedule
-        self._sampled_from = schedule.arrays()
-        self._sampling_env = environment
+        positives, depths = self._schedule.positives()
+        known = index_manager.encode(sorted(data_handler.known))
+        environment = create(positives, depths=depths, known=known)
+        # The first queries remain known triples when others are assigned.
+        self._create_environment = functools.partial(create, known=environment.known.triples)
+        self._sampling_env, self._sampled_from = environment, self._schedule.arrays()
         if batch_size == "auto":
             batch_size = batch_size_for_memory(_bytes_per_environment(environment))
         super().__init__(environment, batch_size, seed=seed, device=device)
         self._query_indices = np.full(self.batch_size, -1, np.int32)
+        self.index_manager, self.data_handler = index_manager, data_handler
 
     def _make_observation_spec(self) -> Composite:
         spec, shape, device = super()._make_observation_spec(), self.batch_size, self.device
@@ -177,7 +152,8 @@ class BatchedVecEnv(EnvironmentVecEnv):
             queries = self._schedule.take(np.where(chosen, self._query_indices, 0))
             return _start_where(self.environment, chosen, queries, batch)
         if self._schedule.arrays() is not self._sampled_from:
-            self._sampling_env = self._schedule.apply(self.environment)
+            positives, depths = self._schedule.positives()
+            self._sampling_env = self._create_environment(positives, depths=depths)
             self._sampled_from = self._schedule.arrays()
         return self._reset_with_episode_keys(self._sampling_env, chosen, batch)
 
@@ -191,15 +167,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
     mode = _schedule_setting("mode", "`train` or `eval`.")
 
 
-class _WrappedVecEnv(BatchedVecEnv):
-    """A `BatchedVecEnv` for an existing proof environment."""
-
-    def __init__(self, environment: ProofEnvironment, batch_size: Any, seed: int, device: Any) -> None:
-        rows, depths = environment.queries.positives, environment.queries.depths
-        known = dict(zip(map(tuple, rows.tolist()), depths.tolist(), strict=True))
-        self._open(environment, QuerySchedule(rows, known_depths=known), batch_size, seed, device)
-
-
+@dataclasses.dataclass
 class QuerySchedule:
     """The queries that episodes start from, and their order.
 
@@ -209,28 +177,23 @@ class QuerySchedule:
     any time and take effect at the next reset.
     """
 
-    def __init__(
-        self,
-        queries: Any,
-        *,
-        labels: Any = None,
-        depths: Any = None,
-        mode: str = "train",
-        index_manager: IndexManager | None = None,
-        known_depths: Mapping[tuple[int, ...], int] | None = None,
-    ) -> None:
-        self.queries, self.labels, self.depths, self.mode = queries, labels, depths, mode
-        self._index_manager, self._known_depths = index_manager, known_depths or {}
-        self._arrays: tuple[Any, ...] | None = None
-        self._cursor = 0
-        self._random = np.random.default_rng(0)
+    queries: Any
+    labels: Any
+    depths: Any
+    """Proof depths of the queries. If None, those in `known_depths` are used."""
+    mode: str
+    index_manager: IndexManager
+    known_depths: Mapping[tuple[int, ...], int]
+    """Known proof depths by encoded query."""
+    _arrays: tuple[Any, ...] | None = dataclasses.field(init=False)
+    _cursor: int = dataclasses.field(init=False)
+    _random: np.random.Generator = dataclasses.field(init=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "mode" and value not in ("train", "eval"):
             raise ValueError(f"mode must be 'train' or 'eval', got {value!r}")
         if name in ("queries", "labels", "depths", "mode"):
-            object.__setattr__(self, "_arrays", None)
-            object.__setattr__(self, "_cursor", 0)
+            self._arrays, self._cursor = None, 0
         object.__setattr__(self, name, value)
 
     def seed(self, seed: int) -> None:
@@ -239,10 +202,7 @@ class QuerySchedule:
         self._random = np.random.default_rng(seed)
 
     def arrays(self) -> tuple[Any, ...]:
-        """Return queries, depths and labels as arrays. Raises `ValueError` if their lengths differ.
-
-        The labels are None if all queries are true.
-        """
+        """Return queries, depths and labels as arrays. Raises `ValueError` if their lengths differ."""
         if self._arrays is None:
             self._arrays = self._encode()
         return self._arrays
@@ -253,38 +213,23 @@ class QuerySchedule:
         If all queries are labeled false, all are returned, because an environment needs at least one query.
         """
         encoded, depths, labels = self.arrays()
-        kept = np.ones(len(encoded), bool) if labels is None or not labels.any() else labels
+        kept = labels if labels.any() else ~labels
         return encoded[kept], depths[kept]
-
-    def apply(self, environment: ProofEnvironment) -> ProofEnvironment:
-        """Return a copy of an environment with this schedule's queries."""
-        positives, depths = self.positives()
-        return ProofEnvironment.create(
-            environment.config,
-            environment.program,
-            positives,
-            depths=depths,
-            known=environment.known.triples,
-            domains=environment.known.domains,
-            vocabulary=environment.vocabulary,
-            kge=environment.kge,
-        )
 
     def next_indices(self, count: int) -> Int32[np.ndarray, " count"] | None:
         """Return the indices of the next `count` queries, or None if the environment samples queries."""
-        encoded, _, labels = self.arrays()
+        num_queries = len(self.arrays()[0])
         if self.mode == "train":
-            if labels is None:
+            if self.labels is None:
                 return None
-            return self._random.integers(len(encoded), size=count).astype(np.int32)
-        indices = (self._cursor + np.arange(count)) % len(encoded)
-        self._cursor = (self._cursor + count) % len(encoded)
+            return self._random.integers(num_queries, size=count).astype(np.int32)
+        indices = (self._cursor + np.arange(count)) % num_queries
+        self._cursor = (self._cursor + count) % num_queries
         return indices.astype(np.int32)
 
     def take(self, indices: Int32[np.ndarray, " batch"]) -> SampledQuery:
         """Return the queries with the given indices."""
         encoded, depths, labels = self.arrays()
-        labels = np.ones(len(encoded), bool) if labels is None else labels
         shown_depths = np.where(labels, depths, np.int32(-1))
         return SampledQuery(*(jnp.asarray(array[indices]) for array in (encoded, labels, shown_depths)))
 
@@ -292,32 +237,25 @@ class QuerySchedule:
         encoded = self._encode_queries()
         if not len(encoded):
             raise ValueError("a batch needs at least one query to start from, got none")
-        labels = None if self.labels is None else np.asarray(self.labels)
-        if labels is not None:
-            _check_length(encoded, labels, "labels")
-            if not np.isin(labels, (0, 1)).all():
-                raise ValueError(f"labels must be 0 or 1, got {sorted(set(labels.tolist()))}")
-            labels = labels.astype(bool)
+        labels = np.ones(len(encoded)) if self.labels is None else np.asarray(self.labels)
+        _check_length(encoded, labels, "labels")
+        if not np.isin(labels, (0, 1)).all():
+            raise ValueError(f"labels must be 0 or 1, got {sorted(set(labels.tolist()))}")
         if self.depths is not None:
             depths = np.asarray(self.depths, np.int32)
         else:
             rows = map(tuple, encoded.tolist())
-            depths = np.array([self._known_depths.get(row, -1) for row in rows], np.int32)
+            depths = np.array([self.known_depths.get(row, -1) for row in rows], np.int32)
         _check_length(encoded, depths, "query_depths")
-        return encoded, depths, labels
+        return encoded, depths, labels.astype(bool)
 
     def _encode_queries(self) -> np.ndarray:
         if isinstance(self.queries, np.ndarray):
-            terms = 3 if self._index_manager is None else 1 + self._index_manager.arity
+            terms = 1 + self.index_manager.arity
             if self.queries.ndim != 2 or self.queries.shape[1] != terms:
                 raise ValueError(f"encoded queries must have shape (n, {terms}), got {self.queries.shape}")
             return self.queries.astype(np.int32)
-        if self._index_manager is None:
-            raise TypeError(
-                "queries with names need an index manager; create the environment with "
-                "BatchedVecEnv(index_manager=..., ...), or assign an array of indices (n, 3)"
-            )
-        return self._index_manager.encode(
+        return self.index_manager.encode(
             [parse_atom(query) if isinstance(query, str) else query for query in self.queries]
         )
 

@@ -56,22 +56,12 @@ def create_environments(
     batch_size, eval_batch_size = given["n_envs"], given.get("n_eval_envs", given["n_envs"])
     seed, config = int(given.get("seed", 0)), build_config(index_manager, None, fields)
     test = dh.test_queries or dh.valid_queries or dh.train_queries
-
-    def create(queries: Any, size: Any, mode: str, seed: int) -> BatchedVecEnv:
-        return BatchedVecEnv(
-            index_manager=index_manager,
-            data_handler=dh,
-            queries=queries,
-            batch_size=size,
-            mode=mode,
-            kge_engine=kge_engine,
-            seed=seed,
-            config=config,
-            **settings,
-        )
-
+    valid = dh.valid_queries or dh.train_queries
+    shared: dict[str, Any] = dict(
+        index_manager=index_manager, data_handler=dh, kge_engine=kge_engine, config=config, **settings
+    )
     return (
-        create(dh.train_queries, batch_size, "train", seed),
-        create(test, eval_batch_size, "eval", seed + 1),
-        create(dh.valid_queries or dh.train_queries, eval_batch_size, "eval", seed + 2),
+        BatchedVecEnv(queries=dh.train_queries, batch_size=batch_size, mode="train", seed=seed, **shared),
+        BatchedVecEnv(queries=test, batch_size=eval_batch_size, mode="eval", seed=seed + 1, **shared),
+        BatchedVecEnv(queries=valid, batch_size=eval_batch_size, mode="eval", seed=seed + 2, **shared),
     )

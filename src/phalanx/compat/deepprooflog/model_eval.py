@@ -180,7 +180,7 @@ def _run_episodes(actor: nn.Module, env: Any, base: BatchedVecEnv, count: int) -
     step = env.reset()
     while remaining.any():
         query = base.query_indices
-        step = env.step(actor(step))
+        step, following = env.step_and_maybe_reset(actor(step))
         after = step["next"]
         episode_log_prob += _read_log_prob(step)
         episode_reward += after["reward"].reshape(size).double().cpu().numpy()
@@ -194,16 +194,8 @@ def _run_episodes(actor: nn.Module, env: Any, base: BatchedVecEnv, count: int) -
         log_prob[rows], reward[rows] = (episode_log_prob + kge_score)[first], episode_reward[first]
         remaining[rows] = False
         episode_log_prob[done], episode_reward[done] = 0.0, 0.0
-        step = _reset_done(env, after, done)
+        step = following
     return QueryEpisodes(proved, log_prob, length, reward)
-
-
-def _reset_done(env: Any, after: TensorDictBase, done: np.ndarray) -> TensorDictBase:
-    after = after.exclude("reward")
-    if not done.any():
-        return after
-    after["_reset"] = torch.from_numpy(done).to(after.device or "cpu").unsqueeze(-1)
-    return env.reset(after)
 
 
 def _read_log_prob(step: TensorDictBase) -> np.ndarray:

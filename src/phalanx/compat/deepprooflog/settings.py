@@ -1,7 +1,7 @@
 """DeepProofLog's names for settings."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from phalanx.compat.deepprooflog.index_manager import IndexManager
@@ -42,29 +42,23 @@ REPLACEMENTS: Mapping[str, str] = {
 """Arguments of DeepProofLog that do not exist here, and what to use instead."""
 
 
-def check_names(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `TypeError` for the first unknown argument, suggesting a replacement or similar names."""
-    available = sorted({*known, *RENAMED_SETTINGS})
-    for name in names:
-        if name in available:
-            continue
-        similar = difflib.get_close_matches(name, available, n=3)
-        hint = f"did you mean {', '.join(similar)}?" if similar else f"available: {', '.join(available)}"
-        hint = f"use {REPLACEMENTS[name]}" if name in REPLACEMENTS else hint
-        raise TypeError(f"there is no argument {name!r} here; {hint}")
-
-
 def build_config(
     index_manager: IndexManager, config: ProofConfig | None, settings: Mapping[str, Any]
 ) -> ProofConfig:
-    """Return a copy of a config with changed settings.
+    """Return a copy of a config with changed settings. Raises `TypeError` for unknown settings.
 
     Args:
         index_manager: Index manager, which determines the default for `max_goals`.
         config: Config to copy. If None, the defaults are used.
         settings: Fields of `ProofConfig`, under their own names or under DeepProofLog's.
     """
-    check_names(settings, ProofConfig.model_fields)
+    available = sorted({*ProofConfig.model_fields, *RENAMED_SETTINGS})
+    for name in settings:
+        if name not in available:
+            similar = difflib.get_close_matches(name, available, n=3)
+            hint = f"did you mean {', '.join(similar)}?" if similar else f"available: {', '.join(available)}"
+            hint = f"use {REPLACEMENTS[name]}" if name in REPLACEMENTS else hint
+            raise TypeError(f"there is no argument {name!r} here; {hint}")
     base = {"max_goals": index_manager.max_goals} if config is None else config.model_dump()
     changed = {RENAMED_SETTINGS.get(name, name): value for name, value in settings.items()}
     built = ProofConfig(**{**base, **changed})

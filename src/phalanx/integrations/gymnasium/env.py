@@ -190,8 +190,9 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         state = self.state
         if self._mode is AutoresetMode.DISABLED and self._done.any():
             raise gym.error.ResetNeeded(
-                f"{_describe_envs(self._done)} ended: call reset(options={{'reset_mask': mask}}) before "
-                "step(), or choose another autoreset_mode"
+                f"{self._done.sum()} of {self.num_envs} environments ended, starting with environment "
+                f"{self._done.argmax()}: call reset(options={{'reset_mask': mask}}) before step(), or choose "
+                "another autoreset_mode"
             )
         arrays = check_actions(self.environment.action_space, actions, self.num_envs)
         mode = _AUTORESET_MODES.get(self._mode)
@@ -364,14 +365,6 @@ def make_vector_env(
     )
 
 
-def _describe_envs(mask: Bool[np.ndarray, " batch"]) -> str:
-    indices = np.flatnonzero(mask).tolist()
-    if len(indices) == 1:
-        return f"environment {indices[0]} has"
-    shown = ", ".join(map(str, indices[:5])) + (", ..." if len(indices) > 5 else "")
-    return f"environments {shown} have"
-
-
 def _parse_mode(mode: AutoresetMode | str) -> AutoresetMode:
     try:
         return AutoresetMode(mode)
@@ -414,10 +407,8 @@ def _parse_seeds(seed: Any, num_envs: int) -> tuple[UInt64[np.ndarray, " batch"]
     if len(seed) != num_envs:
         raise ValueError(f"there are {num_envs} environments and {len(seed)} seeds; give one for each")
     for one in seed:
-        if one is not None and not isinstance(one, numbers.Integral):
-            raise TypeError(f"a seed must be an integer or None, got {one!r}")
-        if not 0 <= int(one or 0) <= _MAX_SEED:
-            raise ValueError(f"a seed must be from 0 to 2**64 - 1, got {one}")
+        if one is not None and not (isinstance(one, numbers.Integral) and 0 <= int(one) <= _MAX_SEED):
+            raise ValueError(f"a seed must be None or an integer from 0 to 2**64 - 1, got {one!r}")
     is_given = np.array([one is not None for one in seed])
     return np.array([int(one or 0) for one in seed], np.uint64), is_given
 
@@ -439,11 +430,8 @@ def _reset_mask(options: Mapping[str, Any] | None, num_envs: int) -> Bool[np.nda
     if "reset_mask" not in options:
         return np.ones(num_envs, bool)
     mask = options["reset_mask"]
-    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-        kind = mask.dtype if isinstance(mask, np.ndarray) else type(mask).__name__
-        raise TypeError(f"options['reset_mask'] must be a NumPy array of bool, got {kind}")
-    if mask.shape != (num_envs,):
-        raise ValueError(f"options['reset_mask'] must have the shape {(num_envs,)}, got {mask.shape}")
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_envs,):
+        raise ValueError(f"options['reset_mask'] must be a NumPy array of {num_envs} bool, got {mask!r}")
     if not mask.any():
         raise ValueError("options['reset_mask'] must select at least one environment")
     return mask.copy()

@@ -1,6 +1,6 @@
 """Conversion of spaces to Gymnasium spaces, and of their values to NumPy arrays and back."""
 
-import functools
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +14,7 @@ from phalanx.core.spaces import (
     Composite,
     Discrete,
     Space,
+    check_fields,
     check_integer_dtypes,
     convert_value,
     discrete_sizes,
@@ -51,8 +52,9 @@ def flat_space(space: Space) -> spaces.Box:
     lows, highs = [np.empty(0, np.float32)], [np.empty(0, np.float32)]
     for leaf, _ in _leaves(space):
         low, high = (0, leaf.n - 1) if isinstance(leaf, Discrete) else (leaf.low, leaf.high)
-        lows.append(np.full(_width(leaf), low, np.float32))
-        highs.append(np.full(_width(leaf), high, np.float32))
+        width = 1 if isinstance(leaf, Discrete) else math.prod(leaf.shape)
+        lows.append(np.full(width, low, np.float32))
+        highs.append(np.full(width, high, np.float32))
     if not any(len(part) for part in lows):
         raise ValueError("an empty observation cannot be flattened; see config.observation")
     return spaces.Box(np.concatenate(lows), np.concatenate(highs), dtype=np.float32)
@@ -63,25 +65,17 @@ def to_arrays(space: Space, value: PyTree) -> Any:
     return convert_value(_to_array, space, value)
 
 
-def _to_array(space: Space, value: Any) -> np.ndarray:
-    match space:
-        case Discrete():
-            return np.array(value, np.int64)
-        case Box(shape=shape, dtype=dtype):
-            array = np.array(value, np.int8 if np.dtype(dtype) == np.bool_ else dtype)
-            return array if shape else array[:, None]
-    raise TypeError(f"{type(space).__name__} cannot be converted to arrays")
+def _to_array(space: Any, value: Any) -> np.ndarray:
+    if isinstance(space, Discrete):
+        return np.array(value, np.int64)
+    array = np.array(value, np.int8 if np.dtype(space.dtype) == np.bool_ else space.dtype)
+    return array if space.shape else array[:, None]
 
 
 def to_flat_arrays(space: Space, value: PyTree) -> Float32[np.ndarray, "batch width"]:
     """Copy a batch of values of a space to an array with one row per value, in the order of `flat_space`."""
-    parts = [(_width(leaf), np.asarray(part)) for leaf, part in _leaves(space, value)]
-    array = np.empty((len(parts[0][1]), sum(width for width, _ in parts)), np.float32)
-    start = 0
-    for width, part in parts:
-        array[:, start : start + width] = part.reshape(len(array), width)
-        start += width
-    return array
+    parts = [np.asarray(part).reshape(len(part), -1) for _, part in _leaves(space, value)]
+    return np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
 
 
 def check_actions(space: Space, actions: Any, num_envs: int, name: str = "actions") -> Any:
@@ -93,14 +87,7 @@ def check_actions(space: Space, actions: Any, num_envs: int, name: str = "action
         return _check_integers(actions, (num_envs, len(sizes)), np.array(sizes), name)
     match space:
         case Composite(fields=fields):
-            if not isinstance(actions, Mapping):
-                names = ", ".join(field for field, _ in fields)
-                raise TypeError(
-                    f"{name} must be a dictionary with the keys {names}, got {type(actions).__name__}"
-                )
-            if missing := [field for field, _ in fields if field not in actions]:
-                found = ", ".join(map(str, actions)) or "none"
-                raise KeyError(f"{name} have no key {missing[0]!r}; they have {found}")
+            check_fields(space, actions, name)
             return {
                 field: check_actions(inner, actions[field], num_envs, f"{name}[{field!r}]")
                 for field, inner in fields
@@ -148,11 +135,6 @@ def _check_shape(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     if array.shape != shape:
         raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
     return array
-
-
-@functools.lru_cache(maxsize=64)
-def _width(leaf: Any) -> int:
-    return 1 if isinstance(leaf, Discrete) else int(np.prod(leaf.shape))
 
 
 def _leaves(space: Space, value: PyTree = None) -> Iterator[tuple[Any, Any]]:

@@ -14,7 +14,6 @@ from pydantic import Field
 from phalanx.config import Config
 from phalanx.core.backends import resolve_backend
 from phalanx.core.device_memory import batch_size_for_memory, retry_with_smaller_batches
-from phalanx.core.vector import select_rows
 from phalanx.kg.kge.embedding import KGE
 from phalanx.nn.distributions import masked_log_softmax
 from phalanx.proofs import backends
@@ -117,12 +116,10 @@ class _Beams(NamedTuple):
     """Number of steps from the query to the nodes of the lane."""
     steps_since_proof: Int32[Array, " lanes"]
     """Number of steps since the first proof of the query was found."""
-    result: SearchResult
-    """Results so far for the query of each lane."""
     next_query: Int32[Array, ""]
     """Index of the first query whose search has not started."""
     results: SearchResult
-    """Final results of all queries. Queries whose search has not ended have initial values."""
+    """Results so far for all queries."""
 
 
 def beam_search(
@@ -240,7 +237,7 @@ def _search(
         is_real = jnp.arange(config.max_actions) < node.num_actions[:, None]
         is_complete = jnp.any(is_real & (node.successors[:, :, 0, 0] == program.true_index), axis=1)
         is_complete = is_open & is_complete.reshape(is_open.shape)
-        result = lanes.result
+        result = jax.tree.map(lambda leaf: leaf[jnp.maximum(lanes.query_index, 0)], lanes.results)
         proved = result.proved | jnp.any(is_complete, axis=1)
         steps_since_proof = lanes.steps_since_proof + result.proved
         is_last = (lanes.depth + 1 >= search.max_depth) | (proved & (steps_since_proof >= search.patience))
@@ -271,7 +268,7 @@ def _search(
         is_promising &= ~is_last[:, None, None]
         node, log_prob = _select_best(node, jnp.where(is_promising, log_probs, -jnp.inf))
         is_over = (lanes.query_index >= 0) & (is_last | jnp.all(log_prob == -jnp.inf, axis=1))
-        row = jnp.where(is_over, lanes.query_index, queries.shape[0])
+        row = jnp.where(lanes.query_index >= 0, lanes.query_index, queries.shape[0])
         results = jax.tree.map(
             lambda every, some: every.at[row].set(some, mode="drop"), lanes.results, result
         )
@@ -280,7 +277,6 @@ def _search(
             log_prob=log_prob,
             depth=lanes.depth + 1,
             steps_since_proof=steps_since_proof,
-            result=result,
             results=results,
         )
         return _start_queries(after, is_over, queries, count)
@@ -292,7 +288,6 @@ def _search(
         query_index=zero - 1,
         depth=zero,
         steps_since_proof=zero,
-        result=_empty_result(num_lanes),
         next_query=jnp.int32(0),
         results=_empty_result(queries.shape[0]),
     )
@@ -326,7 +321,6 @@ def _start_queries(
         query_index=jnp.where(starts, index, jnp.where(is_free, -1, lanes.query_index)),
         depth=jnp.where(is_free, 0, lanes.depth),
         steps_since_proof=jnp.where(is_free, 0, lanes.steps_since_proof),
-        result=select_rows(is_free, _empty_result(num_lanes), lanes.result),
         next_query=lanes.next_query + jnp.sum(starts),
     )
 

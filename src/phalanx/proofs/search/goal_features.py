@@ -70,10 +70,7 @@ class GoalFeatureExtractor:
             np.where(ground[..., side], self._matches(goals, side), self._totals[goals[..., 0]])
             for side in (0, 1)
         ]
-        similarities = [
-            np.where(is_ground, self._similarity(table, goals[..., 1], goals[..., 2], is_ground), 0)
-            for table in self._projected
-        ]
+        similarities = self._similarities(goals[..., 1], goals[..., 2], is_ground)
         rules = self._rules[goals[..., 0]]
         has_no_match = (rules == 0) & (is_ground | (np.minimum(*matches) == 0))
         columns = [
@@ -87,9 +84,7 @@ class GoalFeatureExtractor:
         """Return the confidence of the rule that led to each successor, or 1 if a fact led to it."""
         added = self._num_added_goals(batch)
         keys = self._key(batch.parents[batch.owner, 0, 0], batch.goals[..., 0], added)
-        index = np.minimum(np.searchsorted(self._keys, keys), max(len(self._keys) - 1, 0))
-        if not len(self._keys):
-            return np.ones(len(keys), np.float32)
+        index = np.searchsorted(self._keys, keys)
         known = (self._keys[index] == keys) & (added > 0)
         return np.where(known, self._confidence[index], 1.0).astype(np.float32)
 
@@ -99,10 +94,7 @@ class GoalFeatureExtractor:
         constant = (ground & real[..., None]).reshape(len(goals), -1)
         first, last = constant.argmax(axis=1), constant.shape[1] - 1 - constant[:, ::-1].argmax(axis=1)
         ends = constant.any(axis=1)
-        start, stop = terms[rows, first], terms[rows, last]
-        similarities = [
-            np.where(ends, self._similarity(table, start, stop, ends), 0) for table in self._projected
-        ]
+        similarities = self._similarities(terms[rows, first], terms[rows, last], ends)
         count = np.bincount(owner, minlength=len(batch.parents))
         variables = (real[..., None] & ~ground).sum(axis=(1, 2))
         columns = [
@@ -121,11 +113,11 @@ class GoalFeatureExtractor:
         table = self._counts[side]
         return table[np.clip(cell, 0, len(table) - 1)]
 
-    def _similarity(
-        self, table: np.ndarray, one: np.ndarray, other: np.ndarray, where: np.ndarray
-    ) -> np.ndarray:
-        rows = [np.where(where, index, 0) for index in (one, other)]
-        return np.einsum("...d,...d->...", table[rows[0]], table[rows[1]])
+    def _similarities(self, one: np.ndarray, other: np.ndarray, where: np.ndarray) -> list[np.ndarray]:
+        """Return the similarities of pairs of constants for each walk length, or 0 where `where` is False."""
+        # Row 0 of each table is zero.
+        one, other = np.where(where, one, 0), np.where(where, other, 0)
+        return [np.einsum("...d,...d->...", table[one], table[other]) for table in self._projected]
 
     def _num_added_goals(self, batch: SuccessorBatch) -> np.ndarray:
         """Return how many new goals the step to each successor added in front of the remaining goals."""
@@ -141,13 +133,16 @@ class GoalFeatureExtractor:
         return key
 
     def _rule_table(self, confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the distinct keys of the rules in ascending order, and the largest confidence for each."""
+        """Return the distinct keys of the rules in ascending order, and the largest confidence for each.
+
+        The last key is larger than that of any rule.
+        """
         bodies = self._program.bodies[..., 0]
         length = (bodies > 0).sum(axis=1)
         keys = self._key(self._program.heads[:, 0], bodies, length)
         order = np.lexsort((-confidence, keys))
         unique, first = np.unique(keys[order], return_index=True)
-        return unique, confidence[order][first]
+        return np.append(unique, np.iinfo(np.int64).max), np.append(confidence[order][first], 1.0)
 
 
 def _project_walks(program: Program, random: np.random.Generator) -> list[np.ndarray]:
