@@ -73,8 +73,6 @@ def generate_batch(
         raise ValueError("the prompt is empty; it must have at least one token")
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-    if sampling.temperature < 0:
-        raise ValueError(f"temperature must not be negative, got {sampling.temperature}")
     if sampling.temperature > 0 and key is None:
         raise ValueError("sampling at a temperature above 0 needs a key")
     last_token = model.config.vocab_size - 1
@@ -127,7 +125,7 @@ def generate(
         stop_token_id: Token that ends the completion. None means that the completion has `max_new_tokens`
             tokens.
     """
-    sampling = SamplingConfig.model_construct(temperature=temperature)
+    sampling = SamplingConfig(temperature=temperature)
     output = generate_batch(
         model, [prompt_ids], max_new_tokens, sampling=sampling, key=key, stop_token_id=stop_token_id
     )

@@ -45,25 +45,15 @@ def load_params(ref: CheckpointRef, like: PyTree) -> tuple[PyTree, dict[str, Any
 
 
 def _check_fit(run: Path, found: Mapping[str, np.ndarray], expected: dict[str, Any]) -> None:
-    missing, extra = expected.keys() - found.keys(), found.keys() - expected.keys()
-    if missing or extra:
-        parts = [
-            f"only {where}: {', '.join(sorted(names)[:_MAX_NAMES])}"
-            + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
-            for where, names in (("there", extra), ("here", missing))
-            if names
-        ]
-        raise ValueError(f"the network of {run} has a different structure; arrays {'; '.join(parts)}")
+    there, here = ({name: _describe(array) for name, array in arrays.items()} for arrays in (found, expected))
     differing = [
-        f"{name or 'the array'} is {_describe(found[name])} there and {_describe(leaf)} here"
-        for name, leaf in expected.items()
-        if found[name].shape != leaf.shape or found[name].dtype != leaf.dtype
+        f"{name or 'the array'} is {there.get(name, 'missing')} there and {here.get(name, 'missing')} here"
+        for name in sorted(there.keys() | here.keys())
+        if there.get(name) != here.get(name)
     ]
     if differing:
-        raise ValueError(
-            f"the network of {run} has other sizes: {'; '.join(differing[:_MAX_NAMES])}"
-            + (f"; and {len(differing) - _MAX_NAMES} more" if len(differing) > _MAX_NAMES else "")
-        )
+        more = f"; and {len(differing) - _MAX_NAMES} more" if len(differing) > _MAX_NAMES else ""
+        raise ValueError(f"the network of {run} has other arrays: {'; '.join(differing[:_MAX_NAMES])}{more}")
 
 
 def _describe(array: Any) -> str:
