@@ -198,16 +198,15 @@ def _generate(
 
     The native backend computes only in float32. Models with `dtype="bfloat16"` therefore use XLA on the CPU.
     """
-    arrays, static = eqx.partition(model, eqx.is_array)
 
-    def native(arrays: LanguageModel, request: GenerationRequest) -> GenerationArrays:
-        return _generate_native(eqx.combine(arrays, static), request, max_new_tokens, top_k)
+    def native(request: GenerationRequest) -> GenerationArrays:
+        return _generate_native(model, request, max_new_tokens, top_k)
 
-    def xla(arrays: LanguageModel, request: GenerationRequest) -> GenerationArrays:
-        return _generate_xla(eqx.combine(arrays, static), request, max_new_tokens, top_k, use_top_p)
+    def xla(request: GenerationRequest) -> GenerationArrays:
+        return _generate_xla(model, request, max_new_tokens, top_k, use_top_p)
 
     resolved = resolve_backend(backend) if model.config.dtype == "float32" else "xla"
-    return dispatch(resolved, native, xla, arrays, request)
+    return dispatch(resolved, native, xla, request)
 
 
 def _uniform(key: Key, index: Int32[Array, ""], batch: int) -> Float[Array, " batch"]:

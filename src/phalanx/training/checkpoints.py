@@ -409,11 +409,10 @@ def open_checkpoint(run: Path, which: Which = "newest") -> Iterator[tuple[Checkp
 
 def config_digest(config: Config) -> str:
     """Return a digest of the settings that affect the result of training. Every checkpoint contains it."""
-    names = [name for name in type(config).model_fields if name not in _NOT_COMPUTED_WITH]
-    settings = {name: getattr(config, name) for name in names}
     text = "\n".join(
         f"{name}: {to_yaml(value) if isinstance(value, Config) else value!r}"
-        for name, value in settings.items()
+        for name, value in config
+        if name not in _NOT_COMPUTED_WITH
     )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -151,11 +151,19 @@ def collect_rollout(
     """
     keys = jax.vmap(jax.random.split, (0, None), 1)(keys_for(key, start.env_ids), num_steps)
     auto_reset = AutoReset(environment, "same_step")
+    shard_size = len(start.env_ids) // num_shards
+
+    def sample_action(row: tuple[PyTree, Key]) -> tuple[PyTree, Array, Array]:
+        observation, key = row
+        pi, value = network(observation)
+        action = pi.sample(key)
+        return action, pi.log_prob(action), value
+
+    def sample_actions(shard: tuple[PyTree, Array]) -> tuple[PyTree, Array, Array]:
+        return jax.lax.map(sample_action, shard, batch_size=min(microbatch_size or shard_size, shard_size))
 
     def step(before: RolloutState, keys: Array) -> tuple[RolloutState, tuple[Rollout, Any, Episodes]]:
-        actions, log_probs, values = sample_actions(
-            network, before.observations, keys, microbatch_size, num_shards
-        )
+        actions, log_probs, values = map_shards(sample_actions, (before.observations, keys), num_shards)
         states, observations, rewards, done, info = auto_reset.step(before.environments, actions)
         returns, lengths = before.returns + rewards, before.lengths + 1
         episodes = {"episode_mask": done, "episode_returns": returns, "episode_lengths": lengths}
@@ -175,33 +183,6 @@ def collect_rollout(
     arrays = (rollout.values, rollout.terminated, rollout.done, final_observations, last_values[None])
     next_values = map_shards(lambda shard: _next_values(network, *shard), arrays, num_shards, axis=1)
     return end, dataclasses.replace(rollout, next_values=next_values), episodes
-
-
-def sample_actions(
-    network: PolicyNetwork,
-    observations: PyTree,
-    keys: Array,
-    microbatch_size: int | None = None,
-    num_shards: int = 1,
-) -> tuple[PyTree, Float[Array, " batch"], Float[Array, " batch"]]:
-    """Sample an action for each observation.
-
-    Returns:
-        The actions, their log-probabilities and the value estimates of the observations.
-    """
-
-    def one(row: tuple[PyTree, Key]) -> tuple[PyTree, Array, Array]:
-        observation, key = row
-        pi, value = network(observation)
-        action = pi.sample(key)
-        return action, pi.log_prob(action), value
-
-    size = keys.shape[0] // num_shards
-    return map_shards(
-        lambda shard: jax.lax.map(one, shard, batch_size=min(microbatch_size or size, size)),
-        (observations, keys),
-        num_shards,
-    )
 
 
 def _next_values(
