@@ -21,8 +21,7 @@ def train(
     algorithm: Annotated[
         str,
         typer.Argument(
-            help="ppo, bc, sft, grpo, kge or heuristic; or a Python file that defines one Algorithm.",
-            show_default=False,
+            help="ppo, bc, sft, grpo, kge or heuristic; or a Python file that defines one Algorithm."
         ),
     ],
     overrides: Annotated[
@@ -30,15 +29,13 @@ def train(
         typer.Argument(
             metavar="[KEY=VALUE]...",
             help="Settings, such as num_updates=200 lr=1e-3 env.dataset.num_tasks=3000.",
-            show_default=False,
         ),
     ] = None,
     env: Annotated[
         str | None,
         typer.Option(
             help="Environment: arc, proofs, package.module:Name or path/file.py:Name. For language models, "
-            "also puzzles (all kinds), sudoku,sokoban:easy:multi or puzzle_server.",
-            show_default=False,
+            "also puzzles (all kinds), sudoku,sokoban:easy:multi or puzzle_server."
         ),
     ] = None,
     config: Annotated[
@@ -69,10 +66,7 @@ def train(
     extend: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            metavar="UPDATES",
-            help="Continue the run in --out up to this number of updates.",
-            show_default=False,
+            min=1, metavar="UPDATES", help="Continue the run in --out up to this number of updates."
         ),
     ] = None,
     init_from: Annotated[
@@ -80,7 +74,6 @@ def train(
         typer.Option(
             metavar="RUN[@STEP]",
             help="Start from the parameters of another run; RUN@best for its best checkpoint.",
-            show_default=False,
         ),
     ] = None,
     tracker: Annotated[
@@ -95,16 +88,10 @@ def train(
     ] = False,
     coordinator: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Address of the first of several processes.", show_default=False
-        ),
+        typer.Option(metavar="HOST:PORT", help="Address of the first of several processes."),
     ] = None,
-    num_processes: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes.", show_default=False)
-    ] = None,
-    process_id: Annotated[
-        int | None, typer.Option(min=0, help="Index of this process, from 0.", show_default=False)
-    ] = None,
+    num_processes: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
+    process_id: Annotated[int | None, typer.Option(min=0, help="Index of this process, from 0.")] = None,
 ) -> None:
     """Train with an algorithm and write a report.
 
