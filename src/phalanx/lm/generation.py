@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from phalanx.core.backends import dispatch, resolve_backend
 from phalanx.core.environment import Key
+from phalanx.core.vector import zeros_like_shapes
 from phalanx.lm.attention import apply_rotary, masked_attention, packed_attention
 from phalanx.lm.model import LanguageModel, TransformerBlock
 from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig, sample_tokens
@@ -214,6 +215,12 @@ def _uniform(key: Key, index: Int32[Array, ""], batch: int) -> Float[Array, " ba
     return jax.random.uniform(jax.random.fold_in(key, index), (batch,))
 
 
+def _output_shapes(batch: int, max_new_tokens: int) -> GenerationArrays:
+    tokens, rows = (batch, max_new_tokens), (batch,)
+    shapes = ((tokens, jnp.int32), (tokens, jnp.float32), (rows, jnp.int32), (rows, bool))
+    return GenerationArrays(*(jax.ShapeDtypeStruct(*shape) for shape in shapes))
+
+
 def _generate_native(
     model: LanguageModel, request: GenerationRequest, max_new_tokens: int, top_k: int
 ) -> GenerationArrays:
@@ -225,14 +232,8 @@ def _generate_native(
     blocks = model.blocks
     batch, padded = request.prompt_ids.shape
     cache_size = -(-(padded + max_new_tokens) // _CACHE_PANEL) * _CACHE_PANEL
-    results = (
-        jax.ShapeDtypeStruct((batch, max_new_tokens), jnp.int32),
-        jax.ShapeDtypeStruct((batch, max_new_tokens), jnp.float32),
-        jax.ShapeDtypeStruct((batch,), jnp.int32),
-        jax.ShapeDtypeStruct((batch,), bool),
-    )
     choices = request.choices
-    arrays = jax.ffi.ffi_call("phalanx_lm_generate", results)(
+    arrays = jax.ffi.ffi_call("phalanx_lm_generate", tuple(_output_shapes(batch, max_new_tokens)))(
         model.embedding,
         model.head,
         model.norm.scale,
@@ -283,12 +284,7 @@ def _generate_xla(
     batch, padded = request.prompt_ids.shape
     caches, logits = prefill(model, request.prompt_ids, request.prompt_start, max_new_tokens)
     blocks = model.unstack_blocks()
-    output = GenerationArrays(
-        jnp.zeros((batch, max_new_tokens), jnp.int32),
-        jnp.zeros((batch, max_new_tokens)),
-        jnp.zeros(batch, jnp.int32),
-        jnp.zeros(batch, bool),
-    )
+    output = zeros_like_shapes(_output_shapes(batch, max_new_tokens))
     matching = None if choices is None else choices[:, :, 0] >= 0
     initial = _LoopState(jnp.int32(0), caches, logits, matching, output)
 

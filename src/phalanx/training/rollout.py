@@ -177,37 +177,26 @@ def collect_rollout(
         return after, (steps, info.final_observation, episodes | environment.episode_metrics(info.info))
 
     end, (rollout, final_observations, episodes) = jax.lax.scan(step, start, keys)
-    value = jax.vmap(lambda observation: network(observation)[1])
-    last_values = map_shards(value, end.observations, num_shards)
+
+    def value(observation: PyTree) -> Array:
+        return network(observation)[1]
+
+    last_values = map_shards(jax.vmap(value), end.observations, num_shards)
+
+    def next_values(shard: tuple[Array, Array, Array, PyTree, Array]) -> Array:
+        """Return the value of the observation after each step.
+
+        In the middle of an episode, this is the value at the next step. After the last step of the rollout,
+        it is the last value. After termination, it is 0. Where an episode was truncated, the network computes
+        the value of its final observation.
+        """
+        values, terminated, done, final_observations, last_values = shard
+        following = jnp.where(terminated, 0.0, jnp.concatenate([values[1:], last_values]))
+        truncated = (done & ~terminated).reshape(-1)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), final_observations)
+        found = map_where(value, truncated, flat, following.reshape(-1), _VALUE_BATCH)
+        return found.reshape(following.shape)
 
     arrays = (rollout.values, rollout.terminated, rollout.done, final_observations, last_values[None])
-    next_values = map_shards(lambda shard: _next_values(network, *shard), arrays, num_shards, axis=1)
-    return end, dataclasses.replace(rollout, next_values=next_values), episodes
-
-
-def _next_values(
-    network: PolicyNetwork,
-    values: Float[Array, "time batch"],
-    terminated: Bool[Array, "time batch"],
-    done: Bool[Array, "time batch"],
-    final_observations: PyTree,
-    last_values: Float[Array, "1 batch"],
-) -> Float[Array, "time batch"]:
-    """Return the value of the observation after each step.
-
-    In the middle of an episode, this is the value at the next step. After the last step of the rollout, it is
-    `last_values`. After termination, it is 0. Where an episode was truncated, the network computes the value
-    of its final observation.
-    """
-    following = jnp.concatenate([values[1:], last_values])
-    following = jnp.where(terminated, 0.0, following)
-    truncated = done & ~terminated
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), final_observations)
-    next_values = map_where(
-        lambda observation: network(observation)[1],
-        truncated.reshape(-1),
-        flat,
-        following.reshape(-1),
-        _VALUE_BATCH,
-    )
-    return next_values.reshape(following.shape)
+    rollout = dataclasses.replace(rollout, next_values=map_shards(next_values, arrays, num_shards, axis=1))
+    return end, rollout, episodes
