@@ -30,7 +30,7 @@ from phalanx.io.checksum import (
 from phalanx.io.untrusted import read_yaml
 from phalanx.training.config import CheckpointConfig
 from phalanx.training.device_mesh import with_key_type_of, without_key_type
-from phalanx.training.run_dir import CHECKPOINTS, CONFIG, METADATA, read_metadata
+from phalanx.training.run_dir import CHECKPOINTS, CONFIG, read_metadata
 
 _LOG = logging.getLogger("phalanx.training")
 CHECKSUMS = "checksums.json"
@@ -322,11 +322,6 @@ def _path_for_orbax(folder: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="phalanx-checkpoints-") as temporary:
         link = Path(temporary, "checkpoints")
-        if _RESERVED_IN_PATHS.search(str(link)):
-            raise ValueError(
-                f"neither {folder} nor the temporary folder {temporary} can store checkpoints: their paths "
-                "contain one of * ? [ ] \\ :/ ; set TMPDIR to another folder"
-            )
         link.symlink_to(folder, target_is_directory=True)
         yield link
 
@@ -418,8 +413,7 @@ def config_digest(config: Config) -> str:
 def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Config) -> None:
     """Raise ValueError if a checkpoint was saved with a config that differs from the config of the run.
 
-    If the run was extended, its earlier configs are accepted as well. ValueError is also raised if the
-    metadata lacks entries, because another version of Phalanx saved the checkpoint.
+    If the run was extended, its earlier configs are accepted as well.
 
     Args:
         run: Run folder.
@@ -427,13 +421,7 @@ def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Co
         metadata: Metadata of the checkpoint.
         config: Config of the run.
     """
-    expected = {"config", "data", "seconds", "counts", "metrics", "params", "host_state"}
-    if missing := expected - metadata.keys():
-        raise ValueError(
-            f"checkpoint {step} of {run} was saved by another version of Phalanx: it lacks "
-            f"{', '.join(sorted(missing))}; start a new run with another --out"
-        )
-    extended = read_metadata(run).get("extended", []) if (run / METADATA).exists() else []
+    extended = read_metadata(run).get("extended", [])
     if metadata["config"] not in (config_digest(config), *(entry["config"] for entry in extended)):
         raise ValueError(f"checkpoint {step} of {run} was saved with a config that differs from config.yaml")
 

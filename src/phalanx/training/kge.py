@@ -170,9 +170,6 @@ class TrainingTriples:
     ) -> None:
         if len(triples) == 0:
             raise ValueError("an embedding needs at least one training triple, got none")
-        limits = np.array([num_relations, num_entities, num_entities])
-        if np.any((triples < 0) | (triples >= limits)):
-            raise ValueError(f"triples must have ids below {limits.tolist()}")
         self.triples = np.unique(triples, axis=0).astype(np.int32)
         self.num_relations, self.num_entities = num_relations, num_entities
         self._index = TripleIndex(self.triples, num_entities)
