@@ -116,6 +116,6 @@ class Curriculum:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from a value that `state_dict` returned."""
-        self.success_rates = dict(state["success_rates"])
+        self.success_rates = {task: state["success_rates"][task] for task in self._env.tasks}
         self._next_seeds = dict(state["next_seeds"])
         self._retry_episodes = dict.fromkeys(EpisodeId(*episode) for episode in state["retry_episodes"])
