@@ -178,10 +178,10 @@ def collect_rollout(
 
     end, (rollout, final_observations, episodes) = jax.lax.scan(step, start, keys)
 
-    def value(observation: PyTree) -> Array:
+    def estimate_value(observation: PyTree) -> Array:
         return network(observation)[1]
 
-    last_values = map_shards(jax.vmap(value), end.observations, num_shards)
+    last_values = map_shards(jax.vmap(estimate_value), end.observations, num_shards)
 
     def next_values(shard: tuple[Array, Array, Array, PyTree, Array]) -> Array:
         """Return the value of the observation after each step.
@@ -194,7 +194,7 @@ def collect_rollout(
         following = jnp.where(terminated, 0.0, jnp.concatenate([values[1:], last_values]))
         truncated = (done & ~terminated).reshape(-1)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), final_observations)
-        found = map_where(value, truncated, flat, following.reshape(-1), _VALUE_BATCH)
+        found = map_where(estimate_value, truncated, flat, following.reshape(-1), _VALUE_BATCH)
         return found.reshape(following.shape)
 
     arrays = (rollout.values, rollout.terminated, rollout.done, final_observations, last_values[None])
