@@ -332,7 +332,7 @@ def bce_loss(
     return jnp.mean(jax.nn.softplus(candidates) - labels * candidates, axis=1)
 
 
-def _describe(metrics: Mapping[str, float]) -> str:
+def _describe(metrics: Mapping[str, Any]) -> str:
     return (
         f"Validation MRR, filtered: {metrics['mrr_100']:.4f} against {_NUM_SAMPLED} candidates, "
         f"{metrics['mrr']:.4f} against all entities"
