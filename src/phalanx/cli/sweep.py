@@ -17,10 +17,19 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 
-SamplerOption = enum.StrEnum("SamplerOption", ["grid", "random", "tpe"])
-"""Names of the samplers that choose the settings of the trials."""
-GoalOption = enum.StrEnum("GoalOption", ["max", "min"])
-"""Whether a metric is maximized or minimized."""
+class SamplerOption(enum.StrEnum):
+    """Names of the samplers that choose the settings of the trials."""
+
+    grid = "grid"
+    random = "random"
+    tpe = "tpe"
+
+
+class GoalOption(enum.StrEnum):
+    """Whether a metric is maximized or minimized."""
+
+    max = "max"
+    min = "min"
 
 
 @app.command()

@@ -6,7 +6,7 @@ the same tokens.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -217,8 +217,9 @@ def _uniform(key: Key, index: Int32[Array, ""], batch: int) -> Float[Array, " ba
 
 def _output_shapes(batch: int, max_new_tokens: int) -> GenerationArrays:
     tokens, rows = (batch, max_new_tokens), (batch,)
-    shapes = ((tokens, jnp.int32), (tokens, jnp.float32), (rows, jnp.int32), (rows, bool))
-    return GenerationArrays(*(jax.ShapeDtypeStruct(*shape) for shape in shapes))
+    outputs = ((tokens, jnp.int32), (tokens, jnp.float32), (rows, jnp.int32), (rows, bool))
+    shapes: list[Any] = [jax.ShapeDtypeStruct(*output) for output in outputs]
+    return GenerationArrays(*shapes)
 
 
 def _generate_native(

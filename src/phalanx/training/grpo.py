@@ -571,7 +571,7 @@ class GRPO(Algorithm[GRPOState]):
                 params, episodes = copy_params(state.params), self._curriculum.sample(step + 1, num_prompts)
                 pending = executor.submit(self._rollout, params, episodes, step + 1)
             state, metrics = self.train_step(state, completions)
-            self._pending = pending and pending.result()
+            self._pending = None if pending is None else pending.result()
 
         conversations = batch.all_conversations
         turns = [turn for conversation in conversations for turn in conversation.turns]
