@@ -74,7 +74,7 @@ def export_huggingface(
 
 
 def import_huggingface(folder: str | Path) -> LanguageModel:
-    """Load a `LlamaForCausalLM` that was saved with `save_pretrained` or `export_huggingface`.
+    """Load a `LlamaForCausalLM` that Hugging Face transformers or `export_huggingface` saved.
 
     Weights are converted to float32. Biases that are missing in the file are set to zero.
 
