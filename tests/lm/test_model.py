@@ -189,7 +189,7 @@ def test_samples_depend_only_on_the_key() -> None:
         ({"prompt_ids": []}, "the prompt is empty"),
         ({"prompt_ids": [11]}, "token 11, but the model's tokens are 0 to 10"),
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
-        ({"temperature": -1.0}, "temperature must not be negative"),
+        ({"temperature": -1.0}, "greater than or equal to 0"),
         ({"temperature": 1.0}, "needs a key"),
     ],
 )

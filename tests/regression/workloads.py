@@ -901,7 +901,7 @@ def kge_family() -> Digests:
     for _ in range(3):
         state, result = algorithm.update(state)
         validation = algorithm.validate(state.params)
-        logged += [np.float64(x) for x in (result.metrics["loss"], validation.mrr_100, validation.mrr)]
+        logged += [np.float64(x) for x in (result.metrics["loss"], validation["mrr_100"], validation["mrr"])]
     return {"weights": digest_weights(state.params), "metrics": digest_arrays(*logged)}
 
 

@@ -62,6 +62,6 @@ def test_run_starts_from_the_network_of_another_algorithm(tmp_path: Path) -> Non
     outcome = train(algorithm, tmp_path / "arc", init_from=str(origin.run_dir))
     assert read_metadata(outcome.run_dir)["init_from"]["step"] == 1
     wide = train(Imitation(RunConfig(), 16), tmp_path / "wide").run_dir
-    with pytest.raises(ValueError, match=r"has other sizes: .*16.* there and .*8.* here"):
+    with pytest.raises(ValueError, match=r"has a different structure: .*16.* there and .*8.* here"):
         train(algorithm, tmp_path / "rejected", init_from=str(wide))
     assert not (tmp_path / "rejected").exists()

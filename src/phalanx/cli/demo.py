@@ -14,9 +14,7 @@ app = typer.Typer(add_completion=False)
 def demo(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...", help="Settings, such as num_updates=20.", show_default=False
-        ),
+        typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as num_updates=20."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Run folder. If it exists, a number is appended.")] = Path(
         "out/demo"

@@ -33,7 +33,6 @@ def evaluate(
         typer.Argument(
             metavar="RUN[@STEP]",
             help="Run folder; RUN@best for its best checkpoint, RUN/seed_1 for one of several seeds.",
-            show_default=False,
         ),
     ],
     overrides: Annotated[
@@ -41,7 +40,6 @@ def evaluate(
         typer.Argument(
             metavar="[KEY=VALUE]...",
             help="Settings for the evaluation, such as num_samples=8 or mode=hybrid.",
-            show_default=False,
         ),
     ] = None,
     env: Annotated[
@@ -52,8 +50,7 @@ def evaluate(
         ),
     ] = None,
     split: Annotated[
-        str | None,
-        typer.Option(help="Split of the tasks, queries or episodes (split=NAME).", show_default=False),
+        str | None, typer.Option(help="Split of the tasks, queries or episodes (split=NAME).")
     ] = None,
     seed: Annotated[
         int | None,

@@ -21,8 +21,7 @@ def train(
     algorithm: Annotated[
         str,
         typer.Argument(
-            help="ppo, bc, sft, grpo, kge or heuristic; or a Python file that defines one Algorithm.",
-            show_default=False,
+            help="ppo, bc, sft, grpo, kge or heuristic; or a Python file that defines one Algorithm."
         ),
     ],
     overrides: Annotated[
@@ -30,15 +29,13 @@ def train(
         typer.Argument(
             metavar="[KEY=VALUE]...",
             help="Settings, such as num_updates=200 lr=1e-3 env.dataset.num_tasks=3000.",
-            show_default=False,
         ),
     ] = None,
     env: Annotated[
         str | None,
         typer.Option(
             help="Environment: arc, proofs, package.module:Name or path/file.py:Name. For language models, "
-            "also puzzles (all kinds), sudoku,sokoban:easy:multi or puzzle_server.",
-            show_default=False,
+            "also puzzles (all kinds), sudoku,sokoban:easy:multi or puzzle_server."
         ),
     ] = None,
     config: Annotated[
@@ -69,10 +66,7 @@ def train(
     extend: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            metavar="UPDATES",
-            help="Continue the run in --out up to this number of updates.",
-            show_default=False,
+            min=1, metavar="UPDATES", help="Continue the run in --out up to this number of updates."
         ),
     ] = None,
     init_from: Annotated[
@@ -80,7 +74,6 @@ def train(
         typer.Option(
             metavar="RUN[@STEP]",
             help="Start from the parameters of another run; RUN@best for its best checkpoint.",
-            show_default=False,
         ),
     ] = None,
     tracker: Annotated[
@@ -95,16 +88,10 @@ def train(
     ] = False,
     coordinator: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Address of the first of several processes.", show_default=False
-        ),
+        typer.Option(metavar="HOST:PORT", help="Address of the first of several processes."),
     ] = None,
-    num_processes: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes.", show_default=False)
-    ] = None,
-    process_id: Annotated[
-        int | None, typer.Option(min=0, help="Index of this process, from 0.", show_default=False)
-    ] = None,
+    num_processes: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
+    process_id: Annotated[int | None, typer.Option(min=0, help="Index of this process, from 0.")] = None,
 ) -> None:
     """Train with an algorithm and write a report.
 
@@ -167,12 +154,12 @@ def _load_config(
 ) -> "RunConfig":
     """Return the config of the run.
 
-    If a run is continued, its saved config is the base for the settings, and the result must be equal to the
-    saved config, except that `--extend` changes the number of updates. `flags` maps each flag that continues
-    a run, such as `--extend`, to whether it was given.
+    If a run is continued, its saved config is the base for the settings. `flags` maps each flag that
+    continues a run, such as `--extend`, to whether it was given.
 
     Raises:
-        ValueError: If the flags contradict each other, or a continued run has a different config.
+        ValueError: If the flags contradict each other, or a continued run has another algorithm or
+            environment.
     """
     from phalanx.config import load_config
     from phalanx.training import run_dir as run_dirs
@@ -182,26 +169,21 @@ def _load_config(
         raise ValueError("--resume and --auto-resume cannot be combined")
     flag = next((name for name, given in flags.items() if given), None)
     config_type = algorithm_type.config_type
-    if flag is None or (auto_resume and out is not None and run_dirs.run_status(out) == "new"):
-        inherited = _inherited_settings(algorithm_type, init_from)
-        return config_type.load(config, settings, env=env, inherited=inherited)
-    if out is None:
-        raise ValueError(f"{flag} requires --out, the folder of the run")
-    if not auto_resume and config is not None:
-        raise ValueError(f"{flag} uses the config of the run: remove --config")
-    if not auto_resume and init_from is not None:
-        raise ValueError(f"{flag} continues a run, and --init-from starts one: remove one of them")
-    run_dirs.check_same_algorithm(out, algorithm_type.name)
-    saved = run_dirs.read_config(out, config_type)
-    _check_same_env(out, saved, env)
-    if config is None:
-        loaded = load_config(type(saved), None, settings, base=saved)
-    else:
-        inherited = _inherited_settings(algorithm_type, init_from)
-        loaded = config_type.load(config, settings, env=env, inherited=inherited)
-    expected = run_dirs.extend_config(saved, loaded) if flags["--extend"] else saved
-    run_dirs.check_same_config(out, expected, loaded)
-    return loaded
+    is_new = flag is None or (auto_resume and out is not None and run_dirs.run_status(out) == "new")
+    if not is_new:
+        if out is None:
+            raise ValueError(f"{flag} requires --out, the folder of the run")
+        if not auto_resume and config is not None:
+            raise ValueError(f"{flag} uses the config of the run: remove --config")
+        if not auto_resume and init_from is not None:
+            raise ValueError(f"{flag} continues a run, and --init-from starts one: remove one of them")
+        run_dirs.check_same_algorithm(out, algorithm_type.name)
+        saved = run_dirs.read_config(out, config_type)
+        _check_same_env(out, saved, env)
+        if config is None:
+            return load_config(type(saved), None, settings, base=saved)
+    inherited = _inherited_settings(algorithm_type, init_from)
+    return config_type.load(config, settings, env=env, inherited=inherited)
 
 
 def _inherited_settings(algorithm_type: "type[Algorithm]", init_from: str | None) -> dict[str, Any] | None:
@@ -247,8 +229,7 @@ def _print_settings(config_type: "type[RunConfig]", env: str | None, config: str
 
 def _connect(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
     """Connect to the other training processes, if there are any. Must be called before JAX is used."""
-    given = [value is not None for value in (coordinator, num_processes, process_id)]
-    if not any(given):
+    if coordinator is None and num_processes is None and process_id is None:
         return
     if coordinator is None or num_processes is None or process_id is None:
         raise UserError("several processes need --coordinator, --num-processes and --process-id")

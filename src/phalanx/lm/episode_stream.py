@@ -91,10 +91,9 @@ class EnvironmentStream(Iterator[Sample]):
     def _generate(self) -> Iterator[Sample]:
         first = 0
         while self.episodes is None or first < self.episodes:
-            remaining = self.batch_size if self.episodes is None else self.episodes - first
-            count = min(self.batch_size, remaining)
-            yield from self._batch_samples(first, count)
-            first += count
+            count = self.batch_size if self.episodes is None else self.episodes - first
+            yield from self._batch_samples(first, min(count, self.batch_size))
+            first += self.batch_size
 
     def _batch_samples(self, first: int, count: int) -> list[Sample]:
         """Return the samples of `count` episodes, starting with episode `first`."""
@@ -138,9 +137,7 @@ class EnvironmentStream(Iterator[Sample]):
         )
 
 
-@jax.jit
-def _episode_keys(key: Any, episode_ids: Array) -> Keys:
-    return jax.vmap(lambda episode_id: jax.random.fold_in(key, episode_id))(episode_ids)
+_episode_keys = jax.jit(jax.vmap(jax.random.fold_in, (None, 0)))
 
 
 @eqx.filter_jit

@@ -6,7 +6,7 @@ the same tokens.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from phalanx.core.backends import dispatch, resolve_backend
 from phalanx.core.environment import Key
+from phalanx.core.vector import zeros_like_shapes
 from phalanx.lm.attention import apply_rotary, masked_attention, packed_attention
 from phalanx.lm.model import LanguageModel, TransformerBlock
 from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig, sample_tokens
@@ -73,8 +74,6 @@ def generate_batch(
         raise ValueError("the prompt is empty; it must have at least one token")
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-    if sampling.temperature < 0:
-        raise ValueError(f"temperature must not be negative, got {sampling.temperature}")
     if sampling.temperature > 0 and key is None:
         raise ValueError("sampling at a temperature above 0 needs a key")
     last_token = model.config.vocab_size - 1
@@ -127,7 +126,7 @@ def generate(
         stop_token_id: Token that ends the completion. None means that the completion has `max_new_tokens`
             tokens.
     """
-    sampling = SamplingConfig.model_construct(temperature=temperature)
+    sampling = SamplingConfig(temperature=temperature)
     output = generate_batch(
         model, [prompt_ids], max_new_tokens, sampling=sampling, key=key, stop_token_id=stop_token_id
     )
@@ -200,21 +199,27 @@ def _generate(
 
     The native backend computes only in float32. Models with `dtype="bfloat16"` therefore use XLA on the CPU.
     """
-    arrays, static = eqx.partition(model, eqx.is_array)
 
-    def native(arrays: LanguageModel, request: GenerationRequest) -> GenerationArrays:
-        return _generate_native(eqx.combine(arrays, static), request, max_new_tokens, top_k)
+    def native(request: GenerationRequest) -> GenerationArrays:
+        return _generate_native(model, request, max_new_tokens, top_k)
 
-    def xla(arrays: LanguageModel, request: GenerationRequest) -> GenerationArrays:
-        return _generate_xla(eqx.combine(arrays, static), request, max_new_tokens, top_k, use_top_p)
+    def xla(request: GenerationRequest) -> GenerationArrays:
+        return _generate_xla(model, request, max_new_tokens, top_k, use_top_p)
 
     resolved = resolve_backend(backend) if model.config.dtype == "float32" else "xla"
-    return dispatch(resolved, native, xla, arrays, request)
+    return dispatch(resolved, native, xla, request)
 
 
 def _uniform(key: Key, index: Int32[Array, ""], batch: int) -> Float[Array, " batch"]:
     """Draw one random number per row, which selects the token at position `index` of the row's completion."""
     return jax.random.uniform(jax.random.fold_in(key, index), (batch,))
+
+
+def _output_shapes(batch: int, max_new_tokens: int) -> GenerationArrays:
+    tokens, rows = (batch, max_new_tokens), (batch,)
+    outputs = ((tokens, jnp.int32), (tokens, jnp.float32), (rows, jnp.int32), (rows, bool))
+    shapes: list[Any] = [jax.ShapeDtypeStruct(*output) for output in outputs]
+    return GenerationArrays(*shapes)
 
 
 def _generate_native(
@@ -228,14 +233,8 @@ def _generate_native(
     blocks = model.blocks
     batch, padded = request.prompt_ids.shape
     cache_size = -(-(padded + max_new_tokens) // _CACHE_PANEL) * _CACHE_PANEL
-    results = (
-        jax.ShapeDtypeStruct((batch, max_new_tokens), jnp.int32),
-        jax.ShapeDtypeStruct((batch, max_new_tokens), jnp.float32),
-        jax.ShapeDtypeStruct((batch,), jnp.int32),
-        jax.ShapeDtypeStruct((batch,), bool),
-    )
     choices = request.choices
-    arrays = jax.ffi.ffi_call("phalanx_lm_generate", results)(
+    arrays = jax.ffi.ffi_call("phalanx_lm_generate", tuple(_output_shapes(batch, max_new_tokens)))(
         model.embedding,
         model.head,
         model.norm.scale,
@@ -286,12 +285,7 @@ def _generate_xla(
     batch, padded = request.prompt_ids.shape
     caches, logits = prefill(model, request.prompt_ids, request.prompt_start, max_new_tokens)
     blocks = model.unstack_blocks()
-    output = GenerationArrays(
-        jnp.zeros((batch, max_new_tokens), jnp.int32),
-        jnp.zeros((batch, max_new_tokens)),
-        jnp.zeros(batch, jnp.int32),
-        jnp.zeros(batch, bool),
-    )
+    output = zeros_like_shapes(_output_shapes(batch, max_new_tokens))
     matching = None if choices is None else choices[:, :, 0] >= 0
     initial = _LoopState(jnp.int32(0), caches, logits, matching, output)
 

@@ -74,39 +74,43 @@ def export_huggingface(
 
 
 def import_huggingface(folder: str | Path) -> LanguageModel:
-    """Load a `LlamaForCausalLM` that was saved with `save_pretrained` or `export_huggingface`.
+    """Load a `LlamaForCausalLM` that Hugging Face transformers or `export_huggingface` saved.
 
     Weights are converted to float32. Biases that are missing in the file are set to zero.
 
     Raises:
-        ValueError: If a file is missing, the architecture is not supported, or a weight has the wrong shape.
+        FileNotFoundError: If a file is missing.
+        ValueError: If the architecture is not supported, or a weight is missing or has the wrong shape.
     """
     safetensors = _import_safetensors()
     folder = Path(folder)
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder} has no {name}; pass a folder that `save_pretrained` created")
     config = _read_config(folder / CONFIG_FILE)
     weights = safetensors.load((folder / WEIGHTS_FILE).read_bytes())
     if "lm_head.weight" not in weights:  # tied embeddings
         weights["lm_head.weight"] = weights.get("model.embed_tokens.weight")
-    shapes = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
-    expected = _to_llama(jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes))
-    arrays = {}
-    for name, zeros in expected.items():
+    model = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
+    shapes, structure = jax.tree.flatten(model)
+    ends = np.cumsum([leaf.size for leaf in shapes])
+    # Exporting the positions of all parameters shows which parameters each array of the file contains.
+    positions = np.split(np.arange(ends[-1]), ends[:-1])
+    numbered = [part.reshape(leaf.shape) for part, leaf in zip(positions, shapes, strict=True)]
+    parameters = np.zeros(ends[-1], np.float32)
+    for name, indices in _to_llama(jax.tree.unflatten(structure, numbered)).items():
         array = weights.get(name)
         if array is None:
-            if not name.endswith(".bias"):
-                raise ValueError(f"{folder / WEIGHTS_FILE} has no {name}")
-            # Most Llama models have no biases.
-            array = zeros
-        if array.shape != zeros.shape:
+            if name.endswith(".bias"):
+                continue  # most Llama models have no biases
+            raise ValueError(f"{folder / WEIGHTS_FILE} has no {name}")
+        if array.shape != indices.shape:
             raise ValueError(
                 f"{folder / WEIGHTS_FILE}: {name} has shape {array.shape}, but {CONFIG_FILE} requires "
-                f"{zeros.shape}"
+                f"{indices.shape}"
             )
-        arrays[name] = np.asarray(array, np.float32)
-    return _from_llama(shapes, arrays)
+        parameters[indices] = array
+    parts = np.split(parameters, ends[:-1])
+    leaves = [part.reshape(leaf.shape) for part, leaf in zip(parts, shapes, strict=True)]
+    loaded: LanguageModel = jax.tree.unflatten(structure, jax.device_put(leaves, may_alias=False))
+    return loaded
 
 
 def _read_config(path: Path) -> LanguageModelConfig:
@@ -159,39 +163,6 @@ def _to_llama(model: Any) -> dict[str, np.ndarray]:
                 arrays[f"{prefix}.{name}.weight"] = weight.T
                 arrays[f"{prefix}.{name}.bias"] = bias
     return arrays
-
-
-def _from_llama(shapes: LanguageModel, arrays: dict[str, np.ndarray]) -> LanguageModel:
-    """Create a model from arrays that are named as in `LlamaForCausalLM`. Inverse of `_to_llama`.
-
-    Args:
-        shapes: Model with shapes (`jax.ShapeDtypeStruct`) instead of arrays.
-        arrays: Arrays by name.
-    """
-
-    def stack(name: str) -> np.ndarray:
-        layers = range(shapes.config.num_layers)
-        return np.stack([arrays[f"model.layers.{layer}.{name}"] for layer in layers])
-
-    def leaves(model: LanguageModel) -> list[Any]:
-        blocks = model.blocks
-        denses = [getattr(blocks, name) for name in _PROJECTIONS]
-        return [
-            *(model.embedding, model.head, model.norm.scale),
-            *(blocks.attention_norm.scale, blocks.mlp_norm.scale),
-            *(leaf for layer in denses for leaf in (layer.weight, layer.bias)),
-        ]
-
-    values = [
-        *(arrays[name] for name in ("model.embed_tokens.weight", "lm_head.weight", "model.norm.weight")),
-        *(stack("input_layernorm.weight"), stack("post_attention_layernorm.weight")),
-    ]
-    for names in _PROJECTIONS.values():
-        weights = [np.swapaxes(stack(f"{name}.weight"), 1, 2) for name in names]
-        biases = [stack(f"{name}.bias") for name in names]
-        values += [np.concatenate(weights, axis=2), np.concatenate(biases, axis=1)]
-    loaded: LanguageModel = eqx.tree_at(leaves, shapes, jax.device_put(values, may_alias=False))
-    return loaded
 
 
 def _import_safetensors() -> Any:

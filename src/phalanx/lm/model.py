@@ -71,6 +71,15 @@ class LanguageModelConfig(Config):
             )
         return self
 
+    def check_vocab_size(self, num_tokens: int) -> None:
+        """Raise ValueError if the vocabulary is smaller than the number of token ids in the data."""
+        # Compiled code would not raise: a gather returns NaN for unknown ids.
+        if num_tokens > self.vocab_size:
+            raise ValueError(
+                f"there are tokens up to {num_tokens - 1}, but model.vocab_size is {self.vocab_size}; set "
+                f"model.vocab_size={num_tokens}"
+            )
+
 
 class RMSNorm(eqx.Module):
     """Root mean square normalization over the last axis, with a learned scale."""

@@ -362,14 +362,9 @@ def load_algorithm(name: str) -> type[Algorithm]:
 
 def _only_algorithm(path: str) -> Any:
     module = import_file(path)
-    found = [
-        each
-        for each in vars(module).values()
-        if inspect.isclass(each)
-        and issubclass(each, Algorithm)
-        and not inspect.isabstract(each)
-        and each.__module__ == module.__name__
-    ]
+    classes = (each for each in vars(module).values() if inspect.isclass(each))
+    own = [each for each in classes if issubclass(each, Algorithm) and each.__module__ == module.__name__]
+    found = [each for each in own if not inspect.isabstract(each)]
     if len(found) != 1:
         names = ", ".join(each.__name__ for each in found) or "none"
         raise ValueError(

@@ -21,6 +21,7 @@ from pydantic import Field
 from phalanx.core.environment import Environment, Key
 from phalanx.core.expert import ExpertLabels
 from phalanx.core.spaces import masked_choice
+from phalanx.core.vector import select_rows
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch, select_action
 from phalanx.training.algorithm import TrainState, UpdateResult
 from phalanx.training.config import PolicyConfig, RunConfig
@@ -269,12 +270,7 @@ class BC(PolicyAlgorithm[BCState]):
         Returns:
             The new states and observations, the actions that were taken, and the episode statistics.
         """
-
-        def choose(mine: Array, theirs: Array) -> Array:
-            rows = expert_acts.reshape(-1, *[1] * (jnp.ndim(mine) - 1))
-            return jnp.where(rows, theirs, mine)
-
-        actions = jax.tree.map(choose, own, expert)
+        actions = select_rows(expert_acts, expert, own)
         states, observations, rewards, done, info = environment.batch_step(states, actions)
         keys = jax.random.split(jax.random.fold_in(key, 1), done.shape[0])
         states, observations = environment.batch_reset_where(done, keys, states, observations)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -31,7 +30,7 @@ from phalanx.io.checksum import (
 from phalanx.io.untrusted import read_yaml
 from phalanx.training.config import CheckpointConfig
 from phalanx.training.device_mesh import with_key_type_of, without_key_type
-from phalanx.training.run_dir import CHECKPOINTS, CONFIG, METADATA, read_metadata
+from phalanx.training.run_dir import CHECKPOINTS, CONFIG, read_metadata
 
 _LOG = logging.getLogger("phalanx.training")
 CHECKSUMS = "checksums.json"
@@ -43,6 +42,8 @@ _RESERVED_IN_PATHS = re.compile(r"[*?\[\]\\]|:/")
 Which = int | Literal["newest", "best"]
 """Selects a checkpoint of a run: a number of completed updates, `newest`, or `best` for the checkpoint with
 the best value of `checkpoint.best_metric`."""
+_MAX_NAMES = 2
+"""Maximum number of arrays that an error message lists."""
 _NOT_COMPUTED_WITH = ("checkpoint", "logging")
 """Names of the config sections that do not affect the result of training."""
 
@@ -238,38 +239,35 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
         return self._manager.restore(step, args=items)["metadata"]
 
-    def read_arrays(self, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Read arrays from a checkpoint by name. The names are those that `named` returns."""
+    def read_arrays(self, step: int, names: Sequence[str], *, partial: bool = True) -> dict[str, np.ndarray]:
+        """Read arrays from a checkpoint by name. The names are those that `named` returns.
+
+        If `partial` is false, the names of all arrays in the checkpoint are required.
+        """
         import orbax.checkpoint as ocp
 
         self.verify(step)
         selection = ocp.args.PyTreeRestore(
             item=dict.fromkeys(names, 0),
             restore_args=dict.fromkeys(names, ocp.RestoreArgs(restore_type=np.ndarray)),
-            partial_restore=True,
+            partial_restore=partial,
         )
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
             return reader.restore(self._orbax_folder / str(step) / "state", args=selection)
 
     def restore(self, step: int, like: PyTree) -> PyTree:
-        """Restore all arrays of a checkpoint, with the structure, types and devices of `like`."""
-        import orbax.checkpoint as ocp
+        """Restore all arrays of a checkpoint, with the structure and devices of `like`.
 
+        Raises:
+            ValueError: If the names, shapes or types of the arrays differ from `like`.
+        """
         self.verify(step)
-        leaves = named(like)
-        targets = {name: _restore_target(leaf) for name, leaf in leaves.items() if leaf.size}
+        names = [name for name, leaf in named(like).items() if leaf.size]
         try:
-            restored = self._manager.restore(
-                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(targets))
-            )
+            arrays = self.read_arrays(step, names, partial=False)
         except (KeyError, ValueError) as error:
-            raise ValueError(
-                f"checkpoint {step} does not fit this training (its arrays have other names or shapes): "
-                f"{error}"
-            ) from error
-        arrays = restored["state"]
-        placed = [_restore_placement(arrays.get(name, leaf), leaf) for name, leaf in leaves.items()]
-        return jax.tree.unflatten(jax.tree.structure(like), placed)
+            raise ValueError(f"checkpoint {step} does not fit this training: {error}") from error
+        return place_arrays(arrays, like, f"checkpoint {step}")
 
     def _is_intact(self, step: int) -> bool:
         try:
@@ -324,11 +322,6 @@ def _path_for_orbax(folder: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="phalanx-checkpoints-") as temporary:
         link = Path(temporary, "checkpoints")
-        if _RESERVED_IN_PATHS.search(str(link)):
-            raise ValueError(
-                f"neither {folder} nor the temporary folder {temporary} can store checkpoints: their paths "
-                "contain one of * ? [ ] \\ :/ ; set TMPDIR to another folder"
-            )
         link.symlink_to(folder, target_is_directory=True)
         yield link
 
@@ -409,11 +402,10 @@ def open_checkpoint(run: Path, which: Which = "newest") -> Iterator[tuple[Checkp
 
 def config_digest(config: Config) -> str:
     """Return a digest of the settings that affect the result of training. Every checkpoint contains it."""
-    names = [name for name in type(config).model_fields if name not in _NOT_COMPUTED_WITH]
-    settings = {name: getattr(config, name) for name in names}
     text = "\n".join(
         f"{name}: {to_yaml(value) if isinstance(value, Config) else value!r}"
-        for name, value in settings.items()
+        for name, value in config
+        if name not in _NOT_COMPUTED_WITH
     )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -421,8 +413,7 @@ def config_digest(config: Config) -> str:
 def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Config) -> None:
     """Raise ValueError if a checkpoint was saved with a config that differs from the config of the run.
 
-    If the run was extended, its earlier configs are accepted as well. ValueError is also raised if the
-    metadata lacks entries, because another version of Phalanx saved the checkpoint.
+    If the run was extended, its earlier configs are accepted as well.
 
     Args:
         run: Run folder.
@@ -430,13 +421,7 @@ def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Co
         metadata: Metadata of the checkpoint.
         config: Config of the run.
     """
-    expected = {"config", "data", "seconds", "counts", "metrics", "params", "host_state"}
-    if missing := expected - metadata.keys():
-        raise ValueError(
-            f"checkpoint {step} of {run} was saved by another version of Phalanx: it lacks "
-            f"{', '.join(sorted(missing))}; start a new run with another --out"
-        )
-    extended = read_metadata(run).get("extended", []) if (run / METADATA).exists() else []
+    extended = read_metadata(run).get("extended", [])
     if metadata["config"] not in (config_digest(config), *(entry["config"] for entry in extended)):
         raise ValueError(f"checkpoint {step} of {run} was saved with a config that differs from config.yaml")
 
@@ -450,16 +435,41 @@ def named(tree: PyTree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="-"): leaf for path, leaf in leaves}
 
 
-def _restore_target(leaf: Any) -> Any:
-    array = without_key_type(leaf)
-    if isinstance(array, jax.Array):
-        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
-    return np.asarray(array)
+def place_arrays(arrays: Mapping[str, np.ndarray], like: PyTree, what: str) -> PyTree:
+    """Copy arrays that were read from a checkpoint to the devices of `like`.
+
+    Args:
+        arrays: Arrays by the names that `named` returns for `like`.
+        like: Pytree with the expected structure, shapes and types, on the devices to use.
+        what: Description of the arrays, for the error message.
+
+    Raises:
+        ValueError: If the names, shapes or types of the arrays differ from `like`.
+    """
+    leaves = named(like)
+    expected = {name: without_key_type(leaf) for name, leaf in leaves.items()}
+    # Checkpoints contain no empty arrays.
+    empty = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in expected.items() if not leaf.size}
+    arrays = {**arrays, **empty}
+    there, here = ({name: _describe(leaf) for name, leaf in each.items()} for each in (arrays, expected))
+    differing = [
+        f"{name or 'the array'} is {there.get(name, 'missing')} there and {here.get(name, 'missing')} here"
+        for name in sorted(there.keys() | here.keys())
+        if there.get(name) != here.get(name)
+    ]
+    if differing:
+        more = f"; and {len(differing) - _MAX_NAMES} more" if len(differing) > _MAX_NAMES else ""
+        raise ValueError(f"{what} has a different structure: {'; '.join(differing[:_MAX_NAMES])}{more}")
+    placed = [_place(arrays[name], leaf) for name, leaf in leaves.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), placed)
 
 
-def _restore_placement(array: Any, like: Any) -> Any:
-    """Return a restored array with the key type of `like`, committed to a device only if `like` is."""
-    if array is not like and isinstance(like, jax.Array) and not like.committed:
-        # Orbax commits arrays to a device, and programs would be compiled again for committed arrays.
-        array = jnp.asarray(np.asarray(array))
-    return with_key_type_of(like, array)
+def _describe(array: Any) -> str:
+    return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+
+
+def _place(array: np.ndarray, like: Any) -> Any:
+    # Programs would be compiled again if an array were committed to a device and `like` is not.
+    sharding = like.sharding if isinstance(like, jax.Array) and like.committed else None
+    # The memory must not be shared with NumPy, because programs may reuse the memory of their arguments.
+    return with_key_type_of(like, jax.device_put(array, sharding, may_alias=False))

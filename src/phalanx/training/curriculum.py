@@ -116,9 +116,6 @@ class Curriculum:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from a value that `state_dict` returned."""
-        tasks = self._env.tasks
-        self.success_rates = {task: float(state["success_rates"][task]) for task in tasks}
-        self._next_seeds = {task: int(state["next_seeds"][task]) for task in tasks}
-        self._retry_episodes = {
-            EpisodeId(str(task), int(seed)): None for task, seed in state["retry_episodes"]
-        }
+        self.success_rates = {task: state["success_rates"][task] for task in self._env.tasks}
+        self._next_seeds = dict(state["next_seeds"])
+        self._retry_episodes = dict.fromkeys(EpisodeId(*episode) for episode in state["retry_episodes"])

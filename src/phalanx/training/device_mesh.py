@@ -74,19 +74,13 @@ class DeviceMesh:
         """JAX mesh of the devices. None for a single device, whose arrays need no sharding."""
         return None if len(self.devices) == 1 else Mesh(np.asarray(self.devices), (AXIS,))
 
-    def check_num_shards(self, num_shards: int, settings: str) -> None:
-        """Raise ValueError if the shards cannot be divided evenly among all devices of all processes.
-
-        Args:
-            num_shards: Number of shards into which the environments are divided.
-            settings: Description of the settings that determine the number of shards, for the error message.
-        """
+    def check_num_shards(self, num_shards: int) -> None:
+        """Raise ValueError if the shards cannot be divided evenly among all devices of all processes."""
         count = len(self.devices) * self.processes.size
         if num_shards % count:
-            what = f"{count} processes" if len(self.devices) == 1 else f"{count} devices"
             raise ValueError(
-                f"{what} must divide the {num_shards} shards of environments ({settings}); change one of "
-                "these settings"
+                f"the number of devices, {count}, must divide the {num_shards} shards of environments; "
+                "change num_env_shards or num_envs, or the number of devices or processes"
             )
 
     def local_slice(self, size: int) -> slice:

@@ -505,12 +505,7 @@ class GRPO(Algorithm[GRPOState]):
             environment = config.env.make(config.prompt_format)
         self.environment = environment
         self.tokenizer = PromptTokenizer.for_env(config.tokenizer, environment)
-        vocab_size = self.tokenizer.tokenizer.vocab_size
-        if vocab_size > config.model.vocab_size:
-            raise ValueError(
-                f"the tokenizer has {vocab_size} tokens, but model.vocab_size is {config.model.vocab_size}; "
-                f"set model.vocab_size={vocab_size}"
-            )
+        config.model.check_vocab_size(self.tokenizer.tokenizer.vocab_size)
         self._structure = model_structure(config.model)
         self._optimizer = make_optimizer(config.optimizer, config.num_updates * config.num_iterations)
         self._curriculum = Curriculum(environment, config.curriculum, config.seed)
@@ -569,16 +564,14 @@ class GRPO(Algorithm[GRPOState]):
         batch = self._pending or self._rollout(state.params, self._curriculum.sample(step, num_prompts), step)
         retry_fraction = self._curriculum.num_retries(batch.episodes) / len(batch.episodes)
         self._curriculum.record(batch.episodes, batch.solved)
-        completions = self._completions(batch)
-        if self.config.async_rollouts:
-            # A training step reuses the memory of the parameters, so the rollouts get a copy.
-            params, episodes = copy_params(state.params), self._curriculum.sample(step + 1, num_prompts)
-            with concurrent.futures.ThreadPoolExecutor(1, "phalanx-rollout") as executor:
+        completions, pending = self._completions(batch), None
+        with concurrent.futures.ThreadPoolExecutor(1, "phalanx-rollout") as executor:
+            if self.config.async_rollouts:
+                # A training step reuses the memory of the parameters, so the rollouts get a copy.
+                params, episodes = copy_params(state.params), self._curriculum.sample(step + 1, num_prompts)
                 pending = executor.submit(self._rollout, params, episodes, step + 1)
-                state, metrics = self.train_step(state, completions)
-                self._pending = pending.result()
-        else:
             state, metrics = self.train_step(state, completions)
+            self._pending = None if pending is None else pending.result()
 
         conversations = batch.all_conversations
         turns = [turn for conversation in conversations for turn in conversation.turns]

@@ -6,7 +6,6 @@ candidates are either all entities, or sampled negatives that all queries of the
 that are also true answers in the training data are not used as negatives.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
+from phalanx.core.evaluation import EvaluationConfig, EvaluationRecord, EvaluationResult
 from phalanx.kg.evaluation import count_ranks, expected_sampled_mrr, mean_reciprocal_rank, select_evenly
 from phalanx.kg.joins import expand_ranges
 from phalanx.kg.kge.embedding import CONFIG_FILE, KGE, RUN_FOLDER, calibrate, read_kge_metadata, save_kge
@@ -123,14 +122,6 @@ class KGEConfig(RunConfig):
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """Settings for logging metrics."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_old_losses(cls, values: Any) -> Any:
-        old = {"softmax": "cross_entropy", "binary": "bce"}
-        if isinstance(values, Mapping) and values.get("loss") in old:
-            raise ValueError(f"loss={values['loss']} was renamed to loss={old[values['loss']]}")
-        return values
-
     @model_validator(mode="after")
     def _check_settings(self) -> "KGEConfig":
         self.optimizer.check_supported("adamw", "adagrad")
@@ -179,9 +170,6 @@ class TrainingTriples:
     ) -> None:
         if len(triples) == 0:
             raise ValueError("an embedding needs at least one training triple, got none")
-        limits = np.array([num_relations, num_entities, num_entities])
-        if np.any((triples < 0) | (triples >= limits)):
-            raise ValueError(f"triples must have ids below {limits.tolist()}")
         self.triples = np.unique(triples, axis=0).astype(np.int32)
         self.num_relations, self.num_entities = num_relations, num_entities
         self._index = TripleIndex(self.triples, num_entities)
@@ -344,28 +332,11 @@ def bce_loss(
     return jnp.mean(jax.nn.softplus(candidates) - labels * candidates, axis=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class KGEValidation:
-    """Filtered mean reciprocal rank (MRR) on validation queries.
-
-    Ties are resolved by the realistic rank, which is the mean of the best and the worst possible rank.
-    """
-
-    mrr: float
-    """MRR if each correct entity is ranked among all entities."""
-    mrr_100: float
-    """Expected MRR if each correct entity is ranked among only 100 randomly sampled candidates."""
-
-    def as_record(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {"split": "valid", "mode": "kge", **dataclasses.asdict(self)}
-
-    def describe(self) -> list[str]:
-        """Describe the result in one line."""
-        return [
-            f"Validation MRR, filtered: {self.mrr_100:.4f} against {_NUM_SAMPLED} candidates, "
-            f"{self.mrr:.4f} against all entities"
-        ]
+def _describe(metrics: Mapping[str, Any]) -> str:
+    return (
+        f"Validation MRR, filtered: {metrics['mrr_100']:.4f} against {_NUM_SAMPLED} candidates, "
+        f"{metrics['mrr']:.4f} against all entities"
+    )
 
 
 class KGETrainer(Algorithm[TrainState]):
@@ -405,8 +376,6 @@ class KGETrainer(Algorithm[TrainState]):
             self.knowledge_base.triples("train"), vocabulary.num_predicates, vocabulary.num_entities
         )
         self.steps_per_epoch = -(-len(self.train) // config.batch_size)
-        self.exported: tuple[int, KGEValidation] | None = None
-        """Epoch and validation result of the exported embedding. None before the export."""
 
     def init(self, key: Key, params: KGE | None = None) -> TrainState:
         """Create the initial state. The config's seed is used instead of the key."""
@@ -464,19 +433,26 @@ class KGETrainer(Algorithm[TrainState]):
             vocabulary = ProofVocabulary(self.knowledge_base, environment.max_goals)
             kge = self._calibrate(state.params)
             return [evaluate_with_config(settings, environment, self.knowledge_base, vocabulary, kge=kge)]
-        return [self.validate(state.params)]
+        metrics = self.validate(state.params)
+        return [EvaluationRecord({"split": "valid", "mode": "kge", **metrics}, (_describe(metrics),))]
 
-    def validate(self, kge: KGE) -> KGEValidation:
-        """Rank the correct entity of each validation query among all entities, and return the metrics.
+    def validate(self, kge: KGE) -> dict[str, float]:
+        """Compute the filtered mean reciprocal rank (MRR) on validation queries.
 
-        Ranks are filtered: other known answers to the query are ignored.
+        Ranks are filtered: other known answers to the query are ignored. Ties are resolved by the realistic
+        rank, which is the mean of the best and the worst possible rank.
+
+        Returns:
+            `mrr`, for which each correct entity is ranked among all entities, and `mrr_100`, its expected
+            value if each correct entity is ranked among only 100 randomly sampled candidates.
         """
         base = self.knowledge_base
         queries = select_evenly(base.triples("valid"), self.config.evaluation.max_queries)
         counts = count_ranks(kge, queries, base.known_answers)
-        return KGEValidation(
-            mean_reciprocal_rank(counts, "realistic"), expected_sampled_mrr(counts, _NUM_SAMPLED)
-        )
+        return {
+            "mrr": mean_reciprocal_rank(counts, "realistic"),
+            "mrr_100": expected_sampled_mrr(counts, _NUM_SAMPLED),
+        }
 
     def metadata(self, state: TrainState) -> dict[str, Any]:
         return {"num_parameters": count_parameters(state.params.model), "num_triples": len(self.train)}
@@ -489,13 +465,12 @@ class KGETrainer(Algorithm[TrainState]):
 
     def export(self, state: TrainState, folder: Path) -> None:
         """Calibrate the embedding of the best epoch on the validation queries and write it to `kge/`."""
-        epoch, kge, validation = self._best(state, folder)
-        self.exported = epoch, validation
-        metadata = {"dataset": self.config.dataset, "epoch": epoch, **dataclasses.asdict(validation)}
+        epoch, kge, metrics = self._best(state, folder)
+        metadata = {"dataset": self.config.dataset, "epoch": epoch, **metrics}
         kge = self._calibrate(kge)
         save_kge(folder / RUN_FOLDER, kge, self.config.model, self.knowledge_base.vocabulary, metadata)
 
-    def _best(self, state: TrainState, folder: Path) -> tuple[int, KGE, KGEValidation]:
+    def _best(self, state: TrainState, folder: Path) -> tuple[int, KGE, dict[str, float]]:
         if self.config.checkpoint.best_metric is not None:
             with open_checkpoint(folder, "best") as (_, epoch, metadata):
                 metrics = metadata["metrics"]
@@ -503,7 +478,7 @@ class KGETrainer(Algorithm[TrainState]):
             # evaluated one.
             if epoch > 0:
                 kge, _ = load_params(CheckpointRef(folder, epoch), state.params)
-                return epoch, kge, KGEValidation(metrics["mrr"], metrics["mrr_100"])
+                return epoch, kge, metrics
         return int(state.step), state.params, self.validate(state.params)
 
     def _calibrate(self, kge: KGE) -> KGE:
@@ -517,7 +492,6 @@ class KGETrainer(Algorithm[TrainState]):
             folder = run.run_dir / RUN_FOLDER
             if (folder / CONFIG_FILE).is_file():  # a full disk can prevent the export
                 metadata = read_kge_metadata(folder)
-                validation = KGEValidation(metadata["mrr"], metadata["mrr_100"])
-                line = f"{validation.describe()[0]} (epoch {metadata['epoch']}, the best)"
-                lines.append(f"{line}; embedding {folder}")
+                epoch = f"epoch {metadata['epoch']}, the best"
+                lines.append(f"{_describe(metadata)} ({epoch}); embedding {folder}")
         return lines

@@ -140,15 +140,14 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
             [record for record in greedy if record["step"] == step]
             for step in (greedy[0]["step"], greedy[-1]["step"])
         )
-        is_rate = metric == "success_rate"
+        style = ".1%" if metric == "success_rate" else ".3f"
 
         def mean(records: Sequence[Any]) -> str:
-            value = statistics.fmean(record[metric] for record in records)
-            return format(value, ".1%" if is_rate else ".3f")
+            return format(statistics.fmean(record[metric] for record in records), style)
 
         name = f"{metric.replace('_', ' ').capitalize()} ({last[0]['split']}{_format_size(last)})"
         lines = [f"{name}: {mean(first)} before, {mean(last)} after"]
-        if len(last) > 1 and is_rate:
+        if len(last) > 1 and metric == "success_rate":
             scores = np.array([record[metric] for record in last], np.float64)
             low, high = bootstrap_interval(scores)
             lines.append(

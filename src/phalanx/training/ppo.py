@@ -278,7 +278,7 @@ class PPO(PolicyAlgorithm[PPOState]):
     config_type: ClassVar[type[RunConfig]] = PPOConfig
 
     def init(self, key: Key, params: PyTree | None = None) -> PPOState:
-        self.mesh.check_num_shards(self.config.num_shards, "num_env_shards, reduced to a divisor of num_envs")
+        self.mesh.check_num_shards(self.config.num_shards)
         params_key, key = jax.random.split(key)
         # A copy, because the first update reuses the memory of its state.
         params = self.init_params(params_key) if params is None else jax.tree.map(jnp.copy, params)

@@ -151,11 +151,19 @@ def collect_rollout(
     """
     keys = jax.vmap(jax.random.split, (0, None), 1)(keys_for(key, start.env_ids), num_steps)
     auto_reset = AutoReset(environment, "same_step")
+    shard_size = len(start.env_ids) // num_shards
+
+    def sample_action(row: tuple[PyTree, Key]) -> tuple[PyTree, Array, Array]:
+        observation, key = row
+        pi, value = network(observation)
+        action = pi.sample(key)
+        return action, pi.log_prob(action), value
+
+    def sample_actions(shard: tuple[PyTree, Array]) -> tuple[PyTree, Array, Array]:
+        return jax.lax.map(sample_action, shard, batch_size=min(microbatch_size or shard_size, shard_size))
 
     def step(before: RolloutState, keys: Array) -> tuple[RolloutState, tuple[Rollout, Any, Episodes]]:
-        actions, log_probs, values = sample_actions(
-            network, before.observations, keys, microbatch_size, num_shards
-        )
+        actions, log_probs, values = map_shards(sample_actions, (before.observations, keys), num_shards)
         states, observations, rewards, done, info = auto_reset.step(before.environments, actions)
         returns, lengths = before.returns + rewards, before.lengths + 1
         episodes = {"episode_mask": done, "episode_returns": returns, "episode_lengths": lengths}
@@ -169,64 +177,26 @@ def collect_rollout(
         return after, (steps, info.final_observation, episodes | environment.episode_metrics(info.info))
 
     end, (rollout, final_observations, episodes) = jax.lax.scan(step, start, keys)
-    value = jax.vmap(lambda observation: network(observation)[1])
-    last_values = map_shards(value, end.observations, num_shards)
+
+    def estimate_value(observation: PyTree) -> Array:
+        return network(observation)[1]
+
+    last_values = map_shards(jax.vmap(estimate_value), end.observations, num_shards)
+
+    def next_values(shard: tuple[Array, Array, Array, PyTree, Array]) -> Array:
+        """Return the value of the observation after each step.
+
+        In the middle of an episode, this is the value at the next step. After the last step of the rollout,
+        it is the last value. After termination, it is 0. Where an episode was truncated, the network computes
+        the value of its final observation.
+        """
+        values, terminated, done, final_observations, last_values = shard
+        following = jnp.where(terminated, 0.0, jnp.concatenate([values[1:], last_values]))
+        truncated = (done & ~terminated).reshape(-1)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), final_observations)
+        found = map_where(estimate_value, truncated, flat, following.reshape(-1), _VALUE_BATCH)
+        return found.reshape(following.shape)
 
     arrays = (rollout.values, rollout.terminated, rollout.done, final_observations, last_values[None])
-    next_values = map_shards(lambda shard: _next_values(network, *shard), arrays, num_shards, axis=1)
-    return end, dataclasses.replace(rollout, next_values=next_values), episodes
-
-
-def sample_actions(
-    network: PolicyNetwork,
-    observations: PyTree,
-    keys: Array,
-    microbatch_size: int | None = None,
-    num_shards: int = 1,
-) -> tuple[PyTree, Float[Array, " batch"], Float[Array, " batch"]]:
-    """Sample an action for each observation.
-
-    Returns:
-        The actions, their log-probabilities and the value estimates of the observations.
-    """
-
-    def one(row: tuple[PyTree, Key]) -> tuple[PyTree, Array, Array]:
-        observation, key = row
-        pi, value = network(observation)
-        action = pi.sample(key)
-        return action, pi.log_prob(action), value
-
-    size = keys.shape[0] // num_shards
-    return map_shards(
-        lambda shard: jax.lax.map(one, shard, batch_size=min(microbatch_size or size, size)),
-        (observations, keys),
-        num_shards,
-    )
-
-
-def _next_values(
-    network: PolicyNetwork,
-    values: Float[Array, "time batch"],
-    terminated: Bool[Array, "time batch"],
-    done: Bool[Array, "time batch"],
-    final_observations: PyTree,
-    last_values: Float[Array, "1 batch"],
-) -> Float[Array, "time batch"]:
-    """Return the value of the observation after each step.
-
-    In the middle of an episode, this is the value at the next step. After the last step of the rollout, it is
-    `last_values`. After termination, it is 0. Where an episode was truncated, the network computes the value
-    of its final observation.
-    """
-    following = jnp.concatenate([values[1:], last_values])
-    following = jnp.where(terminated, 0.0, following)
-    truncated = done & ~terminated
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), final_observations)
-    next_values = map_where(
-        lambda observation: network(observation)[1],
-        truncated.reshape(-1),
-        flat,
-        following.reshape(-1),
-        _VALUE_BATCH,
-    )
-    return next_values.reshape(following.shape)
+    rollout = dataclasses.replace(rollout, next_values=map_shards(next_values, arrays, num_shards, axis=1))
+    return end, rollout, episodes

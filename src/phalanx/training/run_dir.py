@@ -64,15 +64,11 @@ def run_status(folder: str | os.PathLike[str]) -> RunStatus:
     if not (path / METADATA).is_file():
         return "new"
     metadata = read_metadata(path)
-    if not any(map(_has_checkpoint, sorted(path.glob("seed_*")) or [path])):
+    # Orbax renames a checkpoint to its step when it is complete.
+    checkpoints = (*path.glob(f"{CHECKPOINTS}/*"), *path.glob(f"seed_*/{CHECKPOINTS}/*"))
+    if not any(checkpoint.name.isdecimal() for checkpoint in checkpoints):
         return "no_checkpoint"
     return "finished" if metadata.get("status") == "finished" else "resumable"
-
-
-def _has_checkpoint(run: Path) -> bool:
-    # Orbax renames a checkpoint to its step when it is complete.
-    folder = run / CHECKPOINTS
-    return folder.is_dir() and any(path.name.isdecimal() for path in folder.iterdir())
 
 
 def create_run(folder: str | os.PathLike[str], config: Config, metadata: Mapping[str, Any]) -> Path:

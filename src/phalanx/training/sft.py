@@ -305,19 +305,16 @@ class SFTData:
             samples: Samples by id.
             eval_samples: Samples that are used for evaluation only.
         """
-        token_budget = plan.meta.batching.token_budget
-        return cls(
-            plan, lambda spec: collate(spec, samples, num_rows=_num_rows(spec, token_budget)), eval_samples
-        )
+        return cls(plan, lambda spec: collate(spec, samples, num_rows=_num_rows(spec, plan)), eval_samples)
 
 
-def _num_rows(spec: BatchSpec, token_budget: int) -> int:
+def _num_rows(spec: BatchSpec, plan: BatchPlan) -> int:
     """Return the number of rows that a batch is padded to.
 
     All batches whose rows have the same length get the same number of rows, so that an update is compiled
     once per row length.
     """
-    return max(spec.num_packs, token_budget // max(spec.max_length, 1))
+    return max(spec.num_packs, plan.meta.batching.token_budget // max(spec.max_length, 1))
 
 
 class SFT(Algorithm[TrainState]):
@@ -552,15 +549,6 @@ def open_data(config: SFTConfig) -> SFTData:
     return _open_samples(config) if config.data.samples else _open_env(config)
 
 
-def _check_vocab_size(vocab_size: int, config: SFTConfig) -> None:
-    # Compiled code would not raise: a gather returns NaN for unknown ids.
-    if vocab_size > config.model.vocab_size:
-        raise ValueError(
-            f"the samples have tokens up to {vocab_size - 1}, but model.vocab_size is "
-            f"{config.model.vocab_size}; set model.vocab_size={vocab_size}"
-        )
-
-
 def _open_plan(config: SFTConfig) -> SFTData:
     """Open a batch plan with its dataset, or a folder of batch files."""
     data, path = config.data, Path(config.data.plan)
@@ -571,12 +559,10 @@ def _open_plan(config: SFTConfig) -> SFTData:
                 f"built for, or write batch files with `phalanx data export`"
             )
         reader = BatchReader(path)
-        _check_vocab_size(1 + reader.largest_token(), config)
+        config.model.check_vocab_size(1 + reader.largest_token())
         plan = reader.plan
-        token_budget = plan.meta.batching.token_budget
         return SFTData(
-            plan,
-            lambda spec: reader.get_batch(spec.epoch, spec.index).pad_rows(_num_rows(spec, token_budget)),
+            plan, lambda spec: reader.get_batch(spec.epoch, spec.index).pad_rows(_num_rows(spec, plan))
         )
     plan = load_batch_plan(path)
     tokenizer, tokenize = load_tokenizer(config.tokenizer), TokenizeConfig(add_eos=False)
@@ -587,7 +573,7 @@ def _open_plan(config: SFTConfig) -> SFTData:
             f"{tokenizer_hash}; set tokenizer to the one that the lengths were computed with"
         )
     dataset = tokenize_dataset(data.dataset, tokenizer, tokenize)
-    _check_vocab_size(1 + int(dataset.tokens.max(initial=0)), config)
+    config.model.check_vocab_size(1 + int(dataset.tokens.max(initial=0)))
     return SFTData.from_plan(plan, dataset)
 
 
@@ -602,7 +588,7 @@ def _open_samples(config: SFTConfig) -> SFTData:
             f"{data.samples} has {len(samples)} samples, but data.num_eval_samples="
             f"{data.num_eval_samples}; set it lower"
         )
-    _check_vocab_size(1 + max(int(sample.input_ids.max()) for sample in samples), config)
+    config.model.check_vocab_size(1 + max(int(sample.input_ids.max()) for sample in samples))
     eval_samples = samples[: data.num_eval_samples]
     train_samples = samples[data.num_eval_samples :]
     if not data.repeat:
@@ -636,7 +622,7 @@ def _open_env(config: SFTConfig) -> SFTData:
     Evaluation samples come from the environment's validation split.
     """
     data, env = config.data, config.env
-    _check_vocab_size(load_tokenizer(config.tokenizer).vocab_size, config)
+    config.model.check_vocab_size(load_tokenizer(config.tokenizer).vocab_size)
     if not env.id:
         raise ValueError("no training data: choose an environment (--env), or set data.plan or data.samples")
     tasks = env.make().tasks  # raises if the spec is wrong

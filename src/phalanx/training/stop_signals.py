@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,9 @@ def stop_on_signals() -> Iterator[StopRequest]:
         An object whose `signal` is set when a signal is received.
     """
     request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
 
     def restore() -> None:
         for number, handler in previous.items():
@@ -39,10 +43,6 @@ def stop_on_signals() -> Iterator[StopRequest]:
     try:
         for number in _SIGNALS:
             signal.signal(number, handle)
-    except ValueError:  # not the main thread
-        yield request
-        return
-    try:
         yield request
     finally:
         restore()

@@ -1,19 +1,11 @@
 """Loads initial parameters from a checkpoint of another run."""
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PyTree
 
-from phalanx.training.checkpoints import CheckpointRef, named, open_checkpoint
+from phalanx.training.checkpoints import CheckpointRef, open_checkpoint, place_arrays
 from phalanx.training.run_dir import read_metadata
-
-_MAX_NAMES = 2
-"""Maximum number of arrays that an error message lists."""
 
 
 def load_params(ref: CheckpointRef, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
@@ -36,46 +28,5 @@ def load_params(ref: CheckpointRef, like: PyTree) -> tuple[PyTree, dict[str, Any
     with open_checkpoint(ref.run, ref.which) as (checkpoints, step, metadata):
         arrays = checkpoints.read_arrays(step, metadata["params"])
     found = {name.removeprefix("params").removeprefix("-"): array for name, array in arrays.items()}
-    leaves = named(like)
-    # Checkpoints contain no empty arrays.
-    _check_fit(ref.run, found, {name: leaf for name, leaf in leaves.items() if leaf.size})
-    placed = [_put_on_devices(found.get(name), leaf) for name, leaf in leaves.items()]
     origin = {"run": str(ref.run.absolute()), "step": step, "algorithm": algorithm}
-    return jax.tree.unflatten(jax.tree.structure(like), placed), origin
-
-
-def _check_fit(run: Path, found: Mapping[str, np.ndarray], expected: dict[str, Any]) -> None:
-    missing, extra = expected.keys() - found.keys(), found.keys() - expected.keys()
-    if missing or extra:
-        parts = [
-            f"only {where}: {', '.join(sorted(names)[:_MAX_NAMES])}"
-            + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
-            for where, names in (("there", extra), ("here", missing))
-            if names
-        ]
-        raise ValueError(f"the network of {run} has a different structure; arrays {'; '.join(parts)}")
-    differing = [
-        f"{name or 'the array'} is {_describe(found[name])} there and {_describe(leaf)} here"
-        for name, leaf in expected.items()
-        if found[name].shape != leaf.shape or found[name].dtype != leaf.dtype
-    ]
-    if differing:
-        raise ValueError(
-            f"the network of {run} has other sizes: {'; '.join(differing[:_MAX_NAMES])}"
-            + (f"; and {len(differing) - _MAX_NAMES} more" if len(differing) > _MAX_NAMES else "")
-        )
-
-
-def _describe(array: Any) -> str:
-    return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
-
-
-def _put_on_devices(array: np.ndarray | None, like: Any) -> Any:
-    """Copy an array to the devices of `like`.
-
-    `array` is None if `like` is empty, because checkpoints contain no empty arrays.
-    """
-    array = np.zeros(like.shape, like.dtype) if array is None else array
-    if isinstance(like, jax.Array) and like.committed:
-        return jax.device_put(array, like.sharding)
-    return jnp.asarray(array)
+    return place_arrays(found, like, f"the network of {ref.run}"), origin
