@@ -78,10 +78,10 @@ def test_grid_has_all_combinations() -> None:
     ("setting", "message"),
     [
         ("a", "a sweep takes settings such as"),
-        ("a=uniform(2,1)", r"a=uniform\(2,1\): .*high"),
-        ("a=loguniform(0,1)", r"a=loguniform\(0,1\): .*low"),
-        ("a=uniform(x,1)", "could not convert string to float: 'x'"),
-        ("a=integers(1,2.5)", "invalid literal for int"),
+        ("a=uniform(2,1)", "the lower bound must come first"),
+        ("a=loguniform(0,1)", "the bounds of loguniform must be positive"),
+        ("a=uniform(x,1)", "the bounds must be numbers"),
+        ("a=integers(1,2.5)", "the bounds must be integers"),
     ],
 )
 def test_invalid_search_space_is_rejected(setting: str, message: str) -> None:

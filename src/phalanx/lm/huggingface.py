@@ -79,11 +79,14 @@ def import_huggingface(folder: str | Path) -> LanguageModel:
     Weights are converted to float32. Biases that are missing in the file are set to zero.
 
     Raises:
-        FileNotFoundError: If a file is missing.
-        ValueError: If the architecture is not supported, or a weight is missing or has the wrong shape.
+        ValueError: If a file or a weight is missing, the architecture is not supported, or a weight has the
+            wrong shape.
     """
     safetensors = _import_safetensors()
     folder = Path(folder)
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} has no {name}; pass a folder that `save_pretrained` created")
     config = _read_config(folder / CONFIG_FILE)
     weights = safetensors.load((folder / WEIGHTS_FILE).read_bytes())
     if "lm_head.weight" not in weights:  # tied embeddings

@@ -56,13 +56,19 @@ def _parse_setting(setting: str) -> tuple[str, Any]:
     match = _RANGE.fullmatch(value)
     if match is None:
         return name, distributions.CategoricalDistribution(split_values(value))
-    kind, low, high = match.groups()
+    kind = match[1]
     try:
-        if kind == "integers":
-            return name, distributions.IntDistribution(int(low), int(high))
-        return name, distributions.FloatDistribution(float(low), float(high), log=kind == "loguniform")
-    except ValueError as error:
-        raise ValueError(f"{setting}: {error}") from error
+        low, high = map(int if kind == "integers" else float, match.groups()[1:])
+    except ValueError:
+        expected = "integers" if kind == "integers" else "numbers"
+        raise ValueError(f"{setting}: the bounds must be {expected}") from None
+    if not low < high:
+        raise ValueError(f"{setting}: the lower bound must come first")
+    if kind == "loguniform" and low <= 0:
+        raise ValueError(f"{setting}: the bounds of loguniform must be positive")
+    if kind == "integers":
+        return name, distributions.IntDistribution(low, high)
+    return name, distributions.FloatDistribution(low, high, log=kind == "loguniform")
 
 
 def split_values(text: str) -> list[str]:
