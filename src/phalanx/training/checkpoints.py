@@ -322,6 +322,11 @@ def _path_for_orbax(folder: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="phalanx-checkpoints-") as temporary:
         link = Path(temporary, "checkpoints")
+        if _RESERVED_IN_PATHS.search(str(link)):
+            raise ValueError(
+                f"neither {folder} nor the temporary folder {temporary} can store checkpoints: their paths "
+                "contain one of * ? [ ] \\ :/ ; set TMPDIR to another folder"
+            )
         link.symlink_to(folder, target_is_directory=True)
         yield link
 
