@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from phalanx.arc.action_distribution import SelectionHead
 from phalanx.arc.config import ArcConfig
@@ -46,13 +46,6 @@ class ArcNetworkConfig(Config):
     cell, and `axes` computes one logit per row and one per column, which is faster on large canvases.
     `category_axes` is like `axes`, but the operations in a category (fill, move, ...) share their logits.
     `color_equivariant` requires `cells`."""
-
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _check_kind(cls, value: object) -> object:
-        if value == "planes":
-            raise ValueError("planes was renamed to color_equivariant")
-        return value
 
 
 # Imported after the config is defined, because these modules import it.
