@@ -439,7 +439,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return render_state_as(self.attach_names(state), mode, show_target=self.answers is None)
 
     def task_name(self, state: ArcState) -> str:
-        return text.task_of(self.attach_names(state)).id
+        return self.task_buffer[int(state.task_index)].id
 
     def tokenizer(self) -> EpisodeTokenizer:
         from phalanx.arc.episode_tokens import ArcTokenizer

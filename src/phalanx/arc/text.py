@@ -44,11 +44,6 @@ _VIEW = "input_grid", "working_grid", "clipboard", "task_index", "pair_index", "
 _CELLS = re.compile(r"(\d+),(\d+)(?::(\d+),(\d+))?")
 
 
-def task_of(state: ArcState) -> ArcTask:
-    """Return the task of a single state."""
-    return named_tasks(state)[int(state.task_index)]
-
-
 def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
     """Create the text observation of each state. Each text contains the rules, the demonstrations of the task
     (without the current pair), the current grids, and the format in which to answer.

@@ -1,7 +1,7 @@
 """Policy networks for ARC, one architecture per module."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -71,10 +71,9 @@ def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> ArcNet
         )
     if not arc.observation.working_grid:
         raise ValueError("a policy must see the working grid: set observation.working_grid=true")
-    match config.kind:
-        case "color_equivariant":
-            return ColorEquivariantNetwork(config, arc, key=key)
-        case "conv":
-            return ArcConvNetwork(config, arc, key=key)
-        case "transformer":
-            return ArcTransformer(config, arc, key=key)
+    architectures: dict[str, Any] = {
+        "color_equivariant": ColorEquivariantNetwork,
+        "conv": ArcConvNetwork,
+        "transformer": ArcTransformer,
+    }
+    return architectures[config.kind](config, arc, key=key)
