@@ -4,11 +4,11 @@ Each cell is two columns wide, or one column if the terminal is too narrow.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.panel import Panel
 from rich.segment import Segment
@@ -49,9 +49,7 @@ class TerminalGrid:
         # A cell is two columns wide, or one if the terminal is narrow.
         return Measurement(columns, columns * 2).with_maximum(options.max_width)
 
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType | Segment]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns, max_columns = self.cells.shape[1], options.max_width
         wide = 2 * columns <= max_columns
         fits = columns if wide else min(columns, max_columns)
@@ -198,9 +196,7 @@ class _Framed:
         width = self._width(options.max_width)
         return Measurement(width, width)
 
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType | Segment]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = self._width(options.max_width)
         title = Text(self.title, style="not dim")
         style = self.style
@@ -219,9 +215,7 @@ class _Row:
         total = min(sum(widths) + len(widths) - 1, options.max_width)
         return Measurement(min(max(widths), total), total)
 
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType | Segment]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows: list[list[RenderableType]] = []
         filled = options.max_width
         for part in self.parts:
