@@ -258,4 +258,4 @@ def _pad(grid: np.ndarray, config: ArcConfig, path: Path) -> Int8[np.ndarray, "r
             f"{path}: a grid of {format_shape(grid.shape)} does not fit the canvas of "
             f"{format_shape(config.grid_shape)}; increase env.dataset.max_grid_height and max_grid_width"
         )
-    return np.pad(grid, [(0, rows) for rows in missing], constant_values=-1)
+    return np.pad(grid, [(0, count) for count in missing], constant_values=-1)

@@ -241,8 +241,9 @@ def evaluate_on_dataset(
         settings: Dataset, number of attempts and random seed.
     """
     environment, too_large = submission_env(config, settings.dataset)
-    options = {"attempts": settings.attempts, "seed": settings.seed}
-    submission = submit(environment, network, too_large=too_large, **options)
+    submission = submit(
+        environment, network, attempts=settings.attempts, seed=settings.seed, too_large=too_large
+    )
     baseline = submit_random(environment, settings.seed)
     return dataclasses.replace(submission, name=settings.dataset, random=baseline)
 
