@@ -218,7 +218,7 @@ class ArcEvaluation:
         episodes = np.repeat(starts, num_samples, axis=0)
         keys = None
         if mode == "sampled":
-            fingerprints = [buffer[task].fingerprint for task in starts[:, 0]]
+            fingerprints = [buffer[task].fingerprint for task in starts[:, 0].tolist()]
             keys = episode_keys(seed, fingerprints, starts[:, 1], num_samples)
         act = eqx.Partial(select_action, network)
         solved, similarity, lengths = run_episodes(_measure, environment, act, episodes, keys, _BATCH_SIZE)
