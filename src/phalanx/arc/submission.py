@@ -392,7 +392,8 @@ def submit_grids(
         rows = np.arange(first, first + _GRIDS_BATCH_SIZE) % len(pairs)
         tasks = [ArcTask(f"{n}", (), (pairs[row],)) for n, row in enumerate(rows.tolist())]
         buffer = TaskBuffer.from_tasks(tasks, num_rows=MAX_GRID_SIDE)
-        solved[rows] = _paint_and_submit(ArcEnvironment.create(SUBMIT_GRIDS_CONFIG, buffer), answers[rows])
+        environment = ArcEnvironment.create(SUBMIT_GRIDS_CONFIG, buffer)
+        solved[rows] = _paint_and_submit(environment, jnp.asarray(answers[rows]))
     return solved
 
 
