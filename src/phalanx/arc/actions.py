@@ -82,6 +82,9 @@ class _BoxAction(eqx.Module):
             valid &= _is_within(corner, side)
         return valid
 
+    def __jax_array__(self) -> Int32[Array, "*batch fields"]:
+        return jnp.stack(jax.tree.leaves(self), axis=-1)
+
 
 class PointAction(_BoxAction):
     """An operation on one cell, or a batch of such actions."""
@@ -132,6 +135,10 @@ class MaskAction(eqx.Module):
         """Return whether the operation exists. The cells of a mask are always on the canvas."""
         self.to_selection_mask(grid_shape)
         return _is_within(self.operation, NUM_OPERATIONS)
+
+    def __jax_array__(self) -> Int32[Array, "*batch cells"]:
+        cells = self.selection.reshape(*self.operation.shape, -1).astype(jnp.int32)
+        return jnp.concatenate([self.operation[..., None], cells], axis=-1)
 
 
 Action = PointAction | BboxAction | MaskAction
