@@ -122,7 +122,8 @@ def test_sha256_is_verified(tmp_path, data, scratch):
     source = write_zip(tmp_path / "tasks.zip", PUBLISHED)
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     wrong = "0" * 64
-    assert download_error(source, sha256=wrong) == f"{source}: its SHA-256 is {digest}, expected {wrong}"
+    message = f"{source.as_uri()}: its SHA-256 is {digest}, expected {wrong}"
+    assert download_error(source, sha256=wrong) == message
     assert download_error(source, sha256="abc") == "sha256 must be 64 hexadecimal digits, got 'abc'"
     assert "--sha256 needs a file" in download_error(write_folder(tmp_path / "f", PUBLISHED), sha256=digest)
     assert not data.parent.exists()

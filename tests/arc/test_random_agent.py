@@ -172,9 +172,9 @@ def test_single_agent_accepts_legacy_key_and_needs_no_config() -> None:
 
 
 def test_invalid_allowed_operations_are_reported() -> None:
-    with pytest.raises(ValueError, match="allowed_operations must be between 0 and 41, got 42"):
+    with pytest.raises(ValueError, match=r"(?s)allowed_operations\.1.*less than or equal to 41"):
         RandomAgent((6, 7), allowed_operations=(1, 42))
-    with pytest.raises(ValueError, match="allowed_operations must contain at least one operation"):
+    with pytest.raises(ValueError, match=r"(?s)allowed_operations.*at least 1 item"):
         RandomAgent((6, 7), allowed_operations=())
 
 

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +16,7 @@ from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.expert import ArcExpert
 from phalanx.arc.expert_episodes import read_recorded_episodes
 from phalanx.arc.planner import action_from_arrays
+from phalanx.arc.state import ArcState
 from phalanx.cli.app import app
 from phalanx.core.expert import ExpertLabels
 from phalanx.data import write_samples
@@ -53,12 +55,18 @@ RING = np.array([[3, 3, 3], [3, 0, 3], [3, 3, 3]], np.int8)
 TASK = ArcTask("ring", (GridPair(RING, np.full((3, 3), 3, np.int8)),), ())
 
 
+def states_with(grids: list[np.ndarray]) -> ArcState:
+    """Return a batch of states of the task `TASK` with the given working grids."""
+    environment = ArcEnvironment.create(make_bc().environment.config, TASK)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(environment.state_from_grid, grids))
+
+
 def test_expert_follows_the_solution_repairs_errors_and_submits_correct_grids():
     expert = ArcExpert(make_bc().environment.config, (TASK,))
     wrong, right = np.full((3, 3), 3, np.int8), np.full((3, 3), 3, np.int8)
     wrong[0, 0] = wrong[2, 2] = 7
-    grids = np.stack([RING, wrong, right])
-    labels = expert.label_grids(np.zeros(3, int), np.zeros(3, int), grids, np.array([0, -1, -1]))
+    grids = [RING, wrong, right]
+    labels = expert.label(states_with(grids), np.array([0, -1, -1]))
     first, operations = expert.solution(0, 0), labels.actions.operation
     assert operations[0, 0] == first.operations[0]
     assert first.operations[-1] == Operation.SUBMIT
@@ -70,7 +78,7 @@ def test_expert_follows_the_solution_repairs_errors_and_submits_correct_grids():
 
 def test_episode_that_leaves_its_solution_is_replanned_from_the_current_grid():
     expert = ArcExpert(make_bc().environment.config, (TASK,))
-    labels = expert.label_grids(np.zeros(4, int), np.zeros(4, int), np.stack([RING] * 4), np.zeros(4, int))
+    labels = expert.label(states_with([RING] * 4), np.zeros(4, int))
     actions = jax.tree.map(lambda field: np.array(field[:, 0]), labels.actions)
     actions.operation[1] = 7
     reset = np.array([False, False, False, True])

@@ -4,6 +4,7 @@ An action consists of an operation, and a point or box whose distribution depend
 the operation, the two corners of a box are independent, so their log-probabilities and entropies add up.
 """
 
+import itertools
 from typing import Literal
 
 import equinox as eqx
@@ -151,7 +152,8 @@ class ArcDistribution(eqx.Module):
         known = jnp.asarray(self.ids) == action.operation
         choice = jnp.argmax(known)
         total = jnp.where(known.any(), self.operations[choice], -jnp.inf)
-        for selection, (row, column) in zip(self.selections, _cells(action), strict=True):
+        _, *cells = jax.tree.leaves(action)
+        for selection, row, column in zip(self.selections, cells[::2], cells[1::2], strict=True):
             total = total + selection.log_prob(self._group(choice), row, column)
         return total
 
@@ -181,15 +183,8 @@ class ArcDistribution(eqx.Module):
 
     def _action(self, choice: Int32[Array, ""], cells: list[tuple[Array, Array]]) -> PointAction | BboxAction:
         operation = jnp.asarray(self.ids, jnp.int32)[choice]
-        if len(cells) == 1:
-            return PointAction(operation, *cells[0])
-        return BboxAction(operation, *cells[0], *cells[1])
-
-
-def _cells(action: PointAction | BboxAction) -> list[tuple[Array, Array]]:
-    if isinstance(action, PointAction):
-        return [(action.row, action.col)]
-    return [(action.r1, action.c1), (action.r2, action.c2)]
+        create = PointAction if len(cells) == 1 else BboxAction
+        return create(operation, *itertools.chain(*cells))
 
 
 def _selection_distribution(

@@ -82,6 +82,7 @@ class _BoxAction(eqx.Module):
             valid &= _is_within(corner, side)
         return valid
 
+    # `jnp.stack` calls this if it gets a list of actions.
     def __jax_array__(self) -> Int32[Array, "*batch fields"]:
         return jnp.stack(jax.tree.leaves(self), axis=-1)
 

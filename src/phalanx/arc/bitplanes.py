@@ -101,7 +101,5 @@ def _bytes_of_bits(bits: Rows, columns: int) -> UInt32[Array, "*batch rows quads
 def fit_rows(rows_of_bits: UInt32[Array, "*any have"], rows: int) -> UInt32[Array, "*any rows"]:
     """Pad the last axis with zeros, or truncate it, to `rows` entries. This is needed because the arrays of a
     task buffer have only as many rows as its tallest grid."""
-    missing = rows - rows_of_bits.shape[-1]
-    if missing <= 0:
-        return rows_of_bits[..., :rows]
-    return jnp.pad(rows_of_bits, [(0, 0)] * (rows_of_bits.ndim - 1) + [(0, missing)])
+    missing = max(rows - rows_of_bits.shape[-1], 0)
+    return jnp.pad(rows_of_bits[..., :rows], [(0, 0)] * (rows_of_bits.ndim - 1) + [(0, missing)])

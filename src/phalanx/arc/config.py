@@ -1,7 +1,7 @@
 """Configuration of the ARC environment."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,6 +19,7 @@ GENERATED = "generated"
 
 SelectionFormat = Literal["point", "bbox", "mask"]
 """How an action selects cells: one cell (`point`), a rectangle (`bbox`), or any set of cells (`mask`)."""
+OperationId = Annotated[int, Field(ge=0, le=NUM_OPERATIONS - 1)]
 Mode = Literal["training", "evaluation"]
 """Values of `EpisodeConfig.mode`."""
 InitialGrid = Literal["input", "blank", "random", "demonstration"]
@@ -53,10 +54,10 @@ class EpisodeConfig(Config):
 class DatasetConfig(Config):
     """Size of the canvas, and the default tasks of an environment."""
 
-    max_grid_height: int = MAX_GRID_SIDE
+    max_grid_height: int = Field(default=MAX_GRID_SIDE, ge=1, le=MAX_GRID_SIDE)
     """Height of the canvas in cells, 1 to 30. All grids are stored on a canvas of this size, so every grid of
     every task must fit on it."""
-    max_grid_width: int = MAX_GRID_SIDE
+    max_grid_width: int = Field(default=MAX_GRID_SIDE, ge=1, le=MAX_GRID_SIDE)
     """Width of the canvas in cells, 1 to 30."""
     source: str = GENERATED
     """Name of a dataset (see `phalanx arc list`) or path to a file or folder of tasks. `generated` uses the
@@ -85,13 +86,6 @@ class DatasetConfig(Config):
             raise ValueError("augment rotates tasks: max_grid_height and max_grid_width must be equal")
         return self
 
-    @field_validator("max_grid_height", "max_grid_width")
-    @classmethod
-    def _check_side(cls, value: int, info: Any) -> int:
-        if not 1 <= value <= MAX_GRID_SIDE:
-            raise ValueError(f"{info.field_name} must be between 1 and {MAX_GRID_SIDE}, got {value}")
-        return value
-
 
 class ActionConfig(Config):
     """Format of actions, and the operations that the agent may use."""
@@ -99,21 +93,13 @@ class ActionConfig(Config):
     selection_format: SelectionFormat = "point"
     """Format in which an action selects cells. A `point` is one cell, a `bbox` is a rectangle, and a `mask`
     is any set of cells."""
-    allowed_operations: tuple[int, ...] | None = None
+    allowed_operations: tuple[OperationId, ...] | None = Field(default=None, min_length=1)
     """Ids of the operations that the agent may use, each 0 to 41. If None, all 42 operations are allowed."""
 
     @field_validator("allowed_operations")
     @classmethod
-    def _check_operations(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        if value is None:
-            return None
-        if not value:
-            raise ValueError("allowed_operations must contain at least one operation, or be None for all")
-        unknown = [operation for operation in value if not 0 <= operation < NUM_OPERATIONS]
-        if unknown:
-            last = NUM_OPERATIONS - 1
-            raise ValueError(f"allowed_operations must be between 0 and {last}, got {unknown[0]}")
-        return tuple(sorted(set(value)))
+    def _sort_operations(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        return None if value is None else tuple(sorted(set(value)))
 
     @property
     def operations(self) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import functools
-import hashlib
 import importlib.util
 import os
 import re
@@ -319,22 +318,20 @@ def _source_name(source: str) -> str:
 
 
 def _fetch_source(source: str, scratch: Path, sha256: str, progress: Progress | None) -> Path:
-    """Return the path of the source. If the source is a URL, it is first downloaded to the `scratch`
-    folder."""
-    if "://" in source:
-        fetch(source, scratch / "download", MAX_BYTES, sha256=sha256, progress=progress)
-        return scratch / "download"
-    path = Path(source).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(f"{source}: no such file or folder")
-    if sha256 and path.is_dir():
-        raise ValueError(f"{source} is a folder; --sha256 needs a file")
-    if sha256:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != sha256.lower():
-            raise ValueError(f"{source}: its SHA-256 is {digest}, expected {sha256.lower()}")
-    return path
+    """Return the path of a folder, or download a URL or copy a file to the `scratch` folder and return the
+    path of the copy."""
+    url = source
+    if "://" not in source:
+        path = Path(source).expanduser()
+        if not path.exists():
+            raise FileNotFoundError(f"{source}: no such file or folder")
+        if path.is_dir():
+            if sha256:
+                raise ValueError(f"{source} is a folder; --sha256 needs a file")
+            return path
+        url = path.resolve().as_uri()
+    fetch(url, scratch / "download", MAX_BYTES, sha256=sha256, progress=progress)
+    return scratch / "download"
 
 
 def _unpack_source(file: Path, folder: Path, source: str) -> Path:

@@ -126,7 +126,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         buffer = None if task is None else with_answers(as_buffer(task))
         environment: Any = _create(cls, config, buffer, native_unavailable_reason())
         if reward is not None:
-            environment = dataclasses.replace(environment, reward_function=rewards.as_reward_function(reward))
+            environment = environment.with_reward(reward)
         return environment if weights is None else environment.with_task_weights(weights)
 
     @classmethod
@@ -392,16 +392,15 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             evaluated.
         """
         assert isinstance(settings, ArcEvaluationConfig)
-        command = settings if isinstance(settings, ArcEvalCommandConfig) else None
-        if command and command.dataset:
+        if isinstance(settings, ArcEvalCommandConfig) and settings.dataset:
             from phalanx.arc.submission import evaluate_on_dataset
 
-            return [evaluate_on_dataset(self.config, network, command)]
+            return [evaluate_on_dataset(self.config, network, settings)]
         evaluation = ArcEvaluation.held_out(self.config, settings)
         results: list[EvaluationResult] = [evaluation.evaluate(network)]
         if final and (count := settings.num_samples):
             pass_at_k = tuple(k for k in settings.pass_at_k if k <= count)
-            seed = command.seed if command else 0
+            seed = settings.seed if isinstance(settings, ArcEvalCommandConfig) else 0
             sampled = evaluation.evaluate(
                 network, mode="sampled", num_samples=count, pass_at_k=pass_at_k, seed=seed
             )
@@ -439,7 +438,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return render_state_as(self.attach_names(state), mode, show_target=self.answers is None)
 
     def task_name(self, state: ArcState) -> str:
-        return text.task_of(self.attach_names(state)).id
+        return self.task_buffer[int(state.task_index)].id
 
     def tokenizer(self) -> EpisodeTokenizer:
         from phalanx.arc.episode_tokens import ArcTokenizer

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float64, Int8, Int32
 
 from phalanx.arc.config import ArcConfig, SelectionFormat
-from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, operation_name
+from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS
 from phalanx.arc.state import ArcState
 from phalanx.data.episode_tokens import StepTokens, TokenPart, full_part, join_parts, repeated_token
 
@@ -126,15 +126,6 @@ class ArcTokenizer:
         """Return the difficulty of each episode, 0 to 1, given the view of its first state. The difficulty is
         1 minus the similarity to the target."""
         return np.clip(1.0 - np.asarray(seen["similarity"], np.float64), 0.0, 1.0)
-
-    def token_name(self, token: int) -> str:
-        """Return the name of a token for display."""
-        names = [mark.name for mark in _ArcMark] + [str(color) for color in range(NUM_COLORS)]
-        names += [operation_name(operation) for operation in range(NUM_OPERATIONS)] + ["no operation"]
-        names += [f"@{cell}" for cell in range(_NO_CELL - _CELLS)] + ["off the board"]
-        if not 0 <= token < len(names):
-            raise ValueError(f"there is no token {token}; tokens are 0 to {len(names) - 1}")
-        return names[token]
 
 
 def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:

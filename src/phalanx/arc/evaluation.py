@@ -218,10 +218,8 @@ class ArcEvaluation:
         episodes = np.repeat(starts, num_samples, axis=0)
         keys = None
         if mode == "sampled":
-            fingerprints = [task.fingerprint for task in buffer]
-            keys = episode_keys(
-                seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], num_samples
-            )
+            fingerprints = [buffer[task].fingerprint for task in starts[:, 0].tolist()]
+            keys = episode_keys(seed, fingerprints, starts[:, 1], num_samples)
         act = eqx.Partial(select_action, network)
         solved, similarity, lengths = run_episodes(_measure, environment, act, episodes, keys, _BATCH_SIZE)
 

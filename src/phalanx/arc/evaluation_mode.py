@@ -144,69 +144,61 @@ def step(
     Returns:
         The complete new state and step info.
     """
-    complete = functools.partial(_complete_step, config, tasks, answers)
+
+    def complete(before: ArcState, after: ArcState, operation: Int32[Array, ""]) -> tuple[ArcState, StepInfo]:
+        """Complete the step of a single state. The operation is -1 if the action was invalid."""
+        submission = before.submission
+        assert submission is not None
+        task = jnp.clip(before.task_index, 0, tasks.table.shape[0] - 1)
+        _, demos, count = tasks.table[task]
+        attempts, tests, _ = submission.submitted_sizes.shape
+        number = jnp.arange(tests)
+        is_current = number == before.pair_index - demos
+
+        # A switch stores the grid of the pair that is left, and restores the grid of the new pair.
+        switched = jnp.isin(operation, jnp.array(PAIR_SWITCHES))
+        grids, sizes = select_rows(
+            switched & is_current,
+            (before.boards[None, WORKING], before.registers[None, SIZE]),
+            (submission.grids, submission.sizes),
+        )
+        new_pair = after.pair_index - demos
+        new_boards = after.boards.at[WORKING].set(grids[new_pair]).at[SELECTION].set(0)
+        boards = jnp.where(switched, new_boards, after.boards)
+        registers = jnp.where(switched, after.registers.at[SIZE].set(sizes[new_pair]), after.registers)
+
+        is_attempt = (operation == Operation.SUBMIT) & (jnp.arange(attempts) == submission.num_submissions)
+        current = select_rows(is_current, (boards[None, WORKING], registers[None, SIZE]), (grids, sizes))
+        submitted, submitted_sizes = select_rows(
+            is_attempt,
+            jax.tree.map(lambda leaf: leaf[None], current),
+            (submission.submitted_grids, submission.submitted_sizes),
+        )
+        num_submissions = submission.num_submissions + (operation == Operation.SUBMIT)
+
+        # At the step limit, an episode with at least one submission is scored and therefore terminated, not
+        # truncated.
+        running = ~before.episode_done
+        overdue = running & (after.step_count >= config.episode.max_episode_steps)
+        finished = running & (num_submissions > 0) & ((num_submissions >= attempts) | overdue)
+        unfinished = jnp.where(overdue, Status.TRUNCATED, before.registers[Register.STATUS])
+        scores = _score(answers.planes[task], answers.sizes[task], submitted, submitted_sizes)
+        num_tests = jnp.clip(count, 1, tests)
+        exists = number < num_tests
+        score = jnp.sum(jnp.where(exists, scores, 0.0)) / num_tests.astype(jnp.float32)
+        correct = jnp.sum(jnp.where(exists & (scores == 1.0), jnp.int32(1) << (demos + number), 0))
+        registers = registers.at[Register.STATUS].set(jnp.where(finished, Status.TERMINATED, unfinished))
+        solved_pairs = jnp.where(finished, correct, registers[Register.SOLVED_PAIRS])
+        new = replace_fields(
+            before,
+            boards=boards,
+            registers=registers.at[Register.SOLVED_PAIRS].set(solved_pairs),
+            similarity=jnp.where(finished, score, before.similarity),
+            submission=SubmissionState(grids, sizes, submitted, submitted_sizes, num_submissions),
+        )
+        return new, StepInfo.after_step(before.similarity, new, operation)
+
     return vmap_batch(complete, before.batch_shape)(before, after, jnp.asarray(info.operation_type))
-
-
-def _complete_step(
-    config: ArcConfig,
-    tasks: TaskArrays,
-    answers: HiddenTestOutputs,
-    before: ArcState,
-    after: ArcState,
-    operation: Int32[Array, ""],
-) -> tuple[ArcState, StepInfo]:
-    """Complete the step of a single state; see `step`. The operation is -1 if the action was invalid."""
-    submission = before.submission
-    assert submission is not None
-    task = jnp.clip(before.task_index, 0, tasks.table.shape[0] - 1)
-    _, demos, count = tasks.table[task]
-    attempts, tests, _ = submission.submitted_sizes.shape
-    number = jnp.arange(tests)
-    is_current = number == before.pair_index - demos
-
-    # A switch stores the grid of the pair that is left, and restores the grid of the new pair.
-    switched = jnp.isin(operation, jnp.array(PAIR_SWITCHES))
-    grids, sizes = select_rows(
-        switched & is_current,
-        (before.boards[None, WORKING], before.registers[None, SIZE]),
-        (submission.grids, submission.sizes),
-    )
-    new_pair = after.pair_index - demos
-    new_boards = after.boards.at[WORKING].set(grids[new_pair]).at[SELECTION].set(0)
-    boards = jnp.where(switched, new_boards, after.boards)
-    registers = jnp.where(switched, after.registers.at[SIZE].set(sizes[new_pair]), after.registers)
-
-    is_attempt = (operation == Operation.SUBMIT) & (jnp.arange(attempts) == submission.num_submissions)
-    current = select_rows(is_current, (boards[None, WORKING], registers[None, SIZE]), (grids, sizes))
-    submitted, submitted_sizes = select_rows(
-        is_attempt,
-        jax.tree.map(lambda leaf: leaf[None], current),
-        (submission.submitted_grids, submission.submitted_sizes),
-    )
-    num_submissions = submission.num_submissions + (operation == Operation.SUBMIT)
-
-    # At the step limit, an episode with at least one submission is scored and therefore terminated, not
-    # truncated.
-    running = ~before.episode_done
-    overdue = running & (after.step_count >= config.episode.max_episode_steps)
-    finished = running & (num_submissions > 0) & ((num_submissions >= attempts) | overdue)
-    unfinished = jnp.where(overdue, Status.TRUNCATED, before.registers[Register.STATUS])
-    scores = _score(answers.planes[task], answers.sizes[task], submitted, submitted_sizes)
-    num_tests = jnp.clip(count, 1, tests)
-    exists = number < num_tests
-    score = jnp.sum(jnp.where(exists, scores, 0.0)) / num_tests.astype(jnp.float32)
-    correct = jnp.sum(jnp.where(exists & (scores == 1.0), jnp.int32(1) << (demos + number), 0))
-    registers = registers.at[Register.STATUS].set(jnp.where(finished, Status.TERMINATED, unfinished))
-    solved_pairs = jnp.where(finished, correct, registers[Register.SOLVED_PAIRS])
-    new = replace_fields(
-        before,
-        boards=boards,
-        registers=registers.at[Register.SOLVED_PAIRS].set(solved_pairs),
-        similarity=jnp.where(finished, score, before.similarity),
-        submission=SubmissionState(grids, sizes, submitted, submitted_sizes, num_submissions),
-    )
-    return new, StepInfo.after_step(before.similarity, new, operation)
 
 
 def _score(

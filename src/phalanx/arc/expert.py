@@ -2,16 +2,16 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Int, Int8
+from jaxtyping import Bool, Int
 
 from phalanx.arc.actions import Action
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import ActionPlan, action_from_arrays, plan_grids, solution_plan
+from phalanx.arc.state import ArcState, state_fields
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.expert import ExpertLabels
 
@@ -77,29 +77,13 @@ class ArcExpert:
             self.solutions[task, pair] = solution_plan(self.tasks[task], pair, self.config, submit=True)
         return self.solutions[task, pair]
 
-    def init(self, states: Any) -> Progress:
+    def init(self, states: ArcState) -> Progress:
         return np.zeros(len(states.task_index), np.int64)
 
-    def label(self, states: Any, memory: Progress) -> ExpertLabels:
-        indices = np.asarray(states.task_index), np.asarray(states.pair_index)
-        return self.label_grids(*indices, np.asarray(_working_grid(states)), memory)
-
-    def label_grids(
-        self,
-        tasks: Int[np.ndarray, " batch"],
-        pairs: Int[np.ndarray, " batch"],
-        grids: Int8[np.ndarray, "batch rows columns"],
-        memory: Progress,
-    ) -> ExpertLabels:
-        """Label working grids with the expert's actions.
-
-        Args:
-            tasks: Index of each episode's task.
-            pairs: Index of each episode's pair in `ArcTask.pairs`, which starts with the demonstrations.
-            grids: Working grid of each episode, -1 outside the grid.
-            memory: For each episode, the number of solution steps taken so far; -1 if the episode has
-                deviated from the solution.
-        """
+    def label(self, states: ArcState, memory: Progress) -> ExpertLabels:
+        tasks, pairs, grids = jax.device_get(
+            state_fields(states, ("task_index", "pair_index", "working_grid"))
+        )
         corners = 2 if self.config.action.selection_format == "point" else 4
         operations = np.full((len(tasks), NUM_CHOICES), -1, np.int32)
         cells = np.zeros((len(tasks), NUM_CHOICES, corners), np.int32)
@@ -139,8 +123,3 @@ class ArcExpert:
         equal = jax.tree.map(lambda own, other: np.asarray(own) == other, actions, expected)
         same = np.logical_and.reduce(jax.tree.leaves(equal))
         return np.where(reset, 0, np.where(same & (memory >= 0), memory + 1, -1))
-
-
-@jax.jit
-def _working_grid(states: Any) -> Int8[jax.Array, "batch rows columns"]:
-    return states.working_grid

@@ -20,6 +20,7 @@ from phalanx.arc.episode_tokens import ArcTokenizer, GridName
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import ActionPlan, action_from_arrays, solution_plan
+from phalanx.arc.tasks import format_shape
 from phalanx.core.expert import ExpertLabels
 from phalanx.data.samples import Sample, read_samples
 
@@ -204,7 +205,7 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
                     f"{name} does not contain the input, which the policy observes: record with "
                     "--grids input,working or set env.observation.input_grid=false"
                 )
-            working, given = (_pad(grids.get(key), config, path) for key in ("working", "input"))
+            working, given = (_pad(grids.get(key, _NO_CELLS), config, path) for key in ("working", "input"))
             if operation not in config.action.operations:
                 raise ValueError(f"{path}: operation {operation} is not in env.action.allowed_operations")
             steps.append((working, given, operation, cells))
@@ -238,25 +239,23 @@ def _decode(
     """
     for names in _ENCODED_GRIDS:
         try:
-            grids, action = ArcTokenizer(selection_format, names).decode(
-                np.asarray(sample.input_ids, np.int32)
-            )
+            tokenizer = ArcTokenizer(selection_format, names)
+            grids, action = tokenizer.decode(np.asarray(sample.input_ids, np.int32))
         except (ValueError, IndexError):
             continue
         return grids, list(action.values())
     raise ValueError(f"{name} is not an ARC step with {selection_format} actions")
 
 
-def _pad(grid: np.ndarray | None, config: ArcConfig, path: Path) -> Int8[np.ndarray, "rows columns"]:
-    """Pad a grid with -1 to the size of the canvas. If the grid is None, return an empty canvas."""
-    rows, columns = config.grid_shape
-    height, width = (0, 0) if grid is None else grid.shape
-    if height > rows or width > columns:
+_NO_CELLS = np.zeros((0, 0), np.int8)
+
+
+def _pad(grid: np.ndarray, config: ArcConfig, path: Path) -> Int8[np.ndarray, "rows columns"]:
+    """Pad a grid with -1 to the size of the canvas."""
+    missing = np.subtract(config.grid_shape, grid.shape)
+    if (missing < 0).any():
         raise ValueError(
-            f"{path}: a grid of {height}x{width} does not fit the canvas of {rows}x{columns}; increase "
-            "env.dataset.max_grid_height and max_grid_width"
+            f"{path}: a grid of {format_shape(grid.shape)} does not fit the canvas of "
+            f"{format_shape(config.grid_shape)}; increase env.dataset.max_grid_height and max_grid_width"
         )
-    canvas = np.full((rows, columns), -1, np.int8)
-    if grid is not None:
-        canvas[:height, :width] = grid
-    return canvas
+    return np.pad(grid, [(0, count) for count in missing], constant_values=-1)

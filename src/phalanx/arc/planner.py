@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, create_point_action
 from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, DatasetConfig, SelectionFormat
 from phalanx.arc.operations import Operation, operation_name
-from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid
+from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid, format_shape
 from phalanx.native import native_module
 
 CANVAS = (MAX_GRID_SIDE, MAX_GRID_SIDE)
@@ -189,7 +189,8 @@ def plan_grids(start: Grid, output: Grid, config: ArcConfig) -> ActionPlan:
     rows, columns = config.grid_shape
     for grid in (start, output):
         if grid.shape[0] > rows or grid.shape[1] > columns:
-            raise ValueError(f"a grid of {_size(grid)} does not fit a canvas of {rows}x{columns}")
+            size = format_shape(grid.shape)
+            raise ValueError(f"a grid of {size} does not fit a canvas of {rows}x{columns}")
     selection_format, allowed = config.action.selection_format, config.action.operations
     if (native := native_module()) is None:
         steps, masks = _plan_fills(start, output, config)
@@ -202,7 +203,8 @@ def plan_grids(start: Grid, output: Grid, config: ArcConfig) -> ActionPlan:
         cells = np.frombuffer(bits, np.uint32).reshape(len(steps), rows, 1)
         masks = ((cells >> np.arange(columns, dtype=np.uint32)) & 1).astype(bool)
     if not is_possible:
-        reason = f"its size is {_size(output)}, not {_size(start)}, and Resize is not allowed"
+        after, before = format_shape(output.shape), format_shape(start.shape)
+        reason = f"its size is {after}, not {before}, and Resize is not allowed"
         if start.shape == output.shape or Operation.RESIZE in allowed:
             lacking = [operation_name(color) for color in np.unique(output).tolist() if color not in allowed]
             reason = f"it would take some of {', '.join(lacking)}"
@@ -214,10 +216,6 @@ def plan_grids(start: Grid, output: Grid, config: ArcConfig) -> ActionPlan:
     last = [lines.shape[1] - 1 - np.flip(lines, axis=1).argmax(axis=1) for lines in (in_rows, in_columns)]
     corners = first if selection_format == "point" else first + last
     return ActionPlan(steps, np.stack(corners, axis=1).astype(np.int32))
-
-
-def _size(grid: Grid) -> str:
-    return f"{grid.shape[0]}x{grid.shape[1]}"
 
 
 def _plan_fills(

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int32, UInt32
+from jaxtyping import Array
 
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction, random_action
 from phalanx.arc.config import ActionConfig, ArcConfig, SelectionFormat
@@ -137,12 +137,7 @@ def _arc_actions(agent: _RandomSettings, states: ArcState, key: Key) -> Action:
         in_rows = jnp.arange(rows)[:, None] < height[..., None, None]
         in_columns = jnp.arange(columns) < width[..., None, None]
         return MaskAction(operation=operation, selection=(cells == 1) & in_rows & in_columns)
-    bounds = itertools.cycle((height, width))
-    words = range(1, num_words)
-    corners = [_below(bits[..., word], bound) for word, bound in zip(words, bounds, strict=False)]
+    # The bias of a remainder is bound / 2**32, which is less than 1e-8 here.
+    bounds = zip(range(1, num_words), itertools.cycle((height, width)), strict=False)
+    corners = [(bits[..., word] % side.astype(jnp.uint32)).astype(jnp.int32) for word, side in bounds]
     return (PointAction if agent.selection_format == "point" else BboxAction)(operation, *corners)
-
-
-def _below(bits: UInt32[Array, "*batch"], bound: Int32[Array, "*batch"]) -> Int32[Array, "*batch"]:
-    # The bias of the remainder is bound / 2**32, which is less than 1e-8 here.
-    return (bits % bound.astype(jnp.uint32)).astype(jnp.int32)

@@ -172,17 +172,15 @@ def compute_reward(
         info: Info of the step.
     """
     operation = jnp.asarray(info.operation_type)
+    same_names = ("solved", "terminated", "truncated", "step_count")
     transition = Transition(
         similarity_before=state.similarity,
         similarity_after=jnp.asarray(info.similarity),
         operation=operation,
         is_invalid=~state.episode_done & (operation < 0),
         is_submission=operation == Operation.SUBMIT,
-        solved=jnp.asarray(info.solved),
-        terminated=jnp.asarray(info.terminated),
-        truncated=jnp.asarray(info.truncated),
-        step_count=jnp.asarray(info.step_count),
         max_steps=config.episode.max_episode_steps,
+        **{name: jnp.asarray(getattr(info, name)) for name in same_names},
     )
     if function is None:
         reward = default_reward(config, weights, transition)

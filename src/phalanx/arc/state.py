@@ -262,6 +262,21 @@ def vmap_batch(function: Callable[..., Any], batch_shape: tuple[int, ...]) -> Ca
     return function
 
 
+# A single program, because each property on its own would compile several.
+@partial(jax.jit, static_argnums=(1, 2))
+def state_fields(states: ArcState, names: tuple[str, ...], limit: int | None = None) -> tuple[Array, ...]:
+    """Return properties of a batch of states, with all batch axes flattened into a single leading axis.
+
+    Args:
+        states: States with any batch shape. A single state is treated as a batch of one.
+        names: Names of the properties.
+        limit: Number of states to return; None for all.
+    """
+    batch = len(states.batch_shape)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:])[:limit], states)
+    return tuple(getattr(flat, name) for name in names)
+
+
 def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcState:
     """Return states filled with zeros, as placeholders for a reset."""
     rows, columns = grid_shape

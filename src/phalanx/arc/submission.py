@@ -9,11 +9,12 @@ from typing import Any
 
 import drawsvg as draw
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int8, PyTree
+from jaxtyping import Array, Bool, Int8, Int32, PyTree
 
-from phalanx.arc.actions import Action, MaskAction, create_mask_action, random_action
+from phalanx.arc.actions import Action, create_mask_action, random_action
 from phalanx.arc.bitplanes import area_bits, unpack_cells
 from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ActionConfig, ArcConfig, EpisodeConfig
 from phalanx.arc.datasets import load_tasks
@@ -160,13 +161,11 @@ class Submission:
         known = self.known
         if known:
             outputs = [correct for answer in known for correct in answer.correct]
-            copied = sum(copy_solves(answer.task) for answer in known)
             solved = _fraction(self.num_solved, len(known))
             lines.append(f"solved: {solved}, {outputs.count(True)} of {len(outputs)} outputs")
-            baselines = f"Baselines: submitting the input solves {_fraction(copied, len(known))}"
-            if self.random is not None:
-                baselines += f", random actions {self.random.num_solved}"
-            lines.append(f"{baselines}, submitting nothing 0")
+            copied = _fraction(sum(copy_solves(answer.task) for answer in known), len(known))
+            random = "" if self.random is None else f", random actions {self.random.num_solved}"
+            lines.append(f"Baselines: submitting the input solves {copied}{random}, submitting nothing 0")
         if len(known) < len(self.answers):
             lines.append(f"{format_count(len(self.answers) - len(known), 'task')} with secret outputs")
         return lines
@@ -393,38 +392,34 @@ def submit_grids(
         rows = np.arange(first, first + _GRIDS_BATCH_SIZE) % len(pairs)
         tasks = [ArcTask(f"{n}", (), (pairs[row],)) for n, row in enumerate(rows.tolist())]
         buffer = TaskBuffer.from_tasks(tasks, num_rows=MAX_GRID_SIDE)
-        solved[rows] = _paint_and_submit(ArcEnvironment.create(SUBMIT_GRIDS_CONFIG, buffer), answers[rows])
+        environment = ArcEnvironment.create(SUBMIT_GRIDS_CONFIG, buffer)
+        solved[rows] = _paint_and_submit(environment, jnp.asarray(answers[rows]))
     return solved
 
 
+@eqx.filter_jit
 def _paint_and_submit(
-    environment: ArcEnvironment, answers: Int8[np.ndarray, "batch 30 30"]
-) -> Bool[np.ndarray, " batch"]:
-    count = len(answers)
-    states = _reset_to_test_pairs(environment, count)
-    # Resize takes the last cell of the new area. Episodes that need no fill get an invalid action.
+    environment: ArcEnvironment, answers: Int8[Array, "batch 30 30"]
+) -> Bool[Array, " batch"]:
+    """Start one episode per task, on its only pair, paint and submit the answers, and return whether they are
+    correct."""
     inside = answers >= 0
-    corner = inside & (np.cumsum(inside[:, ::-1, ::-1], axis=1)[:, ::-1, ::-1] == 1)
-    corner &= np.cumsum(inside[:, ::-1, ::-1], axis=2)[:, ::-1, ::-1] == 1
-    states, _ = _step(environment, states, create_mask_action(np.full(count, Operation.RESIZE), corner))
-    for color in range(NUM_COLORS):
-        cells = (np.asarray(states.working_grid) != answers) & (answers == color)
-        operations = np.where(cells.any(axis=(1, 2)), color, -1)
-        states, _ = _step(environment, states, create_mask_action(operations, cells))
-    submit = create_mask_action(np.full(count, Operation.SUBMIT), np.zeros(answers.shape, bool))
-    return np.asarray(_step(environment, states, submit)[1])
+    # Resize takes the last cell of the new area.
+    last_row, last_column = (jnp.sum(inside.any(axis), axis=1)[:, None, None] - 1 for axis in (2, 1))
+    rows, columns = jnp.arange(MAX_GRID_SIDE)[:, None], jnp.arange(MAX_GRID_SIDE)
+    corner = (rows == last_row) & (columns == last_column)
 
+    def act(states: ArcState, operation: Int32[Array, ""]) -> tuple[ArcState, Array]:
+        wrong = (states.working_grid != answers) & (answers == operation)
+        cells = jnp.where(operation == Operation.RESIZE, corner, wrong)
+        # Episodes that do not need a fill get an invalid action.
+        is_needless = (operation < NUM_COLORS) & ~cells.any(axis=(1, 2))
+        action = create_mask_action(jnp.where(is_needless, -1, operation), cells)
+        states, _, _, _, info = environment.batch_step(states, action)
+        return environment.detach_names(states), jnp.asarray(info.solved)
 
-@eqx.filter_jit
-def _reset_to_test_pairs(environment: ArcEnvironment, count: int) -> ArcState:
-    """Start one episode per task, on its only pair."""
+    count = len(answers)
     states, _ = environment.batch_reset_to(jnp.arange(count), jnp.zeros(count, jnp.int32))
-    return environment.detach_names(states)
-
-
-@eqx.filter_jit
-def _step(environment: ArcEnvironment, states: ArcState, action: MaskAction) -> tuple[ArcState, Array]:
-    """Advance a batch of environments by one step. Returns the new states, and whether each episode has ended
-    with a correct solution."""
-    states, _, _, _, info = environment.batch_step(states, action)
-    return environment.detach_names(states), jnp.asarray(info.solved)
+    operations = jnp.array([Operation.RESIZE, *range(NUM_COLORS), Operation.SUBMIT])
+    _, solved = jax.lax.scan(act, environment.detach_names(states), operations)
+    return solved[-1]

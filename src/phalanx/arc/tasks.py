@@ -134,8 +134,8 @@ class GridPair:
         return {name: grid.tolist() for name, grid in grids.items() if grid is not None}
 
     def __repr__(self) -> str:
-        output = "?" if self.output is None else _size(self.output.shape)
-        return f"GridPair({_size(self.input.shape)} -> {output})"
+        output = "?" if self.output is None else format_shape(self.output.shape)
+        return f"GridPair({format_shape(self.input.shape)} -> {output})"
 
     def _repr_html_(self) -> str:
         from phalanx.arc.rendering.svg_task import pair_html
@@ -143,7 +143,8 @@ class GridPair:
         return pair_html(self)
 
 
-def _size(shape: tuple[int, ...]) -> str:
+def format_shape(shape: tuple[int, ...]) -> str:
+    """Format the height and width of a grid, such as `3x4`."""
     return f"{shape[0]}x{shape[1]}"
 
 
@@ -254,7 +255,7 @@ class ArcTask(Fingerprinted):
     def __repr__(self) -> str:
         family = f", family {self.family!r}" if self.family else ""
         demos, tests = format_count(len(self.demos), "demo"), format_count(len(self.tests), "test")
-        return f"ArcTask({self.id!r}{family}, {demos}, {tests}, up to {_size(self.max_shape)})"
+        return f"ArcTask({self.id!r}{family}, {demos}, {tests}, up to {format_shape(self.max_shape)})"
 
     def _repr_html_(self) -> str:
         from phalanx.arc.rendering.svg_task import task_html

@@ -8,12 +8,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array
 
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, OPERATIONS, Operation
-from phalanx.arc.state import ArcState, named_tasks
+from phalanx.arc.state import ArcState, named_tasks, state_fields
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.vector import read_actions
@@ -40,12 +39,9 @@ _GROUPS = {"fill": "Selected cells become that color.", "flood fill": "The regio
 _KINDS: dict[SelectionFormat, Any] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 _LETTERS = np.frombuffer(b"0123456789.", np.uint8)
 """Characters for the colors 0 to 9, followed by the character for -1 (no color)."""
+_VIEW = "input_grid", "working_grid", "clipboard", "task_index", "pair_index", "step_count", "episode_done"
+"""Properties of a state from which the texts are created."""
 _CELLS = re.compile(r"(\d+),(\d+)(?::(\d+),(\d+))?")
-
-
-def task_of(state: ArcState) -> ArcTask:
-    """Return the task of a single state."""
-    return named_tasks(state)[int(state.task_index)]
 
 
 def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
@@ -57,7 +53,7 @@ def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
         states: States with their tasks attached.
     """
     tasks = named_tasks(states)
-    *grids, task_indices, pairs, steps, dones = (np.asarray(part) for part in jax.device_get(_view(states)))
+    *grids, task_indices, pairs, steps, dones = jax.device_get(state_fields(states, _VIEW))
     scalars = (part.tolist() for part in (task_indices, pairs, steps, dones))
     texts = []
     for given, working, clipboard, task, pair, step, done in zip(*map(_trim, grids), *scalars, strict=True):
@@ -69,18 +65,6 @@ def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
         parts.append(f"Step {step} of at most {config.episode.max_episode_steps}.{ending}")
         texts.append("\n\n".join([*parts, _answers(config)]))
     return texts
-
-
-# A single program, because each property on its own would compile several.
-@jax.jit
-def _view(states: ArcState) -> tuple[Array, ...]:
-    """Return the arrays from which the texts are created: the input grid, the working grid, the clipboard,
-    the task index, the pair index, the step count and the done flag of each state. All batch axes of the
-    states are flattened into a single leading axis."""
-    batch = len(states.batch_shape)
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:]), states)
-    grids = (flat.input_grid, flat.working_grid, flat.clipboard)
-    return *grids, flat.task_index, flat.pair_index, flat.step_count, flat.episode_done
 
 
 def _trim(grids: np.ndarray) -> list[np.ndarray]:
@@ -258,7 +242,7 @@ def compact_observation_texts(tasks: TaskBuffer, states: ArcState) -> list[str]:
         tasks: The tasks, in the order of their indices.
         states: The states.
     """
-    given_grids, working_grids, _, task_indices, pairs, *_ = jax.device_get(_view(states))
+    given_grids, working_grids, _, task_indices, pairs, *_ = jax.device_get(state_fields(states, _VIEW))
     rows = zip(task_indices.tolist(), pairs.tolist(), working_grids, given_grids, strict=True)
     return [compact_task(tasks[task], pair, working, given) for task, pair, working, given in rows]
 

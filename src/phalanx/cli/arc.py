@@ -105,23 +105,17 @@ def show(
     seed: Seed = 0,
 ) -> None:
     """Show a task in the terminal, or save it as SVG."""
-    with user_errors():
-        task = _find_task(task_id, source, data_dir, num_tasks, seed)
-    if svg is not None:
-        from phalanx.arc.rendering.svg_task import draw_task, save_svg
-
-        with user_errors():
-            save_svg(draw_task(task, palette=palette), svg)
-        typer.echo(str(svg))
-        return
     from rich.console import Console
 
-    from phalanx.arc.rendering.terminal import render_task
+    from phalanx.arc.rendering import draw_task, render_task, save_svg
 
     with user_errors():
-        task = dataclasses.replace(task, id=escape_untrusted(task.id), family=escape_untrusted(task.family))
-        drawing = render_task(task, palette=palette)
-    Console().print(drawing)
+        task = _find_task(task_id, source, data_dir, num_tasks, seed)
+        if svg is not None:
+            typer.echo(str(save_svg(draw_task(task, palette=palette), svg)))
+            return
+    task = dataclasses.replace(task, id=escape_untrusted(task.id), family=escape_untrusted(task.family))
+    Console().print(render_task(task, palette=palette))
 
 
 @app.command()

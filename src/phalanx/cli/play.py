@@ -80,7 +80,8 @@ def arc(
     """
     if not _is_terminal():
         raise UserError("phalanx play needs a terminal: do not redirect its input or output")
-    application = _application_class()
+    with require_extra("phalanx play", "play", "textual"):
+        from phalanx.arc.play.app import PlayApp
     from phalanx.arc.play.recording import EpisodeSampleFile, parse_grid_names
     from phalanx.arc.play.session import play_config
     from phalanx.arc.play.task_selection import select_tasks
@@ -92,7 +93,7 @@ def arc(
             task, data, split, families=family or (), max_size=max_size, seed=seed, data_dir=data_dir
         )
         config = play_config(selection, require_submit=submit, max_steps=max_steps)
-    game = application(tasks, config, recording, show_similarity=show_similarity, palette=palette)
+    game = PlayApp(tasks, config, recording, show_similarity=show_similarity, palette=palette)
     game.run()
     typer.echo(_summary(game))
 
@@ -170,12 +171,6 @@ def _render_board(title: str, board: str, message: str) -> Any:
 def _is_terminal() -> bool:
     # Textual uses stdin and stderr; the summary is printed to stdout.
     return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
-
-
-def _application_class() -> "type[PlayApp]":
-    with require_extra("phalanx play", "play", "textual"):
-        from phalanx.arc.play.app import PlayApp
-    return PlayApp
 
 
 def _summary(game: "PlayApp") -> str:

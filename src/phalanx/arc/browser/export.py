@@ -42,9 +42,8 @@ def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], fold
     """
     if not isinstance(network, ColorEquivariantNetwork):
         return
-    record = {"format": 1, "unsupported_reason": _unsupported_reason(network, config)}
-    if record["unsupported_reason"] is None:
-        record = agent_record(network, config, tasks)
+    reason = _unsupported_reason(network, config)
+    record = {"format": 1, "unsupported_reason": reason} if reason else agent_record(network, config, tasks)
     with atomic_write(folder / FILE_NAME, "w") as file:
         json.dump(record, file, separators=(",", ":"))
 

@@ -181,9 +181,6 @@ def _build(
     height = _draw_side(rng, family, "height", heights)
     width = _draw_side(rng, family, "width", widths)
     drafts = family.generate(rng, height, width, num_demos + num_tests, half=seed % 2)
-    for draft in drafts:
-        draft.input.setflags(write=False)
-        draft.output.setflags(write=False)
     pairs = tuple(GridPair(draft.input, draft.output) for draft in drafts)
     return ArcTask(
         id=f"{family.name}-{seed:06d}",

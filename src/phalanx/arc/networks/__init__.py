@@ -1,9 +1,9 @@
 """Policy networks for ARC, one architecture per module."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from phalanx.arc.action_distribution import SelectionHead
 from phalanx.arc.config import ArcConfig
@@ -47,13 +47,6 @@ class ArcNetworkConfig(Config):
     `category_axes` is like `axes`, but the operations in a category (fill, move, ...) share their logits.
     `color_equivariant` requires `cells`."""
 
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _check_kind(cls, value: object) -> object:
-        if value == "planes":
-            raise ValueError("planes was renamed to color_equivariant")
-        return value
-
 
 # Imported after the config is defined, because these modules import it.
 from phalanx.arc.networks.color_equivariant import (  # noqa: E402
@@ -78,10 +71,9 @@ def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> ArcNet
         )
     if not arc.observation.working_grid:
         raise ValueError("a policy must see the working grid: set observation.working_grid=true")
-    match config.kind:
-        case "color_equivariant":
-            return ColorEquivariantNetwork(config, arc, key=key)
-        case "conv":
-            return ArcConvNetwork(config, arc, key=key)
-        case "transformer":
-            return ArcTransformer(config, arc, key=key)
+    architectures: dict[str, Any] = {
+        "color_equivariant": ColorEquivariantNetwork,
+        "conv": ArcConvNetwork,
+        "transformer": ArcTransformer,
+    }
+    return architectures[config.kind](config, arc, key=key)

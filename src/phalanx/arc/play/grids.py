@@ -221,7 +221,7 @@ class Board(GridView, can_focus=True):
         self._pressed = self.cell_at(event.x, event.y)
         self._dragging = False
 
-    def on_mouse_move(self, event: events.MouseMove) -> None:
+    def on_mouse_move(self, event: events.MouseEvent) -> None:
         if self._pressed is None:
             return
         cell = self.cell_at(event.x, event.y)
@@ -233,12 +233,10 @@ class Board(GridView, can_focus=True):
         if self._pressed is None:
             return
         self.release_mouse()
-        cell, pressed = self.cell_at(event.x, event.y), self._pressed
+        self.on_mouse_move(event)
+        if not self._dragging:
+            self.post_message(self.Pressed(*self._pressed, event.ctrl))
         self._pressed = None
-        if self._dragging or cell != pressed:
-            self.post_message(self.Dragged(CursorSelection(*cell, pressed)))
-        else:
-            self.post_message(self.Pressed(*cell, event.ctrl))
 
 
 class PaletteBar(Widget):

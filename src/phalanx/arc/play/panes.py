@@ -233,9 +233,9 @@ class UnsavedEpisodeDialog(ModalScreen[str]):
     `stay`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w", "answer('save')"),
-        Binding("l", "answer('leave')"),
-        Binding("escape", "answer('stay')"),
+        Binding("w", "dismiss('save')"),
+        Binding("l", "dismiss('leave')"),
+        Binding("escape", "dismiss('stay')"),
     ]
 
     def compose(self) -> Iterator[Widget]:
@@ -249,7 +249,3 @@ class UnsavedEpisodeDialog(ModalScreen[str]):
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(str(event.button.id))
-
-    def action_answer(self, answer: str) -> None:
-        """Close the dialog with an answer: `save`, `leave` or `stay`."""
-        self.dismiss(answer)

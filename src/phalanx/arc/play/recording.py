@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from phalanx.arc.episode_tokens import ArcTokenizer, GridName
-from phalanx.arc.functional import arc_reset, arc_step
-from phalanx.arc.play.session import PlayError, PlaySession, start_key
+from phalanx.arc.play.session import PlayError, PlaySession
 from phalanx.data.episode_tokens import EpisodeOutcomes, create_episode_samples
 from phalanx.data.samples import Sample, read_samples
 from phalanx.io.atomic import atomic_write
@@ -20,40 +19,26 @@ def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) ->
     """Convert an episode that has ended to one sample per step. The samples have the same format as those of
     an `EnvironmentStream`.
 
-    To create the samples, the recorded actions are replayed from the start. If the rewards or the result
-    differ from the recording, `RuntimeError` is raised.
-
     Args:
         session: Session that contains the episode.
-        seed: Seed that determines the start of the episode. It is also part of the sample ids.
+        seed: Seed of the episode, which is part of the sample ids.
         tokenizer: Tokenizer that encodes the steps.
     """
     if not session.ended:
         raise PlayError("only an episode that has ended can be saved; s submits the grid")
-    state, _ = arc_reset(start_key(seed), session.config, session.environment.task_buffer)
-    views, rewards, infos = [], [], []
-    for action in session.actions:
-        views.append(jax.device_get(_view(tokenizer, state)))
-        state, _, reward, _, info = arc_step(state, action, session.config)
-        rewards.append(float(reward))
-        infos.append(info)
-    solved, truncated = bool(infos[-1].solved), bool(infos[-1].truncated)
-    if tuple(rewards) != session.rewards or solved != session.solved:
-        raise RuntimeError(
-            f"the replay of {session.task.task.id} from seed {seed} differs from the recording"
-        )
+    views = [jax.device_get(_view(tokenizer, state)) for state in session.states[:-1]]
     stacked_views, actions = (
         jax.tree.map(lambda *leaves: np.stack(leaves), *parts) for parts in (views, session.actions)
     )
     first_view = jax.tree.map(lambda leaf: leaf[:1], stacked_views)
     outcomes = EpisodeOutcomes(
-        np.array([solved]), tokenizer.difficulty(first_view), np.array([not truncated])
+        np.array([session.solved]), tokenizer.difficulty(first_view), np.array([not session.state.truncated])
     )
     return create_episode_samples(
         [f"{dataset_id(session)}_{seed}_0"],
-        np.array([len(rewards)]),
+        np.array([len(views)]),
         tokenizer.encode(stacked_views, actions),
-        np.array(rewards),
+        np.array(session.rewards),
         outcomes,
         dataset_id=dataset_id(session),
     )

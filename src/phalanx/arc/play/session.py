@@ -102,6 +102,11 @@ class PlaySession:
         return self._steps[-1].state if self._steps else self._start
 
     @property
+    def states(self) -> tuple[ArcState, ...]:
+        """All states of the episode, starting with the initial state, without undone steps."""
+        return self._start, *(step.state for step in self._steps)
+
+    @property
     def view(self) -> StateSnapshot:
         """Current state as NumPy arrays, for drawing."""
         if self._view is None or self._view[0] is not self.state:

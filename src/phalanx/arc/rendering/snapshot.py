@@ -1,16 +1,15 @@
 """Converts states and grids to NumPy arrays for rendering, without the canvas padding."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Integer
+from jaxtyping import Bool, Integer
 
 from phalanx.arc.operations import NUM_COLORS, operation_name
-from phalanx.arc.state import ArcState, named_tasks
+from phalanx.arc.state import ArcState, named_tasks, state_fields
 from phalanx.arc.task_buffer import TaskBuffer
 
 GridLike = Integer[np.ndarray, "_ _"] | Integer[jax.Array, "_ _"] | Sequence[Sequence[int]]
@@ -112,20 +111,15 @@ def snapshot(state: ArcState | StateSnapshot) -> StateSnapshot:
 def snapshots(states: ArcState, limit: int = 4) -> tuple[StateSnapshot, ...]:
     """Copy the first `limit` states of a batch to the host. A single state is treated as a batch of one."""
     tasks = named_tasks(states)
-    columns = jax.device_get(_view(states, limit))
-    rows = zip(*columns.values(), strict=True)
-    return tuple(_one(tasks, dict(zip(columns, row, strict=True))) for row in rows)
+    columns = jax.device_get(state_fields(states, _VIEW, limit))
+    return tuple(_one(tasks, dict(zip(_VIEW, row, strict=True))) for row in zip(*columns, strict=True))
 
 
-# A single program, because each property on its own would compile several.
-@functools.partial(jax.jit, static_argnums=1)
-def _view(states: ArcState, limit: int) -> dict[str, Array]:
-    """Return the attributes of the first `limit` states that a snapshot needs, by name."""
-    batch = len(states.batch_shape)
-    few = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:])[:limit], states)
-    grids = ("input_grid", "working_grid", "target_grid", "selected", "clipboard")
-    scalars = ("task_index", "pair_index", "last_operation", "similarity", "step_count")
-    return {name: getattr(few, name) for name in (*grids, *scalars, "episode_done", "solved")}
+_VIEW = (
+    *("input_grid", "working_grid", "target_grid", "selected", "clipboard", "task_index", "pair_index"),
+    *("last_operation", "similarity", "step_count", "episode_done", "solved"),
+)
+"""Properties of a state that a snapshot needs."""
 
 
 def _one(tasks: TaskBuffer, view: dict[str, Any]) -> StateSnapshot:

@@ -214,7 +214,9 @@ def draw_episode(
     shown = frames_to_show(frames, max_frames)
     goal = None if target is None else as_cells(target)
     shapes = [frame.grid.shape for frame in frames] + ([] if goal is None else [goal.shape])
-    stage = _Stage.for_shapes(shapes, FRAME_WIDTH, palette_named(palette))
+    side = cell_size(shapes, FRAME_WIDTH)
+    height, width = (max(sides) * side for sides in zip(*shapes, strict=True))
+    stage = _Stage(side, max(width, FRAME_WIDTH), height, palette_named(palette))
     blocks = [] if goal is None else [_target(goal, stage)]
     blocks += [_gap(item, stage) if isinstance(item, str) else _step(item, stage) for item in shown]
     body = flow_cards(blocks, max(SHEET_WIDTH, stage.width + 24))
@@ -241,12 +243,6 @@ class _Stage:
     width: Number
     height: Number
     palette: Palette
-
-    @classmethod
-    def for_shapes(cls, shapes: Sequence[tuple[int, ...]], box: Number, palette: Palette) -> "_Stage":
-        side = cell_size(shapes, box)
-        width = max(box, max(shape[1] for shape in shapes) * side)
-        return cls(side, width, max(shape[0] for shape in shapes) * side, palette)
 
     def show(self, cells: Cells, selected: Mask | None = None) -> SvgBlock:
         """Draw a grid in the center of the area."""

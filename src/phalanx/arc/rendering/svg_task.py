@@ -49,11 +49,7 @@ _ANSWER_BOX = 110
 
 
 def draw_grid(
-    grid: GridLike,
-    *,
-    title: str = "",
-    selected: MaskLike | None = None,
-    palette: PaletteName = "arc",
+    grid: GridLike, *, title: str = "", selected: MaskLike | None = None, palette: PaletteName = "arc"
 ) -> draw.Drawing:
     """Draw a grid.
 
@@ -71,12 +67,7 @@ def draw_grid(
     return to_drawing(vstack([heading, drawn], 8), title or f"grid {size}")
 
 
-def draw_pair(
-    pair: GridPair,
-    *,
-    title: str = "Pair",
-    palette: PaletteName = "arc",
-) -> draw.Drawing:
+def draw_pair(pair: GridPair, *, title: str = "Pair", palette: PaletteName = "arc") -> draw.Drawing:
     """Draw the input and output of a pair. A secret output is drawn as a dashed frame with a question mark.
 
     Args:
@@ -112,10 +103,7 @@ def draw_task(task: ArcTask, *, palette: PaletteName = "arc") -> draw.Drawing:
 
 
 def draw_state(
-    state: ArcState | StateSnapshot,
-    *,
-    show_target: bool = True,
-    palette: PaletteName = "arc",
+    state: ArcState | StateSnapshot, *, show_target: bool = True, palette: PaletteName = "arc"
 ) -> draw.Drawing:
     """Draw a state: the input, the working grid with the selection, the target, the clipboard, the last
     operation, the step count and the similarity.
@@ -155,10 +143,9 @@ def draw_state(
 
 def _pair_block(pair: GridPair, side: Number, palette: Palette) -> SvgBlock:
     """Draw the input of a pair, an arrow, and its output."""
-    before = as_cells(pair.input)
-    after = None if pair.output is None else as_cells(pair.output)
-    left = grid_block(before, side, palette=palette)
-    return hstack([left, arrow(), grid_or_blank(after, side, palette, before.shape)], 10, "middle")
+    left = grid_block(pair.input, side, palette=palette)
+    right = grid_or_blank(pair.output, side, palette, pair.input.shape)
+    return hstack([left, arrow(), right], 10, "middle")
 
 
 def arrow() -> SvgBlock:

@@ -4,11 +4,11 @@ Each cell is two columns wide, or one column if the terminal is too narrow.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.panel import Panel
 from rich.segment import Segment
@@ -49,11 +49,8 @@ class TerminalGrid:
         # A cell is two columns wide, or one if the terminal is narrow.
         return Measurement(columns, columns * 2).with_maximum(options.max_width)
 
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType | Segment]:
-        columns = self.cells.shape[1]
-        max_columns = options.max_width
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns, max_columns = self.cells.shape[1], options.max_width
         wide = 2 * columns <= max_columns
         fits = columns if wide else min(columns, max_columns)
         colored = console.color_system is not None and not console.no_color
@@ -86,11 +83,7 @@ class TerminalGrid:
 
 
 def render_grid(
-    grid: GridLike,
-    *,
-    title: str = "",
-    selected: MaskLike | None = None,
-    palette: PaletteName = "arc",
+    grid: GridLike, *, title: str = "", selected: MaskLike | None = None, palette: PaletteName = "arc"
 ) -> RenderableType:
     """Draw a grid in a frame that also shows its size.
 
@@ -106,7 +99,11 @@ def render_grid(
 
 def render_pair(pair: GridPair, *, title: str = "", palette: PaletteName = "arc") -> RenderableType:
     """Draw the input and output of a pair next to each other, or one below the other in a narrow terminal."""
-    return _pair(pair, title, palette_named(palette))
+    colors, name = palette_named(palette), f"{title} output".strip()
+    output = _Framed(Text("?", style="dim"), 1, name)
+    if pair.output is not None:
+        output = _panel(TerminalGrid(pair.output, colors), name)
+    return _Row([_panel(TerminalGrid(pair.input, colors), f"{title} input".strip()), output])
 
 
 def render_task(task: ArcTask, *, palette: PaletteName = "arc") -> RenderableType:
@@ -116,15 +113,11 @@ def render_task(task: ArcTask, *, palette: PaletteName = "arc") -> RenderableTyp
         heading.append(f"  {task.family}", style="dim")
     named = [(f"demo {i + 1}", pair) for i, pair in enumerate(task.demos)]
     named += [(f"test {i + 1}", pair) for i, pair in enumerate(task.tests)]
-    colors = palette_named(palette)
-    return Group(heading, _Row([_pair(pair, name, colors) for name, pair in named]))
+    return Group(heading, _Row([render_pair(pair, title=name, palette=palette) for name, pair in named]))
 
 
 def render_state(
-    state: ArcState | StateSnapshot,
-    *,
-    show_target: bool = True,
-    palette: PaletteName = "arc",
+    state: ArcState | StateSnapshot, *, show_target: bool = True, palette: PaletteName = "arc"
 ) -> RenderableType:
     """Draw a single state: the input, the working grid with the selection, the target, the clipboard, the
     step count and the similarity."""
@@ -166,14 +159,6 @@ def render_episode(
     return Group(heading, _Row(panels))
 
 
-def _pair(pair: GridPair, title: str, palette: Palette) -> "_Row":
-    left = _panel(TerminalGrid(as_cells(pair.input), palette), f"{title} input".strip())
-    name = f"{title} output".strip()
-    if pair.output is None:
-        return _Row([left, _Framed(Text("?", style="dim"), 1, name)])
-    return _Row([left, _panel(TerminalGrid(as_cells(pair.output), palette), name)])
-
-
 def _step(frame: EpisodeFrame, palette: Palette) -> "_Framed":
     text = Text(frame.selection_text, style="dim", no_wrap=True, overflow="ellipsis")
     if frame.result_text:
@@ -211,9 +196,7 @@ class _Framed:
         width = self._width(options.max_width)
         return Measurement(width, width)
 
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType | Segment]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = self._width(options.max_width)
         title = Text(self.title, style="not dim")
         style = self.style
@@ -225,26 +208,23 @@ class _Row:
     """Draws renderables from left to right. If they do not fit in the width of the terminal, they continue in
     the next row."""
 
-    parts: Sequence["_Framed | _Row"]
+    parts: Sequence[RenderableType]
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         widths = [Measurement.get(console, options, part).maximum for part in self.parts]
         total = min(sum(widths) + len(widths) - 1, options.max_width)
         return Measurement(min(max(widths), total), total)
 
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType | Segment]:
-        rows: list[list[_Framed | _Row]] = []
-        filled = 0
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows: list[list[RenderableType]] = []
+        filled = options.max_width
         for part in self.parts:
             width = Measurement.get(console, options, part).maximum
-            if not rows or filled + 1 + width > options.max_width:
-                rows.append([part])
+            filled += 1 + width
+            if filled > options.max_width:
+                rows.append([])
                 filled = width
-            else:
-                rows[-1].append(part)
-                filled += 1 + width
+            rows[-1].append(part)
         for row in rows:
             line = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
             line.add_row(*row)
