@@ -88,20 +88,6 @@ class TokenizeConfig(Config):
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Variables that are passed to the chat template, such as `enable_thinking`."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_old_values(cls, values: Any) -> Any:
-        renamed = {
-            "format": {"prompt": "prompt_completion"},
-            "loss_tokens": {"last": "last_turn"},
-            "truncation": {"turns": "drop_turns"},
-        }
-        for name, old in renamed.items():
-            value = values.get(name) if isinstance(values, Mapping) else None
-            if isinstance(value, str) and value in old:
-                raise ValueError(f"{name}={value!r} was renamed to {old[value]!r}")
-        return values
-
     @model_validator(mode="after")
     def _check_truncation(self) -> "TokenizeConfig":
         if self.truncation != "error" and self.max_length is None:
@@ -193,6 +179,8 @@ def tokenize_dataset(
     *,
     chat: ChatTemplate | None = None,
     split: str | None = None,
+    stats: TokenizeStats | None = None,
+    on_rows: Callable[[int], None] | None = None,
     workers: int | None = 1,
     **settings: Any,
 ) -> TokenDataset:
@@ -204,13 +192,19 @@ def tokenize_dataset(
         config: Tokenization settings. Defaults to `TokenizeConfig()`.
         chat: Chat template. Required if the data contains conversations.
         split: Name of the split to read from a saved Hugging Face dataset.
+        stats: Statistics object that is updated during the tokenization.
+        on_rows: Progress callback, which is called after each group of rows with the number of rows in it.
         workers: Number of processes that read and tokenize files. If None, all cores are used.
         **settings: Fields of `TokenizeConfig`, which override those of `config`.
     """
     if settings:
         config = TokenizeConfig(**{**(config.model_dump() if config else {}), **settings})
-    samples = tokenize_rows(source, tokenizer, config, chat=chat, split=split, workers=workers)
-    return TokenDataset.from_samples(samples)
+    samples = tokenize_rows(
+        source, tokenizer, config, chat=chat, split=split, stats=stats, on_rows=on_rows, workers=workers
+    )
+    # Closed even after Ctrl-C, so that no worker is left behind.
+    with contextlib.closing(samples):
+        return TokenDataset.from_samples(samples)
 
 
 def iter_lengths(
