@@ -19,7 +19,6 @@ from jaxtyping import Int, Int32
 from phalanx.data.lengths import MAX_LENGTH, LazyIds, LengthTable
 from phalanx.data.npz_files import open_npz, read_header, write_npz
 from phalanx.data.readers import check_id
-from phalanx.io.checksum import CorruptFileError
 
 # Entries that are collected before they are written, to save system calls.
 _MAX_PENDING = 1 << 14
@@ -67,9 +66,8 @@ class LengthCache:
         self._entries: dict[str, int] | None = None
         # Entries that are not yet in the `.jsonl` file.
         self._pending: dict[str, int] = {}
-        # Number of entries in the file when it was opened. Each of them may be added once more.
-        self._num_stored = 0
-        self._repeatable: set[str] | None = None
+        # Entries that were in the file when it was opened. Each of them may be added once more.
+        self._repeatable: set[str] = set()
         self._is_open = False
         self._file: IO[bytes] | None = None
 
@@ -131,7 +129,7 @@ class LengthCache:
         if not self._is_npz:
             self._file = self.path.open("a+b", buffering=0)
             self._repair(self._file, torn)
-        self._num_stored = len(self)
+        self._repeatable = set(self.ids)
         self._is_open = True
         return self
 
@@ -143,7 +141,7 @@ class LengthCache:
                 self._flush()
                 os.fsync(self._file.fileno())
             self._file = None
-        elif self._num_stored != len(self) or not self.path.exists():
+        elif self._pending or not self.path.exists():
             self._write_npz()
 
     def add(self, sample_id: str | int, length: int | np.integer) -> None:
@@ -250,8 +248,6 @@ class LengthCache:
         Each of them is accepted only once. Raises `ValueError` for any other repeated entry.
         """
         entries = self._by_id()
-        if self._repeatable is None:
-            self._repeatable = set(itertools.islice(entries, self._num_stored))
         for key, length in repeated.items():
             if key not in self._repeatable:
                 raise self._repeat_error(key)
@@ -354,18 +350,13 @@ class LengthCache:
         with open_npz(path, _REMEDY) as archive:
             header = read_header(archive, path, "a length cache", _FORMAT, _VERSION)
             lengths = archive["lengths"]
-        if lengths.dtype != np.int32 or lengths.ndim != 1 or lengths.min(initial=1) < 1:
-            raise CorruptFileError(f"{path} is corrupt: lengths must be positive integers; {_REMEDY}")
 
         def read_ids() -> list[str]:
             if _file_identity(path) != identity:
                 raise ValueError(f"{path} was changed after its lengths were loaded; load it again")
             with open_npz(path, _REMEDY) as archive:
-                ends = np.cumsum(archive["id_sizes"], dtype=np.int64).tolist()
+                bounds = itertools.pairwise([0, *np.cumsum(archive["id_sizes"], dtype=np.int64).tolist()])
                 data = archive["id_bytes"].tobytes()
-            if len(ends) != len(lengths) or max(ends, default=0) != len(data):
-                raise CorruptFileError(f"{path} is corrupt: ids and lengths do not match; {_REMEDY}")
-            bounds = itertools.pairwise([0, *ends])
             if data.isascii():
                 text = data.decode()
                 return [text[a:b] for a, b in bounds]

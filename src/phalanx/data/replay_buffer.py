@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64
@@ -206,9 +206,9 @@ class BufferSnapshot(Sequence[Sample]):
         return tuple(names)
 
     @cached_property
-    def index_by_id(self) -> dict[str, int]:
-        """Mapping from the names in `ids` to positions in the snapshot."""
-        return {name: index for index, name in enumerate(self.ids)}
+    def samples_by_id(self) -> dict[str, Sample]:
+        """Mapping from the names in `ids` to samples."""
+        return dict(zip(self.ids, self.samples, strict=True))
 
     def get_lengths(self) -> dict[str, int]:
         """Return a mapping from the names in `ids` to lengths."""
@@ -507,15 +507,13 @@ class ReplayBuffer:
             write_packed_samples(path, self._packed(slots), header, self._serials[: self.size])
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "ReplayBuffer":
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load a buffer from a file that `save` wrote."""
         packed, header, serials = read_packed_samples(path)
         if "buffer" not in header:
             raise CorruptFileError(f"{path} has samples but no replay buffer; read it with read_samples")
         state = header["buffer"]
         buffer = cls(ReplayBufferConfig(**state["config"]))
-        if len(packed) > buffer.config.max_size:
-            raise CorruptFileError(f"{path} is corrupt: it has more than {buffer.config.max_size} samples")
         buffer._reserve(len(packed))
         buffer._tokens = [tokens for tokens, _, _ in packed]
         buffer._texts = [text for _, text, _ in packed]

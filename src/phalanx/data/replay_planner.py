@@ -75,22 +75,6 @@ class ReplayPlannerState(FrozenModel):
     """Fingerprint of the current plan. Empty if there is none."""
 
 
-class WindowSamples(Mapping[str, Sample]):
-    """The samples of a window, keyed by their ids in the window's plan. Samples are created on access."""
-
-    def __init__(self, snapshot: BufferSnapshot) -> None:
-        self._snapshot = snapshot
-
-    def __getitem__(self, sample_id: str) -> Sample:
-        return self._snapshot[self._snapshot.index_by_id[sample_id]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._snapshot.ids)
-
-    def __len__(self) -> int:
-        return len(self._snapshot)
-
-
 class ReplayPlanner:
     """Creates batch plans for successive windows of a replay buffer, starting with the oldest samples.
 
@@ -137,9 +121,9 @@ class ReplayPlanner:
         return self._snapshot
 
     @property
-    def samples(self) -> WindowSamples:
+    def samples(self) -> Mapping[str, Sample]:
         """The samples of the current window, keyed by their ids in its plan."""
-        return WindowSamples(self.snapshot)
+        return self.snapshot.samples_by_id
 
     def next_plan(self, num_epochs: int = 1) -> BatchPlan:
         """Create the plan for the next window.

@@ -198,8 +198,8 @@ def _pack_to_file(
 
     from phalanx.data.collation import TOKEN_ARRAYS, pack_tokens
     from phalanx.data.metrics import compute_packing_metrics
-    from phalanx.data.packing import assign_packs
     from phalanx.data.npz_files import write_npz
+    from phalanx.data.packing import assign_packs
     from phalanx.io.atomic import atomic_write
 
     with user_errors():

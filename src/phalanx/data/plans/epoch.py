@@ -214,8 +214,6 @@ def select_samples(
                 f"the packing max_length {row_length} exceeds token_budget {config.token_budget}; increase "
                 "token_budget or decrease max_length"
             )
-        if packing.separator_token_id is not None and not 0 <= packing.separator_token_id < 2**31:
-            raise ValueError(f"separator_token_id must be a token id, got {packing.separator_token_id}")
         if packing.overlong in (OverlongPolicy.ERROR, OverlongPolicy.SPLIT):
             _reject_overlong(table, packing, config)
     truncate = packing is not None and packing.overlong is OverlongPolicy.TRUNCATE

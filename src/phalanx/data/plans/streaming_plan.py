@@ -389,8 +389,6 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
 
 
 def _concatenate(parts: Sequence[_Packs]) -> _Packs:
-    if len(parts) == 1:
-        return parts[0]
     no_samples = (np.zeros(0, np.int16), np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, object))
     columns = zip(no_samples, *(part[:4] for part in parts), strict=True)
     counts = [np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)]

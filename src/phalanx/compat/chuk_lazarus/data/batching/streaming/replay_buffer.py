@@ -1,6 +1,5 @@
 """Replay buffer of stream samples."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -89,12 +88,6 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
     def filter_by_success(self, success: bool) -> list[StreamSample]:
         """Return the samples from episodes with this outcome, oldest first."""
         return self.filter(SampleFilter(success=success))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "ReplayBuffer":
-        """Load a buffer that `save` wrote."""
-        loaded: Any = super().load(path)
-        return loaded
 
 
 def _convert(samples: Sequence[Sample]) -> list[StreamSample]:
