@@ -86,19 +86,10 @@ class BatchMetrics(PaddingMetrics):
 
     def summary(self) -> dict[str, Any]:
         """Return the most important metrics as a dictionary. Ratios are rounded to four decimal places."""
-        counts = (
-            "num_batches",
-            "num_rows",
-            "num_samples",
-            "num_skipped",
-            "total_tokens",
-            "padded_tokens",
-            "loss_tokens",
-            "separator_tokens",
-            "padding_tokens",
-        )
+        counts = ("num_batches", "num_rows", "num_samples", "num_skipped")
+        tokens = ("total_tokens", "padded_tokens", "loss_tokens", "separator_tokens", "padding_tokens")
         ratios = ("efficiency", "padding_waste", "loss_efficiency", "packing_ratio", "mean_batch_size")
-        return {name: round(getattr(self, name), 4) for name in (*counts, *ratios)}
+        return {name: round(getattr(self, name), 4) for name in (*counts, *tokens, *ratios)}
 
 
 def compute_metrics(

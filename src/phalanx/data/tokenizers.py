@@ -1,6 +1,7 @@
 """Tokenizers for bytes and characters, and Hugging Face tokenizers from a file, a folder or the Hub."""
 
 import abc
+import contextlib
 import hashlib
 import json
 import os
@@ -163,13 +164,10 @@ class HFTokenizer(Tokenizer):
                 it is read from the `tokenizer_config.json` in the same folder.
         """
         library = _require_tokenizers(f"reading {os.fspath(path)}")
+        data = Path(path).read_bytes()
         try:
-            text = Path(path).read_text(encoding="utf-8")
-            description = dict(json.loads(text))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(f"{path}: not a tokenizer.json: {error}") from error
-        try:
-            self._tokenizer = library.Tokenizer.from_str(text)
+            description = dict(json.loads(data))
+            self._tokenizer = library.Tokenizer.from_buffer(data)
         # The library has no exception class of its own.
         except Exception as error:
             raise ValueError(f"{path}: not a valid tokenizer.json: {error}") from error
@@ -239,22 +237,26 @@ def read_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
 
     Return an empty dictionary if there is none.
     """
-    path = Path(tokenizer)
-    if path.exists():
-        config = (path if path.is_dir() else path.parent) / "tokenizer_config.json"
-        if not config.is_file():
-            return {}
-    elif os.fspath(tokenizer) in (BYTES, CHARACTERS):
-        return {}
-    else:
-        try:
-            config = fetch_from_hub(os.fspath(tokenizer), "tokenizer_config.json")
-        except ValueError:
-            return {}
-    value = read_json(config)
+    config = find_tokenizer_file(tokenizer, "tokenizer_config.json")
+    value = {} if config is None else read_json(config)
     if not isinstance(value, dict):
         raise ValueError(f"{config}: expected a JSON object, got {type(value).__name__}")
     return value
+
+
+def find_tokenizer_file(tokenizer: str | os.PathLike[str], name: str) -> Path | None:
+    """Return the path of one of a tokenizer's files, after downloading it if necessary.
+
+    Return None if there is no such file.
+    """
+    path = Path(tokenizer)
+    if path.exists():
+        file = (path if path.is_dir() else path.parent) / name
+        return file if file.is_file() else None
+    if os.fspath(tokenizer) not in (BYTES, CHARACTERS):
+        with contextlib.suppress(ValueError):
+            return fetch_from_hub(os.fspath(tokenizer), name)
+    return None
 
 
 def read_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:

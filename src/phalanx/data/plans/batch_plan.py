@@ -120,11 +120,9 @@ class PlanIterator(Iterator[BatchSpec], Protocol):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the plan as JSON-compatible values."""
-        ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state that `state_dict` returned, possibly on a different number of ranks."""
-        ...
 
 
 @runtime_checkable
@@ -134,12 +132,10 @@ class Plan(Protocol):
     @property
     def fingerprint(self) -> str:
         """Short digest of everything that determines the batches."""
-        ...
 
     @property
     def num_batches(self) -> int | None:
         """Number of batches in the plan. None if the plan is unbounded."""
-        ...
 
     def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> PlanIterator:
         """Return an iterator over the batches of one rank.
@@ -148,7 +144,6 @@ class Plan(Protocol):
             rank: Rank, from 0 to `world_size - 1`.
             world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
         """
-        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
