@@ -122,7 +122,6 @@ class LengthCache:
     def __enter__(self) -> "LengthCache":
         if self._is_open:
             raise ValueError(f"{self.path} is already open")
-        _check_suffix(self.path)
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"cannot write {self.path}: the folder {self.path.parent} does not exist")
         torn = self._read() if self.path.exists() else None
@@ -290,7 +289,6 @@ class LengthCache:
         """Read the file. If its last line is incomplete, skip that line and return a `TornLineError`."""
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no length cache {self.path}")
-        _check_suffix(self.path)
         self._entries = None
         if self._is_npz:
             self._read_npz()
@@ -365,12 +363,6 @@ class LengthCache:
         self._check_tokenizer(str(header["tokenizer_hash"]), str(path))
         lengths.flags.writeable = False
         self._ids, self._lengths = LazyIds(len(lengths), read_ids), lengths
-
-
-def _check_suffix(path: Path) -> None:
-    """Raise `ValueError` if the suffix is that of the former Arrow format."""
-    if path.suffix == ".arrow":
-        raise ValueError(f"{path}: the Arrow format was removed; use .npz, which loads as fast, or .jsonl")
 
 
 def _check_length(value: object, where: str) -> int:

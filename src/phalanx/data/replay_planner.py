@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from phalanx.config import Config, FrozenModel, save_model
 from phalanx.data.lengths import LengthTable
 from phalanx.data.packing import PackingConfig
-from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchSpec
+from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchSpec, validate_state
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.epoch import epoch_seed
 from phalanx.data.replay_buffer import BufferSnapshot, ReplayBuffer
@@ -181,10 +181,7 @@ class ReplayPlanner:
         The buffer must contain the samples of that window. Use `ReplayBuffer.save` to save the buffer along
         with the state.
         """
-        try:
-            loaded = ReplayPlannerState(**state)
-        except ValidationError as error:
-            raise ValueError(f"not the state of a replay planner: {error}") from error
+        loaded = validate_state(ReplayPlannerState, state, "a replay planner")
         snapshot, plan = None, None
         if loaded.window:
             snapshot = self.buffer.snapshot(loaded.start, loaded.stop)

@@ -10,7 +10,7 @@ from phalanx.config import check_type
 from phalanx.data.lengths import Lengths, SkippedSample, as_length_table
 from phalanx.data.metrics import BatchMetrics, compute_metrics
 from phalanx.data.plans.batch_plan import BatchSpec, EpochPlan
-from phalanx.data.plans.batching_config import BatchingConfig, BatchingMode, PadPolicy
+from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.buckets import BucketId, BucketSpec
 from phalanx.data.plans.epoch import SelectedSamples, epoch_seed, plan_epoch, select_samples
 
@@ -32,12 +32,11 @@ class TokenBudgetBatchSampler:
         seed: int = 42,
         drop_last: bool = False,
         *,
-        mode: BatchingMode = BatchingMode.PREDICTABLE,
-        pad_policy: PadPolicy | None = None,
-        pool_batches: int = 128,
         yields: Literal["rows", "ids"] = "rows",
     ) -> None:
-        """Create a sampler.
+        """Create a sampler that forms batches from samples in the same bucket.
+
+        For other settings, use `from_config`.
 
         Args:
             lengths: Mapping from sample ids to lengths, or a `LengthTable`.
@@ -45,26 +44,16 @@ class TokenBudgetBatchSampler:
             token_budget: Maximum number of tokens in a batch, including padding.
             seed: Seed for the shuffle.
             drop_last: Drop incomplete batches.
-            mode: Form batches from samples in the same bucket, or from pools of samples sorted by length.
-            pad_policy: Row length of a batch. By default, it is the maximum length of the bucket in
-                predictable mode, and the length of the longest sample otherwise.
-            pool_batches: Size of a pool as a number of batches, as in `BatchingConfig`.
             yields: Yield indices into `lengths` ("rows") or sample ids ("ids").
         """
         check_type(bucket_spec, BucketSpec, "bucket_spec")
-        default = (
-            PadPolicy.PAD_TO_BUCKET if mode is BatchingMode.PREDICTABLE else PadPolicy.PAD_TO_MAX_IN_BATCH
-        )
-        config = BatchingConfig(
-            mode=mode,
-            pad_policy=pad_policy or default,
-            token_budget=token_budget,
-            bucket_edges=bucket_spec.edges,
-            max_sample_length=bucket_spec.max_sample_length,
+        config = BatchingConfig.predictable(
+            token_budget,
+            bucket_spec.edges,
+            bucket_spec.max_sample_length,
+            seed,
             min_length=bucket_spec.min_length,
-            seed=seed,
             drop_last=drop_last,
-            pool_batches=pool_batches,
         )
         self._init(lengths, config, yields)
 

@@ -217,7 +217,6 @@ def iter_lengths(
     workers: int | None = None,
     ray_address: str | None = None,
     use_ray: bool = False,
-    part_bytes: int | None = None,
     on_bytes: Callable[[int, int], None] | None = None,
 ) -> Generator[tuple[list[str], list[int]], None, None]:
     """Compute the lengths of a dataset's samples. Yields lists of ids and lengths, in order.
@@ -235,24 +234,18 @@ def iter_lengths(
         ray_address: Address of a running Ray cluster, which must be able to read the files under the same
             paths.
         use_ray: Use Ray. If there is no address, a local cluster is started.
-        part_bytes: Number of bytes of a file that a worker reads at a time. If None, it is chosen
-            automatically.
         on_bytes: Progress callback, which is called with the approximate number of bytes read so far and the
             total number of bytes.
     """
     paths = as_paths(source)
     if not paths:
         raise ValueError("no files to read")
-    if part_bytes is not None and part_bytes < 1:
-        raise ValueError(f"part_bytes must be at least 1, got {part_bytes}")
     use_ray = use_ray or ray_address is not None
     paths = [path.resolve() for path in paths] if use_ray else paths
-    parts = split_files(paths, part_bytes or _choose_part_bytes(paths, workers), split)
+    parts = split_files(paths, _choose_part_bytes(paths, workers), split)
     worker = _RowTokenizer(tokenizer, config or TokenizeConfig(add_eos=False), chat)
     count = worker.detect_format(iter_rows(paths, split)).count_part
     total = total_bytes(paths)
-    on_bytes = on_bytes or (lambda done, total: None)
-    on_bytes(0, total)
     ids = IdAssigner()
     results = ordered_map(count, parts, workers=workers, ray_address=ray_address, use_ray=use_ray)
     with contextlib.closing(results):
@@ -262,7 +255,8 @@ def iter_lengths(
             names = [ids.assign(name) for name in row_ids]
             if lengths:
                 yield [names[row] + suffix for row, suffix in zip(rows, suffixes, strict=True)], lengths
-            on_bytes(total * number // len(parts), total)
+            if on_bytes is not None:
+                on_bytes(total * number // len(parts), total)
 
 
 def detect_format(source: Paths, split: str | None = None) -> RowFormat:

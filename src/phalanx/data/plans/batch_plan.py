@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 from pydantic import Field, ValidationError
 
-from phalanx.config import FrozenModel, format_validation_error
+from phalanx.config import AnyModel, FrozenModel, format_validation_error
 from phalanx.data.lengths import Lengths, LengthTable, SkippedSample, as_length_table
 from phalanx.data.metrics import BatchMetrics, compute_metrics
 from phalanx.data.packing import OverlongPolicy, PackingConfig, PackLayout
@@ -359,8 +359,7 @@ class BatchPlan:
         self._require_complete("shard")
         spec = ShardSpec.resolve(world_size, **settings)
         spec.check_rank(rank)
-        fields = {name: getattr(spec, name) for name in ShardSpec.model_fields}
-        info = ShardInfo(rank=rank, plan_fingerprint=self.fingerprint, **fields)
+        info = ShardInfo(**{**dict(spec), "rank": rank, "plan_fingerprint": self.fingerprint})
         epochs = [
             dataclasses.replace(epoch, batches=self.shard_epoch(epoch, spec).shard(rank))
             for epoch in self.epochs
@@ -474,6 +473,15 @@ class BatchPlanState(FrozenModel):
     consists of a number of steps and the `ShardSpec` with which they were taken."""
 
 
+def validate_state(cls: type[AnyModel], state: Mapping[str, Any], owner: str) -> AnyModel:
+    """Convert a saved state to a model. Raise `ValueError` if it is not the state of an `owner`."""
+    try:
+        return cls.model_validate(dict(state))
+    except ValidationError as error:
+        problems = "; ".join(format_validation_error(error, cls).splitlines())
+        raise ValueError(f"not the state of {owner}: {problems}") from error
+
+
 def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) -> BatchPlanState:
     """Validate a saved state and adapt it to the current number of ranks.
 
@@ -486,11 +494,7 @@ def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) ->
         ValueError: If the state is from another plan, or if a sharding setting other than `world_size`
             differs.
     """
-    try:
-        loaded = BatchPlanState.model_validate(dict(state))
-    except ValidationError as error:
-        problems = "; ".join(format_validation_error(error, BatchPlanState).splitlines())
-        raise ValueError(f"not the state of a batch plan: {problems}") from error
+    loaded = validate_state(BatchPlanState, state, "a batch plan")
     if loaded.plan != plan.fingerprint:
         raise ValueError(
             f"the state is from plan {loaded.plan}, but this is plan {plan.fingerprint}: the dataset, the "

@@ -130,8 +130,6 @@ def load_batch_plan(
     """
     source = plan_path(path)
     if not source.is_file():
-        if (Path(path) / "plan.json").is_file():
-            raise ValueError(f"{path} was saved by an earlier version; {_REMEDY}")
         raise FileNotFoundError(f"there is no batch plan {source}")
     with source.open("rb") as file:
         # The mapping stays valid if another plan replaces the file.
