@@ -333,17 +333,6 @@ class TokenDataset(Mapping[str, Sample]):
     def _index(self) -> dict[str, int]:
         return {str(name): index for index, name in enumerate(self.ids)}
 
-    def sample(self, index: int) -> Sample:
-        """Return a sample by its position."""
-        part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        return Sample(
-            str(self.ids[index]),
-            self.tokens[part],
-            self.loss_mask[part],
-            {name: values[part] for name, values in self.columns.items()},
-            None if self.info is None else self.info[index],
-        )
-
     def index_map(self, table: LengthTable) -> Int64[np.ndarray, " samples"]:
         """Return the position in this dataset of each sample of a length table.
 
@@ -364,7 +353,15 @@ class TokenDataset(Mapping[str, Sample]):
         return iter(self.ids)
 
     def __getitem__(self, sample_id: str) -> Sample:
-        return self.sample(self._index[sample_id])
+        index = self._index[sample_id]
+        part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return Sample(
+            str(self.ids[index]),
+            self.tokens[part],
+            self.loss_mask[part],
+            {name: values[part] for name, values in self.columns.items()},
+            None if self.info is None else self.info[index],
+        )
 
     def __contains__(self, sample_id: object) -> bool:
         return sample_id in self._index

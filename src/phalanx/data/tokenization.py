@@ -624,16 +624,15 @@ def _check_messages(value: Any) -> list[Message]:
     return [_check_message(message, number) for number, message in enumerate(value)]
 
 
-def _check_message(message: Any, number: int) -> Message:
-    if not isinstance(message, Mapping):
-        raise ValueError(f"message {number} must have role and content, got {message!r:.60}")
+def _check_message(given: Any, number: int) -> Message:
+    message = given if isinstance(given, Mapping) else {}
     role, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
     has_parts = isinstance(content, Sequence) and not isinstance(content, str)
     if has_parts and not all(isinstance(p, Mapping) and isinstance(p.get("text"), str) for p in content):
         raise ValueError(f"message {number} has content that is not text, which is not supported")
     has_content = has_parts or isinstance(content, str) or message.get("tool_calls")
     if not isinstance(role, str) or not has_content:
-        raise ValueError(f"message {number} must have role and content, got {dict(message)!r:.80}")
+        raise ValueError(f"message {number} must have role and content, got {given!r:.80}")
     rest = {name: value for name, value in message.items() if name not in ("from", "value")}
     return rest | {"role": _ROLES.get(role, role), "content": content}
 

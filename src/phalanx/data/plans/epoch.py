@@ -432,9 +432,11 @@ def _cut_pools(
         num_before = len(counts)
         for start in range(0, len(remaining), pool_size):
             # One pool at a time fits in the cache, regardless of the size of the dataset.
-            part, lengths = _sort_descending(
-                remaining[start : start + pool_size], remaining_lengths[start : start + pool_size]
-            )
+            lengths = remaining_lengths[start : start + pool_size]
+            # NumPy's stable sort of 16-bit integers is a radix sort.
+            by_length = np.argsort(-lengths, kind="stable")
+            part = remaining[start : start + pool_size][by_length]
+            lengths = lengths[by_length].astype(np.int32)
             capacities = memoryview(config.token_budget // _batch_widths(config, lengths))  # type: ignore[arg-type, unused-ignore]
             begin, end = 0, len(part)
             while begin < end and begin + capacities[begin] <= end:
@@ -530,12 +532,3 @@ def _batch_widths(
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH:
         return max_lengths
     return np.array(config.bucket_widths, np.int32)[config.bucket_spec.get_bucket_ids(max_lengths)]
-
-
-def _sort_descending(
-    samples: Int32[np.ndarray, " pool"], lengths: Int16[np.ndarray, " pool"] | Int32[np.ndarray, " pool"]
-) -> tuple[Int32[np.ndarray, " pool"], Int32[np.ndarray, " pool"]]:
-    """Sort the samples of a pool by descending length. Samples of equal length keep their order."""
-    # NumPy's stable sort of 16-bit integers is a radix sort.
-    order = np.argsort(-lengths, kind="stable")
-    return samples[order], lengths[order].astype(np.int32)

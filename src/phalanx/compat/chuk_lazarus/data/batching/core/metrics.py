@@ -150,3 +150,6 @@ def convert_metrics(metrics: _BatchMetrics) -> BatchMetrics:
             bucket_samples={bucket.bucket_id: bucket.num_samples for bucket in metrics.buckets},
         ),
     )
+
+
+__all__ = ["BatchMetrics", "BatchShapeHistogram"]
