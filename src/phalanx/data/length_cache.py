@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Int, Int32
 
-from phalanx.data.lengths import MAX_LENGTH, LazyIds, LengthTable
+from phalanx.data.lengths import MAX_LENGTH, LazyIds, LengthTable, check_unique
 from phalanx.data.npz_files import open_npz, read_header, write_npz
 from phalanx.data.readers import check_id
 
@@ -305,23 +305,12 @@ class LengthCache:
                 lengths.append(np.array([entry["length"] for entry in entries], np.int32))
         except TornLineError as error:
             torn = error
-        # Sorting hashes finds repeated ids in a fraction of the time that a set takes.
-        hashes = np.fromiter(map(hash, ids), np.int64, len(ids))
-        hashes.sort()
-        if (hashes[1:] == hashes[:-1]).any() and len(set(ids)) != len(ids):
-            self._raise_for_repeat()
+        try:
+            check_unique(ids)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from error
         self._ids, self._lengths = ids, np.concatenate(lengths)
         return torn
-
-    def _raise_for_repeat(self) -> None:
-        first: dict[str, int] = {}
-        for lines, entries in _parse_file(self.path):
-            for line, entry in zip(lines, entries, strict=True):
-                if first.setdefault(entry["sample_id"], line) != line:
-                    raise ValueError(
-                        f"{self.path}:{line}: sample id {entry['sample_id']!r} is already on line "
-                        f"{first[entry['sample_id']]}"
-                    )
 
     def _check_tokenizer(self, found: str, where: str) -> None:
         if not self.tokenizer_hash:

@@ -259,11 +259,6 @@ class ReplayBuffer:
         return len(self._tokens)
 
     @property
-    def is_empty(self) -> bool:
-        """True if the buffer has no samples."""
-        return not self._tokens
-
-    @property
     def is_full(self) -> bool:
         """True if the next addition evicts a sample."""
         return self.size == self.config.max_size

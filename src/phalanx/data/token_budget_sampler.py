@@ -70,31 +70,19 @@ class TokenBudgetBatchSampler:
         if yields not in ("rows", "ids"):
             raise ValueError(f"yields must be 'rows' or 'ids', got {yields!r}")
         self.config = config
+        self.bucket_spec = config.bucket_spec
+        """Bucket boundaries."""
+        self.token_budget = config.token_budget
+        """Maximum number of tokens in a batch, including padding."""
         self.table = as_length_table(lengths)
         self.epoch = 0
         self._yields = yields
         self._selected: SelectedSamples = select_samples(self.table, config)
-        self._latest: tuple[int, bool, EpochPlan] | None = None
-
-    @property
-    def bucket_spec(self) -> BucketSpec:
-        """Bucket boundaries."""
-        return self.config.bucket_spec
-
-    @property
-    def token_budget(self) -> int:
-        """Maximum number of tokens in a batch, including padding."""
-        return self.config.token_budget
-
-    @property
-    def num_samples(self) -> int:
+        self.num_samples = self._selected.num_kept
         """Number of samples that fit in a batch."""
-        return self._selected.num_kept
-
-    @property
-    def num_skipped(self) -> int:
+        self.num_skipped = self._selected.num_skipped
         """Number of samples that are in no batch because they are too short or too long."""
-        return self._selected.num_skipped
+        self._latest: tuple[int, bool, EpochPlan] | None = None
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
