@@ -337,17 +337,11 @@ def _check_tokens(
 ) -> tuple[ConcatenatedTokens, PackLayout]:
     """Validate the arguments of `pack_tokens`, and compute the layout if it is None."""
     bounds = np.ascontiguousarray(offsets, np.int64)
-    if len(bounds) == 0 or bounds[0] < 0 or bounds[-1] > len(tokens):
-        raise ValueError(
-            f"offsets must be between 0 and {len(tokens)}, the number of tokens, with one entry more than "
-            f"there are samples"
-        )
     lengths = np.diff(bounds)
-    if lengths.min(initial=0) < 0:
-        index = int(np.argmax(lengths < 0))
+    if not len(bounds) or bounds[0] < 0 or bounds[-1] > len(tokens) or lengths.min(initial=0) < 0:
         raise ValueError(
-            f"offsets must ascend, but offsets[{index + 1}] = {bounds[index + 1]} is less than "
-            f"offsets[{index}]"
+            f"offsets must ascend between 0 and {len(tokens)}, the number of tokens, with one entry more "
+            f"than there are samples"
         )
     if loss_mask is not None and len(loss_mask) != len(tokens):
         raise ValueError(f"loss_mask must have {len(tokens)} entries, one per token, got {len(loss_mask)}")

@@ -165,11 +165,8 @@ class BufferSnapshot(Sequence[Sample]):
         return len(self.packed)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [unpack_sample(packed) for packed in self.packed[index]]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index must be less than {len(self)}, got {index}")
-        return unpack_sample(self.packed[index])
+        found: Any = self.packed[index]
+        return list(map(unpack_sample, found)) if isinstance(index, slice) else unpack_sample(found)
 
     def __iter__(self) -> Iterator[Sample]:
         return map(unpack_sample, self.packed)

@@ -148,20 +148,12 @@ class HFTokenizer(Tokenizer):
     tokenizer has no special tokens.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        add_special_tokens: bool = False,
-        special_tokens: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, add_special_tokens: bool = False) -> None:
         """Load a tokenizer.
 
         Args:
             path: Path of a `tokenizer.json`.
             add_special_tokens: Add the special tokens that the tokenizer's post-processor defines.
-            special_tokens: Mapping from `bos_token`, `eos_token` and `pad_token` to their texts. By default,
-                it is read from the `tokenizer_config.json` in the same folder.
         """
         library = _require_tokenizers(f"reading {os.fspath(path)}")
         data = Path(path).read_bytes()
@@ -177,8 +169,7 @@ class HFTokenizer(Tokenizer):
         self._tokenizer.no_padding()
         description.update(truncation=None, padding=None)
         self._add_special_tokens = add_special_tokens
-        if special_tokens is None:
-            special_tokens = read_special_tokens(read_tokenizer_config(path))
+        special_tokens = read_special_tokens(read_tokenizer_config(path))
         self.pad_token_id, self.eos_token_id, self.bos_token_id = (
             self._tokenizer.token_to_id(special_tokens[name]) if name in special_tokens else None
             for name in ("pad_token", "eos_token", "bos_token")
@@ -227,8 +218,8 @@ def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: 
         if not isinstance(name, str) or name.startswith((".", "/", "~")) or name.endswith("/"):
             raise FileNotFoundError(f"there is no tokenizer folder {os.fspath(name)}")
         path = fetch_from_hub(name, "tokenizer.json")
-        special = read_special_tokens(read_tokenizer_config(name))
-        return HFTokenizer(path, add_special_tokens=add_special_tokens, special_tokens=special)
+        # The config, if there is one, is downloaded to the same folder.
+        find_tokenizer_file(name, "tokenizer_config.json")
     return HFTokenizer(path, add_special_tokens=add_special_tokens)
 
 
