@@ -34,7 +34,7 @@ class TornLineError(ValueError):
     def __init__(self, path: Path, line: int, offset: int) -> None:
         super().__init__(
             f"{path}:{line}: the last line is incomplete, because its writer was interrupted; open the file "
-            f"with LengthCache.create to repair and continue it, or load it with drop_torn_line=True"
+            f"with LengthCache.create to repair and continue it"
         )
         self.line = line
         """Line number of the incomplete line, counted from 1."""
@@ -90,8 +90,6 @@ class LengthCache:
         cls,
         path: str | os.PathLike[str],
         expected_tokenizer_hash: str | None = None,
-        *,
-        drop_torn_line: bool = False,
     ) -> "LengthCache":
         """Load a cache.
 
@@ -99,12 +97,12 @@ class LengthCache:
             path: Path of the file.
             expected_tokenizer_hash: Raise `ValueError` if the tokenizer hash of the cache is different. If
                 None, it is not checked.
-            drop_torn_line: Ignore an incomplete last line, which an interrupted writer may leave behind,
-                instead of raising `TornLineError`.
+
+        Raises:
+            TornLineError: If the last line is incomplete, because its writer was interrupted.
         """
         cache = cls(path, expected_tokenizer_hash or "")
-        torn = cache._read()
-        if torn is not None and not drop_torn_line:
+        if torn := cache._read():
             raise torn
         return cache
 

@@ -1,6 +1,5 @@
 """Batch plans over windows of a replay buffer that is still being filled."""
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -8,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from phalanx.config import Config, FrozenModel, save_model
+from phalanx.config import Config, FrozenModel
 from phalanx.data.lengths import LengthTable
 from phalanx.data.packing import PackingConfig
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchSpec, validate_state
@@ -16,7 +15,6 @@ from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.epoch import epoch_seed
 from phalanx.data.replay_buffer import BufferSnapshot, ReplayBuffer
 from phalanx.data.samples import Sample
-from phalanx.io.checksum import read_verified_json
 
 _POLL_SECONDS = 0.02
 
@@ -193,14 +191,6 @@ class ReplayPlanner:
                     f"{loaded.start} to {loaded.stop - 1}, or the batching config differs"
                 )
         self.state, self._snapshot, self._plan = loaded, snapshot, plan
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a JSON file atomically."""
-        save_model(self.state, path)
-
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Load the state from a JSON file that `save` wrote."""
-        self.load_state_dict(read_verified_json(path))
 
     def _build(self, snapshot: BufferSnapshot, window: int, num_epochs: int) -> BatchPlan:
         seed = epoch_seed(self.batching_config.seed, window)

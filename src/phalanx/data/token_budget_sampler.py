@@ -113,18 +113,9 @@ class TokenBudgetBatchSampler:
             self._latest = (epoch, interleave, plan)
         return self._latest[2]
 
-    def dropped(self, epoch: int = 0) -> tuple[SkippedSample, ...]:
-        """Return the samples that `drop_last` leaves out of an epoch, although they would fit in a batch."""
-        return self._selected.dropped(self.plan_epoch(epoch).batches)
-
-    def iter_batches(
-        self, epoch: int = 0, interleave_buckets: bool | None = None, *, start: int = 0
-    ) -> Iterator[BatchSpec]:
-        """Iterate over the batches of an epoch, starting with the batch at index `start`."""
-        plan = self.plan_epoch(epoch, interleave_buckets)
-        if not 0 <= start <= len(plan):
-            raise ValueError(f"start must be between 0 and {len(plan)} in epoch {epoch}, got {start}")
-        return (plan[index] for index in range(start, len(plan)))
+    def iter_batches(self, epoch: int = 0, interleave_buckets: bool | None = None) -> Iterator[BatchSpec]:
+        """Iterate over the batches of an epoch. The arguments are those of `plan_epoch`."""
+        return iter(self.plan_epoch(epoch, interleave_buckets))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch for iteration and `len()`."""

@@ -275,11 +275,6 @@ class BatchPlan:
         """Samples that are in no batch because they are too short or too long, with the reason for each."""
         return self._selected.skipped
 
-    def dropped(self, epoch: int) -> tuple[SkippedSample, ...]:
-        """Return the samples that `drop_last` leaves out of an epoch, although they would fit in a batch."""
-        self._require_complete("list the dropped samples of")
-        return self._selected.dropped(self.get_epoch(epoch).batches)
-
     @cached_property
     def _selected(self) -> SelectedSamples:
         return select_samples(self.table, self.meta.batching, self.meta.packing)

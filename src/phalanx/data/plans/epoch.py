@@ -162,26 +162,13 @@ class SelectedSamples:
     @cached_property
     def skipped(self) -> tuple[SkippedSample, ...]:
         """The skipped samples with the reason for each, in table order."""
-        indices = np.arange(len(self.table))
-        return self._report(indices[:0] if self.subset is None else np.delete(indices, self.subset))
-
-    def dropped(self, batches: EpochBatches) -> tuple[SkippedSample, ...]:
-        """Return the kept samples that are not in any of the batches, in table order."""
-        kept = np.arange(len(self.table)) if self.subset is None else self.subset
-        reason = "in an incomplete batch, which drop_last removes"
-        return self._report(np.setdiff1d(kept, batches.order), reason)
-
-    def _report(
-        self, indices: Int[np.ndarray, " chosen"], reason: str | None = None
-    ) -> tuple[SkippedSample, ...]:
-        lengths = self.table.lengths[indices].tolist()
+        if self.subset is None:
+            return ()
+        rows = np.delete(np.arange(len(self.table)), self.subset).tolist()
+        found = ((str(self.table.ids[row]), int(self.table.lengths[row])) for row in rows)
         return tuple(
-            SkippedSample(
-                sample_id=str(self.table.ids[index]),
-                length=length,
-                reason=reason or self._skip_reason(length),
-            )
-            for index, length in zip(indices.tolist(), lengths, strict=True)
+            SkippedSample(sample_id=name, length=length, reason=self._skip_reason(length))
+            for name, length in found
         )
 
     def _skip_reason(self, length: int) -> str:
