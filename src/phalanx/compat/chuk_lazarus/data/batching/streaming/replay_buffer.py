@@ -37,6 +37,11 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         super().__init__(config or ReplayBufferConfig())
 
     @property
+    def is_empty(self) -> bool:
+        """True if the buffer has no samples."""
+        return not self.size
+
+    @property
     def mean_difficulty(self) -> float:
         """Mean difficulty of the samples whose difficulty is known. 0 if there are none."""
         if not getattr(self.config, "track_difficulty", True):
