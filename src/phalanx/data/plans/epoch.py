@@ -309,8 +309,9 @@ def spread_order(
     """
     count = len(sizes)
     shuffled = random_order(count, bits)
-    # By size, and in random order among equal sizes.
-    by_size = shuffled[np.argsort(sizes[shuffled], kind="stable")]
+    # By size, and in random order among equal sizes. NumPy's stable sort of 16-bit integers is a radix sort.
+    keys = sizes.astype(np.uint16) if sizes.max(initial=0) < 2**16 else sizes
+    by_size = shuffled[np.argsort(keys[shuffled], kind="stable")]
     slots = np.arange(count) % _NUM_SLOTS
     full = count - count % _NUM_SLOTS
     # Shuffle the slots within each group by sorting random integers. The last group may be smaller.
@@ -323,7 +324,11 @@ def spread_order(
     group_sizes = np.full(count, _NUM_SLOTS)
     group_sizes[full:] = count - full
     times = (slots + random[count:] * 2.0**-53) / group_sizes
-    return by_size[within][np.argsort(times, kind="stable")]
+    order = np.argsort(times)
+    ordered = times[order]
+    if (ordered[1:] == ordered[:-1]).any():  # only a stable sort orders ties deterministically
+        order = np.argsort(times, kind="stable")
+    return by_size[within][order]
 
 
 def _shuffle_with_lengths(
