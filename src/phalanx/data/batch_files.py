@@ -201,8 +201,6 @@ class BatchReader:
     @property
     def plan(self) -> BatchPlan:
         """Plan to which the batches belong."""
-        if not (self._folder / PLAN_FILE).is_file():
-            raise FileNotFoundError(f"{self._folder} has no {PLAN_FILE}; write the batches again")
         return load_batch_plan(self._folder)
 
     @property

@@ -60,15 +60,6 @@ class LengthTable:
     _checked: bool = dataclasses.field(default=False, init=False, repr=False)
 
     @classmethod
-    def from_mapping(cls, lengths: Mapping[Any, Any]) -> "LengthTable":
-        """Create a table from a mapping of ids to lengths, in the order of the mapping."""
-        ids = list(lengths)
-        table = cls(ids, check_lengths(list(lengths.values()), ids))
-        _check_id_types(ids)
-        # The keys of a mapping are unique, which saves the most expensive check.
-        return table.trust()
-
-    @classmethod
     def from_arrays(cls, ids: Sequence[Any] | np.ndarray | None, lengths: Any) -> "LengthTable":
         """Create a table from ids and lengths. If `ids` is None, the ids are "0", "1", ..."""
         array = check_lengths(lengths, ids)
@@ -137,7 +128,11 @@ def as_length_table(lengths: Lengths) -> LengthTable:
             f"lengths must be {{id: length}} or a LengthTable, got {type(lengths).__name__}; use "
             f"LengthTable.from_arrays(ids, lengths), with ids=None for samples without ids"
         )
-    return LengthTable.from_mapping(lengths)
+    ids = list(lengths)
+    table = LengthTable(ids, check_lengths(list(lengths.values()), ids))
+    _check_id_types(ids)
+    # The keys of a mapping are unique, which saves the most expensive check.
+    return table.trust()
 
 
 def check_lengths(lengths: Any, ids: Any = None) -> Int32[np.ndarray, " samples"]:

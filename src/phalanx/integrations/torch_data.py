@@ -17,6 +17,7 @@ from phalanx.extras import require_extra
 
 with require_extra(__name__, "torch", "torch"):
     import torch
+    from torch.nn.utils.rnn import pad_sequence
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 Attention = Literal["positions", "mask", "segments", "varlen"]
@@ -323,11 +324,8 @@ class PackedCollator:
 
 
 def _pad(rows: Sequence[np.ndarray], value: int) -> np.ndarray:
-    width = max(map(len, rows), default=0)
-    padded = np.full((len(rows), width), value, np.int64)
-    for index, row in enumerate(rows):
-        padded[index, : len(row)] = row
-    return padded
+    tensors = [torch.as_tensor(row, dtype=torch.long) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=value).numpy()
 
 
 def to_torch(

@@ -95,10 +95,8 @@ def save_batch_plan(plan: BatchPlan, path: str | os.PathLike[str], *, overwrite:
     target = plan_path(path)
     if target.exists() and not overwrite:
         raise FileExistsError(f"{target} already exists; choose another path or pass overwrite=True")
-    if target.name == PLAN_FILE and not target.parent.exists():
-        if not target.parent.parent.is_dir():
-            raise FileNotFoundError(f"cannot write {path}: the folder {target.parent.parent} does not exist")
-        target.parent.mkdir()
+    if target.name == PLAN_FILE:
+        target.parent.mkdir(exist_ok=True)
     if target.parent.is_dir():
         remove_stale_temporaries(target.parent, target.name)
     with atomic_write(target) as file:
