@@ -314,7 +314,8 @@ class IdAssigner:
     """
 
     def __init__(self) -> None:
-        # Maps each id to the index of its row.
+        # Maps each id that is given in the data to the index of its row. Numbers are not stored, because
+        # there may be any number of rows without an id.
         self._first_row: dict[str, int] = {}
         self._count = 0
         self._parts: list[FilePart | None] = []
@@ -341,7 +342,7 @@ class IdAssigner:
             raise ValueError(f"{self._location(number)}: this row has {found}, but earlier rows {earlier}")
         self._count += 1
         name = given or str(number)
-        first = self._first_row.setdefault(name, number)
+        first = self._first_row.setdefault(name, number) if given else self._first_row.get(name, number)
         if first != number:
             raise ValueError(
                 f"{self._location(number)}: sample id {name!r} is already used at {self._location(first)}"

@@ -551,11 +551,10 @@ def read_packed_samples(
     with open_npz(path) as archive:
         header = read_header(archive, path, "a sample file", _FORMAT, _VERSION)
         arrays = dict(archive)
+    data = (arrays["tokens"].tobytes(), arrays["texts"].tobytes())
     tokens, texts = (
         [part[a:b] for a, b in itertools.pairwise([0, *np.cumsum(lengths).tolist()])]
-        for part, lengths in zip(
-            (arrays["tokens"].tobytes(), arrays["texts"].tobytes()), arrays["sizes"].T, strict=True
-        )
+        for part, lengths in zip(data, arrays["sizes"].T, strict=True)
     )
     numbers = zip(*(arrays[name].tolist() for name in NUMBERS.names or ()), strict=True)
     return list(zip(tokens, texts, numbers, strict=True)), header, arrays["serials"]

@@ -40,9 +40,10 @@ def digest_plan(
     # Hashing the ids dominates, and all plans of a table with the same settings share this part.
     cache = _PREFIX_CACHE.setdefault(table, {})
     if prefix not in cache:
-        cache[prefix] = hashlib.sha256(prefix)
-        _update_texts(cache[prefix], table.ids)
-        _update_array(cache[prefix], table.lengths, "<i4")
+        sha = hashlib.sha256(prefix)
+        _update_texts(sha, table.ids)
+        _update_array(sha, table.lengths, "<i4")
+        cache[prefix] = sha
     sha = cache[prefix].copy()
     for epoch, batches in epochs:
         sha.update(json.dumps(["epoch", epoch]).encode())
