@@ -120,7 +120,7 @@ def test_invalid_sequence_is_rejected(input_ids: list[int], loss_mask: list[int]
 
 
 def test_duplicate_sample_id_raises_error() -> None:
-    with pytest.raises(ValueError, match=r"sequences\[2\]: sample id 's0' is already used by sequences\[0\]"):
+    with pytest.raises(ValueError, match="samples 0 and 2 have the same id 's0'"):
         pack_sequences([*sequences([1], [2]), *sequences([3])])
 
 

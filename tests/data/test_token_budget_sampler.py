@@ -20,9 +20,13 @@ def create_sampler(lengths=SEED_LENGTHS, spec=SPEC, token_budget=2048, **setting
     return TokenBudgetBatchSampler(lengths, spec, token_budget, **settings)
 
 
-def create_throughput_sampler(lengths, token_budget, **settings):
-    config = BatchingConfig.throughput(token_budget, EDGES, **settings)
+def create_sampler_in_mode(mode, lengths=SEED_LENGTHS, **settings):
+    config = BatchingConfig(mode=mode, **{"token_budget": 2048, **settings})
     return TokenBudgetBatchSampler.from_config(lengths, config)
+
+
+def create_throughput_sampler(lengths, token_budget, **settings):
+    return create_sampler_in_mode(BatchingMode.THROUGHPUT, lengths, token_budget=token_budget, **settings)
 
 
 def ids(batches):
@@ -63,15 +67,14 @@ def test_equal_seeds_and_epochs_give_equal_batches(recipe, epoch):
 
 @pytest.mark.parametrize("mode", BatchingMode)
 def test_epochs_use_different_batches(mode):
-    sampler = create_sampler(mode=mode)
+    sampler = create_sampler_in_mode(mode)
     assert len({tuple(ids(sampler.iter_batches(epoch))) for epoch in range(4)}) == 4
 
 
 @pytest.mark.parametrize("mode", BatchingMode)
 def test_next_epoch_differs_from_the_next_seed(mode):
-    assert ids(create_sampler(seed=42, mode=mode).iter_batches(1)) != ids(
-        create_sampler(seed=43, mode=mode).iter_batches(0)
-    )
+    first, second = (create_sampler_in_mode(mode, seed=seed) for seed in (42, 43))
+    assert ids(first.iter_batches(1)) != ids(second.iter_batches(0))
 
 
 def test_seed_and_epoch_are_hashed_together():
@@ -250,7 +253,7 @@ def test_larger_pools_reduce_padding():
 @pytest.mark.parametrize("mode", BatchingMode)
 def test_lengths_do_not_drift_over_an_epoch(mode):
     table = lognormal_lengths(500_000)
-    sampler = create_sampler(table, BucketSpec.default(), 16_384, mode=mode)
+    sampler = create_sampler_in_mode(mode, table, token_budget=16_384)
     for epoch in range(2):
         arrays = sampler.plan_epoch(epoch).batches
         sums, counts = arrays.batch_sums(table.lengths[arrays.order].astype(np.int64)), arrays.counts
@@ -289,7 +292,7 @@ def test_sampler_can_be_the_batch_sampler_of_a_data_loader(mode):
         def __len__(self):
             return len(SEED_LENGTHS)
 
-    sampler = create_sampler(mode=mode)
+    sampler = create_sampler_in_mode(mode)
     loader = torch.utils.data.DataLoader(Rows(), batch_sampler=sampler, collate_fn=list)
     epochs = []
     for epoch in range(2):

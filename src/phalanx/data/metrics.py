@@ -82,7 +82,7 @@ class BatchMetrics(PaddingMetrics):
     @property
     def mean_batch_size(self) -> float:
         """Mean number of samples per batch. 0 if there are no batches."""
-        return self.num_samples / max(self.num_batches, 1)
+        return self.num_samples / self.num_batches if self.num_batches else 0.0
 
     def summary(self) -> dict[str, Any]:
         """Return the most important metrics as a dictionary. Ratios are rounded to four decimal places."""

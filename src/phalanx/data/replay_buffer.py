@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64
@@ -499,7 +499,7 @@ class ReplayBuffer:
             write_packed_samples(path, self._packed(slots), header, self._serials[: self.size])
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: str | os.PathLike[str]) -> "ReplayBuffer":
         """Load a buffer from a file that `save` wrote."""
         packed, header, serials = read_packed_samples(path)
         if "buffer" not in header:
