@@ -184,7 +184,7 @@ def test_snapshot_is_not_affected_by_later_changes() -> None:
     assert snapshot.get_lengths() == {"a": 3, "b": 5, "a#2": 3}
     assert (snapshot.size, snapshot.total_added, snapshot.total_evicted) == (3, 3, 0)
     assert snapshot[-1] == sample("a")
-    with pytest.raises(IndexError, match="index must be less than 3, got 3"):
+    with pytest.raises(IndexError, match="out of range"):
         snapshot[3]
     assert (buffer.size, buffer.total_evicted) == (0, 7)
 
