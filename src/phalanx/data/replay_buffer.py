@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64
@@ -228,8 +228,10 @@ class ReplayBuffer:
     after `save` and `load`.
     """
 
+    config_class: ClassVar[type[ReplayBufferConfig]] = ReplayBufferConfig
+
     def __init__(self, config: ReplayBufferConfig | None = None) -> None:
-        self.config = config or ReplayBufferConfig()
+        self.config = config or self.config_class()
         self._lock = threading.RLock()
         self._numbers = np.zeros(0, NUMBERS)
         self._serials = np.zeros(0, np.int64)
@@ -505,7 +507,7 @@ class ReplayBuffer:
         if "buffer" not in header:
             raise CorruptFileError(f"{path} has samples but no replay buffer; read it with read_samples")
         state = header["buffer"]
-        buffer = cls(ReplayBufferConfig(**state["config"]))
+        buffer = cls(cls.config_class(**state["config"]))
         buffer._reserve(len(packed))
         buffer._tokens = [tokens for tokens, _, _ in packed]
         buffer._texts = [text for _, text, _ in packed]

@@ -31,10 +31,8 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
     """`phalanx.data.ReplayBuffer` of `StreamSample`s."""
 
     renamed: ClassVar = {"to_dict": "save(path)", "from_dict": "ReplayBuffer.load(path)"}
+    config_class: ClassVar = ReplayBufferConfig
     config: ReplayBufferConfig
-
-    def __init__(self, config: ReplayBufferConfig | None = None) -> None:
-        super().__init__(config or ReplayBufferConfig())
 
     @property
     def is_empty(self) -> bool:
