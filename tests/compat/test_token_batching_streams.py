@@ -7,11 +7,17 @@ that connect do so to a real puzzle server.
 import asyncio
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from phalanx.compat.chuk_lazarus.data.batching.streaming import ReplayBuffer, SampleSource, StreamSample
+from phalanx.compat.chuk_lazarus.data.batching.streaming import (
+    ReplayBuffer,
+    ReplayBufferConfig,
+    SampleSource,
+    StreamSample,
+)
 from phalanx.data import BatchingConfig
 from tests.helpers.puzzle_server import RealServer, running_server
 
@@ -194,3 +200,11 @@ def test_rolling_window(batching_config: BatchingConfig) -> None:
     assert sorted(trained) == sorted(f"s{number}" for number in range(1000))
     again = {name for batch in following.iter_epoch(0) for name in batch.samples}
     assert again == {f"s{number}" for number in range(900, 1500)}
+
+
+def test_saved_buffer_can_be_loaded(tmp_path: Path) -> None:
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=5, track_success=False))
+    buffer.save(tmp_path / "buffer.npz")
+    loaded = ReplayBuffer.load(tmp_path / "buffer.npz")
+    assert type(loaded) is ReplayBuffer and loaded.is_empty
+    assert loaded.config == buffer.config

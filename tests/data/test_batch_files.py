@@ -83,7 +83,7 @@ def test_loaded_batch_is_a_mapping_of_arrays(tmp_path: Path) -> None:
     assert set({**batch}) == {"input_ids", "loss_mask"}
     assert "input_ids" in batch and "segment_ids" not in batch and "index" not in batch
     assert batch.spec == plan().get_epoch(0)[3]
-    with pytest.raises(KeyError, match="batch 3 has no array 'labels'; it has input_ids, loss_mask"):
+    with pytest.raises(KeyError, match="the batch has no array 'labels'; it has input_ids, loss_mask"):
         batch["labels"]
 
 
@@ -309,7 +309,9 @@ def test_folder_without_valid_manifest_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match=r"manifest\.json is corrupt"):
         BatchReader(tmp_path)
     write_json(tmp_path / "manifest.json", {"fingerprint": "x"})
-    with pytest.raises(ValueError, match=r"manifest\.json is not a batch manifest: pad_id is required"):
+    with pytest.raises(
+        ValueError, match=r"manifest\.json is not a batch manifest of this version: pad_id is required"
+    ):
         BatchReader(tmp_path)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from phalanx.data import ByteTokenizer, LengthCache, TokenizeConfig, iter_lengths, tokenize_rows
-from phalanx.data.readers import split_files
 from phalanx.io.worker_pool import WorkerPoolError, ordered_map, ray_cluster
 
 
@@ -27,11 +26,21 @@ def count(path: Path, **options: object) -> dict[str, int]:
         return {name: length for ids, lengths in parts for name, length in zip(ids, lengths, strict=True)}
 
 
-def test_lengths_do_not_depend_on_workers_and_parts(tmp_path: Path):
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read files in parts of 300 bytes."""
+    monkeypatch.setattr("phalanx.data.tokenization._choose_part_bytes", lambda paths, workers: 300)
+
+
+def test_lengths_do_not_depend_on_workers(tmp_path: Path):
     path = write_jsonl(tmp_path / "a.jsonl", 300)
-    expected = {f"s{n}": 1 + n % 50 for n in range(300)}
-    assert count(path, workers=1) == count(path, workers=1, part_bytes=5000) == expected
-    assert count(path, workers=2, part_bytes=200) == expected
+    assert count(path, workers=1) == count(path, workers=2) == {f"s{n}": 1 + n % 50 for n in range(300)}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_lengths_do_not_depend_on_parts(tmp_path: Path, workers: int, small_parts: None):
+    path = write_jsonl(tmp_path / "a.jsonl", 300)
+    assert count(path, workers=workers) == {f"s{n}": 1 + n % 50 for n in range(300)}
 
 
 def test_lengths_equal_the_number_of_tokens(tmp_path: Path):
@@ -43,30 +52,24 @@ def test_lengths_equal_the_number_of_tokens(tmp_path: Path):
     assert lengths == samples
 
 
-def test_parts_cover_every_line_once(tmp_path: Path):
-    path = write_jsonl(tmp_path / "a.jsonl", 50)
-    assert len(split_files([path], 100)) > 10
-    assert len(count(path, workers=1, part_bytes=100)) == 50
-
-
 @pytest.mark.parametrize("workers", [1, 2])
-def test_invalid_row_is_reported_with_its_line(tmp_path: Path, workers: int):
+def test_invalid_row_is_reported_with_its_line(tmp_path: Path, workers: int, small_parts: None):
     path = write_jsonl(tmp_path / "a.jsonl", 120)
     lines = path.read_text().splitlines()
     lines[90] = '{"id": "s90"}'
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(ValueError, match=r"a\.jsonl:91: the row needs a text in 'text'"):
-        count(path, workers=workers, part_bytes=500)
+        count(path, workers=workers)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_duplicate_id_is_reported_with_both_lines(tmp_path: Path, workers: int):
+def test_duplicate_id_is_reported_with_both_lines(tmp_path: Path, workers: int, small_parts: None):
     path = write_jsonl(tmp_path / "a.jsonl", 120)
     lines = path.read_text().splitlines()
     lines[100] = '{"id": "s3", "text": "x"}'
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(ValueError, match=r"a\.jsonl:101: sample id 's3' is already used at .*a\.jsonl:4"):
-        count(path, workers=workers, part_bytes=500)
+        count(path, workers=workers)
 
 
 def _die(item: int) -> int:
@@ -119,7 +122,7 @@ def _is_running(pid: int) -> bool:
     return state != "Z"
 
 
-def test_cache_of_several_files_does_not_depend_on_workers(tmp_path: Path):
+def test_cache_of_several_files_does_not_depend_on_workers(tmp_path: Path, small_parts: None):
     first, second = write_jsonl(tmp_path / "b.jsonl", 80), tmp_path / "a.txt"
     second.write_text("".join(f"line {n}\n" for n in range(70)))
     caches = []
@@ -127,9 +130,7 @@ def test_cache_of_several_files_does_not_depend_on_workers(tmp_path: Path):
         path = tmp_path / f"lengths{workers}.jsonl"
         with (
             LengthCache.create(path, "bytes") as cache,
-            contextlib.closing(
-                iter_lengths([first, second], ByteTokenizer(), workers=workers, part_bytes=300)
-            ) as parts,
+            contextlib.closing(iter_lengths([first, second], ByteTokenizer(), workers=workers)) as parts,
         ):
             for ids, lengths in parts:
                 cache.add_many(ids, lengths)

@@ -8,7 +8,7 @@ from phalanx.data.lengths import RangeIds, as_length_table
 
 
 def test_mapping_order_is_preserved():
-    table = LengthTable.from_mapping({"b": 3, "a": 5})
+    table = as_length_table({"b": 3, "a": 5})
     assert list(table.ids) == ["b", "a"]
     assert table.lengths.tolist() == [3, 5] and table.lengths.dtype == np.int32
     assert len(table) == 2 and table.as_dict() == {"b": 3, "a": 5}

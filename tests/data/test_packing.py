@@ -120,7 +120,7 @@ def test_invalid_sequence_is_rejected(input_ids: list[int], loss_mask: list[int]
 
 
 def test_duplicate_sample_id_raises_error() -> None:
-    with pytest.raises(ValueError, match=r"sequences\[2\]: sample id 's0' is already used by sequences\[0\]"):
+    with pytest.raises(ValueError, match="samples 0 and 2 have the same id 's0'"):
         pack_sequences([*sequences([1], [2]), *sequences([3])])
 
 
@@ -238,10 +238,10 @@ def test_layout_of_other_samples_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("offsets", "message"),
     [
-        ([0, 2, 1, 3], r"offsets\[2\] = 1 is less than"),
-        ([0, 4], "offsets must be between 0 and 3"),
-        ([-1, 3], "offsets must be between 0 and 3"),
-        ([], "offsets must be between 0 and 3"),
+        ([0, 2, 1, 3], "offsets must ascend between 0 and 3"),
+        ([0, 4], "offsets must ascend between 0 and 3"),
+        ([-1, 3], "offsets must ascend between 0 and 3"),
+        ([], "offsets must ascend between 0 and 3"),
         ([0, 0, 3], "sample 0: length must be a positive integer, got 0"),
     ],
 )

@@ -1,5 +1,6 @@
 """The replay planner: the samples of each window, reproducibility, and resuming."""
 
+import json
 import threading
 from pathlib import Path
 
@@ -104,9 +105,8 @@ def test_window_is_restored_after_loading(tmp_path: Path) -> None:
     for _ in range(2):
         planner.next_plan()
     planner.buffer.save(tmp_path / "buffer.npz")
-    planner.save(tmp_path / "window.json")
     restored = create_planner(ReplayBuffer.load(tmp_path / "buffer.npz"), 12, 3)
-    restored.load(tmp_path / "window.json")
+    restored.load_state_dict(json.loads(json.dumps(planner.state_dict())))
     assert restored.plan.fingerprint == planner.plan.fingerprint
     assert list(restored.samples) == list(planner.samples)
     for each in (planner, restored):
@@ -115,7 +115,7 @@ def test_window_is_restored_after_loading(tmp_path: Path) -> None:
     assert restored.state == planner.state
 
 
-def test_invalid_state_is_rejected(tmp_path: Path) -> None:
+def test_invalid_state_is_rejected() -> None:
     planner = create_planner(create_buffer(10), 4, 1)
     with pytest.raises(ValueError, match="no window has been planned yet"):
         planner.plan  # noqa: B018
@@ -127,9 +127,6 @@ def test_invalid_state_is_rejected(tmp_path: Path) -> None:
         _ = other.plan
     with pytest.raises(ValueError, match="not the state of a replay planner"):
         other.load_state_dict({"window": -1})
-    (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(ValueError, match=r"bad\.json is corrupt"):
-        other.load(tmp_path / "bad.json")
     fresh = create_planner(create_buffer(10), 4, 1)
     fresh.load_state_dict(create_planner(create_buffer(1), 4, 1).state_dict())
     assert next_serials(fresh) == [0, 1, 2, 3]

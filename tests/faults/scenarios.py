@@ -106,7 +106,7 @@ def length_cache(world: World) -> None:
                     add()
                 except OSError:
                     continue
-        found = LengthCache.load(path, drop_torn_line=True).get_all() if path.exists() else {}
+        found = LengthCache.load_or_create(path, "bytes").get_all()
     assert kept <= set(found)
     assert all(LENGTHS[name] == length for name, length in found.items())
 

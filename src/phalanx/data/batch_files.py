@@ -8,6 +8,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -21,8 +22,6 @@ from phalanx.data.plans.plan_files import PLAN_FILE, load_batch_plan, save_batch
 from phalanx.io.atomic import remove_stale_temporaries
 from phalanx.io.checksum import CorruptFileError
 
-_FORMAT = "phalanx.batches"
-_VERSION = 1
 _MANIFEST = "manifest.json"
 _REMEDY = "delete it and run BatchWriter again"
 # Names of the arrays in a batch file that contain metadata.
@@ -46,8 +45,8 @@ class EpochFiles(FrozenModel):
 class BatchManifest(FrozenModel):
     """Contents of a batch folder, as stored in `manifest.json`."""
 
-    format: str = _FORMAT
-    version: int = _VERSION
+    format: Literal["phalanx.batches"] = "phalanx.batches"
+    version: Literal[1] = 1
     fingerprint: str
     """Fingerprint of the plan to which the batches belong."""
     dataset_hash: str = ""
@@ -202,8 +201,6 @@ class BatchReader:
     @property
     def plan(self) -> BatchPlan:
         """Plan to which the batches belong."""
-        if not (self._folder / PLAN_FILE).is_file():
-            raise FileNotFoundError(f"{self._folder} has no {PLAN_FILE}; write the batches again")
         return load_batch_plan(self._folder)
 
     @property
@@ -237,8 +234,6 @@ class BatchReader:
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; {self._remedy()}")
         members = _read_members(path)
-        if missing := [name for name in (*_METADATA, "input_ids", "loss_mask") if name not in members]:
-            raise ValueError(f"{path} is not a batch file: it has no {', '.join(missing)}")
         actual = (str(members["plan"]), int(members["epoch"]), int(members["index"]))
         if actual != (self.fingerprint, epoch, index):
             raise ValueError(
@@ -343,11 +338,6 @@ def create_batch(members: Mapping[str, np.ndarray]) -> TokenBatch:
 
 
 def _load_manifest(folder: Path) -> BatchManifest:
-    path = folder / _MANIFEST
-    manifest = load_model(BatchManifest, path, "a batch manifest", "write the batches again")
-    if manifest.format != _FORMAT or manifest.version != _VERSION:
-        raise ValueError(
-            f"{path} has format {manifest.format} version {manifest.version}, but this release reads "
-            f"{_FORMAT} version {_VERSION}"
-        )
-    return manifest
+    return load_model(
+        BatchManifest, folder / _MANIFEST, "a batch manifest of this version", "write the batches again"
+    )

@@ -1,6 +1,5 @@
 """Chat templates, which render conversations with `transformers` and locate the assistant's turns."""
 
-import contextlib
 import dataclasses
 import os
 import re
@@ -9,9 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from phalanx.data.tokenizers import (
-    BYTES,
-    CHARACTERS,
-    fetch_from_hub,
+    find_tokenizer_file,
     read_special_tokens,
     read_tokenizer_config,
     short_hash,
@@ -158,14 +155,11 @@ def load_chat_template(
                 f"there is no chat template {template}; use a Jinja file or {', '.join(BUILT_IN_TEMPLATES)}"
             )
         return ChatTemplate(Path(template).read_text(encoding="utf-8"), special)
-    path = Path(tokenizer)
-    file = (path if path.is_dir() else path.parent) / "chat_template.jinja"
     source = config.get("chat_template")
-    if path.exists() and file.is_file():
-        source = file.read_text(encoding="utf-8")
-    elif source is None and not path.exists() and os.fspath(tokenizer) not in (BYTES, CHARACTERS):
-        with contextlib.suppress(ValueError):
-            source = fetch_from_hub(os.fspath(tokenizer), "chat_template.jinja").read_text(encoding="utf-8")
+    # A local file has precedence over the config. From the Hub, it is downloaded only if it is needed.
+    if source is None or Path(tokenizer).exists():
+        file = find_tokenizer_file(tokenizer, "chat_template.jinja")
+        source = source if file is None else file.read_text(encoding="utf-8")
     if isinstance(source, list):
         named = {entry["name"]: entry["template"] for entry in source}
         source = named.get("default") or next(iter(named.values()), None)

@@ -1,5 +1,6 @@
 """Collation of samples into padded or packed NumPy arrays."""
 
+import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -28,8 +29,29 @@ the batch, except that `input_ids` and `loss_mask` replace the default arrays.""
 TOKEN_ARRAYS = ("input_ids", "loss_mask", "segment_ids", "position_ids")
 
 
+class NamedArrays(abc.ABC):
+    """Base class for batches whose arrays can be accessed by name, such as `batch["input_ids"]`."""
+
+    @abc.abstractmethod
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name."""
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        arrays = self.arrays()
+        if name not in arrays:
+            raise KeyError(f"the batch has no array {name!r}; it has {', '.join(arrays)}")
+        return arrays[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.arrays()
+
+    def keys(self) -> list[str]:
+        """Return the names of the arrays."""
+        return list(self.arrays())
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class TokenBatch:
+class TokenBatch(NamedArrays):
     """A batch of tokens as NumPy arrays. Rows are packed or have one sample each.
 
     `batch["input_ids"]` returns an array by name, and `model(**batch)` passes all arrays to a model.
@@ -53,19 +75,6 @@ class TokenBatch:
 
     def __len__(self) -> int:
         return len(self.input_ids)
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        arrays = self.arrays()
-        if name not in arrays:
-            raise KeyError(f"the batch has no array {name!r}; it has {', '.join(arrays)}")
-        return arrays[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.arrays()
-
-    def keys(self) -> list[str]:
-        """Return the names of the arrays."""
-        return list(self.arrays())
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name."""
@@ -328,17 +337,11 @@ def _check_tokens(
 ) -> tuple[ConcatenatedTokens, PackLayout]:
     """Validate the arguments of `pack_tokens`, and compute the layout if it is None."""
     bounds = np.ascontiguousarray(offsets, np.int64)
-    if len(bounds) == 0 or bounds[0] < 0 or bounds[-1] > len(tokens):
-        raise ValueError(
-            f"offsets must be between 0 and {len(tokens)}, the number of tokens, with one entry more than "
-            f"there are samples"
-        )
     lengths = np.diff(bounds)
-    if lengths.min(initial=0) < 0:
-        index = int(np.argmax(lengths < 0))
+    if not len(bounds) or bounds[0] < 0 or bounds[-1] > len(tokens) or lengths.min(initial=0) < 0:
         raise ValueError(
-            f"offsets must ascend, but offsets[{index + 1}] = {bounds[index + 1]} is less than "
-            f"offsets[{index}]"
+            f"offsets must ascend between 0 and {len(tokens)}, the number of tokens, with one entry more "
+            f"than there are samples"
         )
     if loss_mask is not None and len(loss_mask) != len(tokens):
         raise ValueError(f"loss_mask must have {len(tokens)} entries, one per token, got {len(loss_mask)}")

@@ -35,40 +35,32 @@ class EpisodeTokenizer(Protocol):
     @property
     def name(self) -> str:
         """Name of the environment, which is also the default dataset id of its samples."""
-        ...
 
     @property
     def vocab_size(self) -> int:
         """Number of different token ids."""
-        ...
 
     @property
     def max_steps(self) -> int | None:
         """Maximum number of steps in an episode. None if it is unknown."""
-        ...
 
     def view(self, states: Any) -> Any:
         """Select the part of a batch of states that is encoded as the observation. Traced by JAX."""
-        ...
 
     def encode(self, seen: Any, actions: Any) -> StepTokens:
         """Encode a batch of steps, given the observations (as returned by `view`) and the actions."""
-        ...
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[Any, Any]:
         """Decode the observation and the action of one step."""
-        ...
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
         """Return a boolean array that is True for successful episodes, given the info of their last steps."""
-        ...
 
     def difficulty(self, seen: Any) -> Float64[np.ndarray, " episodes"]:
         """Return the difficulty of each episode from 0 to 1, given its first observation.
 
         The difficulty is NaN if it is unknown.
         """
-        ...
 
 
 class TokenPart(NamedTuple):

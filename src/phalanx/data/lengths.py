@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,24 +18,20 @@ class LazyIds(Sequence):
     """Sequence of sample ids that are read from their file on first use."""
 
     def __init__(self, count: int, read: Callable[[], list[str]]) -> None:
-        self._count = count
-        self._read = read
-        self._ids: list[str] | None = None
+        self._count, self._read = count, read
+
+    @cached_property
+    def _ids(self) -> list[str]:
+        return self._read()
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
-        return self.as_list()[index]
+        return self._ids[index]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.as_list())
-
-    def as_list(self) -> list[str]:
-        """Return all ids."""
-        if self._ids is None:
-            self._ids = self._read()
-        return self._ids
+        return iter(self._ids)
 
 
 class RangeIds(Sequence[str]):
@@ -61,15 +58,6 @@ class LengthTable:
     lengths: Int32[np.ndarray, " samples"]
     """Number of tokens in each sample, at least 1."""
     _checked: bool = dataclasses.field(default=False, init=False, repr=False)
-
-    @classmethod
-    def from_mapping(cls, lengths: Mapping[Any, Any]) -> "LengthTable":
-        """Create a table from a mapping of ids to lengths, in the order of the mapping."""
-        ids = list(lengths)
-        table = cls(ids, check_lengths(list(lengths.values()), ids))
-        _check_id_types(ids)
-        # The keys of a mapping are unique, which saves the most expensive check.
-        return table.trust()
 
     @classmethod
     def from_arrays(cls, ids: Sequence[Any] | np.ndarray | None, lengths: Any) -> "LengthTable":
@@ -103,8 +91,7 @@ class LengthTable:
         check_lengths(self.lengths, self.ids)
         if not isinstance(self.ids, RangeIds):
             _check_id_types(self.ids)
-            if len(set(self.ids)) != len(self.ids):
-                _raise_for_repeat(self.ids)
+            check_unique(self.ids)
         self.trust()
 
     def trust(self) -> "LengthTable":
@@ -141,7 +128,11 @@ def as_length_table(lengths: Lengths) -> LengthTable:
             f"lengths must be {{id: length}} or a LengthTable, got {type(lengths).__name__}; use "
             f"LengthTable.from_arrays(ids, lengths), with ids=None for samples without ids"
         )
-    return LengthTable.from_mapping(lengths)
+    ids = list(lengths)
+    table = LengthTable(ids, check_lengths(list(lengths.values()), ids))
+    _check_id_types(ids)
+    # The keys of a mapping are unique, which saves the most expensive check.
+    return table.trust()
 
 
 def check_lengths(lengths: Any, ids: Any = None) -> Int32[np.ndarray, " samples"]:
@@ -196,9 +187,11 @@ def _check_id_types(ids: Sequence[Any]) -> None:
             )
 
 
-def _raise_for_repeat(ids: Sequence[str]) -> None:
+def check_unique(ids: Sequence[str]) -> None:
+    """Raise `ValueError` if an id is repeated."""
+    if len(set(ids)) == len(ids):
+        return
     first: dict[str, int] = {}
     for row, sample in enumerate(ids):
-        if sample in first:
+        if first.setdefault(sample, row) != row:
             raise ValueError(f"samples {first[sample]} and {row} have the same id {sample!r}")
-        first[sample] = row

@@ -72,33 +72,24 @@ class BatchMetrics(PaddingMetrics):
     @property
     def loss_efficiency(self) -> float:
         """Fraction of all tokens, including padding, that count toward the loss. 0 if there are no tokens."""
-        return _ratio(self.loss_tokens, self.padded_tokens)
+        return self.loss_tokens / max(self.padded_tokens, 1)
 
     @property
     def packing_ratio(self) -> float:
         """Mean number of samples per row. 0 if there are no rows."""
-        return _ratio(self.num_samples, self.num_rows)
+        return self.num_samples / max(self.num_rows, 1)
 
     @property
     def mean_batch_size(self) -> float:
         """Mean number of samples per batch. 0 if there are no batches."""
-        return _ratio(self.num_samples, self.num_batches)
+        return self.num_samples / self.num_batches if self.num_batches else 0.0
 
     def summary(self) -> dict[str, Any]:
         """Return the most important metrics as a dictionary. Ratios are rounded to four decimal places."""
-        counts = (
-            "num_batches",
-            "num_rows",
-            "num_samples",
-            "num_skipped",
-            "total_tokens",
-            "padded_tokens",
-            "loss_tokens",
-            "separator_tokens",
-            "padding_tokens",
-        )
+        counts = ("num_batches", "num_rows", "num_samples", "num_skipped")
+        tokens = ("total_tokens", "padded_tokens", "loss_tokens", "separator_tokens", "padding_tokens")
         ratios = ("efficiency", "padding_waste", "loss_efficiency", "packing_ratio", "mean_batch_size")
-        return {name: round(getattr(self, name), 4) for name in (*counts, *ratios)}
+        return {name: round(getattr(self, name), 4) for name in (*counts, *tokens, *ratios)}
 
 
 def compute_metrics(
@@ -171,7 +162,3 @@ def compute_packing_metrics(
         num_skipped=len(layout.skipped),
         shapes={f"{len(layout)}x{layout.width}": 1} if len(layout) else {},
     )
-
-
-def _ratio(part: float, total: float) -> float:
-    return part / total if total else 0.0

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.readers import Paths, as_paths
 from phalanx.data.samples import TokenDataset
-from phalanx.data.tokenization import TokenizeConfig, TokenizeStats, tokenize_rows
+from phalanx.data.tokenization import TokenizeConfig, TokenizeStats, tokenize_dataset
 from phalanx.data.tokenizers import load_tokenizer
 
 
@@ -70,21 +69,12 @@ def pack_dataset(
     loaded = load_tokenizer(tokenizer)
     chat = find_chat_template(tokenizer, config)
     stats = TokenizeStats()
-    rows = tokenize_rows(
-        as_paths(source),
-        loaded,
-        config,
-        chat=chat,
-        split=split,
-        stats=stats,
-        on_rows=on_rows,
-        workers=workers,
+    paths = as_paths(source)
+    dataset = tokenize_dataset(
+        paths, loaded, config, chat=chat, split=split, stats=stats, on_rows=on_rows, workers=workers
     )
-    # Closed even after Ctrl-C, so that no worker is left behind.
-    with closing(rows):
-        dataset = TokenDataset.from_samples(rows)
     if not len(dataset):
-        names = ", ".join(map(str, as_paths(source)))
+        names = ", ".join(map(str, paths))
         if not stats.skipped:
             raise ValueError(f"{names}: there are no samples")
         raise ValueError(

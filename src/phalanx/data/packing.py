@@ -35,13 +35,6 @@ class PackingMode(enum.StrEnum):
     """Find combinations of lengths that fill rows completely, by solving subset-sum problems. This never
     needs more rows than best-fit decreasing."""
 
-    @classmethod
-    def _missing_(cls, value: object) -> "PackingMode | None":
-        renamed = {"greedy": "next_fit", "hybrid": "subset_sum"}
-        if value in renamed:
-            raise ValueError(f"packing mode {value!r} was renamed to {renamed[str(value)]!r}")
-        return None
-
 
 class OverlongPolicy(enum.StrEnum):
     """Policy for samples that are longer than a row."""
@@ -69,7 +62,7 @@ class PackingConfig(Config):
     """Maximum number of tokens in a row, including separators."""
     pad_to_max: bool = True
     """Pad every row to `max_length`. Otherwise, pad to the longest row of the batch."""
-    separator_token_id: int | None = None
+    separator_token_id: int | None = Field(default=None, ge=0, lt=2**31)
     """Token that is inserted between two segments of a row. It belongs to the first of the two segments. If
     None, no separators are inserted."""
     separator_loss: bool = True

@@ -314,7 +314,8 @@ class IdAssigner:
     """
 
     def __init__(self) -> None:
-        # Maps each id that is given in the data to the index of its row.
+        # Maps each id that is given in the data to the index of its row. Numbers are not stored, because
+        # there may be any number of rows without an id.
         self._first_row: dict[str, int] = {}
         self._count = 0
         self._parts: list[FilePart | None] = []
@@ -323,8 +324,6 @@ class IdAssigner:
         # Current file, and whether its rows have ids.
         self._file: str | None = None
         self._has_ids = False
-        # Ranges of row indices that are used as ids.
-        self._numbered: list[range] = []
 
     def begin_part(self, part: FilePart | None) -> None:
         """Set the part to which the following rows belong, or None if they are not from a file."""
@@ -342,30 +341,13 @@ class IdAssigner:
             found, earlier = ("no id", "have one") if self._has_ids else ("an id", "do not")
             raise ValueError(f"{self._location(number)}: this row has {found}, but earlier rows {earlier}")
         self._count += 1
-        if given:
-            first = self._first_row.setdefault(given, number)
-            if self._is_row_number(given):
-                raise ValueError(
-                    f"{self._location(number)}: sample id {given!r} is the number of a row without an id; "
-                    f"add ids to all files, or to none"
-                )
-        else:
-            given = str(number)
-            if self._numbered and self._numbered[-1].stop == number:
-                self._numbered[-1] = range(self._numbered[-1].start, number + 1)
-            else:
-                self._numbered.append(range(number, number + 1))
-            first = self._first_row.get(given, number)
+        name = given or str(number)
+        first = self._first_row.setdefault(name, number) if given else self._first_row.get(name, number)
         if first != number:
             raise ValueError(
-                f"{self._location(number)}: sample id {given!r} is already used at {self._location(first)}"
+                f"{self._location(number)}: sample id {name!r} is already used at {self._location(first)}"
             )
-        return given
-
-    def _is_row_number(self, name: str) -> bool:
-        if not self._numbered or not (name.isascii() and name.isdecimal()):
-            return False
-        return str(int(name)) == name and any(int(name) in numbers for numbers in self._numbered)
+        return name
 
     def _location(self, number: int) -> str:
         """Return the location of the row with index `number`, for error messages. Its part is read again."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64
@@ -165,11 +165,8 @@ class BufferSnapshot(Sequence[Sample]):
         return len(self.packed)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [unpack_sample(packed) for packed in self.packed[index]]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index must be less than {len(self)}, got {index}")
-        return unpack_sample(self.packed[index])
+        found: Any = self.packed[index]
+        return list(map(unpack_sample, found)) if isinstance(index, slice) else unpack_sample(found)
 
     def __iter__(self) -> Iterator[Sample]:
         return map(unpack_sample, self.packed)
@@ -206,9 +203,9 @@ class BufferSnapshot(Sequence[Sample]):
         return tuple(names)
 
     @cached_property
-    def index_by_id(self) -> dict[str, int]:
-        """Mapping from the names in `ids` to positions in the snapshot."""
-        return {name: index for index, name in enumerate(self.ids)}
+    def samples_by_id(self) -> dict[str, Sample]:
+        """Mapping from the names in `ids` to samples."""
+        return dict(zip(self.ids, self.samples, strict=True))
 
     def get_lengths(self) -> dict[str, int]:
         """Return a mapping from the names in `ids` to lengths."""
@@ -231,8 +228,10 @@ class ReplayBuffer:
     after `save` and `load`.
     """
 
+    config_class: ClassVar[type[ReplayBufferConfig]] = ReplayBufferConfig
+
     def __init__(self, config: ReplayBufferConfig | None = None) -> None:
-        self.config = config or ReplayBufferConfig()
+        self.config = config or self.config_class()
         self._lock = threading.RLock()
         self._numbers = np.zeros(0, NUMBERS)
         self._serials = np.zeros(0, np.int64)
@@ -257,11 +256,6 @@ class ReplayBuffer:
     def size(self) -> int:
         """Number of samples in the buffer."""
         return len(self._tokens)
-
-    @property
-    def is_empty(self) -> bool:
-        """True if the buffer has no samples."""
-        return not self._tokens
 
     @property
     def is_full(self) -> bool:
@@ -513,9 +507,7 @@ class ReplayBuffer:
         if "buffer" not in header:
             raise CorruptFileError(f"{path} has samples but no replay buffer; read it with read_samples")
         state = header["buffer"]
-        buffer = cls(ReplayBufferConfig(**state["config"]))
-        if len(packed) > buffer.config.max_size:
-            raise CorruptFileError(f"{path} is corrupt: it has more than {buffer.config.max_size} samples")
+        buffer = cls(cls.config_class(**state["config"]))
         buffer._reserve(len(packed))
         buffer._tokens = [tokens for tokens, _, _ in packed]
         buffer._texts = [text for _, text, _ in packed]

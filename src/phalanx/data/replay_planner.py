@@ -1,22 +1,20 @@
 """Batch plans over windows of a replay buffer that is still being filled."""
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from phalanx.config import Config, FrozenModel, save_model
+from phalanx.config import Config, FrozenModel
 from phalanx.data.lengths import LengthTable
 from phalanx.data.packing import PackingConfig
-from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchSpec
+from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchSpec, validate_state
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.epoch import epoch_seed
 from phalanx.data.replay_buffer import BufferSnapshot, ReplayBuffer
 from phalanx.data.samples import Sample
-from phalanx.io.checksum import read_verified_json
 
 _POLL_SECONDS = 0.02
 
@@ -75,22 +73,6 @@ class ReplayPlannerState(FrozenModel):
     """Fingerprint of the current plan. Empty if there is none."""
 
 
-class WindowSamples(Mapping[str, Sample]):
-    """The samples of a window, keyed by their ids in the window's plan. Samples are created on access."""
-
-    def __init__(self, snapshot: BufferSnapshot) -> None:
-        self._snapshot = snapshot
-
-    def __getitem__(self, sample_id: str) -> Sample:
-        return self._snapshot[self._snapshot.index_by_id[sample_id]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._snapshot.ids)
-
-    def __len__(self) -> int:
-        return len(self._snapshot)
-
-
 class ReplayPlanner:
     """Creates batch plans for successive windows of a replay buffer, starting with the oldest samples.
 
@@ -137,9 +119,9 @@ class ReplayPlanner:
         return self._snapshot
 
     @property
-    def samples(self) -> WindowSamples:
+    def samples(self) -> Mapping[str, Sample]:
         """The samples of the current window, keyed by their ids in its plan."""
-        return WindowSamples(self.snapshot)
+        return self.snapshot.samples_by_id
 
     def next_plan(self, num_epochs: int = 1) -> BatchPlan:
         """Create the plan for the next window.
@@ -197,10 +179,7 @@ class ReplayPlanner:
         The buffer must contain the samples of that window. Use `ReplayBuffer.save` to save the buffer along
         with the state.
         """
-        try:
-            loaded = ReplayPlannerState(**state)
-        except ValidationError as error:
-            raise ValueError(f"not the state of a replay planner: {error}") from error
+        loaded = validate_state(ReplayPlannerState, state, "a replay planner")
         snapshot, plan = None, None
         if loaded.window:
             snapshot = self.buffer.snapshot(loaded.start, loaded.stop)
@@ -212,14 +191,6 @@ class ReplayPlanner:
                     f"{loaded.start} to {loaded.stop - 1}, or the batching config differs"
                 )
         self.state, self._snapshot, self._plan = loaded, snapshot, plan
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a JSON file atomically."""
-        save_model(self.state, path)
-
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Load the state from a JSON file that `save` wrote."""
-        self.load_state_dict(read_verified_json(path))
 
     def _build(self, snapshot: BufferSnapshot, window: int, num_epochs: int) -> BatchPlan:
         seed = epoch_seed(self.batching_config.seed, window)

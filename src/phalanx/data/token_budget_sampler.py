@@ -10,7 +10,7 @@ from phalanx.config import check_type
 from phalanx.data.lengths import Lengths, SkippedSample, as_length_table
 from phalanx.data.metrics import BatchMetrics, compute_metrics
 from phalanx.data.plans.batch_plan import BatchSpec, EpochPlan
-from phalanx.data.plans.batching_config import BatchingConfig, BatchingMode, PadPolicy
+from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.buckets import BucketId, BucketSpec
 from phalanx.data.plans.epoch import SelectedSamples, epoch_seed, plan_epoch, select_samples
 
@@ -32,12 +32,11 @@ class TokenBudgetBatchSampler:
         seed: int = 42,
         drop_last: bool = False,
         *,
-        mode: BatchingMode = BatchingMode.PREDICTABLE,
-        pad_policy: PadPolicy | None = None,
-        pool_batches: int = 128,
         yields: Literal["rows", "ids"] = "rows",
     ) -> None:
-        """Create a sampler.
+        """Create a sampler that forms batches from samples in the same bucket.
+
+        For other settings, use `from_config`.
 
         Args:
             lengths: Mapping from sample ids to lengths, or a `LengthTable`.
@@ -45,26 +44,16 @@ class TokenBudgetBatchSampler:
             token_budget: Maximum number of tokens in a batch, including padding.
             seed: Seed for the shuffle.
             drop_last: Drop incomplete batches.
-            mode: Form batches from samples in the same bucket, or from pools of samples sorted by length.
-            pad_policy: Row length of a batch. By default, it is the maximum length of the bucket in
-                predictable mode, and the length of the longest sample otherwise.
-            pool_batches: Size of a pool as a number of batches, as in `BatchingConfig`.
             yields: Yield indices into `lengths` ("rows") or sample ids ("ids").
         """
         check_type(bucket_spec, BucketSpec, "bucket_spec")
-        default = (
-            PadPolicy.PAD_TO_BUCKET if mode is BatchingMode.PREDICTABLE else PadPolicy.PAD_TO_MAX_IN_BATCH
-        )
-        config = BatchingConfig(
-            mode=mode,
-            pad_policy=pad_policy or default,
-            token_budget=token_budget,
-            bucket_edges=bucket_spec.edges,
-            max_sample_length=bucket_spec.max_sample_length,
+        config = BatchingConfig.predictable(
+            token_budget,
+            bucket_spec.edges,
+            bucket_spec.max_sample_length,
+            seed,
             min_length=bucket_spec.min_length,
-            seed=seed,
             drop_last=drop_last,
-            pool_batches=pool_batches,
         )
         self._init(lengths, config, yields)
 
@@ -81,31 +70,19 @@ class TokenBudgetBatchSampler:
         if yields not in ("rows", "ids"):
             raise ValueError(f"yields must be 'rows' or 'ids', got {yields!r}")
         self.config = config
+        self.bucket_spec = config.bucket_spec
+        """Bucket boundaries."""
+        self.token_budget = config.token_budget
+        """Maximum number of tokens in a batch, including padding."""
         self.table = as_length_table(lengths)
         self.epoch = 0
         self._yields = yields
         self._selected: SelectedSamples = select_samples(self.table, config)
-        self._latest: tuple[int, bool, EpochPlan] | None = None
-
-    @property
-    def bucket_spec(self) -> BucketSpec:
-        """Bucket boundaries."""
-        return self.config.bucket_spec
-
-    @property
-    def token_budget(self) -> int:
-        """Maximum number of tokens in a batch, including padding."""
-        return self.config.token_budget
-
-    @property
-    def num_samples(self) -> int:
+        self.num_samples = self._selected.num_kept
         """Number of samples that fit in a batch."""
-        return self._selected.num_kept
-
-    @property
-    def num_skipped(self) -> int:
+        self.num_skipped = self._selected.num_skipped
         """Number of samples that are in no batch because they are too short or too long."""
-        return self._selected.num_skipped
+        self._latest: tuple[int, bool, EpochPlan] | None = None
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
@@ -136,18 +113,9 @@ class TokenBudgetBatchSampler:
             self._latest = (epoch, interleave, plan)
         return self._latest[2]
 
-    def dropped(self, epoch: int = 0) -> tuple[SkippedSample, ...]:
-        """Return the samples that `drop_last` leaves out of an epoch, although they would fit in a batch."""
-        return self._selected.dropped(self.plan_epoch(epoch).batches)
-
-    def iter_batches(
-        self, epoch: int = 0, interleave_buckets: bool | None = None, *, start: int = 0
-    ) -> Iterator[BatchSpec]:
-        """Iterate over the batches of an epoch, starting with the batch at index `start`."""
-        plan = self.plan_epoch(epoch, interleave_buckets)
-        if not 0 <= start <= len(plan):
-            raise ValueError(f"start must be between 0 and {len(plan)} in epoch {epoch}, got {start}")
-        return (plan[index] for index in range(start, len(plan)))
+    def iter_batches(self, epoch: int = 0, interleave_buckets: bool | None = None) -> Iterator[BatchSpec]:
+        """Iterate over the batches of an epoch. The arguments are those of `plan_epoch`."""
+        return iter(self.plan_epoch(epoch, interleave_buckets))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch for iteration and `len()`."""

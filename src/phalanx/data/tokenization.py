@@ -88,20 +88,6 @@ class TokenizeConfig(Config):
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Variables that are passed to the chat template, such as `enable_thinking`."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_old_values(cls, values: Any) -> Any:
-        renamed = {
-            "format": {"prompt": "prompt_completion"},
-            "loss_tokens": {"last": "last_turn"},
-            "truncation": {"turns": "drop_turns"},
-        }
-        for name, old in renamed.items():
-            value = values.get(name) if isinstance(values, Mapping) else None
-            if isinstance(value, str) and value in old:
-                raise ValueError(f"{name}={value!r} was renamed to {old[value]!r}")
-        return values
-
     @model_validator(mode="after")
     def _check_truncation(self) -> "TokenizeConfig":
         if self.truncation != "error" and self.max_length is None:
@@ -193,6 +179,8 @@ def tokenize_dataset(
     *,
     chat: ChatTemplate | None = None,
     split: str | None = None,
+    stats: TokenizeStats | None = None,
+    on_rows: Callable[[int], None] | None = None,
     workers: int | None = 1,
     **settings: Any,
 ) -> TokenDataset:
@@ -204,13 +192,19 @@ def tokenize_dataset(
         config: Tokenization settings. Defaults to `TokenizeConfig()`.
         chat: Chat template. Required if the data contains conversations.
         split: Name of the split to read from a saved Hugging Face dataset.
+        stats: Statistics object that is updated during the tokenization.
+        on_rows: Progress callback, which is called after each group of rows with the number of rows in it.
         workers: Number of processes that read and tokenize files. If None, all cores are used.
         **settings: Fields of `TokenizeConfig`, which override those of `config`.
     """
     if settings:
         config = TokenizeConfig(**{**(config.model_dump() if config else {}), **settings})
-    samples = tokenize_rows(source, tokenizer, config, chat=chat, split=split, workers=workers)
-    return TokenDataset.from_samples(samples)
+    samples = tokenize_rows(
+        source, tokenizer, config, chat=chat, split=split, stats=stats, on_rows=on_rows, workers=workers
+    )
+    # Closed even after Ctrl-C, so that no worker is left behind.
+    with contextlib.closing(samples):
+        return TokenDataset.from_samples(samples)
 
 
 def iter_lengths(
@@ -223,7 +217,6 @@ def iter_lengths(
     workers: int | None = None,
     ray_address: str | None = None,
     use_ray: bool = False,
-    part_bytes: int | None = None,
     on_bytes: Callable[[int, int], None] | None = None,
 ) -> Generator[tuple[list[str], list[int]], None, None]:
     """Compute the lengths of a dataset's samples. Yields lists of ids and lengths, in order.
@@ -241,24 +234,18 @@ def iter_lengths(
         ray_address: Address of a running Ray cluster, which must be able to read the files under the same
             paths.
         use_ray: Use Ray. If there is no address, a local cluster is started.
-        part_bytes: Number of bytes of a file that a worker reads at a time. If None, it is chosen
-            automatically.
         on_bytes: Progress callback, which is called with the approximate number of bytes read so far and the
             total number of bytes.
     """
     paths = as_paths(source)
     if not paths:
         raise ValueError("no files to read")
-    if part_bytes is not None and part_bytes < 1:
-        raise ValueError(f"part_bytes must be at least 1, got {part_bytes}")
     use_ray = use_ray or ray_address is not None
     paths = [path.resolve() for path in paths] if use_ray else paths
-    parts = split_files(paths, part_bytes or _choose_part_bytes(paths, workers), split)
+    parts = split_files(paths, _choose_part_bytes(paths, workers), split)
     worker = _RowTokenizer(tokenizer, config or TokenizeConfig(add_eos=False), chat)
     count = worker.detect_format(iter_rows(paths, split)).count_part
     total = total_bytes(paths)
-    on_bytes = on_bytes or (lambda done, total: None)
-    on_bytes(0, total)
     ids = IdAssigner()
     results = ordered_map(count, parts, workers=workers, ray_address=ray_address, use_ray=use_ray)
     with contextlib.closing(results):
@@ -268,7 +255,8 @@ def iter_lengths(
             names = [ids.assign(name) for name in row_ids]
             if lengths:
                 yield [names[row] + suffix for row, suffix in zip(rows, suffixes, strict=True)], lengths
-            on_bytes(total * number // len(parts), total)
+            if on_bytes is not None:
+                on_bytes(total * number // len(parts), total)
 
 
 def detect_format(source: Paths, split: str | None = None) -> RowFormat:
@@ -636,16 +624,15 @@ def _check_messages(value: Any) -> list[Message]:
     return [_check_message(message, number) for number, message in enumerate(value)]
 
 
-def _check_message(message: Any, number: int) -> Message:
-    if not isinstance(message, Mapping):
-        raise ValueError(f"message {number} must have role and content, got {message!r:.60}")
+def _check_message(given: Any, number: int) -> Message:
+    message = given if isinstance(given, Mapping) else {}
     role, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
     has_parts = isinstance(content, Sequence) and not isinstance(content, str)
     if has_parts and not all(isinstance(p, Mapping) and isinstance(p.get("text"), str) for p in content):
         raise ValueError(f"message {number} has content that is not text, which is not supported")
     has_content = has_parts or isinstance(content, str) or message.get("tool_calls")
     if not isinstance(role, str) or not has_content:
-        raise ValueError(f"message {number} must have role and content, got {dict(message)!r:.80}")
+        raise ValueError(f"message {number} must have role and content, got {given!r:.80}")
     rest = {name: value for name, value in message.items() if name not in ("from", "value")}
     return rest | {"role": _ROLES.get(role, role), "content": content}
 

@@ -1,6 +1,7 @@
 """Tokenizers for bytes and characters, and Hugging Face tokenizers from a file, a folder or the Hub."""
 
 import abc
+import contextlib
 import hashlib
 import json
 import os
@@ -147,29 +148,18 @@ class HFTokenizer(Tokenizer):
     tokenizer has no special tokens.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        add_special_tokens: bool = False,
-        special_tokens: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, add_special_tokens: bool = False) -> None:
         """Load a tokenizer.
 
         Args:
             path: Path of a `tokenizer.json`.
             add_special_tokens: Add the special tokens that the tokenizer's post-processor defines.
-            special_tokens: Mapping from `bos_token`, `eos_token` and `pad_token` to their texts. By default,
-                it is read from the `tokenizer_config.json` in the same folder.
         """
         library = _require_tokenizers(f"reading {os.fspath(path)}")
+        data = Path(path).read_bytes()
         try:
-            text = Path(path).read_text(encoding="utf-8")
-            description = dict(json.loads(text))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(f"{path}: not a tokenizer.json: {error}") from error
-        try:
-            self._tokenizer = library.Tokenizer.from_str(text)
+            description = dict(json.loads(data))
+            self._tokenizer = library.Tokenizer.from_buffer(data)
         # The library has no exception class of its own.
         except Exception as error:
             raise ValueError(f"{path}: not a valid tokenizer.json: {error}") from error
@@ -179,8 +169,7 @@ class HFTokenizer(Tokenizer):
         self._tokenizer.no_padding()
         description.update(truncation=None, padding=None)
         self._add_special_tokens = add_special_tokens
-        if special_tokens is None:
-            special_tokens = read_special_tokens(read_tokenizer_config(path))
+        special_tokens = read_special_tokens(read_tokenizer_config(path))
         self.pad_token_id, self.eos_token_id, self.bos_token_id = (
             self._tokenizer.token_to_id(special_tokens[name]) if name in special_tokens else None
             for name in ("pad_token", "eos_token", "bos_token")
@@ -229,8 +218,8 @@ def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: 
         if not isinstance(name, str) or name.startswith((".", "/", "~")) or name.endswith("/"):
             raise FileNotFoundError(f"there is no tokenizer folder {os.fspath(name)}")
         path = fetch_from_hub(name, "tokenizer.json")
-        special = read_special_tokens(read_tokenizer_config(name))
-        return HFTokenizer(path, add_special_tokens=add_special_tokens, special_tokens=special)
+        # The config, if there is one, is downloaded to the same folder.
+        find_tokenizer_file(name, "tokenizer_config.json")
     return HFTokenizer(path, add_special_tokens=add_special_tokens)
 
 
@@ -239,22 +228,26 @@ def read_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
 
     Return an empty dictionary if there is none.
     """
-    path = Path(tokenizer)
-    if path.exists():
-        config = (path if path.is_dir() else path.parent) / "tokenizer_config.json"
-        if not config.is_file():
-            return {}
-    elif os.fspath(tokenizer) in (BYTES, CHARACTERS):
-        return {}
-    else:
-        try:
-            config = fetch_from_hub(os.fspath(tokenizer), "tokenizer_config.json")
-        except ValueError:
-            return {}
-    value = read_json(config)
+    config = find_tokenizer_file(tokenizer, "tokenizer_config.json")
+    value = {} if config is None else read_json(config)
     if not isinstance(value, dict):
         raise ValueError(f"{config}: expected a JSON object, got {type(value).__name__}")
     return value
+
+
+def find_tokenizer_file(tokenizer: str | os.PathLike[str], name: str) -> Path | None:
+    """Return the path of one of a tokenizer's files, after downloading it if necessary.
+
+    Return None if there is no such file.
+    """
+    path = Path(tokenizer)
+    if path.exists():
+        file = (path if path.is_dir() else path.parent) / name
+        return file if file.is_file() else None
+    if os.fspath(tokenizer) not in (BYTES, CHARACTERS):
+        with contextlib.suppress(ValueError):
+            return fetch_from_hub(os.fspath(tokenizer), name)
+    return None
 
 
 def read_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:

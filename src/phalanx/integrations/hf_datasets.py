@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from phalanx.data.collation import SampleLike, collate
-from phalanx.data.lengths import LengthTable, RangeIds
+from phalanx.data.lengths import LengthTable, RangeIds, check_unique
 from phalanx.data.plans.batch_plan import BatchPlan, BatchSpec
 from phalanx.data.plans.epoch import counts_to_offsets
 from phalanx.data.tokenizers import Tokenizer
@@ -62,10 +62,8 @@ class HFDatasetSamples(Mapping):
         if id_column is not None:
             _require_column(dataset, id_column, _is_id, "texts or integers")
             self._ids = [str(value) for value in dataset.with_format(None)[id_column]]
+            check_unique(self._ids)
             self._rows = {sample: row for row, sample in enumerate(self._ids)}
-            if len(self._rows) != len(self._ids):
-                repeated = next(name for row, name in enumerate(self._ids) if self._rows[name] != row)
-                raise ValueError(f"column {id_column!r} has the id {repeated!r} more than once")
         kept = [column] if loss_column is None else [column, loss_column]
         self._arrow = dataset.select_columns(kept).with_format("arrow")
 

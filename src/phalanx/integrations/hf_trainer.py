@@ -85,7 +85,7 @@ class PlanTrainerMixin:
                     f"there is no checkpoint in {folder}; to start from the beginning, call train() without "
                     f"resume_from_checkpoint"
                 )
-        self.batches.set_step(0)
+        trainer.batches.set_epoch(trainer.batches.plan.epochs[0].epoch)
         if path:
             self._load_position(Path(str(path)))
         return super().train(resume_from_checkpoint=path, **options)  # type: ignore[misc]

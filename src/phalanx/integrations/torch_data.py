@@ -17,6 +17,7 @@ from phalanx.extras import require_extra
 
 with require_extra(__name__, "torch", "torch"):
     import torch
+    from torch.nn.utils.rnn import pad_sequence
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 Attention = Literal["positions", "mask", "segments", "varlen"]
@@ -51,10 +52,10 @@ class PlanDataset(IterableDataset):
     A batch has `input_ids`, `labels` (-100 for tokens that are excluded from the loss), `position_ids` that
     restart with every sample, the tensors that `attention` selects, and the additional columns of the batch.
 
-    With a batch plan, an iteration covers one epoch, or all epochs with `all_epochs=True`. `set_epoch` and
-    `set_step` set where the next iteration starts, even for workers that are already running. The batches are
-    divided among the workers of a data loader, and the loader returns them in the order of the plan. With a
-    streaming plan, an iteration continues where the previous one stopped, and workers cannot be used.
+    With a batch plan, an iteration covers one epoch, or all epochs with `all_epochs=True`. `set_epoch` sets
+    where the next iteration starts, even for workers that are already running. The batches are divided among
+    the workers of a data loader, and the loader returns them in the order of the plan. With a streaming plan,
+    an iteration continues where the previous one stopped, and workers cannot be used.
     """
 
     def __init__(
@@ -149,18 +150,6 @@ class PlanDataset(IterableDataset):
         if not 0 <= batch <= count:
             raise ValueError(f"batch must be between 0 and {count} in epoch {epoch}, got {batch}")
         self._position[:] = torch.tensor([epoch, batch])
-
-    def set_step(self, step: int) -> None:
-        """Set the batch at which the next iteration starts, as an index over the batches of all epochs."""
-        if step < 0:
-            raise ValueError(f"step must be at least 0, got {step}")
-        *earlier, last = [epoch.epoch for epoch in self._batch_plan.epochs]
-        for epoch in earlier:
-            if step < (count := len(self.epoch_plan(epoch))):
-                self.set_epoch(epoch, step)
-                return
-            step -= count
-        self.set_epoch(last, step)
 
     def state_dict(self, batches: int = 0, *, start: tuple[int, int] | None = None) -> dict[str, Any]:
         """Return the position `batches` batches after `start`, as JSON-compatible values.
@@ -335,11 +324,8 @@ class PackedCollator:
 
 
 def _pad(rows: Sequence[np.ndarray], value: int) -> np.ndarray:
-    width = max(map(len, rows), default=0)
-    padded = np.full((len(rows), width), value, np.int64)
-    for index, row in enumerate(rows):
-        padded[index, : len(row)] = row
-    return padded
+    tensors = [torch.as_tensor(row, dtype=torch.long) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=value).numpy()
 
 
 def to_torch(

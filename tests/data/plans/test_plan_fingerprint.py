@@ -218,7 +218,7 @@ def test_plan_fingerprint_ignores_creation_time_and_skipped_samples():
     later = dataclasses.replace(later, meta=later.meta.model_copy(update={"created_at": "2001-01-01"}))
     assert later.fingerprint == plan.fingerprint
     # Skipped samples are in no batch.
-    with_skipped = LengthTable.from_mapping({**plan.table.as_dict(), "huge": 5000})
+    with_skipped = {**plan.table.as_dict(), "huge": 5000}
     rebuilt = BatchPlanBuilder(with_skipped, config, "data_v1", "tokenizer_v1").build()
     assert rebuilt.num_skipped == 1 and rebuilt.fingerprint == plan.fingerprint
 

@@ -59,6 +59,7 @@ def build(
     phalanx data lengths build a.jsonl b.parquet c.txt --output lengths.npz
     """
     from phalanx.data.length_cache import LengthCache
+    from phalanx.data.readers import total_bytes
     from phalanx.data.tokenization import TokenizeConfig, iter_lengths
     from phalanx.data.tokenizers import load_tokenizer
 
@@ -67,14 +68,12 @@ def build(
         raise UserError("no files to read; use `phalanx data lengths build train.jsonl -o FILE`")
     if not use_ray and ray_address is not None:
         raise UserError("--ray-address needs --ray")
-    advance, done = None, 0
-    with input_errors(), contextlib.ExitStack() as stack:
+    done = 0
+    # In kilobytes, because the number of samples is not known in advance.
+    with input_errors(), progress("tokenizing", "kB", total_bytes(paths) >> 10, quiet=as_json) as advance:
 
         def show_progress(now: int, total: int) -> None:
-            # In kilobytes, because the number of samples is not known in advance.
-            nonlocal advance, done
-            if advance is None:
-                advance = stack.enter_context(progress("tokenizing", "kB", total >> 10, quiet=as_json))
+            nonlocal done
             advance((now >> 10) - done)
             done = now >> 10
 
@@ -100,12 +99,12 @@ def build(
             on_bytes=show_progress,
         )
         # Closed even if the cache rejects an entry, so that no worker process is left behind.
-        stack.enter_context(contextlib.closing(counts))
-        # The first part is counted before the cache is created, so that invalid input does not create a file.
-        first = list(itertools.islice(counts, 1))
-        with LengthCache.create(output, tokenizer_hash) as cache:
-            for ids, lengths in itertools.chain(first, counts):
-                cache.add_many(ids, lengths)
+        with contextlib.closing(counts):
+            # Counted before the cache is created, so that invalid input does not create a file.
+            first = list(itertools.islice(counts, 1))
+            with LengthCache.create(output, tokenizer_hash) as cache:
+                for ids, lengths in itertools.chain(first, counts):
+                    cache.add_many(ids, lengths)
     tokens = int(cache.lengths.sum(dtype="int64"))
     if as_json:
         counted = {"output": str(output), "samples": len(cache), "tokens": tokens}

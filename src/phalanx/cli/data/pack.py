@@ -7,7 +7,6 @@ and the result lists which samples share a row.
 import itertools
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -100,8 +99,7 @@ def pack(
     """
     from phalanx.data.packed_dataset import find_chat_template, pack_dataset
     from phalanx.data.packing import PackingConfig
-    from phalanx.data.samples import TokenDataset
-    from phalanx.data.tokenization import TokenizeConfig, TokenizeStats, tokenize_rows
+    from phalanx.data.tokenization import TokenizeConfig, TokenizeStats, tokenize_dataset
     from phalanx.data.tokenizers import load_tokenizer
 
     paths = [*(dataset or ()), *(data or ())]
@@ -135,11 +133,9 @@ def pack(
         with input_errors(), progress("tokenizing", "rows", quiet=as_json) as advance:
             used, chat = load_tokenizer(tokenizer), find_chat_template(tokenizer, config)
             stats = TokenizeStats()
-            rows = tokenize_rows(
+            tokens = tokenize_dataset(
                 paths, used, config, chat=chat, split=split, stats=stats, on_rows=advance, workers=workers
             )
-            with closing(rows):
-                tokens = TokenDataset.from_samples(rows)
             if not len(tokens):
                 raise ValueError(f"{', '.join(map(str, paths))}: there are no samples")
         padding = pad_id if pad_id is not None else used.pad_token_id or 0
@@ -202,6 +198,7 @@ def _pack_to_file(
 
     from phalanx.data.collation import TOKEN_ARRAYS, pack_tokens
     from phalanx.data.metrics import compute_packing_metrics
+    from phalanx.data.npz_files import write_npz
     from phalanx.data.packing import assign_packs
     from phalanx.io.atomic import atomic_write
 
@@ -229,8 +226,7 @@ def _pack_to_file(
         arrays = {**{name: getattr(batch, name) for name in TOKEN_ARRAYS}, **arrays}
     with user_errors():
         if output.suffix == ".npz":
-            with atomic_write(output, checksum=True) as file:
-                np.savez(file, allow_pickle=False, **arrays)
+            write_npz(output, arrays)
         else:
             with atomic_write(output, "w") as file:
                 for number, (begin, end) in enumerate(itertools.pairwise(layout.offsets.tolist())):

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 from pydantic import Field, ValidationError
 
-from phalanx.config import FrozenModel, format_validation_error
+from phalanx.config import AnyModel, FrozenModel, format_validation_error
 from phalanx.data.lengths import Lengths, LengthTable, SkippedSample, as_length_table
 from phalanx.data.metrics import BatchMetrics, compute_metrics
 from phalanx.data.packing import OverlongPolicy, PackingConfig, PackLayout
@@ -120,11 +120,9 @@ class PlanIterator(Iterator[BatchSpec], Protocol):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the plan as JSON-compatible values."""
-        ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state that `state_dict` returned, possibly on a different number of ranks."""
-        ...
 
 
 @runtime_checkable
@@ -134,12 +132,10 @@ class Plan(Protocol):
     @property
     def fingerprint(self) -> str:
         """Short digest of everything that determines the batches."""
-        ...
 
     @property
     def num_batches(self) -> int | None:
         """Number of batches in the plan. None if the plan is unbounded."""
-        ...
 
     def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> PlanIterator:
         """Return an iterator over the batches of one rank.
@@ -148,7 +144,6 @@ class Plan(Protocol):
             rank: Rank, from 0 to `world_size - 1`.
             world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
         """
-        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -280,11 +275,6 @@ class BatchPlan:
         """Samples that are in no batch because they are too short or too long, with the reason for each."""
         return self._selected.skipped
 
-    def dropped(self, epoch: int) -> tuple[SkippedSample, ...]:
-        """Return the samples that `drop_last` leaves out of an epoch, although they would fit in a batch."""
-        self._require_complete("list the dropped samples of")
-        return self._selected.dropped(self.get_epoch(epoch).batches)
-
     @cached_property
     def _selected(self) -> SelectedSamples:
         return select_samples(self.table, self.meta.batching, self.meta.packing)
@@ -364,8 +354,7 @@ class BatchPlan:
         self._require_complete("shard")
         spec = ShardSpec.resolve(world_size, **settings)
         spec.check_rank(rank)
-        fields = {name: getattr(spec, name) for name in ShardSpec.model_fields}
-        info = ShardInfo(rank=rank, plan_fingerprint=self.fingerprint, **fields)
+        info = ShardInfo(**{**dict(spec), "rank": rank, "plan_fingerprint": self.fingerprint})
         epochs = [
             dataclasses.replace(epoch, batches=self.shard_epoch(epoch, spec).shard(rank))
             for epoch in self.epochs
@@ -479,6 +468,15 @@ class BatchPlanState(FrozenModel):
     consists of a number of steps and the `ShardSpec` with which they were taken."""
 
 
+def validate_state(cls: type[AnyModel], state: Mapping[str, Any], owner: str) -> AnyModel:
+    """Convert a saved state to a model. Raise `ValueError` if it is not the state of an `owner`."""
+    try:
+        return cls.model_validate(dict(state))
+    except ValidationError as error:
+        problems = "; ".join(format_validation_error(error, cls).splitlines())
+        raise ValueError(f"not the state of {owner}: {problems}") from error
+
+
 def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) -> BatchPlanState:
     """Validate a saved state and adapt it to the current number of ranks.
 
@@ -491,11 +489,7 @@ def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) ->
         ValueError: If the state is from another plan, or if a sharding setting other than `world_size`
             differs.
     """
-    try:
-        loaded = BatchPlanState.model_validate(dict(state))
-    except ValidationError as error:
-        problems = "; ".join(format_validation_error(error, BatchPlanState).splitlines())
-        raise ValueError(f"not the state of a batch plan: {problems}") from error
+    loaded = validate_state(BatchPlanState, state, "a batch plan")
     if loaded.plan != plan.fingerprint:
         raise ValueError(
             f"the state is from plan {loaded.plan}, but this is plan {plan.fingerprint}: the dataset, the "

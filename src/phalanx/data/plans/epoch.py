@@ -162,26 +162,13 @@ class SelectedSamples:
     @cached_property
     def skipped(self) -> tuple[SkippedSample, ...]:
         """The skipped samples with the reason for each, in table order."""
-        indices = np.arange(len(self.table))
-        return self._report(indices[:0] if self.subset is None else np.delete(indices, self.subset))
-
-    def dropped(self, batches: EpochBatches) -> tuple[SkippedSample, ...]:
-        """Return the kept samples that are not in any of the batches, in table order."""
-        kept = np.arange(len(self.table)) if self.subset is None else self.subset
-        reason = "in an incomplete batch, which drop_last removes"
-        return self._report(np.setdiff1d(kept, batches.order), reason)
-
-    def _report(
-        self, indices: Int[np.ndarray, " chosen"], reason: str | None = None
-    ) -> tuple[SkippedSample, ...]:
-        lengths = self.table.lengths[indices].tolist()
+        if self.subset is None:
+            return ()
+        rows = np.delete(np.arange(len(self.table)), self.subset).tolist()
+        found = ((str(self.table.ids[row]), int(self.table.lengths[row])) for row in rows)
         return tuple(
-            SkippedSample(
-                sample_id=str(self.table.ids[index]),
-                length=length,
-                reason=reason or self._skip_reason(length),
-            )
-            for index, length in zip(indices.tolist(), lengths, strict=True)
+            SkippedSample(sample_id=name, length=length, reason=self._skip_reason(length))
+            for name, length in found
         )
 
     def _skip_reason(self, length: int) -> str:
@@ -214,8 +201,6 @@ def select_samples(
                 f"the packing max_length {row_length} exceeds token_budget {config.token_budget}; increase "
                 "token_budget or decrease max_length"
             )
-        if packing.separator_token_id is not None and not 0 <= packing.separator_token_id < 2**31:
-            raise ValueError(f"separator_token_id must be a token id, got {packing.separator_token_id}")
         if packing.overlong in (OverlongPolicy.ERROR, OverlongPolicy.SPLIT):
             _reject_overlong(table, packing, config)
     truncate = packing is not None and packing.overlong is OverlongPolicy.TRUNCATE
@@ -434,9 +419,11 @@ def _cut_pools(
         num_before = len(counts)
         for start in range(0, len(remaining), pool_size):
             # One pool at a time fits in the cache, regardless of the size of the dataset.
-            part, lengths = _sort_descending(
-                remaining[start : start + pool_size], remaining_lengths[start : start + pool_size]
-            )
+            lengths = remaining_lengths[start : start + pool_size]
+            # NumPy's stable sort of 16-bit integers is a radix sort.
+            by_length = np.argsort(-lengths, kind="stable")
+            part = remaining[start : start + pool_size][by_length]
+            lengths = lengths[by_length].astype(np.int32)
             capacities = memoryview(config.token_budget // _batch_widths(config, lengths))  # type: ignore[arg-type, unused-ignore]
             begin, end = 0, len(part)
             while begin < end and begin + capacities[begin] <= end:
@@ -532,12 +519,3 @@ def _batch_widths(
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH:
         return max_lengths
     return np.array(config.bucket_widths, np.int32)[config.bucket_spec.get_bucket_ids(max_lengths)]
-
-
-def _sort_descending(
-    samples: Int32[np.ndarray, " pool"], lengths: Int16[np.ndarray, " pool"] | Int32[np.ndarray, " pool"]
-) -> tuple[Int32[np.ndarray, " pool"], Int32[np.ndarray, " pool"]]:
-    """Sort the samples of a pool by descending length. Samples of equal length keep their order."""
-    # NumPy's stable sort of 16-bit integers is a radix sort.
-    order = np.argsort(-lengths, kind="stable")
-    return samples[order], lengths[order].astype(np.int32)

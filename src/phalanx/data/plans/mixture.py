@@ -53,12 +53,11 @@ class Mixture(Config):
 
     def check_sources(self, sources: Mapping[str, object]) -> None:
         """Raise `ValueError` if a weight is given for a name that is not in `sources`."""
-        for weights in (self.weights, *(stage.weights for stage in self.schedule)):
-            for name in weights:
-                if name not in sources:
-                    raise ValueError(
-                        f"the mixture has a weight for {name!r}, but the sources are {', '.join(sources)}"
-                    )
+        for name in itertools.chain(self.weights, *(stage.weights for stage in self.schedule)):
+            if name not in sources:
+                raise ValueError(
+                    f"the mixture has a weight for {name!r}, but the sources are {', '.join(sources)}"
+                )
 
     def at(self, tokens: int, sources: list[str]) -> Float64[np.ndarray, " sources"]:
         """Return the fraction of each source after a total of `tokens` tokens, in the order of `sources`."""

@@ -1,5 +1,6 @@
 """Compares batch plans to find the first difference and its cause, and checks reproducibility."""
 
+import itertools
 from typing import Literal
 
 import numpy as np
@@ -7,7 +8,7 @@ from jaxtyping import Int32
 
 from phalanx.config import FrozenModel
 from phalanx.data.lengths import Lengths, LengthTable
-from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchPlanMeta, EpochPlan
+from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchPlanMeta, BatchSpec
 
 # Maximum number of samples of a batch that a message lists.
 _NUM_LISTED = 4
@@ -31,7 +32,7 @@ class PlanDifference(FrozenModel):
 def compare_plans(expected: BatchPlan, found: BatchPlan) -> PlanDifference | None:
     """Return the first difference between two plans. Return None if settings and batches are equal."""
     rows = _match_rows(expected.table, found.table)
-    location = _first_difference(expected, found, rows)
+    location = _first_difference(expected, found)
     cause: Literal["config", "membership", "lengths", "order"] = "order"
     text = "the same samples and lengths in a different order" if location is not None else ""
     if settings := _compare_settings(expected.meta, found.meta):
@@ -111,20 +112,17 @@ def _match_rows(expected: LengthTable, found: LengthTable) -> Int32[np.ndarray, 
     )
 
 
-def _first_difference(
-    expected: BatchPlan, found: BatchPlan, rows: Int32[np.ndarray, " found"]
-) -> tuple[int, int, str] | None:
+def _first_difference(expected: BatchPlan, found: BatchPlan) -> tuple[int, int, str] | None:
+    """Return the epoch and index of the first different batch, and a description of the difference."""
+    if expected.full_hash == found.full_hash:
+        return None
     for old, new in zip(expected.epochs, found.epochs, strict=False):
         if old.epoch != new.epoch:
             return old.epoch, 0, f"expected epoch {old.epoch}, found epoch {new.epoch}"
-        batch = _first_in_epoch(old, new, rows)
-        if batch is not None:
-            where = f"first different batch: epoch {old.epoch}, batch {batch}"
-            return (
-                old.epoch,
-                batch,
-                f"{where}: expected {_describe(old, batch)}, found {_describe(new, batch)}",
-            )
+        for batch, (before, after) in enumerate(itertools.zip_longest(old, new)):
+            if before != after:
+                where = f"first different batch: epoch {old.epoch}, batch {batch}"
+                return old.epoch, batch, f"{where}: expected {_describe(before)}, found {_describe(after)}"
     if expected.num_epochs != found.num_epochs:
         longer = max(expected, found, key=lambda plan: plan.num_epochs)
         epoch = longer.epochs[min(expected.num_epochs, found.num_epochs)].epoch
@@ -132,27 +130,8 @@ def _first_difference(
     return None
 
 
-def _first_in_epoch(old: EpochPlan, new: EpochPlan, rows: Int32[np.ndarray, " found"]) -> int | None:
-    a, b = old.batches, new.batches
-    batches, samples = min(len(a), len(b)), min(len(a.order), len(b.order))
-    differs = a.offsets[1 : batches + 1] != b.offsets[1 : batches + 1]
-    for name in ("max_lens", "bucket_ids", "row_counts"):
-        differs |= getattr(a, name)[:batches] != getattr(b, name)[:batches]
-    moved = a.order[:samples] != rows[b.order[:samples]]
-    moved |= old.lengths[:samples] != new.lengths[:samples]
-    positions = np.flatnonzero(moved)[:1].tolist()
-    if a.pack_offsets is not None and b.pack_offsets is not None:
-        packs = min(len(a.pack_offsets), len(b.pack_offsets))
-        cut = np.flatnonzero(a.pack_offsets[:packs] != b.pack_offsets[:packs])[:1]
-        positions += a.pack_offsets[cut - 1].tolist()
-    first = np.flatnonzero(differs)[:1].tolist() + ([batches] if len(a) != len(b) else [])
-    first += (np.searchsorted(a.offsets, positions, side="right") - 1).tolist()
-    return min(first, default=None)
-
-
-def _describe(epoch: EpochPlan, batch: int) -> str:
-    if batch >= len(epoch):
+def _describe(spec: BatchSpec | None) -> str:
+    if spec is None:
         return "none"
-    spec = epoch[batch]
     more = f" and {spec.batch_size - _NUM_LISTED} more" if spec.batch_size > _NUM_LISTED else ""
     return f"{list(spec.sample_ids[:_NUM_LISTED])}{more}, {spec.num_packs} x {spec.max_length}"

@@ -33,17 +33,18 @@ def digest_plan(
         used: Boolean mask of the samples in the table that are in a batch.
     """
     prefix = json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode()
-    all_used = bool(used.all())
+    renumbered = None
+    if not used.all():
+        rows, renumbered = np.flatnonzero(used), np.cumsum(used) - 1
+        table = LengthTable([table.ids[row] for row in rows.tolist()], table.lengths[rows])
     # Hashing the ids dominates, and all plans of a table with the same settings share this part.
-    cached = _PREFIX_CACHE.setdefault(table, {}).get(prefix) if all_used else None
-    sha = hashlib.sha256(prefix) if cached is None else cached.copy()
-    if cached is None:
-        indices = np.flatnonzero(used)
-        _update_texts(sha, table.ids if all_used else [table.ids[index] for index in indices.tolist()])
-        _update_array(sha, table.lengths if all_used else table.lengths[indices], "<i4")
-        if all_used:
-            _PREFIX_CACHE[table][prefix] = sha.copy()
-    renumbered = None if all_used else np.cumsum(used) - 1
+    cache = _PREFIX_CACHE.setdefault(table, {})
+    if prefix not in cache:
+        sha = hashlib.sha256(prefix)
+        _update_texts(sha, table.ids)
+        _update_array(sha, table.lengths, "<i4")
+        cache[prefix] = sha
+    sha = cache[prefix].copy()
     for epoch, batches in epochs:
         sha.update(json.dumps(["epoch", epoch]).encode())
         _update_array(sha, batches.order if renumbered is None else renumbered[batches.order], "<i4")

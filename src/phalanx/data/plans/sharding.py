@@ -25,12 +25,6 @@ class ShardPolicy(StrEnum):
     sample is dropped or repeated. If every batch has a single row, the first batches are repeated, because no
     rank can train on an empty batch."""
 
-    @classmethod
-    def _missing_(cls, value: object) -> "ShardPolicy | None":
-        if value == "pad":
-            raise ValueError("shard policy 'pad' was renamed to 'split'")
-        return None
-
 
 class ShardSpec(Config):
     """Sharding settings. Together with the plan, they determine the batches of every rank."""

@@ -24,20 +24,16 @@ class StreamChunk(NamedTuple):
 class StreamSource(abc.ABC):
     """A stream of samples with positions 0, 1, 2, ... Each position has the same sample in every run."""
 
+    fingerprint: str = ""
+    """Digest of the contents and their order. Empty if it is unknown. A plan rejects a saved state if the
+    fingerprint of a source has changed."""
+
     @abc.abstractmethod
     def read(self, start: int, count: int) -> StreamChunk:
         """Return up to `count` samples, starting at position `start`.
 
         Fewer are returned only at the end of the stream.
         """
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the contents and their order. Empty if it is unknown.
-
-        A plan rejects a saved state if the fingerprint of a source has changed.
-        """
-        return ""
 
     def close(self) -> None:
         """Release resources, such as connections. A closed source can be read again."""
@@ -70,15 +66,10 @@ class DatasetSource(StreamSource):
         if not len(self.table):
             raise ValueError("a source needs at least one sample")
         self._samples, self.seed, self.num_epochs = samples, seed, num_epochs
-        self.dataset_hash = dataset_hash
         self._orders: dict[int, Int32[np.ndarray, " rows"]] = {}
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the lengths, the dataset hash, the seed and the number of epochs."""
         sha = hashlib.sha256(self.table.lengths.astype("<i4").tobytes())
-        sha.update(f"{self.seed} {self.num_epochs} {self.dataset_hash}".encode())
-        return sha.hexdigest()[:16]
+        sha.update(f"{seed} {num_epochs} {dataset_hash}".encode())
+        self.fingerprint = sha.hexdigest()[:16]
 
     def read(self, start: int, count: int) -> StreamChunk:
         """Return samples epoch by epoch.
@@ -131,16 +122,11 @@ class IterableSource(StreamSource):
                 different fingerprint is rejected.
         """
         self._open_at, self._length = open_at, length or _count_tokens
-        self._fingerprint = fingerprint
+        self.fingerprint = fingerprint
         # Samples that were read but not returned as part of a pool yet, and the position of the first one.
         self._ahead: list[Any] = []
         self._position = 0
         self._iterator: Iterator[Any] | None = None
-
-    @property
-    def fingerprint(self) -> str:
-        """String that identifies the contents and their order. Empty if it was not given."""
-        return self._fingerprint
 
     def read(self, start: int, count: int) -> StreamChunk:
         """Return up to `count` samples, starting at position `start`.

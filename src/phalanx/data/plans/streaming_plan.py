@@ -7,13 +7,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Int16, Int32, Int64, Shaped
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from phalanx.config import Config, FrozenModel, format_validation_error
+from phalanx.config import Config, FrozenModel
 from phalanx.data.collation import as_sample
 from phalanx.data.lengths import LengthTable
 from phalanx.data.packing import OverlongPolicy, PackingConfig, PackLayout, pack_lengths
-from phalanx.data.plans.batch_plan import BatchSpec
+from phalanx.data.plans.batch_plan import BatchSpec, validate_state
 from phalanx.data.plans.epoch import counts_to_offsets, epoch_seed, gather_groups, random_order
 from phalanx.data.plans.mixture import Mixture
 from phalanx.data.plans.sharding import ShardSpec, balance_ranks, pack_costs
@@ -315,12 +315,7 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state that `state_dict` returned, possibly on a different number of ranks."""
-        try:
-            loaded = StreamingState.model_validate(dict(state))
-        except ValidationError as error:
-            raise ValueError(
-                f"not the state of a streaming plan: {format_validation_error(error, StreamingState)}"
-            ) from error
+        loaded = validate_state(StreamingState, state, "a streaming plan")
         if loaded.settings != self._plan.fingerprint:
             raise ValueError(
                 f"the state is from plan {loaded.settings}, but this is plan {self._plan.fingerprint}: the "
@@ -389,8 +384,6 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
 
 
 def _concatenate(parts: Sequence[_Packs]) -> _Packs:
-    if len(parts) == 1:
-        return parts[0]
     no_samples = (np.zeros(0, np.int16), np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, object))
     columns = zip(no_samples, *(part[:4] for part in parts), strict=True)
     counts = [np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)]

@@ -112,18 +112,10 @@ class BatchMetrics(_BatchMetrics, frozen=False):
 
     def summary(self) -> dict[str, Any]:
         """Return the most important metrics, rounded. Rates are included only if a time was recorded."""
-        names = (
-            *("total_samples", "total_batches", "efficiency", "padding_waste", "loss_efficiency"),
-            *(
-                "total_tokens",
-                "padded_tokens",
-                "loss_tokens",
-                "avg_batch_size",
-                "skipped_samples",
-                "skip_rate",
-            ),
-        )
-        values = {name: round(getattr(self, name), 4) for name in names}
+        counts = ("total_samples", "total_batches", "skipped_samples")
+        tokens = ("total_tokens", "padded_tokens", "loss_tokens")
+        ratios = ("efficiency", "padding_waste", "loss_efficiency", "avg_batch_size", "skip_rate")
+        values = {name: round(getattr(self, name), 4) for name in (*counts, *tokens, *ratios)}
         if self.total_time_seconds:
             rates = ("tokens_per_second", "effective_tokens_per_second", "samples_per_second")
             values |= {name: round(getattr(self, name), 1) for name in rates}
@@ -158,3 +150,6 @@ def convert_metrics(metrics: _BatchMetrics) -> BatchMetrics:
             bucket_samples={bucket.bucket_id: bucket.num_samples for bucket in metrics.buckets},
         ),
     )
+
+
+__all__ = ["BatchMetrics", "BatchShapeHistogram"]

@@ -12,7 +12,7 @@ from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import BatchP
 from phalanx.compat.renamed import alias
 from phalanx.config import FrozenModel
 from phalanx.data import batch_files as _files
-from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, as_sample
+from phalanx.data.collation import TOKEN_ARRAYS, NamedArrays, SampleLike, as_sample
 from phalanx.data.plans.batch_plan import BatchPlan as _BatchPlan
 from phalanx.data.samples import Sample, as_loss_mask
 
@@ -20,7 +20,7 @@ CollateFunction = Callable[[Sequence[Mapping[str, Any]], int, int], dict[str, np
 """Function that takes samples, the row length and the padding token, and returns arrays by name."""
 
 
-class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
+class CollatedBatch(NamedArrays, FrozenModel, arbitrary_types_allowed=True):
     """The arrays of one batch, which can also be accessed by name: `batch["input_ids"]`."""
 
     input_ids: Int[np.ndarray, "rows width"]
@@ -47,19 +47,6 @@ class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
         """Return the arrays by name."""
         named = {name: getattr(self, name) for name in TOKEN_ARRAYS}
         return {name: array for name, array in named.items() if array is not None} | self.extras
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        found = self.arrays()
-        if name not in found:
-            raise KeyError(f"batch {self.index} has no array {name!r}; it has {', '.join(found)}")
-        return found[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.arrays()
-
-    def keys(self) -> list[str]:
-        """Return the names of the arrays."""
-        return list(self.arrays())
 
 
 def pad_sequences(

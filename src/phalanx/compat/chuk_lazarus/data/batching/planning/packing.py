@@ -11,7 +11,7 @@ from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
 from phalanx.config import FrozenModel
 from phalanx.data.attention_masks import create_segment_attention_mask as _create_segment_attention_mask
 from phalanx.data.collation import TOKEN_ARRAYS, pack_tokens
-from phalanx.data.lengths import SkippedSample
+from phalanx.data.lengths import SkippedSample, check_unique
 from phalanx.data.metrics import BatchMetrics
 from phalanx.data.packing import PackingConfig as _PackingConfig, PackingMode, assign_packs
 from phalanx.data.samples import Sample, as_loss_mask, as_token_ids
@@ -174,12 +174,7 @@ def pack_sequences(
     """
     config = config or PackingConfig()
     ids = [sequence.sample_id for sequence in sequences]
-    first = {name: index for index, name in reversed(list(enumerate(ids)))}
-    for index, name in enumerate(ids):
-        if first[name] != index:
-            raise ValueError(
-                f"sequences[{index}]: sample id {name!r} is already used by sequences[{first[name]}]"
-            )
+    check_unique(ids)
     lengths = np.array([sequence.length for sequence in sequences], np.int32)
     layout = assign_packs(lengths, config, sample_ids=ids)
     batch = pack_tokens(

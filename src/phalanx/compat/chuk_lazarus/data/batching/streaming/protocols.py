@@ -11,12 +11,10 @@ class _Counted(Protocol):
     @property
     def state(self) -> StreamState:
         """Current state."""
-        ...
 
     @property
     def metrics(self) -> StreamMetrics:
         """Stream counters."""
-        ...
 
 
 @runtime_checkable
@@ -25,11 +23,9 @@ class SampleStream(_Counted, Iterable[StreamSample], Protocol):
 
     def reset(self) -> None:
         """Restart the stream and reset its counters."""
-        ...
 
     def close(self) -> None:
         """Release resources."""
-        ...
 
 
 @runtime_checkable
@@ -38,11 +34,9 @@ class AsyncSampleStream(_Counted, AsyncIterable[StreamSample], AbstractAsyncCont
 
     async def reset(self) -> None:
         """Restart the stream and reset its counters."""
-        ...
 
     async def close(self) -> None:
         """Release resources."""
-        ...
 
 
 __all__ = ["AsyncSampleStream", "SampleStream"]

@@ -1,6 +1,5 @@
 """Replay buffer of stream samples."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -32,10 +31,13 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
     """`phalanx.data.ReplayBuffer` of `StreamSample`s."""
 
     renamed: ClassVar = {"to_dict": "save(path)", "from_dict": "ReplayBuffer.load(path)"}
+    config_class: ClassVar = ReplayBufferConfig
     config: ReplayBufferConfig
 
-    def __init__(self, config: ReplayBufferConfig | None = None) -> None:
-        super().__init__(config or ReplayBufferConfig())
+    @property
+    def is_empty(self) -> bool:
+        """True if the buffer has no samples."""
+        return not self.size
 
     @property
     def mean_difficulty(self) -> float:
@@ -89,12 +91,6 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
     def filter_by_success(self, success: bool) -> list[StreamSample]:
         """Return the samples from episodes with this outcome, oldest first."""
         return self.filter(SampleFilter(success=success))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "ReplayBuffer":
-        """Load a buffer that `save` wrote."""
-        loaded: Any = super().load(path)
-        return loaded
 
 
 def _convert(samples: Sequence[Sample]) -> list[StreamSample]:

@@ -1,27 +1,15 @@
 """Client for a puzzle server."""
 
-from phalanx.puzzles.server_client.client import (
-    PuzzleClient as TelnetGymClient,
-    PuzzleClientConfig as TelnetClientConfig,
-)
+from phalanx.puzzles.server_client import client as _client
 from phalanx.puzzles.server_client.protocol import (
-    PuzzleCompletion,
-    PuzzleDifficulty,
-    PuzzleGame,
-    PuzzleHint,
-    PuzzleObservation,
-    PuzzleResult,
-    PuzzleStats,
+    PuzzleCompletion as PuzzleCompletion,
+    PuzzleDifficulty as PuzzleDifficulty,
+    PuzzleGame as PuzzleGame,
+    PuzzleHint as PuzzleHint,
+    PuzzleObservation as PuzzleObservation,
+    PuzzleResult as PuzzleResult,
+    PuzzleStats as PuzzleStats,
 )
 
-__all__ = [
-    "PuzzleCompletion",
-    "PuzzleDifficulty",
-    "PuzzleGame",
-    "PuzzleHint",
-    "PuzzleObservation",
-    "PuzzleResult",
-    "PuzzleStats",
-    "TelnetClientConfig",
-    "TelnetGymClient",
-]
+TelnetGymClient = _client.PuzzleClient
+TelnetClientConfig = _client.PuzzleClientConfig
