@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Columns for labels and notes next to the bars. If these need more columns, the bars become shorter.
 _MARGIN = 30
+_MAX_BINCOUNT = 1 << 22
 
 
 class LengthCounts(NamedTuple):
@@ -48,6 +49,10 @@ def count_lengths(lengths: Lengths) -> LengthCounts:
     array = as_length_table(lengths).lengths
     if not len(array):
         raise ValueError("there are no samples to analyze")
+    if array.max() < _MAX_BINCOUNT:
+        counts = np.bincount(array)
+        values = np.flatnonzero(counts)
+        return LengthCounts(values, counts[values])
     values, counts = np.unique(array, return_counts=True)
     return LengthCounts(values.astype(np.int64), counts)
 
