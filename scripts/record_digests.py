@@ -20,8 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-BASE_COMMIT = "6d844a26073bb3077c7aa2e9b250b9e7cf747aaf"
-"""The last commit with intended changes of float results (batches of SFT on streams)."""
+BASE_COMMIT = "1f7bdb7f829d7ad659182c38d1e53833d811205a"
+"""The last commit with intended changes of float results (learning rates of embeddings)."""
 
 BASE_REQUIREMENTS = ["lazy-loader==0.6"]
 """Dependencies of the base commit that are no longer installed with the package."""
@@ -32,7 +32,7 @@ DIGESTS = ROOT / "tests/regression/digests.json"
 
 
 def build(source: Path, target: Path) -> None:
-    """Install the package of a checkout and `BASE_REQUIREMENTS`, without other dependencies, into a folder."""
+    """Install a checkout and `BASE_REQUIREMENTS`, without other dependencies, into a folder."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target)]
     if all(map(importlib.util.find_spec, ("scikit_build_core", "nanobind"))):
         command.append("--no-build-isolation")

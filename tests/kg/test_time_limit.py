@@ -108,6 +108,6 @@ def test_depths_are_not_computed_without_a_depth_limit(data, monkeypatch):
 
 def test_selecting_queries_by_unknown_depth_raises_error():
     queries = QuerySet.create(np.ones((3, 3), np.int32))
-    with pytest.raises(ValueError, match="because no depth is known: set max_computed_depth"):
+    with pytest.raises(ValueError, match="because no depth is known: set max_exact_proof_depth"):
         queries.select(QueryConfig(max_depth=2))
     assert len(queries.select(QueryConfig())) == 3

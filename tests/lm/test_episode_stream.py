@@ -20,7 +20,7 @@ from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import Discrete, Space
 from phalanx.data import EpisodeStatus, Sample, SampleInfo
-from phalanx.data.episode_tokens import EpisodeTokenizer, StepTokens
+from phalanx.data.episode_tokens import EpisodeTokenizer, TokenizedSteps
 from phalanx.lm import EnvironmentStream
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment
@@ -44,7 +44,7 @@ def two_observations() -> dict[str, np.ndarray]:
     return {"working": GRID, "target": GRID[::-1], "similarity": np.array([0.25, 1.0], np.float32)}
 
 
-def row(rows: StepTokens, number: int) -> np.ndarray:
+def row(rows: TokenizedSteps, number: int) -> np.ndarray:
     ends = np.concatenate([[0], np.cumsum(rows.observation_lengths + rows.action_lengths)])
     return rows.tokens[ends[number] : ends[number + 1]]
 
@@ -262,9 +262,9 @@ class WalkTokenizer:
     def view(self, states: Any) -> Any:
         return states
 
-    def encode(self, seen: Any, actions: Any) -> StepTokens:
+    def encode(self, seen: Any, actions: Any) -> TokenizedSteps:
         ones = np.ones(len(seen), np.int32)
-        return StepTokens(np.stack([seen, actions], axis=1).reshape(-1).astype(np.int32), ones, ones)
+        return TokenizedSteps(np.stack([seen, actions], axis=1).reshape(-1).astype(np.int32), ones, ones)
 
     def decode(self, tokens: Any) -> tuple[int, int]:
         return int(tokens[0]), int(tokens[1])

@@ -31,7 +31,7 @@ from phalanx.proofs.state import ProofObservation
 from phalanx.proofs.vocabulary import ProofVocabulary
 
 FAMILY = {"num_families": 2, "generations": 3}
-SIZES: dict[str, Any] = {"max_actions": 8, "max_goals": 3, "max_episode_steps": 4, "max_computed_depth": 6}
+SIZES: dict[str, Any] = {"max_actions": 8, "max_goals": 3, "max_episode_steps": 4, "max_exact_proof_depth": 6}
 NETWORK = ProofNetworkConfig(embedding_dim=4, num_layers=1)
 
 
@@ -85,14 +85,14 @@ def test_facts_rules_queries_and_depths_come_from_files(tmp_path: Path) -> None:
     config = ProofConfig(dataset=str(tmp_path), split="valid", max_goals=3)
     data = KnowledgeBase.load(tmp_path)
     assert ProofEnvironment.from_config(config).queries.depths.tolist() == [-1, -1, -1]
-    env = ProofEnvironment.from_config(config.model_copy(update={"max_computed_depth": 6}))
+    env = ProofEnvironment.from_config(config.model_copy(update={"max_exact_proof_depth": 6}))
     assert (len(env.program.facts), len(env.program.heads)) == (3, 2)
     # r0 proves the first query in one step; r1 and the fact wife(eve,adam) prove the second in two.
     assert env.queries.depths.tolist() == [1, 2, -1]
     assert env.known.domains.tolist() == [0, 2, 1, 2, 1]
     (tmp_path / "valid_depths.txt").write_text("husband(adam,eve) 7\n")
     assert ProofEnvironment.from_config(config).queries.depths.tolist() == [7, -1, -1]
-    exact = ProofEnvironment.from_config(config.model_copy(update={"max_computed_depth": 1}))
+    exact = ProofEnvironment.from_config(config.model_copy(update={"max_exact_proof_depth": 1}))
     assert exact.queries.depths.tolist() == [1, -1, -1]
     with pytest.raises(ValueError, match="has no test queries"):
         ProofEnvironment.from_knowledge_base(data, config, "test")

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float64, Int8, Int32
 from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS
 from phalanx.arc.state import ArcState
-from phalanx.data.episode_tokens import StepTokens, TokenPart, full_part, join_parts, repeated_token
+from phalanx.data.episode_tokens import TokenizedSteps, TokenPart, full_part, join_parts, repeated_token
 
 GridName = Literal["input", "working", "target"]
 
@@ -71,7 +71,7 @@ class ArcTokenizer:
         grids = {name: getattr(states, f"{name}_grid") for name in self.grids}
         return grids | {"similarity": states.similarity}
 
-    def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
+    def encode(self, seen: dict[str, np.ndarray], actions: Any) -> TokenizedSteps:
         """Encode a batch of steps.
 
         Args:

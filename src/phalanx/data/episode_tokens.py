@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64, Int32, Int64
 from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
 
 
-class StepTokens(NamedTuple):
+class TokenizedSteps(NamedTuple):
     """Tokens of several steps, concatenated in one array.
 
     Each step consists of the tokens of its observation, followed by those of its action.
@@ -47,7 +47,7 @@ class EpisodeTokenizer(Protocol):
     def view(self, states: Any) -> Any:
         """Select the part of a batch of states that is encoded as the observation. Traced by JAX."""
 
-    def encode(self, seen: Any, actions: Any) -> StepTokens:
+    def encode(self, seen: Any, actions: Any) -> TokenizedSteps:
         """Encode a batch of steps, given the observations (as returned by `view`) and the actions."""
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[Any, Any]:
@@ -85,13 +85,13 @@ def repeated_token(token: int, steps: int) -> TokenPart:
     return full_part(np.full((steps, 1), token, np.int32))
 
 
-def join_parts(observation_parts: list[TokenPart], action_parts: list[TokenPart]) -> StepTokens:
+def join_parts(observation_parts: list[TokenPart], action_parts: list[TokenPart]) -> TokenizedSteps:
     """Concatenate the tokens of all parts, step by step, and remove the padding."""
     every = [*observation_parts, *action_parts]
     tokens = np.concatenate([part.tokens for part in every], axis=1)
     counts = np.concatenate([part.counts for part in every], axis=1)
     lengths = [sum(part.counts.sum(axis=1) for part in parts) for parts in (observation_parts, action_parts)]
-    return StepTokens(tokens[counts], *(np.asarray(length, np.int32) for length in lengths))
+    return TokenizedSteps(tokens[counts], *(np.asarray(length, np.int32) for length in lengths))
 
 
 class EpisodeOutcomes(NamedTuple):
@@ -108,7 +108,7 @@ class EpisodeOutcomes(NamedTuple):
 def create_episode_samples(
     episode_ids: Sequence[str],
     num_steps: Int64[np.ndarray, " episodes"],
-    steps: StepTokens,
+    steps: TokenizedSteps,
     rewards: Any,
     outcomes: EpisodeOutcomes,
     *,

@@ -152,7 +152,8 @@ class ProofConfig(Config):
         "memory_pruning": "prune_visited",
         "kge_closes_query": "allow_kge_on_query",
         "engine": "backend",
-        "depth_limit": "max_computed_depth",
+        "depth_limit": "max_exact_proof_depth",
+        "max_computed_depth": "max_exact_proof_depth",
         "depth_seconds": "depth_computation_seconds",
         "max_depth_seconds": "depth_computation_seconds",
     }
@@ -167,7 +168,7 @@ class ProofConfig(Config):
     warning, `error` raises an error, and `allow` keeps them."""
     generated: FamilyConfig = FamilyConfig()
     """Settings for the built-in knowledge base. Only used if `dataset` is `generated`."""
-    max_computed_depth: int | None = Field(default=None, ge=1)
+    max_exact_proof_depth: int | None = Field(default=None, ge=1)
     """Compute exact proof depths up to this number of steps. Queries without a proof of at most this length
     have depth -1. If None, the depths that are stored with the knowledge base are used instead, and queries
     without a stored depth have depth -1."""

@@ -228,7 +228,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         atoms = knowledge_base.queries(split)
         if not atoms:
             raise ValueError(f"{knowledge_base.name} has no {split} queries")
-        if config.max_computed_depth is None:
+        if config.max_exact_proof_depth is None:
             given = knowledge_base.depths(split) or {}
             depths = np.array([given.get(atom, NO_PROOF) for atom in atoms], np.int32)
         else:
@@ -236,7 +236,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 knowledge_base.triples(split),
                 knowledge_base.triples("train"),
                 knowledge_base.encoded_rules,
-                config.max_computed_depth,
+                config.max_exact_proof_depth,
                 TimeLimit(config.depth_computation_seconds, print_to_stderr),
             )
             depths = np.maximum(found, NO_PROOF)

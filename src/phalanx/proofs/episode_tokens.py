@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float64, Int32
 
-from phalanx.data.episode_tokens import StepTokens, TokenPart, full_part, join_parts, repeated_token
+from phalanx.data.episode_tokens import TokenizedSteps, TokenPart, full_part, join_parts, repeated_token
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.state import ProofState
 
@@ -80,7 +80,7 @@ class ProofTokenizer:
             "depth": jnp.asarray(states.query.depth),
         }
 
-    def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
+    def encode(self, seen: dict[str, np.ndarray], actions: Any) -> TokenizedSteps:
         """Encode a batch of views and actions as tokens.
 
         Args:

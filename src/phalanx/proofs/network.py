@@ -365,7 +365,7 @@ def _loop_over_chunks(
     return jax.lax.while_loop(lambda carry: carry[0] < total, step, (jnp.int32(0), initial))[1]
 
 
-class FeedForward(eqx.Module):
+class MLP(eqx.Module):
     """Multilayer perceptron, which consists of dense layers with ReLU between them.
 
     Args:
@@ -405,20 +405,20 @@ class ProofNetwork(eqx.Module):
     """
 
     embedding: StateEmbedding
-    actor: FeedForward
+    actor: MLP
     critic_embedding: StateEmbedding | None
     """State embedding of the critic, or None if the critic uses that of the actor."""
-    critic: FeedForward
+    critic: MLP
     temperature: float = eqx.field(static=True)
 
     def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
         dim, num_layers = config.embedding_dim, config.num_layers
         self.embedding = StateEmbedding(config, vocabulary, key=keys[0])
-        self.actor = FeedForward((dim,) * (num_layers + 1), key=keys[1])
+        self.actor = MLP((dim,) * (num_layers + 1), key=keys[1])
         separate = config.separate_critic
         self.critic_embedding = StateEmbedding(config, vocabulary, key=keys[2]) if separate else None
-        self.critic = FeedForward((*(dim,) * (num_layers + 1), 1), key=keys[3], last_scale=0.1)
+        self.critic = MLP((*(dim,) * (num_layers + 1), 1), key=keys[3], last_scale=0.1)
         self.temperature = math.sqrt(dim) if config.temperature is None else config.temperature
 
     def __call__(self, observation: ProofObservation) -> tuple[MaskedCategorical, Float[Array, ""]]:

@@ -367,7 +367,7 @@ class QuerySet(Fingerprinted):
         by_depth = config.min_depth is not None or config.max_depth is not None or config.depth_weights
         if by_depth and len(self) and self.depths.max() < 0 and config.max_depth != -1:
             raise ValueError(
-                "queries cannot be selected by depth because no depth is known: set max_computed_depth to "
+                "queries cannot be selected by depth because no depth is known: set max_exact_proof_depth to "
                 "compute depths, or add depth files"
             )
         low = -1 if config.min_depth is None else config.min_depth

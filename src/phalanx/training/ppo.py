@@ -55,7 +55,7 @@ class PPOConfig(PolicyConfig):
         "proofs": "env",
         "dataset": "env.dataset",
         "generated": "env.generated",
-        "depth_limit": "env.max_computed_depth",
+        "depth_limit": "env.max_exact_proof_depth",
     }
 
     num_envs: int = Field(default=1024, ge=1)

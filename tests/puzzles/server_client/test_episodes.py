@@ -16,7 +16,7 @@ from phalanx.puzzles.server_client.episode_pool import ConnectionPoolConfig, Epi
 from phalanx.puzzles.server_client.episodes import (
     CollectConfig,
     PuzzleSampleStream,
-    StepRewards,
+    PuzzleServerRewards,
     StreamStatus,
     episode_samples,
     move_prompt,
@@ -123,7 +123,7 @@ def test_invalid_moves_are_penalized_and_end_the_episode() -> None:
         server = ScriptedServer()
         async with scripted_server(server):
             config = toy_config(
-                server, use_hints=False, max_invalid_answers=4, rewards=StepRewards(invalid=-0.5)
+                server, use_hints=False, max_invalid_answers=4, rewards=PuzzleServerRewards(invalid=-0.5)
             )
             return await collect_samples(
                 PuzzleSampleStream(config, policy=lambda *_: next(answers), max_episodes=1)

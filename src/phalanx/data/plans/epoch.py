@@ -499,9 +499,9 @@ def _cut_packs(
 def _pool_size(config: BatchingConfig, lengths: Int32[np.ndarray, " samples"]) -> int:
     """Return the number of samples in a pool.
 
-    A pool has enough samples for about `pool_batches` batches, but at most half of all samples, because a
-    single sorted pool would give the same batches in every epoch. Datasets with only a few batches still form
-    a single pool, because smaller pools would need too much padding.
+    A pool holds about `pool_batches` batches. There are at least two pools, because a single sorted pool
+    would give the same batches in every epoch. The exception is a dataset with only a few batches, which
+    forms a single pool, because smaller pools would need too much padding.
     """
     if len(lengths) == 0:
         return 1

@@ -10,7 +10,13 @@ from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.puzzles.server_client.client import PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server_client.episodes import Prompt, StepRewards, apply_move, move_prompt, step_reward
+from phalanx.puzzles.server_client.episodes import (
+    Prompt,
+    PuzzleServerRewards,
+    apply_move,
+    move_prompt,
+    step_reward,
+)
 from phalanx.puzzles.server_client.protocol import (
     PuzzleDifficulty,
     PuzzleGame,
@@ -135,7 +141,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         max_invalid_answers: int | None = None,
         prompt_format: PromptFormat = "full",
         prompt: Prompt | None = None,
-        rewards: StepRewards = StepRewards(),  # noqa: B008 - frozen
+        rewards: PuzzleServerRewards = PuzzleServerRewards(),  # noqa: B008 - frozen
     ) -> None:
         self.games: dict[str, tuple[str, PuzzleDifficulty]] = {}
         names = [games] if isinstance(games, str) else games

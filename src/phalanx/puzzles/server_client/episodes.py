@@ -50,7 +50,7 @@ current state of the puzzle."""
 
 
 @dataclasses.dataclass(frozen=True)
-class StepRewards(TextRewards):
+class PuzzleServerRewards(TextRewards):
     """Reward for each possible outcome of a move. A command that the server rejects is an invalid answer."""
 
     lost: float = -1.0
@@ -134,7 +134,7 @@ class CollectConfig(Config):
     """Keep the samples of puzzles that were not solved."""
     pool: ConnectionPoolConfig = ConnectionPoolConfig(ordered=True)
     """Number of connections and order of the episodes."""
-    rewards: StepRewards = StepRewards()
+    rewards: PuzzleServerRewards = PuzzleServerRewards()
     """Reward for each possible outcome of a move."""
 
 
@@ -257,7 +257,7 @@ async def apply_move(client: PuzzleClient, game: str, command: str) -> PuzzleRes
         return PuzzleResult(success=False, code="NOT_SENT", message=str(error), state=client.observation)
 
 
-def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
+def step_reward(result: PuzzleResult, rewards: PuzzleServerRewards) -> float:
     """Return the reward for a move, given its result."""
     if result.game_over:
         return rewards.lost
