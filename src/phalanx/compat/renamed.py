@@ -11,10 +11,10 @@ def alias(path: str) -> property:
 
 
 class RenamedAttributes:
-    """Mixin for classes whose users may know attributes by another name."""
+    """Mixin whose error for an unknown attribute gives the attribute's name in Phalanx, if it has one."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
-    """What to use instead of each name."""
+    """For each unsupported name, what to use instead."""
 
     def __getattr__(self, name: str) -> Any:
         cls = type(self).__name__

@@ -200,7 +200,7 @@ class BatchReader:
 
     @property
     def plan(self) -> BatchPlan:
-        """Plan to which the batches belong."""
+        """The batch plan that the batches belong to."""
         return load_batch_plan(self._folder)
 
     @property

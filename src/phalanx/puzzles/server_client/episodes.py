@@ -411,7 +411,7 @@ class EpisodeSampleStream(ClosedOnExit):
     Args:
         config: Settings for collecting episodes. This class uses only those that select samples:
             `min_length`, `max_length` and `keep_failures`.
-        tokenizer: Function that converts text to token ids, or an object with such an `encode` method. If
+        tokenizer: Function that converts text to token ids, or an object whose `encode` method does so. If
             None, the bytes of the text are used.
         dataset_id: Name of the dataset in the samples.
     """
@@ -494,18 +494,19 @@ class EpisodeSampleStream(ClosedOnExit):
 class PuzzleSampleStream(EpisodeSampleStream):
     """Asynchronous stream of samples from episodes on a puzzle server.
 
-    In the episodes, the server's hints are followed, or a policy chooses the moves.
+    The moves are the server's hints, or are chosen by a policy.
 
     The samples of an episode are yielded after its end, because each of them contains the outcome. With
     `pool.ordered` (the default in `CollectConfig`), episodes are yielded in order of their index, and two
     runs with the same settings give the same samples, even if connections are lost.
 
     The first request for a sample starts the episodes, which run concurrently on several connections. They
-    continue in the background, up to `pool.queue_size` episodes, until `close` or the end of `async with`.
+    keep running in the background until `close` is called or the `async with` block ends. At most
+    `pool.queue_size` episodes are scheduled, running, or finished but not read yet.
 
     Args:
         config: Server, games and connections. If None, the defaults of `CollectConfig` are used.
-        tokenizer: Function that converts text to token ids, or an object with such an `encode` method. If
+        tokenizer: Function that converts text to token ids, or an object whose `encode` method does so. If
             None, the bytes of the text are used.
         policy: Function that chooses the moves. If None, the hints are followed.
         prompt: Function that writes the prompt for each step.
