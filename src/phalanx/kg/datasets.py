@@ -40,6 +40,13 @@ _RED_GNN = "LARS-research/RED-GNN/e064161e8d2b8b3e0ed17d7a746cbcb43b3c327e/trans
 _GRAIL = "kkteru/grail/master/data"
 _DEEPPROOFLOG = "DeepProofLog/Batched_Env/main/data"
 
+_DIGESTS = {
+    "wn18rr": "782e840766cb092c88b125a68e6dc9df7fa5d06878986a26d880f06408ff5b17",
+    "fb15k-237": "00a1f97a5cab4194a019645e3f74a11a633d475048e869c1bb3e5a9dba2f920e",
+    "umls": "06f1a041e7d6308d517c23b97f2d916a5d4abb5efd7b379dc2874e682bf80e2c",
+    "kinship": "6e6622c1fb3259b31e224354e53cc2e36cd19d0d36ad9585151f7142f19fd41b",
+    "family": "bfa89dc0a7494bbb731a8f5e70840f54a7202b4f4b63fa507f7719e770682520",
+}
 _INDUCTIVE = {
     "fb237_v1": "d3102d1ba4914db8a31c513b88526b90dc2497828d45ddbb1e85ac18fe9130e4",
     "fb237_v1_ind": "11176c38d5be7de18180eba548eb55bf4d8d8af92bccbd5a258dbb8f40d9885e",
@@ -69,29 +76,16 @@ _RULES = {
 
 DATASETS: dict[str, KGDatasetSource] = {
     "wn18rr": KGDatasetSource(
-        f"{_ROTATE}/wn18rr",
-        "782e840766cb092c88b125a68e6dc9df7fa5d06878986a26d880f06408ff5b17",
-        "WordNet, 86,835 triples; the split used in papers",
+        f"{_ROTATE}/wn18rr", _DIGESTS["wn18rr"], "WordNet, 86,835 triples; the split used in papers"
     ),
-    "fb15k-237": KGDatasetSource(
-        f"{_ROTATE}/FB15k-237",
-        "00a1f97a5cab4194a019645e3f74a11a633d475048e869c1bb3e5a9dba2f920e",
-        "Freebase, 272,115 triples",
-    ),
-    "umls": KGDatasetSource(
-        f"{_VILLMOW}/umls",
-        "06f1a041e7d6308d517c23b97f2d916a5d4abb5efd7b379dc2874e682bf80e2c",
-        "medical terms, 5,216 triples",
-    ),
+    "fb15k-237": KGDatasetSource(f"{_ROTATE}/FB15k-237", _DIGESTS["fb15k-237"], "Freebase, 272,115 triples"),
+    "umls": KGDatasetSource(f"{_VILLMOW}/umls", _DIGESTS["umls"], "medical terms, 5,216 triples"),
     "kinship": KGDatasetSource(
-        f"{_VILLMOW}/kinship",
-        "6e6622c1fb3259b31e224354e53cc2e36cd19d0d36ad9585151f7142f19fd41b",
-        "Alyawarra kinship, 8,548 triples",
-        relation_first=True,
+        f"{_VILLMOW}/kinship", _DIGESTS["kinship"], "Alyawarra kinship, 8,548 triples", relation_first=True
     ),
     "family": KGDatasetSource(
         f"{_RED_GNN}/family",
-        "bfa89dc0a7494bbb731a8f5e70840f54a7202b4f4b63fa507f7719e770682520",
+        _DIGESTS["family"],
         "people, 23,483 triples, as used by RED-GNN and NCRL",
         (*SPLITS, "facts"),
     ),

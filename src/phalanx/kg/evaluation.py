@@ -129,8 +129,7 @@ class TripleScores:
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> "TripleScores":
         """Return the scores of the triples at the given indices, in the given order."""
-        columns: dict[str, Any] = {name: column for name, column in vars(self).items() if column is not None}
-        return TripleScores(**{name: column[rows] for name, column in columns.items()})
+        return TripleScores(*(None if column is None else column[rows] for column in vars(self).values()))
 
 
 @runtime_checkable
@@ -309,28 +308,14 @@ def mean_reciprocal_rank(counts: RankCounts, ties: TieRule) -> float:
 def expected_sampled_mrr(counts: RankCounts, num_sampled: int) -> float:
     """Return the expected MRR if each answer were ranked among only `num_sampled` random candidates.
 
-    This is the exact mean over all possible samples, without sampling noise. A tied candidate counts as half
-    a candidate with a higher score.
+    This is the exact mean over all samples without replacement, so it has no sampling noise. A tied candidate
+    counts as half a candidate with a higher score. Lists with fewer candidates are not reduced.
+
+    >>> counts = RankCounts(higher=np.array([1]), tied=np.array([0]), num_candidates=np.array([2]))
+    >>> expected_sampled_mrr(counts, 1)  # rank 1 or 2, equally likely
+    0.75
     """
-    higher = counts.higher + counts.tied / 2
-    return float(np.mean(expected_reciprocal_rank(higher, counts.num_candidates, num_sampled)))
-
-
-def expected_reciprocal_rank(
-    higher: Float64[np.ndarray, " lists"], num_candidates: Int64[np.ndarray, " lists"], num_sampled: int
-) -> Float64[np.ndarray, " lists"]:
-    """Return the expected reciprocal rank in each list if the list is reduced to a sample of its candidates.
-
-    The expectation is over all samples without replacement.
-
-    Args:
-        higher: Number of candidates that rank above the true answer. A tied candidate can count as one half.
-        num_candidates: Number of candidates before sampling, not counting the true answer.
-        num_sampled: Number of candidates in a sample. Lists with fewer candidates are not reduced.
-
-    >>> expected_reciprocal_rank(np.array([1.0]), np.array([2]), 1)  # rank 1 or 2, equally likely
-    array([0.75])
-    """
+    higher, num_candidates = counts.higher + counts.tied / 2, counts.num_candidates
     sample_size = np.minimum(num_sampled, num_candidates)
     positions = np.arange(num_sampled + 1)
     # Probability that none of sample_size + 1 draws is higher, if one more higher candidate is added.
@@ -338,7 +323,8 @@ def expected_reciprocal_rank(
         num_candidates[:, None] + 1 - positions, 1
     )
     none_higher = np.prod(np.where(positions <= sample_size[:, None], factors, 1), axis=1)
-    return (num_candidates + 1) / ((sample_size + 1) * (higher + 1)) * (1 - none_higher)
+    reciprocal_ranks = (num_candidates + 1) / ((sample_size + 1) * (higher + 1)) * (1 - none_higher)
+    return float(np.mean(reciprocal_ranks))
 
 
 def summarize(
@@ -416,56 +402,31 @@ class GroupedQueries(NamedTuple):
         return ordered
 
 
-class _Chunk(NamedTuple):
-    """A consecutive range of the pairs in `GroupedQueries`. Either all ask for tails, or all ask for heads.
+def _chunks(queries: GroupedQueries, num_entities: int) -> Iterator[tuple[slice, int]]:
+    """Divide the pairs of queries into consecutive chunks that either all ask for tails, or all for heads.
 
     Chunks are small enough that a score for every combination of a pair and an entity fits into memory.
+
+    Yields:
+        The range of the pairs, and the number of pairs in the largest chunk for the same side.
     """
-
-    pairs: slice
-    lists: slice
-    """Range of `GroupedQueries.targets` with the true answers to the pairs in this chunk."""
-    max_pairs: int
-    """Number of pairs in the largest chunk for the same side (tails or heads)."""
-    rows: np.ndarray
-    """For each ranking list, the index of its pair, relative to the first pair of the chunk."""
-    targets: np.ndarray
-    """True answer of each ranking list."""
-    is_known: np.ndarray
-    """[pairs, entities]: whether each entity is a known answer to each pair."""
-
-    def count_candidates(self) -> np.ndarray:
-        """Return the number of candidates in each ranking list.
-
-        All entities are candidates, except for known answers and the true answer itself.
-        """
-        is_answer_known = self.is_known[self.rows, self.targets]
-        return self.is_known.shape[1] - (self.is_known.sum(axis=1)[self.rows] + ~is_answer_known)
-
-
-def _chunks(queries: GroupedQueries, known: TripleIndex) -> Iterator[_Chunk]:
-    max_rows = max(1, _MAX_TABLE_CELLS // max(1, known.num_entities))
+    max_rows = max(1, _MAX_TABLE_CELLS // max(1, num_entities))
     num_tail_pairs = int((queries.pairs[:, 1] % 2 == 0).sum())
     for begin, end in ((0, num_tail_pairs), (num_tail_pairs, len(queries.pairs))):
         num_chunks = max(1, math.ceil((end - begin) / max_rows))
         size = max(1, math.ceil((end - begin) / num_chunks))
         for start in range(begin, end, size):
-            starts = queries.starts[start : min(start + size, end) + 1]
-            pairs, lists = slice(start, start + len(starts) - 1), slice(starts[0], starts[-1])
-            rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-            yield _Chunk(pairs, lists, size, rows, queries.targets[lists], known.mask(queries.pairs[pairs]))
+            yield slice(start, min(start + size, end)), size
 
 
 def count_candidates(queries: GroupedQueries, known: TripleIndex) -> Int64[np.ndarray, " lists"]:
     """Return the number of candidates in each ranking list.
 
-    All entities are candidates, except for known answers and the true answer itself. The result is in the
-    order of the ranking lists, not in the order of `queries.targets`.
+    All entities are candidates, except for known answers. The result is in the order of the ranking lists,
+    not in the order of `queries.targets`.
     """
-    counts = np.zeros(len(queries.targets), np.int64)
-    for chunk in _chunks(queries, known):
-        counts[chunk.lists] = chunk.count_candidates()
-    return queries.in_list_order(counts)
+    counts = known.num_entities - known.ranges(queries.pairs)[1]
+    return queries.in_list_order(np.repeat(counts, np.diff(queries.starts)))
 
 
 ScoreTables = Callable[[Int32[np.ndarray, "pairs 2"], int], Iterable[Float32[np.ndarray, "pairs entities"]]]
@@ -488,7 +449,7 @@ def count_ranks_in_tables(
 
     Args:
         queries: The queries and their true answers.
-        known: Known answers, which are removed from the rankings.
+        known: Known answers, including the true answers. They are removed from the rankings.
         tables: Function that computes the score tables for a batch of pairs.
         num_tables: Number of score tables that one call to `tables` returns.
         time_limit: Only used to report progress. The limit itself is ignored.
@@ -496,22 +457,22 @@ def count_ranks_in_tables(
     Returns:
         One `RankCounts` for each score table.
     """
-    higher, tied, num_candidates = np.zeros((3, num_tables, len(queries.targets)), np.int64)
-    for chunk in _chunks(queries, known):
-        answers = np.arange(len(chunk.rows)), chunk.targets
-        is_candidate = ~chunk.is_known[chunk.rows]
-        is_candidate[answers] = False
-        num_candidates[:, chunk.lists] = chunk.count_candidates()
-        for number, table in enumerate(tables(queries.pairs[chunk.pairs], chunk.max_pairs)):
-            scores = table[chunk.rows]
-            own = scores[answers][:, None]
-            higher[number, chunk.lists] = ((scores > own) & is_candidate).sum(axis=1)
-            tied[number, chunk.lists] = ((scores == own) & is_candidate).sum(axis=1)
+    higher, tied = np.zeros((2, num_tables, len(queries.targets)), np.int64)
+    for chunk, max_pairs in _chunks(queries, known.num_entities):
+        pairs, starts = queries.pairs[chunk], queries.starts[chunk.start : chunk.stop + 1]
+        lists, rows = slice(starts[0], starts[-1]), np.repeat(np.arange(len(pairs)), np.diff(starts))
+        is_candidate, targets = ~known.mask(pairs)[rows], queries.targets[lists, None]
+        for number, table in enumerate(tables(pairs, max_pairs)):
+            scores = table[rows]
+            own = np.take_along_axis(scores, targets, axis=1)
+            higher[number, lists] = ((scores > own) & is_candidate).sum(axis=1)
+            tied[number, lists] = ((scores == own) & is_candidate).sum(axis=1)
         if time_limit is not None:
-            time_limit.report(f"ranking: {chunk.pairs.start:,} of {len(queries.pairs):,} queries")
+            time_limit.report(f"ranking: {chunk.start:,} of {len(queries.pairs):,} queries")
+    num_candidates, order = count_candidates(queries, known), queries.in_list_order
     return [
-        RankCounts(*map(queries.in_list_order, columns))
-        for columns in zip(higher, tied, num_candidates, strict=True)
+        RankCounts(order(above), order(same), num_candidates)
+        for above, same in zip(higher, tied, strict=True)
     ]
 
 
@@ -546,7 +507,7 @@ def count_ranks(
     Args:
         predictor: The predictor.
         triples: Triples (relation, head, tail) to rank.
-        known: Known answers, which are removed from the rankings.
+        known: Known answers, including the ranked triples. They are removed from the rankings.
         time_limit: Only used to report progress. The limit itself is ignored.
 
     Returns:

@@ -39,11 +39,7 @@ _FEW_RELATIONS = 32
 class PathNetworkConfig(Config):
     """Settings for `fit_path_network`."""
 
-    renamed_settings: ClassVar[dict[str, str]] = {
-        "layers": "num_layers",
-        "specific": "query_dependent_relations",
-        "epochs": "num_epochs",
-    }
+    renamed_settings: ClassVar[dict[str, str]] = {"specific": "query_dependent_relations"}
 
     num_layers: int = Field(default=5, ge=1, le=8)
     """Number of layers, which is also the maximum length of a path from the query entity. All entities that
