@@ -4,7 +4,7 @@ import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -15,14 +15,11 @@ from phalanx.io.archive import ARCHIVE_SUFFIXES, is_archive
 app = typer.Typer(add_completion=False)
 
 
-class CheckResult(NamedTuple):
-    """Result of checking a file or folder."""
+CheckResult = tuple[Path, str, str]
+"""A checked file or folder, the name of its format, and a description of what is corrupt.
 
-    path: Path
-    description: str
-    """Name of the format. If the contents are intact, it is followed by a summary of them."""
-    error: str
-    """Description of what is corrupt. Empty if the contents are intact."""
+If the contents are intact, a summary of them follows the name, and the last string is empty.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,14 +55,10 @@ def doctor(
     for path in paths:
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
-        for result in check_path(path):
-            is_intact = is_intact and not result.error
-            state = (
-                f"CORRUPT {result.description}: {result.error}"
-                if result.error
-                else f"OK, {result.description}"
-            )
-            typer.echo(escape_untrusted(f"{result.path}: {state}"))
+        for part, description, error in check_path(path):
+            is_intact = is_intact and not error
+            state = f"CORRUPT {description}: {error}" if error else f"OK, {description}"
+            typer.echo(escape_untrusted(f"{part}: {state}"))
     raise typer.Exit(0 if is_intact else 1)
 
 
@@ -80,12 +73,12 @@ def check_path(path: Path) -> Iterator[CheckResult]:
 def _check(path: Path, format: Format) -> CheckResult:
     # Reading from a pipe would block.
     if not path.is_file() and not path.is_dir():
-        return CheckResult(path, format.name, "it is neither a file nor a folder")
+        return path, format.name, "it is neither a file nor a folder"
     try:
         summary = format.check(path)
     except (ValueError, OSError) as error:
-        return CheckResult(path, format.name, " ".join(str(error).split()))
-    return CheckResult(path, f"{format.name}: {summary}" if summary else format.name, "")
+        return path, format.name, " ".join(str(error).split())
+    return path, f"{format.name}: {summary}", ""
 
 
 def _find_format(path: Path) -> Format:
@@ -114,7 +107,7 @@ def _check_run(path: Path) -> Iterator[CheckResult]:
         yield _check(file, JSON_LINES)
     for file in _list_folder(path):
         if is_stale_temporary(file.name):
-            yield CheckResult(file, "temporary file of a killed process, removed when the run is resumed", "")
+            yield file, "temporary file of a killed process, removed when the run is resumed", ""
 
 
 def _list_folder(folder: Path) -> list[Path]:
@@ -238,7 +231,6 @@ CHECKPOINT = Format("checkpoint", _check_checkpoint, marker="_CHECKPOINT_METADAT
 EMBEDDING = Format("embedding", _check_embedding, marker="config.json")
 ARC = Format("ARC tasks", _check_arc_tasks)
 ARCHIVE = Format("archive", _check_archive, suffixes=ARCHIVE_SUFFIXES)
-ARRAYS = Format("arrays", _check_arrays, suffixes=(".npz",))
 JSON_LINES = Format("JSON Lines", _check_json_lines, suffixes=(".jsonl",))
 SETTINGS = Format("settings", _check_settings, suffixes=(".yaml",))
 FORMATS = (
@@ -249,7 +241,7 @@ FORMATS = (
     CHECKPOINT,
     Format("checkpoint", _check_checkpoint, marker="checksums.json"),
     Format("knowledge base", _check_knowledge_base, marker="train.txt"),
-    ARRAYS,
+    Format("arrays", _check_arrays, suffixes=(".npz",)),
     JSON_LINES,
     Format("JSON", _check_json, suffixes=(".json",)),
     SETTINGS,
