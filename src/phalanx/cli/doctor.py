@@ -144,10 +144,10 @@ def _check_batches(path: Path) -> str:
 
 
 def _check_embedding(path: Path) -> str:
-    from phalanx.kg.kge.embedding import check_kge
+    from phalanx.kg.kge import load_kge
 
-    entities, relations = check_kge(path)
-    return f"{entities:,} entities, {relations:,} relations"
+    kge = load_kge(path)
+    return f"{kge.num_entities:,} entities, {kge.num_relations:,} relations"
 
 
 def _check_knowledge_base(path: Path) -> str:

@@ -250,13 +250,6 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
     return eqx.tree_at(lambda k: (k.model.entities, k.model.relations), kge, tables)
 
 
-def check_kge(folder: str | os.PathLike[str]) -> tuple[int, int]:
-    """Verify the files of a saved embedding, and return how many entities and relations it has."""
-    read_kge_config(folder)
-    with _open_arrays(_embedding_folder(folder)) as arrays:
-        return len(arrays["entities"]), len(arrays["relations"])
-
-
 def read_kge_config(folder: str | os.PathLike[str]) -> KGEModelConfig:
     """Return the settings of a saved embedding."""
     path = _embedding_folder(folder)
