@@ -9,7 +9,6 @@ from phalanx.kg.atoms import Atom, Rule, parse_rule
 from phalanx.kg.chaining import entail
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
 from phalanx.kg.proof_depths import compute_proof_depths
-from phalanx.kg.vocabulary import EncodedRule
 
 MAX_QUERY_DEPTH = 5
 """Largest proof depth of the validation and test queries that `generate_family` samples."""
@@ -44,17 +43,8 @@ RULES: tuple[Rule, ...] = tuple(
     parse_rule(f"r{number}:1.0:{line}") for number, line in enumerate(_RULES.strip().split("\n"))
 )
 
-_RELATIONS = tuple(sorted({atom.predicate for rule in RULES for atom in rule.atoms}))
-_RELATION_IDS = {name: number for number, name in enumerate(_RELATIONS)}
-
-
-def _encode_rule_atom(atom: Atom) -> tuple[int, ...]:
-    return _RELATION_IDS[atom.predicate], *(-1 - "XYZW".index(name) for name in atom[1:])
-
-
-_ENCODED_RULES: tuple[EncodedRule, ...] = tuple(
-    (_encode_rule_atom(rule.head), tuple(map(_encode_rule_atom, rule.body))) for rule in RULES
-)
+_VOCABULARY = KnowledgeBase(train=(), rules=RULES).vocabulary
+_ENCODED_RULES = _VOCABULARY.encode_rules(RULES)
 _SYLLABLES = tuple(a + b for a in "bdfgklmnrstv" for b in "aeiou")
 
 
@@ -135,7 +125,7 @@ def generate_family(
 
 def decode_atoms(rows: np.ndarray, names: list[str]) -> tuple[Atom, ...]:
     """Convert rows (relation, person, person) to atoms."""
-    return tuple(Atom(_RELATIONS[p], names[a], names[b]) for p, a, b in rows.tolist())
+    return tuple(Atom(_VOCABULARY.predicates[p], names[a], names[b]) for p, a, b in rows.tolist())
 
 
 def generate_people(num_families: int, generations: int, random: np.random.Generator) -> People:
@@ -184,7 +174,8 @@ def base_facts(people: People) -> np.ndarray:
     for children in siblings.values():
         for one, other in itertools.permutations(children, 2):
             rows.append(("brother" if people.male[one] else "sister", one, other))
-    return np.array([(_RELATION_IDS[relation], one, other) for relation, one, other in rows], np.int32)
+    ids = _VOCABULARY.predicate_ids
+    return np.array([(ids[relation], one, other) for relation, one, other in rows], np.int32)
 
 
 def generate_names(people: People, random: np.random.Generator) -> list[str]:
