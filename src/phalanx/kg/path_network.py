@@ -11,7 +11,6 @@ result is bitwise independent of the number of threads.
 import json
 import math
 import os
-import zipfile
 from typing import Any, ClassVar
 
 import numpy as np
@@ -135,7 +134,7 @@ class PathNetwork(DirectedPredictor):
                 file_format = int(arrays["format"]) if "format" in arrays else 1
                 relations, config = arrays["relations"].tolist(), str(arrays["config"])
                 parameters = arrays["parameters"]
-        except (zipfile.BadZipFile, KeyError, EOFError) as error:
+        except KeyError as error:
             raise ValueError(f"{path} is not a path network: {error}") from error
         if file_format != FILE_FORMAT:
             raise ValueError(

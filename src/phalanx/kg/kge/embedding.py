@@ -3,7 +3,6 @@
 import hashlib
 import io
 import os
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from pydantic import ValidationError
 
 from phalanx import __version__
 from phalanx.io.atomic import atomic_write, remove_stale_temporaries
-from phalanx.io.checksum import CorruptFileError, read_verified, read_verified_json, write_json
+from phalanx.io.checksum import open_verified, read_verified_json, write_json
 from phalanx.kg.joins import encode_tuples
 from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig, create_model
 from phalanx.kg.vocabulary import Vocabulary
@@ -229,7 +228,8 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
             embedding was trained on are kept.
     """
     path, config = _embedding_folder(run_or_folder), read_kge_config(run_or_folder)
-    with _open_arrays(path) as arrays:
+    array_path = path / _read_header(path)["arrays"]
+    with open_verified(array_path, _RETRAIN) as file, np.load(file, allow_pickle=False) as arrays:
         entities, relations = arrays["entities"].tolist(), arrays["relations"].tolist()
         template = KGE.create(config, len(relations), len(entities), np.random.default_rng(0))
         leaves, structure = jax.tree.flatten(template)
@@ -282,19 +282,6 @@ def _read_header(path: Path) -> dict[str, Any]:
     if missing := [name for name in ("arrays", "config", "metadata") if name not in header]:
         raise ValueError(f"{file} does not describe an embedding: it lacks {', '.join(missing)}")
     return header
-
-
-def _open_arrays(path: Path) -> np.lib.npyio.NpzFile:
-    file = path / _read_header(path)["arrays"]
-    try:
-        # Load from memory, because NumPy does not close the file handle if a file is damaged.
-        return np.load(io.BytesIO(read_verified(file, _RETRAIN)), allow_pickle=False)
-    except FileNotFoundError:
-        raise ValueError(f"{file} does not exist, although {CONFIG_FILE} refers to it") from None
-    except CorruptFileError:
-        raise
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
 
 
 def _find_rows(
