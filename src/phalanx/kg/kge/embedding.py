@@ -232,13 +232,8 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
     with open_verified(array_path, _RETRAIN) as file, np.load(file, allow_pickle=False) as arrays:
         entities, relations = arrays["entities"].tolist(), arrays["relations"].tolist()
         template = KGE.create(config, len(relations), len(entities), np.random.default_rng(0))
-        leaves, structure = jax.tree.flatten(template)
-        for number, leaf in enumerate(leaves):
-            name = f"parameter_{number}"
-            if name not in arrays or arrays[name].shape != leaf.shape:
-                found = arrays[name].shape if name in arrays else "nothing"
-                raise ValueError(f"{path}: {name} should have shape {leaf.shape}, found {found}")
-            leaves[number] = jnp.asarray(arrays[name], leaf.dtype)
+        structure = jax.tree.structure(template)
+        leaves = [jnp.asarray(arrays[f"parameter_{number}"]) for number in range(structure.num_leaves)]
     kge: KGE = jax.tree.unflatten(structure, leaves)
     if vocabulary is None:
         return kge
