@@ -2,11 +2,13 @@
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import numpy as np
 
-from phalanx.kg.atoms import Atom, Rule, parse_rule
+from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.chaining import entail
+from phalanx.kg.formats import read_rules
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
 from phalanx.kg.proof_depths import compute_proof_depths
 
@@ -18,30 +20,8 @@ _TRAINING_FRACTION = 0.1
 _INTERMARRIAGE_PROB = 0.4
 _MAX_CHILDREN = 4
 
-# Rules cannot express inequality, so a rule that derives siblings from a shared parent would make everyone
-# their own sibling. Brothers and sisters are therefore facts, and all relations derived from them are
-# correct.
-_RULES = """
-father(X,Y) -> parent(X,Y)
-mother(X,Y) -> parent(X,Y)
-brother(X,Y) -> sibling(X,Y)
-sister(X,Y) -> sibling(X,Y)
-husband(X,Z), mother(Z,Y) -> father(X,Y)
-wife(X,Z), father(Z,Y) -> mother(X,Y)
-wife(Y,X) -> husband(X,Y)
-husband(Y,X) -> wife(X,Y)
-parent(X,Z), parent(Z,Y) -> grandparent(X,Y)
-sister(X,Z), parent(Z,Y) -> aunt(X,Y)
-wife(X,Z), uncle(Z,Y) -> aunt(X,Y)
-brother(X,Z), parent(Z,Y) -> uncle(X,Y)
-husband(X,Z), aunt(Z,Y) -> uncle(X,Y)
-parent(Z,X), sibling(Z,W), parent(W,Y) -> cousin(X,Y)
-parent(X,Y) -> ancestor(X,Y)
-parent(X,Z), ancestor(Z,Y) -> ancestor(X,Y)
-"""
-RULES: tuple[Rule, ...] = tuple(
-    parse_rule(f"r{number}:1.0:{line}") for number, line in enumerate(_RULES.strip().split("\n"))
-)
+RULES: tuple[Rule, ...] = read_rules(Path(__file__).parent / "family_rules.txt")
+"""Rules of the generated knowledge bases."""
 
 _VOCABULARY = KnowledgeBase(train=(), rules=RULES).vocabulary
 _ENCODED_RULES = _VOCABULARY.encode_rules(RULES)
