@@ -141,16 +141,11 @@ class PathNetwork(DirectedPredictor):
                 f"{path} has format {file_format}, but this version of Phalanx reads format {FILE_FORMAT}: "
                 "fit the network again"
             )
-        network = cls(knowledge_base, PathNetworkConfig(**json.loads(config)), num_threads=num_threads)
+        network = cls(knowledge_base, PathNetworkConfig(**json.loads(config)), parameters, num_threads)
         if relations != list(network.vocabulary.predicates):
             raise ValueError(
                 f"{path} was fitted to a knowledge base with other relations, such as {relations[0]}"
             )
-        if parameters.shape != network.parameters.shape or parameters.dtype != np.float32:
-            raise ValueError(
-                f"{path} has {parameters.size} parameters, but {network.parameters.size} are expected"
-            )
-        network.parameters = parameters
         return network
 
 
