@@ -113,10 +113,7 @@ class KGE(eqx.Module):
 
 
 def calibrate(
-    kge: KGE,
-    triples: Int32[np.ndarray, "triples 3"],
-    known: Int32[np.ndarray, "known 3"],
-    seed: int = 0,
+    kge: KGE, triples: Int32[np.ndarray, "triples 3"], known: Int32[np.ndarray, "known 3"], seed: int = 0
 ) -> KGE:
     """Calibrate the probabilities of an embedding with Platt scaling (Platt, 1999).
 
