@@ -129,7 +129,8 @@ class TripleScores:
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> "TripleScores":
         """Return the scores of the triples at the given indices, in the given order."""
-        return TripleScores(*(None if column is None else column[rows] for column in vars(self).values()))
+        columns = {name: column[rows] for name, column in vars(self).items() if column is not None}
+        return TripleScores(**columns)
 
 
 @runtime_checkable

@@ -229,9 +229,9 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
     with open_verified(array_path, _RETRAIN) as file, np.load(file, allow_pickle=False) as arrays:
         entities, relations = arrays["entities"].tolist(), arrays["relations"].tolist()
         template = KGE.create(config, len(relations), len(entities), np.random.default_rng(0))
-        structure = jax.tree.structure(template)
-        leaves = [jnp.asarray(arrays[f"parameter_{number}"]) for number in range(structure.num_leaves)]
-    kge: KGE = jax.tree.unflatten(structure, leaves)
+        leaves, structure = jax.tree.flatten(template)
+        saved = [jnp.asarray(arrays[f"parameter_{number}"]) for number in range(len(leaves))]
+    kge: KGE = jax.tree.unflatten(structure, saved)
     if vocabulary is None:
         return kge
     entity_rows = _find_rows(entities, vocabulary.entities, "constant", path)
