@@ -4,7 +4,7 @@ import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,11 +15,14 @@ from phalanx.io.archive import ARCHIVE_SUFFIXES, is_archive
 app = typer.Typer(add_completion=False)
 
 
-CheckResult = tuple[Path, str, str]
-"""A checked file or folder, the name of its format, and a description of what is corrupt.
+class CheckResult(NamedTuple):
+    """Result of checking a file or folder."""
 
-If the contents are intact, a summary of them follows the name, and the last string is empty.
-"""
+    path: Path
+    description: str
+    """Name of the format. If the contents are intact, it is followed by a summary of them."""
+    error: str
+    """Description of what is corrupt. Empty if the contents are intact."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +58,14 @@ def doctor(
     for path in paths:
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
-        for part, description, error in check_path(path):
-            is_intact = is_intact and not error
-            state = f"CORRUPT {description}: {error}" if error else f"OK, {description}"
-            typer.echo(escape_untrusted(f"{part}: {state}"))
+        for result in check_path(path):
+            is_intact = is_intact and not result.error
+            state = (
+                f"CORRUPT {result.description}: {result.error}"
+                if result.error
+                else f"OK, {result.description}"
+            )
+            typer.echo(escape_untrusted(f"{result.path}: {state}"))
     raise typer.Exit(0 if is_intact else 1)
 
 
@@ -73,12 +80,12 @@ def check_path(path: Path) -> Iterator[CheckResult]:
 def _check(path: Path, format: Format) -> CheckResult:
     # Reading from a pipe would block.
     if not path.is_file() and not path.is_dir():
-        return path, format.name, "it is neither a file nor a folder"
+        return CheckResult(path, format.name, "it is neither a file nor a folder")
     try:
         summary = format.check(path)
     except (ValueError, OSError) as error:
-        return path, format.name, " ".join(str(error).split())
-    return path, f"{format.name}: {summary}", ""
+        return CheckResult(path, format.name, " ".join(str(error).split()))
+    return CheckResult(path, f"{format.name}: {summary}" if summary else format.name, "")
 
 
 def _find_format(path: Path) -> Format:
@@ -107,7 +114,7 @@ def _check_run(path: Path) -> Iterator[CheckResult]:
         yield _check(file, JSON_LINES)
     for file in _list_folder(path):
         if is_stale_temporary(file.name):
-            yield file, "temporary file of a killed process, removed when the run is resumed", ""
+            yield CheckResult(file, "temporary file of a killed process, removed when the run is resumed", "")
 
 
 def _list_folder(folder: Path) -> list[Path]:
@@ -144,10 +151,10 @@ def _check_batches(path: Path) -> str:
 
 
 def _check_embedding(path: Path) -> str:
-    from phalanx.kg.kge import load_kge
+    from phalanx.kg.kge.embedding import check_kge
 
-    kge = load_kge(path)
-    return f"{kge.num_entities:,} entities, {kge.num_relations:,} relations"
+    entities, relations = check_kge(path)
+    return f"{entities:,} entities, {relations:,} relations"
 
 
 def _check_knowledge_base(path: Path) -> str:

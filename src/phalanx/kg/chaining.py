@@ -9,7 +9,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.kg.joins import Bindings, SortedTuples, decode_tuples, encode_tuples, find_sorted, merge_codes
+from phalanx.kg.joins import (
+    Bindings,
+    SortedTuples,
+    decode_tuples,
+    encode_tuples,
+    find_sorted,
+    merge_codes,
+)
 from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
 from phalanx.kg.vocabulary import EncodedRule
 

@@ -85,7 +85,12 @@ def dataset_folder(name: str, root: Path) -> Path:
 
 
 def download_dataset(
-    name: str, root: Path, *, host: str = HOST, verify: bool = True, progress: Progress | None = None
+    name: str,
+    root: Path,
+    *,
+    host: str = HOST,
+    verify: bool = True,
+    progress: Progress | None = None,
 ) -> tuple[Path, KnowledgeBase]:
     """Download a knowledge base, and return its folder and the parsed knowledge base.
 

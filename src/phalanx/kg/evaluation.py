@@ -403,31 +403,56 @@ class GroupedQueries(NamedTuple):
         return ordered
 
 
-def _chunks(queries: GroupedQueries, num_entities: int) -> Iterator[tuple[slice, int]]:
-    """Divide the pairs of queries into consecutive chunks that either all ask for tails, or all for heads.
+class _Chunk(NamedTuple):
+    """A consecutive range of the pairs in `GroupedQueries`. Either all ask for tails, or all ask for heads.
 
     Chunks are small enough that a score for every combination of a pair and an entity fits into memory.
-
-    Yields:
-        The range of the pairs, and the number of pairs in the largest chunk for the same side.
     """
-    max_rows = max(1, _MAX_TABLE_CELLS // max(1, num_entities))
+
+    pairs: slice
+    lists: slice
+    """Range of `GroupedQueries.targets` with the true answers to the pairs in this chunk."""
+    max_pairs: int
+    """Number of pairs in the largest chunk for the same side (tails or heads)."""
+    rows: np.ndarray
+    """For each ranking list, the index of its pair, relative to the first pair of the chunk."""
+    targets: np.ndarray
+    """True answer of each ranking list."""
+    is_known: np.ndarray
+    """[pairs, entities]: whether each entity is a known answer to each pair."""
+
+    def count_candidates(self) -> np.ndarray:
+        """Return the number of candidates in each ranking list.
+
+        All entities are candidates, except for known answers and the true answer itself.
+        """
+        is_answer_known = self.is_known[self.rows, self.targets]
+        return self.is_known.shape[1] - (self.is_known.sum(axis=1)[self.rows] + ~is_answer_known)
+
+
+def _chunks(queries: GroupedQueries, known: TripleIndex) -> Iterator[_Chunk]:
+    max_rows = max(1, _MAX_TABLE_CELLS // max(1, known.num_entities))
     num_tail_pairs = int((queries.pairs[:, 1] % 2 == 0).sum())
     for begin, end in ((0, num_tail_pairs), (num_tail_pairs, len(queries.pairs))):
         num_chunks = max(1, math.ceil((end - begin) / max_rows))
         size = max(1, math.ceil((end - begin) / num_chunks))
         for start in range(begin, end, size):
-            yield slice(start, min(start + size, end)), size
+            starts = queries.starts[start : min(start + size, end) + 1]
+            pairs, lists = slice(start, start + len(starts) - 1), slice(starts[0], starts[-1])
+            rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+            yield _Chunk(pairs, lists, size, rows, queries.targets[lists], known.mask(queries.pairs[pairs]))
 
 
 def count_candidates(queries: GroupedQueries, known: TripleIndex) -> Int64[np.ndarray, " lists"]:
     """Return the number of candidates in each ranking list.
 
-    All entities are candidates, except for known answers. The result is in the order of the ranking lists,
-    not in the order of `queries.targets`.
+    All entities are candidates, except for known answers and the true answer itself. The result is in the
+    order of the ranking lists, not in the order of `queries.targets`.
     """
-    counts = known.num_entities - known.ranges(queries.pairs)[1]
-    return queries.in_list_order(np.repeat(counts, np.diff(queries.starts)))
+    counts = np.zeros(len(queries.targets), np.int64)
+    for chunk in _chunks(queries, known):
+        counts[chunk.lists] = chunk.count_candidates()
+    return queries.in_list_order(counts)
 
 
 ScoreTables = Callable[[Int32[np.ndarray, "pairs 2"], int], Iterable[Float32[np.ndarray, "pairs entities"]]]
@@ -450,7 +475,7 @@ def count_ranks_in_tables(
 
     Args:
         queries: The queries and their true answers.
-        known: Known answers, including the true answers. They are removed from the rankings.
+        known: Known answers, which are removed from the rankings.
         tables: Function that computes the score tables for a batch of pairs.
         num_tables: Number of score tables that one call to `tables` returns.
         time_limit: Only used to report progress. The limit itself is ignored.
@@ -458,22 +483,22 @@ def count_ranks_in_tables(
     Returns:
         One `RankCounts` for each score table.
     """
-    higher, tied = np.zeros((2, num_tables, len(queries.targets)), np.int64)
-    for chunk, max_pairs in _chunks(queries, known.num_entities):
-        pairs, starts = queries.pairs[chunk], queries.starts[chunk.start : chunk.stop + 1]
-        lists, rows = slice(starts[0], starts[-1]), np.repeat(np.arange(len(pairs)), np.diff(starts))
-        is_candidate, targets = ~known.mask(pairs)[rows], queries.targets[lists, None]
-        for number, table in enumerate(tables(pairs, max_pairs)):
-            scores = table[rows]
-            own = np.take_along_axis(scores, targets, axis=1)
-            higher[number, lists] = ((scores > own) & is_candidate).sum(axis=1)
-            tied[number, lists] = ((scores == own) & is_candidate).sum(axis=1)
+    higher, tied, num_candidates = np.zeros((3, num_tables, len(queries.targets)), np.int64)
+    for chunk in _chunks(queries, known):
+        answers = np.arange(len(chunk.rows)), chunk.targets
+        is_candidate = ~chunk.is_known[chunk.rows]
+        is_candidate[answers] = False
+        num_candidates[:, chunk.lists] = chunk.count_candidates()
+        for number, table in enumerate(tables(queries.pairs[chunk.pairs], chunk.max_pairs)):
+            scores = table[chunk.rows]
+            own = scores[answers][:, None]
+            higher[number, chunk.lists] = ((scores > own) & is_candidate).sum(axis=1)
+            tied[number, chunk.lists] = ((scores == own) & is_candidate).sum(axis=1)
         if time_limit is not None:
-            time_limit.report(f"ranking: {chunk.start:,} of {len(queries.pairs):,} queries")
-    num_candidates, order = count_candidates(queries, known), queries.in_list_order
+            time_limit.report(f"ranking: {chunk.pairs.start:,} of {len(queries.pairs):,} queries")
     return [
-        RankCounts(order(above), order(same), num_candidates)
-        for above, same in zip(higher, tied, strict=True)
+        RankCounts(*map(queries.in_list_order, columns))
+        for columns in zip(higher, tied, num_candidates, strict=True)
     ]
 
 
@@ -508,7 +533,7 @@ def count_ranks(
     Args:
         predictor: The predictor.
         triples: Triples (relation, head, tail) to rank.
-        known: Known answers, including the ranked triples. They are removed from the rankings.
+        known: Known answers, which are removed from the rankings.
         time_limit: Only used to report progress. The limit itself is ignored.
 
     Returns:

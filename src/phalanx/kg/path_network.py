@@ -37,7 +37,11 @@ _FEW_RELATIONS = 32
 class PathNetworkConfig(Config):
     """Settings for `fit_path_network`."""
 
-    renamed_settings: ClassVar[dict[str, str]] = {"specific": "query_dependent_relations"}
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "layers": "num_layers",
+        "specific": "query_dependent_relations",
+        "epochs": "num_epochs",
+    }
 
     num_layers: int = Field(default=5, ge=1, le=8)
     """Number of layers, which is also the maximum length of a path from the query entity. All entities that
@@ -141,11 +145,16 @@ class PathNetwork(DirectedPredictor):
                 f"{path} has format {file_format}, but this version of Phalanx reads format {FILE_FORMAT}: "
                 "fit the network again"
             )
-        network = cls(knowledge_base, PathNetworkConfig(**json.loads(config)), parameters, num_threads)
+        network = cls(knowledge_base, PathNetworkConfig(**json.loads(config)), num_threads=num_threads)
         if relations != list(network.vocabulary.predicates):
             raise ValueError(
                 f"{path} was fitted to a knowledge base with other relations, such as {relations[0]}"
             )
+        if parameters.shape != network.parameters.shape or parameters.dtype != np.float32:
+            raise ValueError(
+                f"{path} has {parameters.size} parameters, but {network.parameters.size} are expected"
+            )
+        network.parameters = parameters
         return network
 
 

@@ -14,7 +14,14 @@ import numpy as np
 from jaxtyping import Int32, Int64
 
 from phalanx.kg.chaining import bind_head, check_rules, constant_columns, encoding_base
-from phalanx.kg.joins import Bindings, SortedTuples, decode_tuples, encode_tuples, find_sorted, merge_codes
+from phalanx.kg.joins import (
+    Bindings,
+    SortedTuples,
+    decode_tuples,
+    encode_tuples,
+    find_sorted,
+    merge_codes,
+)
 from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
 from phalanx.kg.vocabulary import EncodedRule
 

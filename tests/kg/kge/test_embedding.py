@@ -105,7 +105,7 @@ def test_corrupt_folder_raises_error(saved: Path) -> None:
     with pytest.raises(ValueError, match=rf"{arrays.name} is corrupt"):
         load_kge(saved, four_people())
     arrays.unlink()
-    with pytest.raises(FileNotFoundError, match=arrays.name):
+    with pytest.raises(ValueError, match=rf"{arrays.name} does not exist"):
         load_kge(saved, four_people())
     write_json(saved / "config.json", {**config, "format": 99})
     with pytest.raises(ValueError, match="has format 99"):

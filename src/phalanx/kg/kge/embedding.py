@@ -1,9 +1,10 @@
 """Trained knowledge-graph embeddings: scoring, calibrated probabilities, saving and loading."""
 
+import contextlib
 import hashlib
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,10 @@ class KGE(eqx.Module):
 
 
 def calibrate(
-    kge: KGE, triples: Int32[np.ndarray, "triples 3"], known: Int32[np.ndarray, "known 3"], seed: int = 0
+    kge: KGE,
+    triples: Int32[np.ndarray, "triples 3"],
+    known: Int32[np.ndarray, "known 3"],
+    seed: int = 0,
 ) -> KGE:
     """Calibrate the probabilities of an embedding with Platt scaling (Platt, 1999).
 
@@ -225,13 +229,17 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
             embedding was trained on are kept.
     """
     path, config = _embedding_folder(run_or_folder), read_kge_config(run_or_folder)
-    array_path = path / _read_header(path)["arrays"]
-    with open_verified(array_path, _RETRAIN) as file, np.load(file, allow_pickle=False) as arrays:
+    with _open_arrays(path) as arrays:
         entities, relations = arrays["entities"].tolist(), arrays["relations"].tolist()
         template = KGE.create(config, len(relations), len(entities), np.random.default_rng(0))
         leaves, structure = jax.tree.flatten(template)
-        saved = [jnp.asarray(arrays[f"parameter_{number}"]) for number in range(len(leaves))]
-    kge: KGE = jax.tree.unflatten(structure, saved)
+        for number, leaf in enumerate(leaves):
+            name = f"parameter_{number}"
+            if name not in arrays or arrays[name].shape != leaf.shape:
+                found = arrays[name].shape if name in arrays else "nothing"
+                raise ValueError(f"{path}: {name} should have shape {leaf.shape}, found {found}")
+            leaves[number] = jnp.asarray(arrays[name], leaf.dtype)
+    kge: KGE = jax.tree.unflatten(structure, leaves)
     if vocabulary is None:
         return kge
     entity_rows = _find_rows(entities, vocabulary.entities, "constant", path)
@@ -240,6 +248,13 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
     relation_rows = np.concatenate([rows, rows + kge.num_relations]) if kge.reciprocal else rows
     tables = kge.model.entities[entity_rows], kge.model.relations[relation_rows]
     return eqx.tree_at(lambda k: (k.model.entities, k.model.relations), kge, tables)
+
+
+def check_kge(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """Verify the files of a saved embedding, and return how many entities and relations it has."""
+    read_kge_config(folder)
+    with _open_arrays(_embedding_folder(folder)) as arrays:
+        return len(arrays["entities"]), len(arrays["relations"])
 
 
 def read_kge_config(folder: str | os.PathLike[str]) -> KGEModelConfig:
@@ -274,6 +289,15 @@ def _read_header(path: Path) -> dict[str, Any]:
     if missing := [name for name in ("arrays", "config", "metadata") if name not in header]:
         raise ValueError(f"{file} does not describe an embedding: it lacks {', '.join(missing)}")
     return header
+
+
+@contextlib.contextmanager
+def _open_arrays(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
+    file = path / _read_header(path)["arrays"]
+    if not file.is_file():
+        raise ValueError(f"{file} does not exist, although {CONFIG_FILE} refers to it")
+    with open_verified(file, _RETRAIN) as opened, np.load(opened, allow_pickle=False) as arrays:
+        yield arrays
 
 
 def _find_rows(

@@ -39,6 +39,8 @@ class KGEModelConfig(Config):
         "model": "name",
         "dim": "embedding_dim",
         "identity_share": "identity_init_fraction",
+        "identity_fraction": "identity_init_fraction",
+        "init_scale": "init_scale_factor",
     }
 
     name: ModelName = "complex"

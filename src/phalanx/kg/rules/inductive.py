@@ -120,10 +120,9 @@ def _score_candidates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return two scores for each candidate: one from the rules and one from the role model.
 
-    The rules and the role model may come from a different graph with the same relations.
+    The rules have the ids of `base`. The role model may come from a different graph with the same relations.
     """
-    transferred = transfer_rules(rules, base.vocabulary)
-    applier = RuleApplier(transferred, base, max_paths=_MAX_PATHS, num_threads=1)
+    applier = RuleApplier(rules, base, max_paths=_MAX_PATHS, num_threads=1)
     predictor = RulePredictor(applier, aggregation, rule_weights(applier, aggregation))
     side = candidates.side[candidates.list_index]
     # The first half of the queries asks for tails (side 1), and the second half for heads (side 0).
@@ -171,7 +170,9 @@ def evaluate_inductive(
     """
     roles = RoleModel(source)
 
-    def evaluate(base: KnowledgeBase, split: str, weights: Sequence[float]) -> list[LinkPredictionResult]:
+    def evaluate(
+        rules: RuleSet, base: KnowledgeBase, split: str, weights: Sequence[float]
+    ) -> list[LinkPredictionResult]:
         candidates = make_candidates(
             base.triples(split),
             base.known_triples,
@@ -180,10 +181,19 @@ def evaluate_inductive(
             seed=seed,
         )
         by_rules, by_roles = _score_candidates(rules, roles, base, aggregation, candidates)
-        scores = [TripleScores(by_rules + weight * by_roles) for weight in weights]
-        return [evaluate_candidates(s, candidates, ties=ties, vocabulary=base.vocabulary) for s in scores]
+        return [
+            evaluate_candidates(
+                TripleScores(by_rules + weight * by_roles),
+                candidates,
+                ties=ties,
+                vocabulary=base.vocabulary,
+            )
+            for weight in weights
+        ]
 
-    hits = [result.total.hits[10] for result in evaluate(source, "valid", role_weights)]
+    source_rules = transfer_rules(rules, source.vocabulary)
+    hits = [result.total.hits[10] for result in evaluate(source_rules, source, "valid", role_weights)]
     best = role_weights[int(np.argmax(hits))]
-    (result,) = evaluate(target, split, [best])
-    return InductiveResult(result, best, len(transfer_rules(rules, target.vocabulary)))
+    target_rules = transfer_rules(rules, target.vocabulary)
+    (result,) = evaluate(target_rules, target, split, [best])
+    return InductiveResult(result, best, len(target_rules))

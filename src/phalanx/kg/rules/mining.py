@@ -39,13 +39,20 @@ class MiningConfig(Config):
     """
 
     renamed_settings: ClassVar[dict[str, str]] = {
+        "length": "max_length",
+        "constants": "constant_rules",
+        "dangling": "dangling_rules",
         "pessimism": "confidence_smoothing",
+        "max_constants": "max_constant_rules",
         "triples": "max_start_triples",
+        "max_triples": "max_start_triples",
         "fan": "max_edges_per_step",
         "max_bodies": "max_path_rules",
         "enough": "max_predictions",
         "limit": "max_paths",
         "widest": "max_entity_degree",
+        "threads": "num_threads",
+        "seconds": "max_seconds",
     }
 
     max_length: int = Field(default=3, ge=1, le=MAX_BODY_LENGTH)
