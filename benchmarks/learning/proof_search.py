@@ -16,11 +16,11 @@ import jax
 import numpy as np
 
 from benchmarks.datasets import load_knowledge_graph
+from benchmarks.genealogy import generate_genealogy
 from benchmarks.peers import REPOSITORY
 from benchmarks.suite import Suite
 from benchmarks.timing import Measurement
 from phalanx.kg import MiningConfig, mine_rules
-from phalanx.kg.family_generator import generate_genealogy
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.search.best_first import (

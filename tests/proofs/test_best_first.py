@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from benchmarks.genealogy import generate_genealogy
 
 from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
-from phalanx.kg.family_generator import generate_genealogy
 from phalanx.proofs import Program, ProofConfig
 from phalanx.proofs.search.best_first import BestFirstConfig, best_first_search
 from phalanx.proofs.search.goal_features import GoalFeatureExtractor

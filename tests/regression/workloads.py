@@ -910,7 +910,8 @@ def search_heuristic() -> Digests:
     """Train a heuristic for best-first search on a generated genealogy."""
     import dataclasses
 
-    from phalanx.kg.family_generator import generate_genealogy
+    from benchmarks.genealogy import generate_genealogy
+
     from phalanx.training.search_heuristic import SearchHeuristicConfig, SearchHeuristicTrainer
 
     base, queries = generate_genealogy(300, distances=(2,), num_queries=60)

@@ -6,10 +6,10 @@ import json
 import jax
 import numpy as np
 import pytest
+from benchmarks.genealogy import generate_genealogy
 from typer.testing import CliRunner
 
 from phalanx.cli.app import app
-from phalanx.kg.family_generator import generate_genealogy
 from phalanx.proofs import ProofConfig
 from phalanx.training.run import train
 from phalanx.training.search_heuristic import (

@@ -238,7 +238,6 @@ CHECKPOINT = Format("checkpoint", _check_checkpoint, marker="_CHECKPOINT_METADAT
 EMBEDDING = Format("embedding", _check_embedding, marker="config.json")
 ARC = Format("ARC tasks", _check_arc_tasks)
 ARCHIVE = Format("archive", _check_archive, suffixes=ARCHIVE_SUFFIXES)
-ARRAYS = Format("arrays", _check_arrays, suffixes=(".npz",))
 JSON_LINES = Format("JSON Lines", _check_json_lines, suffixes=(".jsonl",))
 SETTINGS = Format("settings", _check_settings, suffixes=(".yaml",))
 FORMATS = (
@@ -249,7 +248,7 @@ FORMATS = (
     CHECKPOINT,
     Format("checkpoint", _check_checkpoint, marker="checksums.json"),
     Format("knowledge base", _check_knowledge_base, marker="train.txt"),
-    ARRAYS,
+    Format("arrays", _check_arrays, suffixes=(".npz",)),
     JSON_LINES,
     Format("JSON", _check_json, suffixes=(".json",)),
     SETTINGS,

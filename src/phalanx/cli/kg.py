@@ -304,7 +304,9 @@ def mine(
             typer.echo(f"  {rules[index]}")
     if evaluate is not None:
         options = {"power": power, "num_threads": num_threads, "max_paths": config.max_paths}
-        record |= _evaluate_rules(rules, base, evaluate, aggregation, kge, ties, as_json, **options)
+        started = time.process_time()
+        predictor = _fit_predictor(rules, base, aggregation, kge, **options)
+        record |= _evaluate(predictor, base, evaluate, ties, as_json, started)
     if as_json:
         print_json(record)
 
@@ -326,11 +328,11 @@ def evaluate(
         base = _load(data).binary()
         found, unsupported = RuleSet.from_rules(read_rules(rules), base.vocabulary)
     _warn_about_unsupported(unsupported)
-    record: dict[str, Any] = {"dataset": base.name, "facts": len(base.facts), "rules": len(found)}
-    options = {"power": power, "num_threads": num_threads}
-    record |= _evaluate_rules(found, base, split, aggregation, kge, ties, as_json, **options)
+    started = time.process_time()
+    predictor = _fit_predictor(found, base, aggregation, kge, power=power, num_threads=num_threads)
+    record = _evaluate(predictor, base, split, ties, as_json, started)
     if as_json:
-        print_json(record)
+        print_json({"dataset": base.name, "facts": len(base.facts), "rules": len(found)} | record)
 
 
 @app.command("path-network")
@@ -457,24 +459,13 @@ def _load_embedding(run: Path | None, base: KnowledgeBase) -> LinkPredictor | No
     return load_kge(run, base.vocabulary)
 
 
-def _evaluate_rules(
-    rules: RuleSet,
-    base: KnowledgeBase,
-    split: str,
-    aggregation: Aggregation,
-    kge: Path | None,
-    ties: TieRule,
-    as_json: bool,
-    **options: Any,
-) -> dict[str, Any]:
-    """Create a predictor from rules and evaluate it with `_evaluate`.
-
-    `options` are additional arguments to `RulePredictor.fit`.
-    """
-    started, options["time_limit"] = time.process_time(), TimeLimit(None, print_to_stderr)
+def _fit_predictor(
+    rules: RuleSet, base: KnowledgeBase, aggregation: Aggregation, kge: Path | None, **options: Any
+) -> LinkPredictor:
+    """Create a predictor from rules. `options` are additional arguments to `RulePredictor.fit`."""
+    options["time_limit"] = TimeLimit(None, print_to_stderr)
     with user_errors():
-        predictor = RulePredictor.fit(rules, base, aggregation, kge=_load_embedding(kge, base), **options)
-    return _evaluate(predictor, base, split, ties, as_json, started)
+        return RulePredictor.fit(rules, base, aggregation, kge=_load_embedding(kge, base), **options)
 
 
 def _evaluate(

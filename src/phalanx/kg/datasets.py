@@ -40,77 +40,37 @@ _RED_GNN = "LARS-research/RED-GNN/e064161e8d2b8b3e0ed17d7a746cbcb43b3c327e/trans
 _GRAIL = "kkteru/grail/master/data"
 _DEEPPROOFLOG = "DeepProofLog/Batched_Env/main/data"
 
-_INDUCTIVE = {
-    "fb237_v1": "d3102d1ba4914db8a31c513b88526b90dc2497828d45ddbb1e85ac18fe9130e4",
-    "fb237_v1_ind": "11176c38d5be7de18180eba548eb55bf4d8d8af92bccbd5a258dbb8f40d9885e",
-    "fb237_v2": "22a7327601c85ba944973d1a2eda77af3a5520fc84d194e9cbc842d678e3538c",
-    "fb237_v2_ind": "46a0a3c5ad86f71bd9a18b4764e320c8e16faa568bd0c0148509f4a3f9ffc2d4",
-    "fb237_v3": "38071eb8464f8a950ae15024c5b84749342cbd16b426d398374400701c1908da",
-    "fb237_v3_ind": "a49e98c2b731979523ef568e4ef7f83f6c84e7b805029a492ceb24160edd0cc7",
-    "fb237_v4": "9a1cef4722544e02ea6d67466d59f8b46cb2457070a2bcad04969aa536153f28",
-    "fb237_v4_ind": "49b332948c55cb1970c9e907634d24183b5a880f4ed07de27e1944dc9d206e90",
-    "wn18rr_v1": "7fc1c9b44e0d965a901b74016dc491213cfbe25d1f9020fea3cfd126c888f4d5",
-    "wn18rr_v1_ind": "0ec29192127e24985d25cafc6fc86d69108f4d2cec45951ee417a797ada5a592",
-    "wn18rr_v2": "944daac94a8d6519142ec4309ee984310c124f107f4cb307dc9b0d722e386a9b",
-    "wn18rr_v2_ind": "ee76de16c17033f883a32b0b9387f40209c516d6bf984bc85306c397f3d7a2cd",
-    "wn18rr_v3": "7d7e90a85cef22b8aee03e69132420f92d18a6b7eeae26ba3c78d39b1ce8e681",
-    "wn18rr_v3_ind": "b6cb868da7d2193ada7d724fd5346fe10d69f9cd5d63b0d059d2ccd19d0d8e81",
-    "wn18rr_v4": "60eec2ef30db88ed9060413afef7508ea88d7d0796a2ef7d80904dfc91cfff01",
-    "wn18rr_v4_ind": "8006ad52d1d942b8c8d73a4e713760265e62cd830e88b8ef771ed9f36e3d4af8",
-}
-_RULES = {
-    "countries_s3": "06a2c6092f405b35e8f757b1799f60e66d6009958ca68914538be3c3312c1357",
-    "family": "5944982865d881601ba2d4b7c3932780c64d27c813c39fac10e0dffc17aa28a0",
-    "nations": "eb1ab48389bbcb0b210d4d595badc07edbcd1c79551fbc5fd62fcd1a89da80e6",
-    "umls": "beefe658538370f10db69971082ead36683e64c0cedab59de1943aeb35103f51",
-    "wn18rr": "cdf56c048b75a6f81b48dcd431173990c0d4cf8670579768e2428eae91fd8a68",
-}
+_DIGEST_LINES = (Path(__file__).parent / "dataset_digests.txt").read_text("utf-8").splitlines()
+_DIGESTS = {name: digest for digest, name in map(str.split, _DIGEST_LINES)}
+
+
+def _inductive_source(name: str) -> KGDatasetSource:
+    path = name.removeprefix("inductive/").replace("wn18rr", "WN18RR")
+    return KGDatasetSource(f"{_GRAIL}/{path}", _DIGESTS[name], "GraIL's inductive split")
+
+
+def _source_with_rules(name: str) -> KGDatasetSource:
+    path, text = name.removeprefix("deepprooflog/"), "with rules and depths, from DeepProofLog"
+    return KGDatasetSource(f"{_DEEPPROOFLOG}/{path}", _DIGESTS[name], text, _FILES_WITH_RULES, folder="kg")
 
 
 DATASETS: dict[str, KGDatasetSource] = {
     "wn18rr": KGDatasetSource(
-        f"{_ROTATE}/wn18rr",
-        "782e840766cb092c88b125a68e6dc9df7fa5d06878986a26d880f06408ff5b17",
-        "WordNet, 86,835 triples; the split used in papers",
+        f"{_ROTATE}/wn18rr", _DIGESTS["wn18rr"], "WordNet, 86,835 triples; the split used in papers"
     ),
-    "fb15k-237": KGDatasetSource(
-        f"{_ROTATE}/FB15k-237",
-        "00a1f97a5cab4194a019645e3f74a11a633d475048e869c1bb3e5a9dba2f920e",
-        "Freebase, 272,115 triples",
-    ),
-    "umls": KGDatasetSource(
-        f"{_VILLMOW}/umls",
-        "06f1a041e7d6308d517c23b97f2d916a5d4abb5efd7b379dc2874e682bf80e2c",
-        "medical terms, 5,216 triples",
-    ),
+    "fb15k-237": KGDatasetSource(f"{_ROTATE}/FB15k-237", _DIGESTS["fb15k-237"], "Freebase, 272,115 triples"),
+    "umls": KGDatasetSource(f"{_VILLMOW}/umls", _DIGESTS["umls"], "medical terms, 5,216 triples"),
     "kinship": KGDatasetSource(
-        f"{_VILLMOW}/kinship",
-        "6e6622c1fb3259b31e224354e53cc2e36cd19d0d36ad9585151f7142f19fd41b",
-        "Alyawarra kinship, 8,548 triples",
-        relation_first=True,
+        f"{_VILLMOW}/kinship", _DIGESTS["kinship"], "Alyawarra kinship, 8,548 triples", relation_first=True
     ),
     "family": KGDatasetSource(
         f"{_RED_GNN}/family",
-        "bfa89dc0a7494bbb731a8f5e70840f54a7202b4f4b63fa507f7719e770682520",
+        _DIGESTS["family"],
         "people, 23,483 triples, as used by RED-GNN and NCRL",
         (*SPLITS, "facts"),
     ),
-    **{
-        f"inductive/{name}": KGDatasetSource(
-            f"{_GRAIL}/{name.replace('wn18rr', 'WN18RR')}", digest, "GraIL's inductive split"
-        )
-        for name, digest in _INDUCTIVE.items()
-    },
-    **{
-        f"deepprooflog/{name}": KGDatasetSource(
-            f"{_DEEPPROOFLOG}/{name}",
-            digest,
-            "with rules and depths, from DeepProofLog",
-            _FILES_WITH_RULES,
-            folder="kg",
-        )
-        for name, digest in _RULES.items()
-    },
+    **{name: _inductive_source(name) for name in _DIGESTS if name.startswith("inductive/")},
+    **{name: _source_with_rules(name) for name in _DIGESTS if name.startswith("deepprooflog/")},
 }
 """Downloadable knowledge bases, by the name that `phalanx kg download` accepts."""
 

@@ -129,8 +129,8 @@ class TripleScores:
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> "TripleScores":
         """Return the scores of the triples at the given indices, in the given order."""
-        columns: dict[str, Any] = {name: column for name, column in vars(self).items() if column is not None}
-        return TripleScores(**{name: column[rows] for name, column in columns.items()})
+        columns = {name: column[rows] for name, column in vars(self).items() if column is not None}
+        return TripleScores(**columns)
 
 
 @runtime_checkable
@@ -309,28 +309,14 @@ def mean_reciprocal_rank(counts: RankCounts, ties: TieRule) -> float:
 def expected_sampled_mrr(counts: RankCounts, num_sampled: int) -> float:
     """Return the expected MRR if each answer were ranked among only `num_sampled` random candidates.
 
-    This is the exact mean over all possible samples, without sampling noise. A tied candidate counts as half
-    a candidate with a higher score.
+    This is the exact mean over all samples without replacement, so it has no sampling noise. A tied candidate
+    counts as half a candidate with a higher score. Lists with fewer candidates are not reduced.
+
+    >>> counts = RankCounts(higher=np.array([1]), tied=np.array([0]), num_candidates=np.array([2]))
+    >>> expected_sampled_mrr(counts, 1)  # rank 1 or 2, equally likely
+    0.75
     """
-    higher = counts.higher + counts.tied / 2
-    return float(np.mean(expected_reciprocal_rank(higher, counts.num_candidates, num_sampled)))
-
-
-def expected_reciprocal_rank(
-    higher: Float64[np.ndarray, " lists"], num_candidates: Int64[np.ndarray, " lists"], num_sampled: int
-) -> Float64[np.ndarray, " lists"]:
-    """Return the expected reciprocal rank in each list if the list is reduced to a sample of its candidates.
-
-    The expectation is over all samples without replacement.
-
-    Args:
-        higher: Number of candidates that rank above the true answer. A tied candidate can count as one half.
-        num_candidates: Number of candidates before sampling, not counting the true answer.
-        num_sampled: Number of candidates in a sample. Lists with fewer candidates are not reduced.
-
-    >>> expected_reciprocal_rank(np.array([1.0]), np.array([2]), 1)  # rank 1 or 2, equally likely
-    array([0.75])
-    """
+    higher, num_candidates = counts.higher + counts.tied / 2, counts.num_candidates
     sample_size = np.minimum(num_sampled, num_candidates)
     positions = np.arange(num_sampled + 1)
     # Probability that none of sample_size + 1 draws is higher, if one more higher candidate is added.
@@ -338,7 +324,8 @@ def expected_reciprocal_rank(
         num_candidates[:, None] + 1 - positions, 1
     )
     none_higher = np.prod(np.where(positions <= sample_size[:, None], factors, 1), axis=1)
-    return (num_candidates + 1) / ((sample_size + 1) * (higher + 1)) * (1 - none_higher)
+    reciprocal_ranks = (num_candidates + 1) / ((sample_size + 1) * (higher + 1)) * (1 - none_higher)
+    return float(np.mean(reciprocal_ranks))
 
 
 def summarize(

@@ -2,14 +2,15 @@
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import numpy as np
 
-from phalanx.kg.atoms import Atom, Rule, parse_rule
+from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.chaining import entail
+from phalanx.kg.formats import read_rules
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
 from phalanx.kg.proof_depths import compute_proof_depths
-from phalanx.kg.vocabulary import EncodedRule
 
 MAX_QUERY_DEPTH = 5
 """Largest proof depth of the validation and test queries that `generate_family` samples."""
@@ -19,47 +20,16 @@ _TRAINING_FRACTION = 0.1
 _INTERMARRIAGE_PROB = 0.4
 _MAX_CHILDREN = 4
 
-# Rules cannot express inequality, so a rule that derives siblings from a shared parent would make everyone
-# their own sibling. Brothers and sisters are therefore facts, and all relations derived from them are
-# correct.
-_RULES = """
-father(X,Y) -> parent(X,Y)
-mother(X,Y) -> parent(X,Y)
-brother(X,Y) -> sibling(X,Y)
-sister(X,Y) -> sibling(X,Y)
-husband(X,Z), mother(Z,Y) -> father(X,Y)
-wife(X,Z), father(Z,Y) -> mother(X,Y)
-wife(Y,X) -> husband(X,Y)
-husband(Y,X) -> wife(X,Y)
-parent(X,Z), parent(Z,Y) -> grandparent(X,Y)
-sister(X,Z), parent(Z,Y) -> aunt(X,Y)
-wife(X,Z), uncle(Z,Y) -> aunt(X,Y)
-brother(X,Z), parent(Z,Y) -> uncle(X,Y)
-husband(X,Z), aunt(Z,Y) -> uncle(X,Y)
-parent(Z,X), sibling(Z,W), parent(W,Y) -> cousin(X,Y)
-parent(X,Y) -> ancestor(X,Y)
-parent(X,Z), ancestor(Z,Y) -> ancestor(X,Y)
-"""
-RULES: tuple[Rule, ...] = tuple(
-    parse_rule(f"r{number}:1.0:{line}") for number, line in enumerate(_RULES.strip().split("\n"))
-)
+RULES: tuple[Rule, ...] = read_rules(Path(__file__).parent / "family_rules.txt")
+"""Rules of the generated knowledge bases."""
 
-_RELATIONS = tuple(sorted({atom.predicate for rule in RULES for atom in rule.atoms}))
-_RELATION_IDS = {name: number for number, name in enumerate(_RELATIONS)}
-
-
-def _encode_rule_atom(atom: Atom) -> tuple[int, ...]:
-    return _RELATION_IDS[atom.predicate], *(-1 - "XYZW".index(name) for name in atom[1:])
-
-
-_ENCODED_RULES: tuple[EncodedRule, ...] = tuple(
-    (_encode_rule_atom(rule.head), tuple(map(_encode_rule_atom, rule.body))) for rule in RULES
-)
+_VOCABULARY = KnowledgeBase(train=(), rules=RULES).vocabulary
+_ENCODED_RULES = _VOCABULARY.encode_rules(RULES)
 _SYLLABLES = tuple(a + b for a in "bdfgklmnrstv" for b in "aeiou")
 
 
 @dataclasses.dataclass
-class _People:
+class People:
     """Sex, parents and marriages of all people, who are identified by number.
 
     `parents` contains a (father, mother) pair for each person, and `couples` contains (husband, wife) pairs.
@@ -104,9 +74,9 @@ def generate_family(
     if generations < 2:
         raise ValueError("generations must be at least 2: without children there is nothing to prove")
     random = np.random.default_rng(seed)
-    people = _generate_people(num_families, generations, random)
-    names = _generate_names(people, random)
-    base = _base_facts(people)
+    people = generate_people(num_families, generations, random)
+    names = generate_names(people, random)
+    base = base_facts(people)
     atoms, rounds = entail(base, _ENCODED_RULES)
     derived = atoms[rounds > 0]
     in_training = random.random(len(derived)) < _TRAINING_FRACTION
@@ -115,8 +85,8 @@ def generate_family(
     depths = compute_proof_depths(rest, train, _ENCODED_RULES, MAX_QUERY_DEPTH)
     split = _assign_splits(depths, queries_per_depth)
     training_depths = compute_proof_depths(train, train, _ENCODED_RULES, _MAX_TRAINING_DEPTH)
-    facts = _decode(train, names)
-    valid, test, others = (_decode(rest[split == part], names) for part in (1, 2, 0))
+    facts = decode_atoms(train, names)
+    valid, test, others = (decode_atoms(rest[split == part], names) for part in (1, 2, 0))
     return KnowledgeBase(
         train=facts,
         rules=RULES,
@@ -133,63 +103,14 @@ def generate_family(
     )
 
 
-def generate_genealogy(
-    num_facts: int, *, seed: int = 0, distances: tuple[int, ...] = (3, 4), num_queries: int = 1000
-) -> tuple[KnowledgeBase, tuple[Atom, ...]]:
-    """Generate a large family tree and `ancestor` queries about it.
-
-    The facts are all father, mother, husband, wife, brother and sister atoms; no derived atom is a fact. A
-    proof that someone is an ancestor k generations away takes 3k - 1 steps, for example 8 steps for three
-    generations. No forward chaining is needed, so generating 100,000 facts takes a few seconds.
-
-    Args:
-        num_facts: Approximate number of facts.
-        seed: Seed for the random number generator.
-        distances: Numbers of generations between the two people in a query. The queries are divided equally
-            among them.
-        num_queries: Maximum number of queries.
-
-    Returns:
-        The knowledge base, whose `extra_known` contains the queries, and the queries in random order.
-    """
-    random = np.random.default_rng(seed)
-    generations = max(distances) + 3
-    # A couple has 2.5 children on average, some of whom marry each other.
-    families = 1
-    while len(base := _base_facts(people := _generate_people(families, generations, random))) < num_facts:
-        families = max(families + 1, int(1.05 * families * num_facts / len(base)))
-    names = _generate_names(people, random)
-    pairs: list[tuple[int, int]] = []
-    for distance in distances:
-        descendants = [person for person in range(len(names)) if _ancestor(people, person, distance, 0) >= 0]
-        for person in random.choice(descendants, num_queries // len(distances)).tolist():
-            pairs.append((_ancestor(people, person, distance, int(random.integers(2**distance))), person))
-    shuffled = [pairs[index] for index in random.permutation(len(pairs))]
-    queries = tuple(
-        dict.fromkeys(Atom("ancestor", names[one], names[other]) for one, other in shuffled if one >= 0)
-    )
-    train = _decode(base, names)
-    return KnowledgeBase(train=train, rules=RULES, extra_known=queries, name="genealogy"), queries
+def decode_atoms(rows: np.ndarray, names: list[str]) -> tuple[Atom, ...]:
+    """Convert rows (relation, person, person) to atoms."""
+    return tuple(Atom(_VOCABULARY.predicates[p], names[a], names[b]) for p, a, b in rows.tolist())
 
 
-def _decode(rows: np.ndarray, names: list[str]) -> tuple[Atom, ...]:
-    return tuple(Atom(_RELATIONS[p], names[a], names[b]) for p, a, b in rows.tolist())
-
-
-def _ancestor(people: _People, person: int, distance: int, path: int) -> int:
-    """Return the ancestor who is `distance` generations above a person; -1 if there is no such ancestor.
-
-    Bit k of `path` selects the father (0) or the mother (1) in step k, starting with the parents.
-    """
-    for step in range(distance):
-        if person < 0:
-            return -1
-        person = people.parents[person][path >> step & 1]
-    return person
-
-
-def _generate_people(num_families: int, generations: int, random: np.random.Generator) -> _People:
-    people = _People()
+def generate_people(num_families: int, generations: int, random: np.random.Generator) -> People:
+    """Generate people who descend from founding couples and intermarry."""
+    people = People()
     couples = [(people.add(True), people.add(False)) for _ in range(num_families)]
     for generation in range(1, generations + 1):
         people.couples += couples
@@ -204,7 +125,7 @@ def _generate_people(num_families: int, generations: int, random: np.random.Gene
     return people
 
 
-def _marry(people: _People, children: list[int], random: np.random.Generator) -> list[tuple[int, int]]:
+def _marry(people: People, children: list[int], random: np.random.Generator) -> list[tuple[int, int]]:
     """Marry each child either to a child of different parents or to a new person, and return the couples."""
     order = [children[index] for index in random.permutation(len(children))]
     women = [child for child in order if not people.male[child]]
@@ -220,7 +141,8 @@ def _marry(people: _People, children: list[int], random: np.random.Generator) ->
     return couples
 
 
-def _base_facts(people: _People) -> np.ndarray:
+def base_facts(people: People) -> np.ndarray:
+    """Return all father, mother, husband, wife, brother and sister atoms as rows for `decode_atoms`."""
     rows: list[tuple[str, int, int]] = []
     siblings: dict[tuple[int, int], list[int]] = {}
     for child, (father, mother) in enumerate(people.parents):
@@ -232,10 +154,11 @@ def _base_facts(people: _People) -> np.ndarray:
     for children in siblings.values():
         for one, other in itertools.permutations(children, 2):
             rows.append(("brother" if people.male[one] else "sister", one, other))
-    return np.array([(_RELATION_IDS[relation], one, other) for relation, one, other in rows], np.int32)
+    ids = _VOCABULARY.predicate_ids
+    return np.array([(ids[relation], one, other) for relation, one, other in rows], np.int32)
 
 
-def _generate_names(people: _People, random: np.random.Generator) -> list[str]:
+def generate_names(people: People, random: np.random.Generator) -> list[str]:
     """Return distinct names of two or more syllables; men's names end in `n`, and women's names in `la`."""
     count, base = len(people.male), len(_SYLLABLES)
     length = next(length for length in itertools.count(2) if base**length >= count)

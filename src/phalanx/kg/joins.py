@@ -61,10 +61,6 @@ class SortedTuples:
                 self._orders[positions] = order, codes[order]
         return self._orders[positions]
 
-    def find(self, codes: Int64[np.ndarray, " codes"]) -> Int64[np.ndarray, " codes"]:
-        """Return the index of each code in the set; -1 for codes that are not in the set."""
-        return find_sorted(self.codes, codes)
-
     def match(self, bindings: Mapping[int, np.ndarray], num_rows: int, terms: tuple[int, ...]) -> Matches:
         """Find all matches between rows of the bindings and tuples, and yield them in chunks.
 
@@ -79,7 +75,7 @@ class SortedTuples:
         bound = tuple(position for position, term in enumerate(terms) if term in bindings)
         values = [bindings[terms[position]] for position in bound]
         if len(bound) == self.arity:
-            found = self.find(encode_tuples(values, self.size))
+            found = find_sorted(self.codes, encode_tuples(values, self.size))
             rows = np.flatnonzero(found >= 0)
             yield rows, found[rows]
             return

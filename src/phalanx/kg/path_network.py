@@ -8,11 +8,9 @@ implemented in C++. The Adam optimizer is implemented in NumPy, so that this mod
 result is bitwise independent of the number of threads.
 """
 
-import io
 import json
 import math
 import os
-import zipfile
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +20,7 @@ from pydantic import Field
 from phalanx.config import Config
 from phalanx.formatting import format_count
 from phalanx.io.atomic import atomic_write
-from phalanx.io.checksum import read_verified
+from phalanx.io.checksum import open_verified
 from phalanx.kg.evaluation import DirectedPredictor
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.rules.mining import build_graph
@@ -113,16 +111,14 @@ class PathNetwork(DirectedPredictor):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the parameters, the settings and the names of the relations to a file."""
-        buffer = io.BytesIO()
-        np.savez(
-            buffer,
-            format=np.array(FILE_FORMAT),
-            parameters=self.parameters,
-            relations=np.array(self.vocabulary.predicates),
-            config=np.array(json.dumps(self.config.model_dump())),
-        )
         with atomic_write(path, checksum=True) as file:
-            file.write(buffer.getvalue())
+            np.savez(
+                file,
+                format=np.array(FILE_FORMAT),
+                parameters=self.parameters,
+                relations=np.array(self.vocabulary.predicates),
+                config=np.array(json.dumps(self.config.model_dump())),
+            )
 
     @classmethod
     def load(
@@ -137,12 +133,12 @@ class PathNetwork(DirectedPredictor):
             num_threads: Number of threads.
         """
         try:
-            # Load from memory, because NumPy does not close the file handle if a file is damaged.
-            with np.load(io.BytesIO(read_verified(path, "fit it again")), allow_pickle=False) as arrays:
+            # The file is opened here, because NumPy does not close a file that it cannot read.
+            with open_verified(path, "fit it again") as file, np.load(file, allow_pickle=False) as arrays:
                 file_format = int(arrays["format"]) if "format" in arrays else 1
                 relations, config = arrays["relations"].tolist(), str(arrays["config"])
                 parameters = arrays["parameters"]
-        except (zipfile.BadZipFile, KeyError, EOFError) as error:
+        except KeyError as error:
             raise ValueError(f"{path} is not a path network: {error}") from error
         if file_format != FILE_FORMAT:
             raise ValueError(

@@ -1,5 +1,6 @@
 """SVG drawings of proof trees, and shared functions for drawing boxes and badges."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import drawsvg as draw
@@ -37,12 +38,15 @@ RUNNING = BoxStyle(svg.TRACK, svg.TRACK, svg.MUTED)
 
 
 class _LaidOutProof(NamedTuple):
-    """Layout of a proof: the width of its drawing, and the distance of its goal's center from the left."""
+    """Layout of a proof."""
 
     proof: Proof
     width: float
+    """Width of the drawing."""
     middle: float
-    children: tuple["_LaidOutProof", ...]
+    """Distance of the goal's center from the left."""
+    children: tuple[tuple[float, "_LaidOutProof"], ...]
+    """Layouts of the subproofs, each with its distance from the left."""
 
 
 def draw_proof(proof: Proof) -> draw.Drawing:
@@ -80,13 +84,14 @@ def draw_proof(proof: Proof) -> draw.Drawing:
 def _lay_out(proof: Proof) -> _LaidOutProof:
     children = tuple(map(_lay_out, proof.children))
     own = max(box_width(str(proof.goal)), _edge_label_width(proof))
-    below = sum(child.width for child in children) + _BOX_GAP * max(len(children) - 1, 0)
     if not children:
         return _LaidOutProof(proof, own, own / 2, ())
+    *starts, end = itertools.accumulate((child.width + _BOX_GAP for child in children), initial=0.0)
     # The goal is centered between its first and its last child.
-    middle = (children[0].middle + below - children[-1].width + children[-1].middle) / 2
-    left, right = max(middle, own / 2), max(below - middle, own / 2)
-    return _LaidOutProof(proof, left + right, left, children)
+    middle = (children[0].middle + starts[-1] + children[-1].middle) / 2
+    left, right = max(middle, own / 2), max(end - _BOX_GAP - middle, own / 2)
+    offsets = (left - middle + start for start in starts)
+    return _LaidOutProof(proof, left + right, left, tuple(zip(offsets, children, strict=True)))
 
 
 def box_width(text: str) -> float:
@@ -107,22 +112,18 @@ def _edge_label_width(proof: Proof) -> float:
 
 
 def _count_levels(tree: _LaidOutProof) -> int:
-    return 1 + max(map(_count_levels, tree.children), default=0)
+    return 1 + max((_count_levels(child) for _, child in tree.children), default=0)
 
 
 def _draw_tree(tree: _LaidOutProof, x: float, y: float, drawing: draw.Drawing, is_root: bool = False) -> None:
     proof = tree.proof
     middle, bottom = x + tree.middle, y + _BOX_HEIGHT
     if proof.rule is not None:
-        span = sum(child.width for child in tree.children) + _BOX_GAP * (len(tree.children) - 1)
-        first, last = tree.children[0], tree.children[-1]
-        child_x = middle - (first.middle + span - last.width + last.middle) / 2
         knee, name = bottom + 42, proof.rule.name
         edges = f"M{short(middle)} {short(bottom)}V{short(knee)}"
-        for child in tree.children:
-            edges += _edge_path(middle, knee, child_x + child.middle, y + _BOX_HEIGHT + _LEVEL_GAP)
-            _draw_tree(child, child_x, y + _BOX_HEIGHT + _LEVEL_GAP, drawing)
-            child_x += child.width + _BOX_GAP
+        for offset, child in tree.children:
+            edges += _edge_path(middle, knee, x + offset + child.middle, y + _BOX_HEIGHT + _LEVEL_GAP)
+            _draw_tree(child, x + offset, y + _BOX_HEIGHT + _LEVEL_GAP, drawing)
         drawing.append(draw.Path(edges, fill="none", stroke=svg.LINE, stroke_width=1.4, class_="edge"))
         width = mono_width(name, 12) + 20
         group = draw_box(

@@ -1,10 +1,10 @@
 """Trained knowledge-graph embeddings: scoring, calibrated probabilities, saving and loading."""
 
+import contextlib
 import hashlib
 import io
 import os
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from phalanx import __version__
 from phalanx.io.atomic import atomic_write, remove_stale_temporaries
-from phalanx.io.checksum import CorruptFileError, read_verified, read_verified_json, write_json
+from phalanx.io.checksum import open_verified, read_verified_json, write_json
 from phalanx.kg.joins import encode_tuples
 from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig, create_model
 from phalanx.kg.vocabulary import Vocabulary
@@ -291,17 +291,13 @@ def _read_header(path: Path) -> dict[str, Any]:
     return header
 
 
-def _open_arrays(path: Path) -> np.lib.npyio.NpzFile:
+@contextlib.contextmanager
+def _open_arrays(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     file = path / _read_header(path)["arrays"]
-    try:
-        # Load from memory, because NumPy does not close the file handle if a file is damaged.
-        return np.load(io.BytesIO(read_verified(file, _RETRAIN)), allow_pickle=False)
-    except FileNotFoundError:
-        raise ValueError(f"{file} does not exist, although {CONFIG_FILE} refers to it") from None
-    except CorruptFileError:
-        raise
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
+    if not file.is_file():
+        raise ValueError(f"{file} does not exist, although {CONFIG_FILE} refers to it")
+    with open_verified(file, _RETRAIN) as opened, np.load(opened, allow_pickle=False) as arrays:
+        yield arrays
 
 
 def _find_rows(

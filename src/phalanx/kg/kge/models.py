@@ -133,7 +133,12 @@ class EmbeddingModel(eqx.Module):
         complex numbers return the moduli. RotatE returns no array for relations.
         """
         rows = self.entities[heads], self.relations[relations], self.entities[tails]
-        return tuple(jnp.abs(row) for row in rows)
+        return tuple(map(self._moduli, rows))
+
+    @staticmethod
+    def _moduli(values: Array) -> Array:
+        """Return the absolute values of the coordinates. If they are complex, there are half as many."""
+        return jnp.abs(values)
 
 
 class _ProductModel(EmbeddingModel):
@@ -162,19 +167,14 @@ class _DistanceModel(EmbeddingModel):
 
     def compare(self, queries: Queries, answers: Float[Array, "m dim"]) -> Float[Array, "n m"]:
         if self.norm == 1:
-            return self.margin - self._sum_of_distances(queries[:, None], answers[None])
+            return self.margin - jnp.sum(self._moduli(queries[:, None] - answers[None]), axis=-1)
         squares = jnp.sum(queries**2, 1)[:, None] + jnp.sum(answers**2, 1) - 2 * (queries @ answers.T)
         return self.margin - jnp.sqrt(jnp.maximum(squares, 0) + _EPSILON)
 
     def compare_rows(self, queries: Queries, answers: Float[Array, "n dim"]) -> Float[Array, " n"]:
         if self.norm == 1:
-            return self.margin - self._sum_of_distances(queries, answers)
+            return self.margin - jnp.sum(self._moduli(queries - answers), axis=-1)
         return self.margin - jnp.sqrt(jnp.sum((queries - answers) ** 2, axis=-1) + _EPSILON)
-
-    @abc.abstractmethod
-    def _sum_of_distances(
-        self, queries: Float[Array, "*rows dim"], answers: Float[Array, "*#rows dim"]
-    ) -> Float[Array, "*rows"]: ...
 
 
 class TransE(_DistanceModel):
@@ -186,9 +186,6 @@ class TransE(_DistanceModel):
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
         vectors = self.relations[relations]
         return entities - vectors if invert else entities + vectors
-
-    def _sum_of_distances(self, queries: Array, answers: Array) -> Array:
-        return jnp.sum(jnp.abs(queries - answers), axis=-1)
 
 
 class RotatE(_DistanceModel):
@@ -204,10 +201,11 @@ class RotatE(_DistanceModel):
         return complex_product(entities, complex_conjugate(rotations) if invert else rotations)
 
     def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
-        return _moduli(self.entities[heads]), _moduli(self.entities[tails])
+        return self._moduli(self.entities[heads]), self._moduli(self.entities[tails])
 
-    def _sum_of_distances(self, queries: Array, answers: Array) -> Array:
-        return jnp.sum(_moduli(queries - answers), axis=-1)
+    @staticmethod
+    def _moduli(values: Array) -> Array:
+        return complex_moduli(values)
 
 
 class DistMult(_ProductModel):
@@ -230,9 +228,9 @@ class ComplEx(_ProductModel):
         vectors = self.relations[relations]
         return complex_product(entities, complex_conjugate(vectors) if invert else vectors)
 
-    def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
-        rows = self.entities[heads], self.relations[relations], self.entities[tails]
-        return tuple(_moduli(row) for row in rows)
+    @staticmethod
+    def _moduli(values: Array) -> Array:
+        return complex_moduli(values)
 
 
 class TuckER(_ProductModel):
@@ -308,6 +306,7 @@ def complex_conjugate(values: Array) -> Array:
     return jnp.concatenate([real, -imaginary], axis=-1)
 
 
-def _moduli(values: Array) -> Array:
+def complex_moduli(values: Array) -> Array:
+    """Return the moduli of complex vectors. Real parts are stored first, followed by imaginary parts."""
     real, imaginary = _split_complex(values)
     return jnp.sqrt(real**2 + imaginary**2 + _EPSILON)

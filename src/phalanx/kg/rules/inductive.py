@@ -111,49 +111,31 @@ class InductiveResult:
     """Number of rules that could be transferred to the target graph."""
 
 
-class _InductiveScorer:
-    """Scores candidates for the queries of a graph with rules and a role model.
+def _score_candidates(
+    rules: RuleSet,
+    roles: RoleModel,
+    base: KnowledgeBase,
+    aggregation: Aggregation,
+    candidates: CandidateLists,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return two scores for each candidate: one from the rules and one from the role model.
 
-    The rules and the role model may come from a different graph with the same relations.
+    The rules have the ids of `base`. The role model may come from a different graph with the same relations.
     """
-
-    def __init__(
-        self, rules: RuleSet, roles: RoleModel, knowledge_base: KnowledgeBase, aggregation: Aggregation
-    ) -> None:
-        self.knowledge_base, self.rules = knowledge_base, transfer_rules(rules, knowledge_base.vocabulary)
-        applier = RuleApplier(self.rules, knowledge_base, max_paths=_MAX_PATHS, num_threads=1)
-        self._predictor = RulePredictor(applier, aggregation, rule_weights(applier, aggregation))
-        self._role_scores = roles.scores(knowledge_base)
-
-    def score(
-        self, split: str, num_negatives: int, seed: int
-    ) -> tuple[CandidateLists, np.ndarray, np.ndarray]:
-        """Create candidate lists for the queries of a split, and score the candidates.
-
-        Returns:
-            The candidate lists, and two scores for each candidate: one from the rules and one from the role
-            model.
-        """
-        base = self.knowledge_base
-        candidates = make_candidates(
-            base.triples(split),
-            base.known_triples,
-            base.vocabulary.num_entities,
-            num_candidates=num_negatives,
-            seed=seed,
-        )
-        side = candidates.side[candidates.list_index]
-        # The first half of the queries asks for tails (side 1), and the second half for heads (side 0).
-        rows = np.arange(len(side)) + len(side) * (side == 0)
-        pairs, answers = (part[rows] for part in directed_queries(candidates.triples))
-        unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
-        inverse = inverse.reshape(-1)
-        by_rules = np.zeros(len(rows))
-        for start in range(0, len(unique), _PAIRS_PER_BATCH):
-            table = self._predictor.raw_scores(unique[start : start + _PAIRS_PER_BATCH])
-            batch = np.flatnonzero((inverse >= start) & (inverse < start + len(table)))
-            by_rules[batch] = table[inverse[batch] - start, answers[batch]]
-        return candidates, by_rules, self._role_scores[pairs[:, 1], answers]
+    applier = RuleApplier(rules, base, max_paths=_MAX_PATHS, num_threads=1)
+    predictor = RulePredictor(applier, aggregation, rule_weights(applier, aggregation))
+    side = candidates.side[candidates.list_index]
+    # The first half of the queries asks for tails (side 1), and the second half for heads (side 0).
+    rows = np.arange(len(side)) + len(side) * (side == 0)
+    pairs, answers = (part[rows] for part in directed_queries(candidates.triples))
+    unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    by_rules = np.zeros(len(rows))
+    for start in range(0, len(unique), _PAIRS_PER_BATCH):
+        table = predictor.raw_scores(unique[start : start + _PAIRS_PER_BATCH])
+        batch = np.flatnonzero((inverse >= start) & (inverse < start + len(table)))
+        by_rules[batch] = table[inverse[batch] - start, answers[batch]]
+    return by_rules, roles.scores(base)[pairs[:, 1], answers]
 
 
 def evaluate_inductive(
@@ -187,17 +169,31 @@ def evaluate_inductive(
         seed: Seed for sampling corruptions.
     """
     roles = RoleModel(source)
-    source_scorer = _InductiveScorer(rules, roles, source, aggregation)
-    validation, *validation_scores = source_scorer.score("valid", num_negatives, seed)
 
-    def hits(weight: float) -> float:
-        by_rules, by_roles = validation_scores
-        scores = TripleScores(by_rules + weight * by_roles)
-        return evaluate_candidates(scores, validation, ties=ties).total.hits[10]
+    def evaluate(
+        rules: RuleSet, base: KnowledgeBase, split: str, weights: Sequence[float]
+    ) -> list[LinkPredictionResult]:
+        candidates = make_candidates(
+            base.triples(split),
+            base.known_triples,
+            base.vocabulary.num_entities,
+            num_candidates=num_negatives,
+            seed=seed,
+        )
+        by_rules, by_roles = _score_candidates(rules, roles, base, aggregation, candidates)
+        return [
+            evaluate_candidates(
+                TripleScores(by_rules + weight * by_roles),
+                candidates,
+                ties=ties,
+                vocabulary=base.vocabulary,
+            )
+            for weight in weights
+        ]
 
-    best = max(role_weights, key=hits)
-    target_scorer = _InductiveScorer(rules, roles, target, aggregation)
-    candidates, by_rules, by_roles = target_scorer.score(split, num_negatives, seed)
-    scores = TripleScores(by_rules + best * by_roles)
-    result = evaluate_candidates(scores, candidates, ties=ties, vocabulary=target.vocabulary)
-    return InductiveResult(result, best, len(target_scorer.rules))
+    source_rules = transfer_rules(rules, source.vocabulary)
+    hits = [result.total.hits[10] for result in evaluate(source_rules, source, "valid", role_weights)]
+    best = role_weights[int(np.argmax(hits))]
+    target_rules = transfer_rules(rules, target.vocabulary)
+    (result,) = evaluate(target_rules, target, split, [best])
+    return InductiveResult(result, best, len(target_rules))

@@ -26,8 +26,6 @@ from phalanx.native import require_native
 _TRIPLES_PER_ROUND = 1024
 _ENTITIES_PER_ROUND = 256
 _CONSTANTS_PER_ROUND = 1024
-_SLOW_ENCODING_FACTS = 100_000
-"""Number of facts above which a message is logged before they are encoded."""
 _SEARCH_TIME_FRACTION = 0.3
 """Fraction of `max_seconds` after which the search for paths ends, which leaves time to measure the rules."""
 
@@ -131,8 +129,6 @@ def mine_rules(
     config = MiningConfig(**{**(config or MiningConfig()).model_dump(), **settings})
     time_limit = time_limit or TimeLimit()
     knowledge_base = knowledge_base.binary()
-    if len(knowledge_base.facts) > _SLOW_ENCODING_FACTS:
-        time_limit.log(f"encoding {format_count(len(knowledge_base.facts), 'fact')}")
     vocabulary = knowledge_base.vocabulary
     graph = build_graph(knowledge_base.triples("train"), vocabulary)
     miner = require_native("rule mining").PathRuleMiner(
