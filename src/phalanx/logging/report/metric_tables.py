@@ -45,8 +45,6 @@ def read_valid_records(path: Path, notes: list[str], is_valid: IsValid = _accept
         notes: List to which descriptions of problems are appended.
         is_valid: Function that returns whether a record is valid. By default, all JSON objects are valid.
     """
-    if not _exists(path):
-        return []
     records, num_invalid = [], 0
     for line in _read_lines(path, notes):
         record = _parse_object(line)
@@ -111,10 +109,6 @@ def drop_repeated_updates(records: Iterable[dict[str, Any]]) -> list[dict[str, A
             kept.pop()
         kept.append(record)
     return kept
-
-
-def _exists(path: Path) -> bool:
-    return path.exists() or any(path.parent.glob(f"{path.stem}.*{path.suffix}*"))
 
 
 def _read_lines(path: Path, notes: list[str]) -> Iterator[str]:
@@ -221,16 +215,19 @@ def evaluation_tables(
         records: Records of evaluations.
         metrics: Table of the training metrics of the same run.
     """
-    by_key: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    return {key: _evaluation_table(group, metrics) for key, group in group_evaluations(records).items()}
+
+
+def group_evaluations(records: Iterable[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Group evaluation records by split and mode, which default to `held-out` and `greedy`.
+
+    Records of updates that were repeated later are removed.
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
-        by_key.setdefault(evaluation_key(record), []).append(record)
-    tables = {key: _evaluation_table(drop_repeated_updates(group), metrics) for key, group in by_key.items()}
-    return {key: table for key, table in tables.items() if len(table)}
-
-
-def evaluation_key(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the split and mode of an evaluation record. They default to `held-out` and `greedy`."""
-    return str(record.get("split", "held-out")), str(record.get("mode", "greedy"))
+        key = str(record.get("split", "held-out")), str(record.get("mode", "greedy"))
+        groups.setdefault(key, []).append(record)
+    return {key: drop_repeated_updates(group) for key, group in groups.items()}
 
 
 def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricTable) -> MetricTable:

@@ -24,12 +24,7 @@ from phalanx.logging.report.charts import (
     primary_evaluation,
     share_axes,
 )
-from phalanx.logging.report.metric_tables import (
-    drop_repeated_updates,
-    evaluation_key,
-    group_scores,
-    parse_finite,
-)
+from phalanx.logging.report.metric_tables import group_evaluations, group_scores, parse_finite
 from phalanx.logging.report.panels import panel_scripts
 from phalanx.logging.report.run_data import (
     MAX_EPISODES,
@@ -202,16 +197,12 @@ def tiles(run: RunData) -> list[dict[str, str]]:
 
     Unknown figures are omitted.
     """
-    steps, seconds = (
-        _metadata_or_last(run, "env_steps", "steps"),
-        _metadata_or_last(run, "seconds", "seconds"),
-    )
+    steps = _metadata_or_last(run, "env_steps", "steps")
+    seconds = _metadata_or_last(run, "seconds", "seconds")
     figures = [_success_tile(run)]
     if steps is not None:
         figures.append(_count_tile("Environment steps", steps))
-    updates = parse_finite(run.metadata.get("updates"))
-    if updates is None and len(run.metrics):
-        updates = float(run.metrics.axes["update"][-1])
+    updates = _metadata_or_last(run, "updates", "update")
     if updates is not None:
         figures.append(("Updates", f"{updates:,.0f}", ""))
     if seconds is not None:
@@ -256,16 +247,11 @@ def group_bars(run: RunData) -> list[dict[str, Any]]:
     There is one chart for each pair of split and mode. Each chart compares the last evaluation with the first
     one.
     """
-    by_key: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for record in run.evaluation_records:
-        by_key.setdefault(evaluation_key(record), []).append(record)
     bars = []
-    for (split, mode), records in by_key.items():
-        records = drop_repeated_updates(records)
-        first, last = records[0], records[-1]
-        has_first = len(records) > 1
-        rows = [_bar("All tasks", last, first if has_first else None)]
-        before = group_scores(first) if has_first else {}
+    for (split, mode), records in group_evaluations(run.evaluation_records).items():
+        first, last = records[0] if len(records) > 1 else None, records[-1]
+        before = {} if first is None else group_scores(first)
+        rows = [_bar("All tasks", last, first)]
         rows += [
             _bar(format_title(name), scores, before.get(name)) for name, scores in group_scores(last).items()
         ]
@@ -302,9 +288,7 @@ def _success_tile(run: RunData) -> tuple[str, str, str]:
     if run.evaluations:
         key = primary_evaluation(run.evaluations)
         table, detail = run.evaluations[key], f"{key[0]} tasks, {key[1]}"
-        last: Mapping[str, Any] = next(
-            (r for r in reversed(run.evaluation_records) if evaluation_key(r) == key), {}
-        )
+        last = group_evaluations(run.evaluation_records).get(key, [{}])[-1]
         number = parse_finite(last.get("num_episodes", last.get("episodes")))
         if number is not None:
             detail = f"{key[0]}, {key[1]}, {format_count(int(number), 'episode')}"
