@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified_json, write_json
-from phalanx.io.untrusted import read_text
+from phalanx.io.untrusted import map_strings, read_text
 
 PRESET_FOLDER = Path(__file__).parent / "presets"
 """Folder of the named presets, with one subfolder per preset group and one YAML file per preset."""
@@ -210,7 +210,9 @@ def to_yaml(config: BaseModel) -> str:
     """Format a config as YAML."""
     from omegaconf import OmegaConf
 
-    return OmegaConf.to_yaml(OmegaConf.create(_escape_references(config.model_dump(mode="json"))))
+    # OmegaConf would read `${` as the start of a reference.
+    values = map_strings(lambda text: text.replace("${", "\\${"), config.model_dump(mode="json"))
+    return OmegaConf.to_yaml(OmegaConf.create(values))
 
 
 def save_config(config: BaseModel, path: str | os.PathLike[str]) -> None:
@@ -574,12 +576,3 @@ def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
         result[key] = _merge(result[key], value) if both else value
     return result
-
-
-def _escape_references(value: Any) -> Any:
-    """Escape `${` in strings, which OmegaConf would read as a reference."""
-    if isinstance(value, str):
-        return value.replace("${", "\\${")
-    if isinstance(value, Mapping):
-        return {key: _escape_references(item) for key, item in value.items()}
-    return [_escape_references(item) for item in value] if isinstance(value, list) else value

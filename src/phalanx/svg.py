@@ -22,6 +22,7 @@ FONT = "Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 MONO = "'JetBrains Mono', 'SF Mono', Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
 MARGIN = 20
 GAP = 14
+CARD_PADDING = 12
 
 # Drawings have a light background with a border, so that they are readable on dark pages as well.
 SHEET, CARD, BORDER, TRACK = "#FCFCFD", "#FFFFFF", "#DFE3EA", "#E8EBF1"
@@ -171,21 +172,17 @@ def hstack(
     return SvgBlock(max(x - gap, 0), height, tuple(parts))
 
 
-def vstack(
-    blocks: Sequence[SvgBlock], gap: Number = 6, align: Literal["left", "middle"] = "left"
-) -> SvgBlock:
+def vstack(blocks: Sequence[SvgBlock], gap: Number = 6) -> SvgBlock:
     """Arrange blocks from top to bottom, with `gap` pixels between them."""
     width = max((block.width for block in blocks), default=0)
     y, parts = 0.0, []
     for block in blocks:
-        parts.append(block.at((width - block.width) / 2 if align == "middle" else 0, y))
+        parts.append(block.at(0, y))
         y += block.height + gap
     return SvgBlock(width, max(y - gap, 0), tuple(parts))
 
 
-def flow_cards(
-    blocks: Iterable[SvgBlock], width: Number, gap: Number = GAP, padding: Number = 12
-) -> SvgBlock:
+def flow_cards(blocks: Iterable[SvgBlock], width: Number) -> SvgBlock:
     """Put blocks on cards and arrange them in rows of at most `width` pixels.
 
     The cards in a row have the same height.
@@ -193,27 +190,25 @@ def flow_cards(
     Args:
         blocks: The blocks.
         width: Maximum width of a row.
-        gap: Distance between cards.
-        padding: Distance between the edge of a card and its block.
     """
     rows: list[list[SvgBlock]] = []
     row_width = 0.0
     for block in blocks:
-        card_width = block.width + 2 * padding
-        if not rows or row_width + gap + card_width > width:
+        card_width = block.width + 2 * CARD_PADDING
+        if not rows or row_width + GAP + card_width > width:
             rows.append([block])
             row_width = card_width
         else:
             rows[-1].append(block)
-            row_width += gap + card_width
+            row_width += GAP + card_width
     lines = []
     for row in rows:
         height = max(block.height for block in row)
-        lines.append(hstack([card(dataclasses.replace(block, height=height), padding) for block in row], gap))
-    return vstack(lines, gap)
+        lines.append(hstack([card(dataclasses.replace(block, height=height)) for block in row]))
+    return vstack(lines, GAP)
 
 
-def card(block: SvgBlock, padding: Number = 12) -> SvgBlock:
+def card(block: SvgBlock, padding: Number = CARD_PADDING) -> SvgBlock:
     """Put a block on a white card with rounded corners. `block.card` overrides the style of the card."""
     width, height = block.width + 2 * padding, block.height + 2 * padding
     style = {"fill": CARD, "stroke": BORDER, **dict(block.card)}

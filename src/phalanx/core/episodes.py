@@ -376,14 +376,8 @@ def draw_episodes(environment: Environment, episodes: Sequence[dict[str, Any]]) 
         if hasattr(states["initial_state"], "_repr_svg_") or hasattr(states["initial_state"], "_repr_html_"):
             records.append(dict(episode))
         elif modes:
-            records.append(
-                episode
-                | {
-                    "initial_state": draw(states["initial_state"]),
-                    "final_state": draw(states["final_state"]),
-                    "step_states": [draw(state) for state in states["step_states"]],
-                }
-            )
+            drawn = {name: draw(states[name]) for name in ("initial_state", "final_state")}
+            records.append(episode | drawn | {"step_states": list(map(draw, states["step_states"]))})
         else:
             records.append({name: value for name, value in episode.items() if name not in states})
     return records

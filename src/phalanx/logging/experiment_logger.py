@@ -138,12 +138,13 @@ class ExperimentLogger:
         update_step = get_update_step(batch_data)
         aggregate = _is_due(update_step, self.settings.log_frequency)
         sample = _is_due(update_step, self.settings.sample_frequency)
+        num_samples = self.settings.num_samples if sample and sampled_episodes is None else 0
         episodes: Iterable[Record] = ()
-        if aggregate or (sample and sampled_episodes is None):
+        if aggregate or num_samples:
             metrics, episodes = summarize_batch(
                 self._drop_invalid_keys(batch_data),
                 aggregate=aggregate,
-                num_samples=self.settings.num_samples if sample and sampled_episodes is None else 0,
+                num_samples=num_samples,
                 sample_rows=self._sample_rows,
             )
             if aggregate:

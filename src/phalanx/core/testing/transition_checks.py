@@ -39,24 +39,13 @@ def check_determinism(rollout: RandomRollout) -> list[str]:
 @conformance_check("a batch must give the same results as its environments one by one")
 def check_batch_of_one_equals_single(rollout: RandomRollout) -> list[str]:
     """Check that `batch_reset` and `batch_step` match `reset` and `step` for a batch of size 1."""
-    first, steps = rollout.run_one(0)
-    by_batch = rollouts.by_batch_of_one(rollout.environment, rollout.keys[0][0], steps.before, steps.actions)
-    (first, steps), (initial, after) = to_host(((first, steps), by_batch))
-    found = differences((take(steps.before, 0), first), initial, "environment 0 of a batch of 1: reset")
-    return found + differences(steps.after, after, "environment 0 of a batch of 1: step")
+    return _differences_from_loop(dataclasses.replace(rollout, batch_size=1))
 
 
 @conformance_check("a batch must give the same results as its environments one by one")
 def check_batch_equals_loop(rollout: RandomRollout) -> list[str]:
     """Check that a batch gives the same results as a loop over its environments."""
-    first, steps = to_host(rollout.run())
-    found: list[str] = []
-    for index in range(rollout.batch_size):
-        single_first, single_steps = to_host(rollout.run_one(index))
-        name = f"environment {index} of a batch of {rollout.batch_size}: "
-        found += differences(single_first, take(first, index), f"{name}first observation")
-        found += differences(single_steps, take(steps, slice(None), index), f"{name}step")
-    return found
+    return _differences_from_loop(rollout)
 
 
 @conformance_check("jit must not change the results")
@@ -233,6 +222,18 @@ def check_sampled_actions_lie_in_their_space(rollout: RandomRollout) -> list[str
     # Only the shapes and dtypes are compared.
     expected, actual = jax.tree.map(np.zeros_like, to_host((steps.after, result)))
     return found + differences(expected, actual, "result of step with action_space.sample")
+
+
+def _differences_from_loop(rollout: RandomRollout) -> list[str]:
+    """Compare a batch with a loop over its environments."""
+    first, steps = to_host(rollout.run())
+    found: list[str] = []
+    for index in range(rollout.batch_size):
+        single_first, single_steps = to_host(rollout.run_one(index))
+        name = f"environment {index} of a batch of {rollout.batch_size}: "
+        found += differences(single_first, take(first, index), f"{name}first observation")
+        found += differences(single_steps, take(steps, slice(None), index), f"{name}step")
+    return found
 
 
 def _run_eagerly(rollout: RandomRollout) -> tuple[Any, list[rollouts.RecordedSteps]]:

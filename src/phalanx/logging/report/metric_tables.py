@@ -20,10 +20,6 @@ IsValid = Callable[[dict[str, Any]], bool]
 _MAX_CHARACTERS = 1 << 30
 
 
-def _accept_all(record: dict[str, Any]) -> bool:
-    return True
-
-
 def has_step(record: Mapping[str, Any]) -> bool:
     """Return whether a record has an integer `step`, which is the update number."""
     return isinstance(record.get("step"), int) and not isinstance(record["step"], bool)
@@ -34,7 +30,9 @@ def has_metrics(record: Mapping[str, Any]) -> bool:
     return has_step(record) and isinstance(record.get("metrics"), Mapping)
 
 
-def read_valid_records(path: Path, notes: list[str], is_valid: IsValid = _accept_all) -> list[dict[str, Any]]:
+def read_valid_records(
+    path: Path, notes: list[str], is_valid: IsValid = lambda record: True
+) -> list[dict[str, Any]]:
     """Read the valid records of a JSON Lines file, including rotated files.
 
     Unlike `read_records`, this function skips invalid lines, because a report is most useful for a run that

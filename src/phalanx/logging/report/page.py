@@ -199,18 +199,15 @@ def tiles(run: RunData) -> list[dict[str, str]]:
     """
     steps = _metadata_or_last(run, "env_steps", "steps")
     seconds = _metadata_or_last(run, "seconds", "seconds")
-    figures = [_success_tile(run)]
-    if steps is not None:
-        figures.append(_count_tile("Environment steps", steps))
     updates = _metadata_or_last(run, "updates", "update")
-    if updates is not None:
-        figures.append(("Updates", f"{updates:,.0f}", ""))
-    if seconds is not None:
-        figures.append(("Training time", format_duration(seconds), ""))
-    figures.append(_throughput_tile(run, steps, seconds))
-    parameters = parse_finite(run.metadata.get("num_parameters"))
-    if parameters is not None:
-        figures.append(_count_tile("Parameters", parameters))
+    figures = (
+        _success_tile(run),
+        _count_tile("Environment steps", steps),
+        ("Updates", "" if updates is None else f"{updates:,.0f}", ""),
+        ("Training time", "" if seconds is None else format_duration(seconds), ""),
+        _throughput_tile(run, steps, seconds),
+        _count_tile("Parameters", parse_finite(run.metadata.get("num_parameters"))),
+    )
     return [{"label": label, "value": value, "detail": detail} for label, value, detail in figures if value]
 
 
@@ -221,18 +218,17 @@ def subtitle(run: RunData) -> list[str]:
     """
     machine = run.metadata.get("machine")
     machine = machine if isinstance(machine, Mapping) else {}
-    times = [
-        f"{name} {time}"
-        for name in ("started", "updated")
-        if (time := _format_time(run.metadata.get(name))) != ""
-    ]
+    times = {name: _format_time(run.metadata.get(name)) for name in ("started", "updated")}
     cores = parse_finite(machine.get("nproc"))
-    hardware = [str(machine["cpu"])] if machine.get("cpu") else []
-    hardware += [f"{cores:.0f} core{'' if cores == 1 else 's'}"] if cores is not None else []
-    device = machine.get("device") or machine.get("backend")
-    hardware += [str(device)] if device else []
     version = run.metadata.get("phalanx")
-    return [*times, *hardware, *([f"Phalanx {version}"] if version else [])]
+    parts = (
+        *(f"{name} {time}" for name, time in times.items() if time),
+        machine.get("cpu"),
+        "" if cores is None else f"{cores:.0f} core{'' if cores == 1 else 's'}",
+        machine.get("device") or machine.get("backend"),
+        f"Phalanx {version}" if version else "",
+    )
+    return [str(part) for part in parts if part]
 
 
 def run_status(run: RunData) -> str:
@@ -275,11 +271,13 @@ def format_duration(seconds: float) -> str:
     return f"{total // 86400} d {total % 86400 // 3600:02d} h"
 
 
-def _count_tile(label: str, number: float) -> tuple[str, str, str]:
+def _count_tile(label: str, number: float | None) -> tuple[str, str, str]:
     """Return a tile `(label, value, detail)` with a short form of a count and the exact count.
 
-    The detail is empty if the short form is exact.
+    The detail is empty if the short form is exact. The value is empty if the count is unknown.
     """
+    if number is None:
+        return (label, "", "")
     short, exact = format_compact(number), f"{number:,.0f}"
     return (label, short, "" if exact == short else exact)
 
