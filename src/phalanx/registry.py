@@ -192,11 +192,8 @@ def find_text_environment(name: str) -> EnvSpec | None:
                     entry_point=functools.partial(spec.load(), member),
                     description=kind.description,
                 )
-    _discover()
-    for spec in _registered.values():
-        if spec.interface == "text" and name in (spec.id, spec.name):
-            return spec
-    return None
+    found = (spec for spec in registered_environments("text") if name in (spec.id, spec.name))
+    return next(found, None)
 
 
 def find_environment(name: str) -> EnvSpec:
@@ -209,11 +206,12 @@ def find_environment(name: str) -> EnvSpec:
         _discover()
     if name in _registered:
         return _registered[name]
-    if versions := [spec for spec in _registered.values() if spec.name == name]:
-        return max(versions, key=lambda spec: spec.version)
     parsed = _ID.fullmatch(name)
-    if parsed and (versions := [spec for spec in _registered.values() if spec.name == parsed["name"]]):
+    unversioned = parsed["name"] if parsed else name
+    if versions := [spec for spec in _registered.values() if spec.name == unversioned]:
         newest = max(versions, key=lambda spec: spec.version)
+        if parsed is None:
+            return newest
         raise ValueError(
             f"this release has version {newest.version} of {newest.name!r}, not {parsed['version']}; use "
             f"{newest.id!r}. Other versions have other episodes"
@@ -222,7 +220,7 @@ def find_environment(name: str) -> EnvSpec:
         return text
     # Names are compared without versions, because two names that end in `-v1` would look similar.
     ids = {spec.name: id for id, spec in _registered.items()}
-    near = difflib.get_close_matches(parsed["name"] if parsed else name, ids, 1, cutoff=0.6)
+    near = difflib.get_close_matches(unversioned, ids, 1, cutoff=0.6)
     hint = f"did you mean {ids[near[0]]!r}?" if near else f"choose from {', '.join(sorted(_registered))}."
     raise ValueError(f"unknown environment {name!r}; {hint} Is the package that registers it installed?")
 

@@ -130,7 +130,7 @@ def check_render_modes(rollout: RandomRollout) -> list[str] | None:
         for mode in environment.render_modes:
             image = environment.render(state, mode)
             if not _is_image(mode, image):
-                found.append(f"step {time}: render(state, {mode!r}) returned {_shorten(image)}")
+                found.append(f"step {time}: render(state, {mode!r}) returned {image!r:.60}")
     return found
 
 
@@ -231,11 +231,6 @@ def _is_image(mode: str, image: Any) -> bool:
         is_array = isinstance(image, np.ndarray) and image.dtype == np.uint8
         return is_array and image.ndim == 3 and image.shape[-1] == 3 and image.size > 0
     return isinstance(image, str) and bool(image.strip()) and (mode != "svg" or "<svg" in image)
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 CAPABILITY_CHECKS: tuple[Callable[..., bool | NotChecked], ...] = (
