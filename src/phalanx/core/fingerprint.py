@@ -33,15 +33,8 @@ class Fingerprinted:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return (
-            isinstance(other, Fingerprinted)
-            and type(self) is type(other)
-            and self.fingerprint == other.fingerprint
-        )
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(self.fingerprint)
+        same_type = isinstance(other, Fingerprinted) and type(self) is type(other)
+        return same_type and self.fingerprint == other.fingerprint
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash(self.fingerprint)

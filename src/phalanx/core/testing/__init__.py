@@ -12,14 +12,18 @@ from collections.abc import Callable
 import jax
 
 from phalanx.core.environment import Environment, Key, check_info
-from phalanx.core.testing.capability_checks import CAPABILITY_CHECKS
+from phalanx.core.testing import capability_checks, transition_checks
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError as ConformanceError,
     NotChecked as NotChecked,
 )
-from phalanx.core.testing.transition_checks import TRANSITION_CHECKS
 
-CHECKS: tuple[Callable[..., bool | NotChecked], ...] = (*TRANSITION_CHECKS, *CAPABILITY_CHECKS)
+CHECKS: tuple[Callable[..., bool | NotChecked], ...] = tuple(
+    check
+    for module in (transition_checks, capability_checks)
+    for name, check in vars(module).items()
+    if name.startswith("check_")
+)
 """All checks, in the order in which they run."""
 
 

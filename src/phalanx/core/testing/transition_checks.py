@@ -1,7 +1,6 @@
 """Conformance checks for determinism, `jit`, batching, termination, auto-reset and spaces."""
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -332,19 +331,3 @@ def _differences_where(mask: np.ndarray, expected: Any, actual: Any, what: str) 
 def _flags(result: rollouts.StepResult) -> tuple[tuple[str, np.ndarray], ...]:
     infos = result.infos
     return ("done", result.dones), ("terminated", infos.terminated), ("truncated", infos.truncated)
-
-
-TRANSITION_CHECKS: tuple[Callable[..., bool | NotChecked], ...] = (
-    check_determinism,
-    check_batch_of_one_equals_single,
-    check_batch_equals_loop,
-    check_jit_equals_eager,
-    check_vmap_equals_batch_functions,
-    check_done_states_are_absorbing,
-    check_termination_flags,
-    check_terminal_observation_in_same_step_mode,
-    check_terminal_observation_in_next_step_mode,
-    check_invalid_actions_change_nothing,
-    check_observations_lie_in_their_space,
-    check_sampled_actions_lie_in_their_space,
-)

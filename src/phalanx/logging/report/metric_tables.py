@@ -241,11 +241,11 @@ def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricTable) -> Metri
     columns, present = _columns(values)
     update = np.array([row["step"] for row in rows], np.float64)
     axes = {"update": update}
-    steps = np.array([np.nan if (s := parse_finite(row.get(_STEPS))) is None else s for row in rows])
-    for name, known in (("steps", steps), ("seconds", None)):
-        if known is not None and np.isfinite(known).all():
-            axes[name] = known
-        elif name in metrics.axes and len(metrics):
+    steps = np.array([parse_finite(row.get(_STEPS)) for row in rows], np.float64)
+    if np.isfinite(steps).all():
+        axes["steps"] = steps
+    for name in ("steps", "seconds"):
+        if name not in axes and name in metrics.axes and len(metrics):
             axes[name] = _interpolate(update, metrics.axes["update"], metrics.axes[name])
     return MetricTable(axes, columns, present)
 
@@ -293,11 +293,10 @@ def _take_axis(
 
 
 def _seconds_since_first(timestamps: list[Any]) -> np.ndarray | None:
-    values = [parse_finite(timestamp) for timestamp in timestamps]
-    known = np.array([value for value in values if value is not None])
-    if len(known) != len(values) or not len(known) or (np.diff(known) < 0).any():
+    values = np.array([parse_finite(timestamp) for timestamp in timestamps], np.float64)
+    if not len(values) or np.isnan(values).any() or (np.diff(values) < 0).any():
         return None
-    return known - known[0]
+    return values - values[0]
 
 
 def _interpolate(

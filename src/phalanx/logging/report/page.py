@@ -174,12 +174,10 @@ def _labels(runs: Sequence[RunData]) -> list[str]:
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
         names = [run.path.name for run in runs]
-    counts: dict[str, int] = {}
-    labels = []
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-        labels.append(name if names.count(name) == 1 else f"{name} ({counts[name]})")
-    return labels
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[: index + 1].count(name)})"
+        for index, name in enumerate(names)
+    ]
 
 
 def _embeddable_json(data: dict[str, Any]) -> str:
@@ -296,9 +294,8 @@ def _success_tile(run: RunData) -> tuple[str, str, str]:
     if before is None or after is None:
         return ("Success rate", "", "")
     detail = success_interval(run, table) or detail
-    if len(table) < 2:
-        return ("Success rate", format_percent(after), detail)
-    return ("Success rate", f"{format_percent(before)} → {format_percent(after)}", detail)
+    start = f"{format_percent(before)} → " if len(table) > 1 else ""
+    return ("Success rate", start + format_percent(after), detail)
 
 
 def _throughput_tile(run: RunData, steps: float | None, seconds: float | None) -> tuple[str, str, str]:
