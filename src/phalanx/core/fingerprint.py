@@ -31,10 +31,11 @@ class Fingerprinted:
         return hashlib.sha256(b"".join(array.tobytes() for array in self._arrays())).hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        same_type = isinstance(other, Fingerprinted) and type(self) is type(other)
-        return same_type and self.fingerprint == other.fingerprint
+        return self is other or (
+            isinstance(other, Fingerprinted)
+            and type(self) is type(other)
+            and self.fingerprint == other.fingerprint
+        )
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
