@@ -259,12 +259,10 @@ def settings_class(environment: type[Any], base: type[Any]) -> type[Any]:
     """
     from pydantic import create_model
 
-    if environment.config_type is not None:
+    name, config_type = environment.__name__, environment.config_type
+    if config_type is not None:
         return create_model(
-            f"{environment.__name__}Section",
-            __base__=(environment.config_type, base),
-            __module__=__name__,
-            __doc__=environment.config_type.__doc__,
+            f"{name}Section", __base__=(config_type, base), __module__=__name__, __doc__=config_type.__doc__
         )
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(environment).parameters.values():
@@ -274,13 +272,8 @@ def settings_class(environment: type[Any], base: type[Any]) -> type[Any]:
         # Annotations may be strings or types that Pydantic does not know; the constructor checks values.
         known = parameter.annotation in (int, float, bool, str)
         fields[parameter.name] = (parameter.annotation if known else Any, default)
-    return create_model(
-        f"{environment.__name__}Section",
-        __base__=base,
-        __module__=__name__,
-        __doc__=f"Arguments of `{environment.__name__}`.",
-        **fields,
-    )
+    doc = f"Arguments of `{name}`."
+    return create_model(f"{name}Section", __base__=base, __module__=__name__, __doc__=doc, **fields)
 
 
 def registered_environments(interface: str = "jax") -> tuple[EnvSpec, ...]:
