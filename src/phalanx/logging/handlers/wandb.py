@@ -90,12 +90,13 @@ class WandbHandler(Tracker):
 
     def log_config(self, config: Any, metadata: Record) -> None:
         """Log the settings as the config of the W&B run, with the metadata under the `metadata` key."""
-        values = {**config_values(config), "metadata": to_json_value(metadata)}
-        self.run.config.update(values, allow_val_change=True)
+        if self.run is not None:
+            values = {**config_values(config), "metadata": to_json_value(metadata)}
+            self.run.config.update(values, allow_val_change=True)
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
         """Log an image as SVG, which W&B shows as HTML. Images that are not available as SVG are skipped."""
-        if picture.svg is not None:
+        if self.run is not None and picture.svg is not None:
             self.run.log({name: import_library("wandb", "wandb").Html(picture.svg, inject=False)}, step=step)
 
     def log_step(self, step_data: Record) -> None:
@@ -103,13 +104,16 @@ class WandbHandler(Tracker):
 
         W&B stores one row per update, so individual environment steps have no rows of their own.
         """
-        scalars = {f"step/{name}": value for name, value in select_scalars(step_data).items()}
-        self.run.log(scalars, commit=False)
+        if self.run is not None:
+            scalars = {f"step/{name}": value for name, value in select_scalars(step_data).items()}
+            self.run.log(scalars, commit=False)
 
     def _log_scalars(self, values: dict[str, float], step: int) -> None:
-        self.run.log(values, step=step)
+        if self.run is not None:
+            self.run.log(values, step=step)
 
     def close(self) -> None:
         """Finish the W&B run if the handler started it."""
-        if self._owns_run:
+        if self.run is not None and self._owns_run:
             self.run.finish()
+        self.run = None
