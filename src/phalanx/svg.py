@@ -296,12 +296,7 @@ def line_chart(
 
 
 def histogram(
-    edges: Sequence[int],
-    counts: Sequence[int],
-    tooltips: Sequence[str],
-    marks: Mapping[str, float],
-    width: Number = 820,
-    height: Number = 250,
+    edges: Sequence[int], counts: Sequence[int], tooltips: Sequence[str], marks: Mapping[str, float]
 ) -> SvgBlock:
     """Draw a histogram with labeled axes.
 
@@ -311,10 +306,9 @@ def histogram(
         tooltips: Tooltip for each bar.
         marks: Dictionary from labels to values, in ascending order of the values. Each value is marked with a
             triangle and its label below the horizontal axis.
-        width: Width of the chart in pixels, including the labels of the vertical axis.
-        height: Height of the bars in pixels.
     """
-    left, low, high = 50, edges[0], edges[-1]
+    left, width, height = 50, 820, 250
+    low, high = edges[0], edges[-1]
     scale = height / (1.04 * max(counts))
 
     def to_x(value: float) -> float:
