@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified_json, write_json
-from phalanx.io.untrusted import read_text
+from phalanx.io.untrusted import map_strings, read_text
 
 PRESET_FOLDER = Path(__file__).parent / "presets"
 """Folder of the named presets, with one subfolder per preset group and one YAML file per preset."""
@@ -151,11 +151,7 @@ def load_config(
 
 def read_preset(cls: type[BaseModel], preset: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the values in a preset of a config class, or in a YAML file, without validating them."""
-    path = _preset_path(cls, preset)
-    values = _read_config_file(path)
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{path}: expected settings as `key: value`, got {values!r}")
-    return dict(values)
+    return _read_config_file(_preset_path(cls, preset))
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
@@ -210,7 +206,9 @@ def to_yaml(config: BaseModel) -> str:
     """Format a config as YAML."""
     from omegaconf import OmegaConf
 
-    return OmegaConf.to_yaml(OmegaConf.create(_escape_references(config.model_dump(mode="json"))))
+    # OmegaConf would read `${` as the start of a reference.
+    values = map_strings(lambda text: text.replace("${", "\\${"), config.model_dump(mode="json"))
+    return OmegaConf.to_yaml(OmegaConf.create(values))
 
 
 def save_config(config: BaseModel, path: str | os.PathLike[str]) -> None:
@@ -428,21 +426,23 @@ def _preset_path(cls: type[BaseModel], preset: str | os.PathLike[str]) -> Path:
     return PRESET_FOLDER / group / f"{preset}.yaml"
 
 
-def _read_config_file(path: Path) -> Any:
+def _read_config_file(path: Path) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     # The file may be untrusted: resolving ${oc.env:...} would reveal environment variables.
     text = read_text(path)
     try:
         values = OmegaConf.create(text)
-        if not OmegaConf.is_dict(values):
-            return OmegaConf.to_container(values)
-        if (name := _find_reference(OmegaConf.to_container(values))) is not None:
+        unresolved: Any = OmegaConf.to_container(values)
+        if not isinstance(unresolved, dict):
+            raise ValueError(f"{path}: expected settings as `key: value`, got {unresolved!r}")
+        if (name := _find_reference(unresolved)) is not None:
             raise ValueError(
                 f"{path}: {name} contains a reference ${{...}}, which config files may not use; "
                 "write the value itself, or \\${ for a literal ${"
             )
-        return OmegaConf.to_container(values, resolve=True)
+        resolved: Any = OmegaConf.to_container(values, resolve=True)
+        return resolved
     except _yaml_errors() as error:
         raise ValueError(f"{path} is not a readable YAML config: {error}") from error
 
@@ -477,7 +477,7 @@ def _parse_override(override: str) -> Any:
         raise ValueError(f"cannot read override {override!r}: {error}") from error
 
 
-def _check_keys(cls: type[BaseModel], values: Any, source: str) -> dict[str, Any]:
+def _check_keys(cls: type[BaseModel], values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return `values` as a dictionary with aliases expanded. Raise `ValueError` if a key is unknown.
 
     The values themselves are validated later, by Pydantic.
@@ -487,8 +487,6 @@ def _check_keys(cls: type[BaseModel], values: Any, source: str) -> dict[str, Any
         values: Nested values by name.
         source: Prefix of error messages, such as the path of the file.
     """
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{source}expected settings as `key: value`, got {values!r}")
     values = _expand_aliases(cls, values)
     _check_section_keys(cls, cls, values, "", source)
     return dict(values)
@@ -574,12 +572,3 @@ def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
         result[key] = _merge(result[key], value) if both else value
     return result
-
-
-def _escape_references(value: Any) -> Any:
-    """Escape `${` in strings, which OmegaConf would read as a reference."""
-    if isinstance(value, str):
-        return value.replace("${", "\\${")
-    if isinstance(value, Mapping):
-        return {key: _escape_references(item) for key, item in value.items()}
-    return [_escape_references(item) for item in value] if isinstance(value, list) else value

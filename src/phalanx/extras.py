@@ -35,9 +35,8 @@ def require_extra(user: str, extra: str, *packages: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if isinstance(error, MissingExtraError) or error.name is None:
-            raise
-        if (package := error.name.partition(".")[0]) not in packages:
+        package = (error.name or "").partition(".")[0]
+        if isinstance(error, MissingExtraError) or package not in packages:
             raise
         raise MissingExtraError(user, package, extra) from error
 

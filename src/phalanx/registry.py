@@ -192,11 +192,8 @@ def find_text_environment(name: str) -> EnvSpec | None:
                     entry_point=functools.partial(spec.load(), member),
                     description=kind.description,
                 )
-    _discover()
-    for spec in _registered.values():
-        if spec.interface == "text" and name in (spec.id, spec.name):
-            return spec
-    return None
+    found = (spec for spec in registered_environments("text") if name in (spec.id, spec.name))
+    return next(found, None)
 
 
 def find_environment(name: str) -> EnvSpec:
@@ -209,11 +206,12 @@ def find_environment(name: str) -> EnvSpec:
         _discover()
     if name in _registered:
         return _registered[name]
-    if versions := [spec for spec in _registered.values() if spec.name == name]:
-        return max(versions, key=lambda spec: spec.version)
     parsed = _ID.fullmatch(name)
-    if parsed and (versions := [spec for spec in _registered.values() if spec.name == parsed["name"]]):
+    unversioned = parsed["name"] if parsed else name
+    if versions := [spec for spec in _registered.values() if spec.name == unversioned]:
         newest = max(versions, key=lambda spec: spec.version)
+        if parsed is None:
+            return newest
         raise ValueError(
             f"this release has version {newest.version} of {newest.name!r}, not {parsed['version']}; use "
             f"{newest.id!r}. Other versions have other episodes"
@@ -222,7 +220,7 @@ def find_environment(name: str) -> EnvSpec:
         return text
     # Names are compared without versions, because two names that end in `-v1` would look similar.
     ids = {spec.name: id for id, spec in _registered.items()}
-    near = difflib.get_close_matches(parsed["name"] if parsed else name, ids, 1, cutoff=0.6)
+    near = difflib.get_close_matches(unversioned, ids, 1, cutoff=0.6)
     hint = f"did you mean {ids[near[0]]!r}?" if near else f"choose from {', '.join(sorted(_registered))}."
     raise ValueError(f"unknown environment {name!r}; {hint} Is the package that registers it installed?")
 
@@ -261,12 +259,10 @@ def settings_class(environment: type[Any], base: type[Any]) -> type[Any]:
     """
     from pydantic import create_model
 
-    if environment.config_type is not None:
+    name, config_type = environment.__name__, environment.config_type
+    if config_type is not None:
         return create_model(
-            f"{environment.__name__}Section",
-            __base__=(environment.config_type, base),
-            __module__=__name__,
-            __doc__=environment.config_type.__doc__,
+            f"{name}Section", __base__=(config_type, base), __module__=__name__, __doc__=config_type.__doc__
         )
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(environment).parameters.values():
@@ -276,13 +272,8 @@ def settings_class(environment: type[Any], base: type[Any]) -> type[Any]:
         # Annotations may be strings or types that Pydantic does not know; the constructor checks values.
         known = parameter.annotation in (int, float, bool, str)
         fields[parameter.name] = (parameter.annotation if known else Any, default)
-    return create_model(
-        f"{environment.__name__}Section",
-        __base__=base,
-        __module__=__name__,
-        __doc__=f"Arguments of `{environment.__name__}`.",
-        **fields,
-    )
+    doc = f"Arguments of `{name}`."
+    return create_model(f"{name}Section", __base__=base, __module__=__name__, __doc__=doc, **fields)
 
 
 def registered_environments(interface: str = "jax") -> tuple[EnvSpec, ...]:

@@ -22,6 +22,7 @@ FONT = "Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 MONO = "'JetBrains Mono', 'SF Mono', Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
 MARGIN = 20
 GAP = 14
+CARD_PADDING = 12
 
 # Drawings have a light background with a border, so that they are readable on dark pages as well.
 SHEET, CARD, BORDER, TRACK = "#FCFCFD", "#FFFFFF", "#DFE3EA", "#E8EBF1"
@@ -183,9 +184,7 @@ def vstack(
     return SvgBlock(width, max(y - gap, 0), tuple(parts))
 
 
-def flow_cards(
-    blocks: Iterable[SvgBlock], width: Number, gap: Number = GAP, padding: Number = 12
-) -> SvgBlock:
+def flow_cards(blocks: Iterable[SvgBlock], width: Number) -> SvgBlock:
     """Put blocks on cards and arrange them in rows of at most `width` pixels.
 
     The cards in a row have the same height.
@@ -193,27 +192,25 @@ def flow_cards(
     Args:
         blocks: The blocks.
         width: Maximum width of a row.
-        gap: Distance between cards.
-        padding: Distance between the edge of a card and its block.
     """
     rows: list[list[SvgBlock]] = []
     row_width = 0.0
     for block in blocks:
-        card_width = block.width + 2 * padding
-        if not rows or row_width + gap + card_width > width:
+        card_width = block.width + 2 * CARD_PADDING
+        if not rows or row_width + GAP + card_width > width:
             rows.append([block])
             row_width = card_width
         else:
             rows[-1].append(block)
-            row_width += gap + card_width
+            row_width += GAP + card_width
     lines = []
     for row in rows:
         height = max(block.height for block in row)
-        lines.append(hstack([card(dataclasses.replace(block, height=height), padding) for block in row], gap))
-    return vstack(lines, gap)
+        lines.append(hstack([card(dataclasses.replace(block, height=height)) for block in row]))
+    return vstack(lines, GAP)
 
 
-def card(block: SvgBlock, padding: Number = 12) -> SvgBlock:
+def card(block: SvgBlock, padding: Number = CARD_PADDING) -> SvgBlock:
     """Put a block on a white card with rounded corners. `block.card` overrides the style of the card."""
     width, height = block.width + 2 * padding, block.height + 2 * padding
     style = {"fill": CARD, "stroke": BORDER, **dict(block.card)}
@@ -301,12 +298,7 @@ def line_chart(
 
 
 def histogram(
-    edges: Sequence[int],
-    counts: Sequence[int],
-    tooltips: Sequence[str],
-    marks: Mapping[str, float],
-    width: Number = 820,
-    height: Number = 250,
+    edges: Sequence[int], counts: Sequence[int], tooltips: Sequence[str], marks: Mapping[str, float]
 ) -> SvgBlock:
     """Draw a histogram with labeled axes.
 
@@ -316,10 +308,9 @@ def histogram(
         tooltips: Tooltip for each bar.
         marks: Dictionary from labels to values, in ascending order of the values. Each value is marked with a
             triangle and its label below the horizontal axis.
-        width: Width of the chart in pixels, including the labels of the vertical axis.
-        height: Height of the bars in pixels.
     """
-    left, low, high = 50, edges[0], edges[-1]
+    left, width, height = 50, 820, 250
+    low, high = edges[0], edges[-1]
     scale = height / (1.04 * max(counts))
 
     def to_x(value: float) -> float:

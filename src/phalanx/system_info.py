@@ -26,9 +26,6 @@ def machine_info() -> dict[str, Any]:
 
 def _cpu_model() -> str:
     path = pathlib.Path("/proc/cpuinfo")
-    if path.exists():
-        for line in path.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
+    lines = path.read_text().splitlines() if path.exists() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, "") or platform.processor() or platform.machine()

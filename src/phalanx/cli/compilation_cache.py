@@ -14,7 +14,6 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +32,22 @@ _JAX_SETTINGS = {
 _STAGING_PREFIX, _LOCK = "stage-", "lock"
 
 
-def cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
+def cache_dir() -> Path:
     """Return the folder that contains the cache entries.
 
     The folder depends on the kind of processor, because machines with different processors may share a home
     folder.
     """
-    root = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "phalanx" / "xla" / _processor_id()
 
 
-def disabled_reason(environment: Mapping[str, str] = os.environ) -> str:
+def disabled_reason() -> str:
     """Return why the cache is disabled, or an empty string if it is enabled."""
-    if environment.get(DISABLE_VARIABLE, "").lower() in ("off", "0", "no", "false"):
-        return f"{DISABLE_VARIABLE} is {environment[DISABLE_VARIABLE]}"
-    jax_dir = environment.get(JAX_CACHE_VARIABLE)
+    value = os.environ.get(DISABLE_VARIABLE, "")
+    if value.lower() in ("off", "0", "no", "false"):
+        return f"{DISABLE_VARIABLE} is {value}"
+    jax_dir = os.environ.get(JAX_CACHE_VARIABLE)
     if jax_dir and not Path(jax_dir).name.startswith(_STAGING_PREFIX):
         return f"{JAX_CACHE_VARIABLE} is {jax_dir}"
     return ""

@@ -1,10 +1,11 @@
 """Functions that run episodes with a policy network or an agent, and that record episodes for a logger."""
 
+import contextlib
 import dataclasses
 import math
 import re
 from collections.abc import Callable, Sequence
-from types import FunctionType, MethodType
+from types import MethodType
 from typing import Any
 
 import equinox as eqx
@@ -114,28 +115,16 @@ def run_episode_batch(
     return _run(environment, states, _hash_by_value(agent_fn), max_steps, agent_state, key, auto_reset)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Method:
-    """A bound method that is compared and hashed by the value of its owner.
+def _hash_by_value(agent_fn: AgentFunction) -> AgentFunction:
+    """Convert a bound method to a partial function, which is compared and hashed by the value of its owner.
 
     Python's own bound methods compare their owners by identity.
     """
-
-    owner: Any
-    function: FunctionType
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self.function(self.owner, *arguments)
-
-
-def _hash_by_value(agent_fn: AgentFunction) -> AgentFunction:
-    if not isinstance(agent_fn, MethodType) or not isinstance(agent_fn.__func__, FunctionType):
-        return agent_fn
-    try:
-        hash(agent_fn.__self__)
-    except TypeError:
-        return agent_fn
-    return _Method(agent_fn.__self__, agent_fn.__func__)
+    if isinstance(agent_fn, MethodType):
+        with contextlib.suppress(TypeError):  # the owner is not hashable
+            hash(agent_fn.__self__)
+            return eqx.Partial(agent_fn.__func__, agent_fn.__self__)
+    return agent_fn
 
 
 @eqx.filter_jit
@@ -387,14 +376,8 @@ def draw_episodes(environment: Environment, episodes: Sequence[dict[str, Any]]) 
         if hasattr(states["initial_state"], "_repr_svg_") or hasattr(states["initial_state"], "_repr_html_"):
             records.append(dict(episode))
         elif modes:
-            records.append(
-                episode
-                | {
-                    "initial_state": draw(states["initial_state"]),
-                    "final_state": draw(states["final_state"]),
-                    "step_states": [draw(state) for state in states["step_states"]],
-                }
-            )
+            drawn = {name: draw(states[name]) for name in ("initial_state", "final_state")}
+            records.append(episode | drawn | {"step_states": list(map(draw, states["step_states"]))})
         else:
             records.append({name: value for name, value in episode.items() if name not in states})
     return records

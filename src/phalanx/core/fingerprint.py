@@ -31,17 +31,11 @@ class Fingerprinted:
         return hashlib.sha256(b"".join(array.tobytes() for array in self._arrays())).hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
+        return self is other or (
             isinstance(other, Fingerprinted)
             and type(self) is type(other)
             and self.fingerprint == other.fingerprint
         )
 
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(self.fingerprint)
-
     def __hash__(self) -> int:
-        return self._hash
+        return hash(self.fingerprint)

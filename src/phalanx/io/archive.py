@@ -168,14 +168,9 @@ def _prefix_errors(shown: str) -> Iterator[None]:
     """Convert errors about a corrupt archive to a `ValueError` whose message starts with `shown`."""
     try:
         yield
-    except _CORRUPTION_ERRORS as error:
-        raise ValueError(f"{shown}: the archive is corrupt: {error}") from error
-    except ValueError as error:
-        if str(error).startswith(shown):
-            raise
-        raise ValueError(f"{shown}: the archive is corrupt: {error}") from error
-    except OSError as error:
+    except (*_CORRUPTION_ERRORS, ValueError, OSError) as error:
         # The system reports an impossible size as EINVAL. bz2 errors are OSErrors without a number.
-        if error.errno not in (None, errno.EINVAL):
+        is_system_error = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+        if is_system_error or str(error).startswith(shown):
             raise
-        raise ValueError(f"{shown}: the archive is corrupt: {error.strerror or error}") from error
+        raise ValueError(f"{shown}: the archive is corrupt: {error}") from error

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
     import yaml  # type: ignore[import-untyped, unused-ignore]
 
     try:
-        return _unescape_references(yaml.safe_load(read_text(path)))
+        # The backslash keeps OmegaConf from resolving references in saved configs.
+        return map_strings(lambda text: text.replace("\\${", "${"), yaml.safe_load(read_text(path)))
     except yaml.YAMLError as error:
         raise ValueError(f"{path} could not be read: {' '.join(str(error).split())[:200]}") from error
 
@@ -89,10 +91,10 @@ def read_text(path: str | os.PathLike[str]) -> str:
     return text
 
 
-def _unescape_references(value: Any) -> Any:
-    """Replace `\\${` with `${`. The backslash keeps OmegaConf from resolving references in saved configs."""
+def map_strings(function: Callable[[str], str], value: Any) -> Any:
+    """Apply a function to all strings in nested dictionaries and lists. Keys are not changed."""
     if isinstance(value, str):
-        return value.replace("\\${", "${")
+        return function(value)
     if isinstance(value, dict):
-        return {name: _unescape_references(item) for name, item in value.items()}
-    return [_unescape_references(item) for item in value] if isinstance(value, list) else value
+        return {name: map_strings(function, item) for name, item in value.items()}
+    return [map_strings(function, item) for item in value] if isinstance(value, list) else value

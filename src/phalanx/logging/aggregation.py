@@ -82,15 +82,15 @@ def summarize_batch(
         sample_rows: Function that selects the environments whose episodes are sampled.
     """
     update_step = get_update_step(batch_data)
-    scalars = _scalar_metrics(batch_data) if aggregate else {}
-    names = [name for name in _PER_ENVIRONMENT if name in batch_data]
-    values = _to_host({name: batch_data[name] for name in names} | scalars)
-    arrays = {name: values[name] for name in names}
+    arrays = {name: batch_data[name] for name in _PER_ENVIRONMENT if name in batch_data}
+    scalars = {name: value for name, value in batch_data.items() if name not in _KNOWN and is_scalar(value)}
+    values = _to_host(arrays | (scalars if aggregate else {}))
+    arrays = {name: values.pop(name) for name in arrays}
     num_envs = _check_num_envs(arrays)
     finished = arrays.get("episode_mask")
     count = num_envs if finished is None else int(finished.sum())
     metrics = _aggregate(arrays, finished) if aggregate and count else {}
-    metrics |= {name: float(values[name]) for name in scalars}
+    metrics |= {name: float(value) for name, value in values.items()}
     num_samples = min(num_samples, count)
     rows = sample_rows(update_step, num_envs, num_samples, finished) if num_samples else np.arange(0)
     return BatchSummary(metrics, _episodes(batch_data, arrays, update_step, rows))
@@ -154,22 +154,17 @@ def _check_num_envs(arrays: Mapping[str, np.ndarray]) -> int:
 def _aggregate(
     arrays: Mapping[str, np.ndarray], finished: Bool[np.ndarray, " batch"] | None
 ) -> dict[str, float]:
+    if finished is not None:
+        arrays = {name: array[finished] for name, array in arrays.items()}
     metrics: dict[str, float] = {}
     for key, prefix in _STATISTICS.items():
         if key in arrays:
-            values = (arrays[key] if finished is None else arrays[key][finished]).astype(np.float64)
-            metrics[f"{prefix}_mean"] = float(values.mean())
-            metrics[f"{prefix}_std"] = float(values.std())
-            metrics[f"{prefix}_max"] = float(values.max())
-            metrics[f"{prefix}_min"] = float(values.min())
+            values = arrays[key].astype(np.float64)
+            for statistic in ("mean", "std", "max", "min"):
+                metrics[f"{prefix}_{statistic}"] = float(getattr(values, statistic)())
     if "success_mask" in arrays:
-        success = arrays["success_mask"] if finished is None else arrays["success_mask"][finished]
-        metrics["success_rate"] = float(success.mean())
+        metrics["success_rate"] = float(arrays["success_mask"].mean())
     return metrics
-
-
-def _scalar_metrics(batch_data: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in batch_data.items() if name not in _KNOWN and is_scalar(value)}
 
 
 def _is_list(states: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from phalanx.logging.aggregation import find_invalid_keys, get_update_step, sample_rows, summarize_batch
 from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
-from phalanx.logging.handlers.handler import EpisodeCounter, Handler, Picture, Render
+from phalanx.logging.handlers.handler import EpisodeCounter, Picture, Render
 from phalanx.logging.records import Record
 
 _LOG = logging.getLogger("phalanx.logging")
@@ -59,11 +59,11 @@ class ExperimentLogger:
             config: A `Config` or a mapping.
             metadata: Metadata by name. None means no metadata.
         """
-        self._notify("log_config", lambda handler: handler.log_config(config, metadata or {}))
+        self._notify("log_config", config, metadata or {})
 
     def log_task_start(self, task_data: Record) -> None:
         """Log the start of an episode. `task_data` contains `task_id`, `episode_num` and any other fields."""
-        self._notify("log_task_start", lambda handler: handler.log_task_start(task_data))
+        self._notify("log_task_start", task_data)
 
     def log_step(self, step_data: Record) -> None:
         """Log one step of one environment.
@@ -71,7 +71,7 @@ class ExperimentLogger:
         `step_data` contains any of `step_num`, `action`, `reward`, `done`, `success`, `before_state` and
         `after_state`.
         """
-        self._notify("log_step", lambda handler: handler.log_step(step_data))
+        self._notify("log_step", step_data)
 
     def log_episode_summary(self, summary_data: Record) -> None:
         """Log a finished episode.
@@ -84,7 +84,7 @@ class ExperimentLogger:
                 `environment_id`, `task_id`, `total_reward`, `total_steps`, `final_similarity`, `success`,
                 `initial_state`, `final_state` and `step_states`.
         """
-        self._notify("log_episode_summary", lambda handler: handler.log_episode_summary(summary_data))
+        self._notify("log_episode_summary", summary_data)
         step, index = self._episode_counter.next(summary_data)
         if summary_data.get("final_state") is not None:
             self.log_picture(f"episode_{index}/final", summary_data["final_state"], step)
@@ -100,7 +100,7 @@ class ExperimentLogger:
         """
         if not isinstance(record.get("step"), int):
             raise ValueError(f"an evaluation needs the number of its update as `step`, got {dict(record)!r}")
-        self._notify("log_evaluation", lambda handler: handler.log_evaluation(record))
+        self._notify("log_evaluation", record)
 
     def log_picture(self, name: str, picture: Any, step: int) -> None:
         """Log an image.
@@ -111,7 +111,7 @@ class ExperimentLogger:
             step: Update number.
         """
         image = picture if isinstance(picture, Picture) else Picture(picture, self.render)
-        self._notify("log_picture", lambda handler: handler.log_picture(name, image, step))
+        self._notify("log_picture", name, image, step)
 
     def log_batch_step(
         self,
@@ -138,12 +138,13 @@ class ExperimentLogger:
         update_step = get_update_step(batch_data)
         aggregate = _is_due(update_step, self.settings.log_frequency)
         sample = _is_due(update_step, self.settings.sample_frequency)
+        num_samples = self.settings.num_samples if sample and sampled_episodes is None else 0
         episodes: Iterable[Record] = ()
-        if aggregate or (sample and sampled_episodes is None):
+        if aggregate or num_samples:
             metrics, episodes = summarize_batch(
                 self._drop_invalid_keys(batch_data),
                 aggregate=aggregate,
-                num_samples=self.settings.num_samples if sample and sampled_episodes is None else 0,
+                num_samples=num_samples,
                 sample_rows=self._sample_rows,
             )
             if aggregate:
@@ -155,40 +156,31 @@ class ExperimentLogger:
 
     def close(self) -> None:
         """Close all handlers. Log a warning for each handler that failed more than once."""
-        self._notify("close", lambda handler: handler.close())
+        self._notify("close")
         for name, times in self.failures.items():
             if times > 1:
                 _LOG.warning("handler %r failed %d times in this run", name, times)
 
     def _log_metrics(self, metrics: dict[str, float], update_step: int) -> None:
-        self._notify(
-            "log_aggregated_metrics", lambda handler: handler.log_aggregated_metrics(metrics, update_step)
-        )
+        self._notify("log_aggregated_metrics", metrics, update_step)
 
     def _sample_rows(self, update_step: int, num_envs: int, num_samples: int, finished: Any) -> Any:
         return sample_rows(update_step, num_envs, num_samples, finished)
 
-    def _notify(self, event: str, call: Callable[[Handler], None]) -> None:
+    def _notify(self, event: str, *arguments: Any) -> None:
+        """Call the method `event` of each handler that has it, and report the first error of each handler."""
         for name, handler in self.handlers.items():
-            if not hasattr(handler, event):
-                continue
             try:
-                call(handler)
+                if (method := getattr(handler, event, None)) is not None:
+                    method(*arguments)
             # A handler may raise any error, which must not end a long run.
             except Exception as error:
-                self._report(name, event, error)
-
-    def _report(self, name: str, event: str, error: Exception) -> None:
-        self.failures[name] = self.failures.get(name, 0) + 1
-        if self.failures[name] == 1:
-            _LOG.warning(
-                "handler %r failed in %s: %s: %s; training continues, and further errors of this handler "
-                "are only counted",
-                name,
-                event,
-                type(error).__name__,
-                error,
-            )
+                self.failures[name] = self.failures.get(name, 0) + 1
+                if self.failures[name] == 1:
+                    _LOG.warning(
+                        f"handler {name!r} failed in {event}: {type(error).__name__}: {error}; training "
+                        "continues, and further errors of this handler are only counted"
+                    )
 
     def _drop_invalid_keys(self, batch_data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return `batch_data` without the keys that cannot be logged. Warn once about each of these keys."""

@@ -1,6 +1,7 @@
 """Conversion of logged records to JSON, `key=value` pairs, readable text and scalar metrics."""
 
 import dataclasses
+import inspect
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -110,21 +111,14 @@ def state_arrays(state: Any) -> dict[str, Any]:
     require_jax("a pytree of states")
     import jax
 
-    unpacked = {name: getattr(state, name) for name in _property_names(type(state))}
+    properties = inspect.getmembers(type(state), lambda member: isinstance(member, property))
+    unpacked = {name: getattr(state, name) for name, _ in properties if not name.startswith("_")}
     unpacked = {name: value for name, value in unpacked.items() if hasattr(value, "dtype")}
     leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(state))
     arrays = {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
     if unpacked:
         arrays = {name: leaf for name, leaf in arrays.items() if np.ndim(leaf) == 0} | unpacked
     return {name: np.asarray(leaf).tolist() for name, leaf in arrays.items()}
-
-
-def _property_names(kind: type) -> list[str]:
-    return [
-        name
-        for name in dir(kind)
-        if not name.startswith("_") and isinstance(getattr(kind, name, None), property)
-    ]
 
 
 def changed_cells(before: Any, after: Any) -> list[list[int]] | None:

@@ -12,14 +12,18 @@ from collections.abc import Callable
 import jax
 
 from phalanx.core.environment import Environment, Key, check_info
-from phalanx.core.testing.capability_checks import CAPABILITY_CHECKS
+from phalanx.core.testing import capability_checks, transition_checks
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError as ConformanceError,
     NotChecked as NotChecked,
 )
-from phalanx.core.testing.transition_checks import TRANSITION_CHECKS
 
-CHECKS: tuple[Callable[..., bool | NotChecked], ...] = (*TRANSITION_CHECKS, *CAPABILITY_CHECKS)
+CHECKS: tuple[Callable[..., bool | NotChecked], ...] = tuple(
+    check
+    for module in (transition_checks, capability_checks)
+    for name, check in vars(module).items()
+    if name.startswith("check_")
+)
 """All checks, in the order in which they run."""
 
 
@@ -68,32 +72,26 @@ def check_environment(
         ConformanceError: If any check fails. The message lists the failures of all checks.
     """
     _check_info(environment)
-    passed: list[str] = []
-    not_applicable: list[str] = []
-    not_checked: dict[str, str] = {}
+    outcomes: dict[str, bool | NotChecked] = {}
     failures: list[str] = []
     for check in CHECKS:
         name = check.__name__
         try:
-            outcome = check(environment, seed, batch_size=batch_size, num_steps=num_steps)
+            outcomes[name] = check(environment, seed, batch_size=batch_size, num_steps=num_steps)
         except ConformanceError as error:
             failures += [f"{name}: {failure}" for failure in error.failures]
         except Exception as error:
             error.add_note(f"while {name} was running on {environment!r}")
             raise
-        else:
-            if isinstance(outcome, NotChecked):
-                not_checked[name] = outcome.reason
-            else:
-                (passed if outcome else not_applicable).append(name)
     if failures:
-        num_failed = len(CHECKS) - len(passed) - len(not_applicable) - len(not_checked)
+        num_failed = len(CHECKS) - len(outcomes)
         title = f"{type(environment).__name__} fails {num_failed} of {len(CHECKS)} conformance checks"
         raise ConformanceError(title, failures)
+    not_checked = {name: found.reason for name, found in outcomes.items() if isinstance(found, NotChecked)}
     return ConformanceReport(
         environment=type(environment).__name__,
-        passed=tuple(passed),
-        not_applicable=tuple(not_applicable),
+        passed=tuple(name for name, outcome in outcomes.items() if outcome),
+        not_applicable=tuple(name for name, outcome in outcomes.items() if outcome is False),
         not_checked=tuple(not_checked),
         notes=tuple(dict.fromkeys(not_checked.values())),
     )

@@ -186,22 +186,6 @@ def by_batch(
     return jax.lax.map(one, (keys, states, actions, mask, observations))
 
 
-@partial(jax.jit, static_argnums=0)
-def by_batch_of_one(
-    environment: Environment, key: Key, states: PyTree, actions: PyTree
-) -> tuple[Any, StepResult]:
-    """Repeat the reset and the steps of one environment with `batch_reset` and `batch_step`, in batches of 1.
-
-    Returns the results of both methods, without the batch axis.
-    """
-
-    def one(given: tuple[Any, Any]) -> StepResult:
-        states, actions = take(given, None)
-        return take(StepResult(*environment.batch_step(states, actions)), 0)
-
-    return take(environment.batch_reset(key[None]), 0), jax.lax.map(one, (states, actions))
-
-
 @dataclasses.dataclass(frozen=True)
 class RandomRollout:
     """Runs a batch of environments with random actions. A conformance check examines the recorded steps."""

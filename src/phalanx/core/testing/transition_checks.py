@@ -1,7 +1,6 @@
 """Conformance checks for determinism, `jit`, batching, termination, auto-reset and spaces."""
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -39,24 +38,13 @@ def check_determinism(rollout: RandomRollout) -> list[str]:
 @conformance_check("a batch must give the same results as its environments one by one")
 def check_batch_of_one_equals_single(rollout: RandomRollout) -> list[str]:
     """Check that `batch_reset` and `batch_step` match `reset` and `step` for a batch of size 1."""
-    first, steps = rollout.run_one(0)
-    by_batch = rollouts.by_batch_of_one(rollout.environment, rollout.keys[0][0], steps.before, steps.actions)
-    (first, steps), (initial, after) = to_host(((first, steps), by_batch))
-    found = differences((take(steps.before, 0), first), initial, "environment 0 of a batch of 1: reset")
-    return found + differences(steps.after, after, "environment 0 of a batch of 1: step")
+    return _differences_from_loop(dataclasses.replace(rollout, batch_size=1))
 
 
 @conformance_check("a batch must give the same results as its environments one by one")
 def check_batch_equals_loop(rollout: RandomRollout) -> list[str]:
     """Check that a batch gives the same results as a loop over its environments."""
-    first, steps = to_host(rollout.run())
-    found: list[str] = []
-    for index in range(rollout.batch_size):
-        single_first, single_steps = to_host(rollout.run_one(index))
-        name = f"environment {index} of a batch of {rollout.batch_size}: "
-        found += differences(single_first, take(first, index), f"{name}first observation")
-        found += differences(single_steps, take(steps, slice(None), index), f"{name}step")
-    return found
+    return _differences_from_loop(rollout)
 
 
 @conformance_check("jit must not change the results")
@@ -235,6 +223,18 @@ def check_sampled_actions_lie_in_their_space(rollout: RandomRollout) -> list[str
     return found + differences(expected, actual, "result of step with action_space.sample")
 
 
+def _differences_from_loop(rollout: RandomRollout) -> list[str]:
+    """Compare a batch with a loop over its environments."""
+    first, steps = to_host(rollout.run())
+    found: list[str] = []
+    for index in range(rollout.batch_size):
+        single_first, single_steps = to_host(rollout.run_one(index))
+        name = f"environment {index} of a batch of {rollout.batch_size}: "
+        found += differences(single_first, take(first, index), f"{name}first observation")
+        found += differences(single_steps, take(steps, slice(None), index), f"{name}step")
+    return found
+
+
 def _run_eagerly(rollout: RandomRollout) -> tuple[Any, list[rollouts.RecordedSteps]]:
     """Run the first steps of the first environment without `jit`."""
     environment, (reset_keys, step_keys) = rollout.environment, rollout.keys
@@ -331,19 +331,3 @@ def _differences_where(mask: np.ndarray, expected: Any, actual: Any, what: str) 
 def _flags(result: rollouts.StepResult) -> tuple[tuple[str, np.ndarray], ...]:
     infos = result.infos
     return ("done", result.dones), ("terminated", infos.terminated), ("truncated", infos.truncated)
-
-
-TRANSITION_CHECKS: tuple[Callable[..., bool | NotChecked], ...] = (
-    check_determinism,
-    check_batch_of_one_equals_single,
-    check_batch_equals_loop,
-    check_jit_equals_eager,
-    check_vmap_equals_batch_functions,
-    check_done_states_are_absorbing,
-    check_termination_flags,
-    check_terminal_observation_in_same_step_mode,
-    check_terminal_observation_in_next_step_mode,
-    check_invalid_actions_change_nothing,
-    check_observations_lie_in_their_space,
-    check_sampled_actions_lie_in_their_space,
-)

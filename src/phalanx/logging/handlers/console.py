@@ -39,8 +39,7 @@ class RichHandler(Handler):
 
     def log_task_start(self, task_data: Record) -> None:
         """Print one line when an episode starts, if the log level is INFO or DEBUG."""
-        if self._shows_events:
-            self._print(f"[bold]task[/bold] {_format_fields(task_data, ('task_id', 'episode_num'))}")
+        self._print(f"[bold]task[/bold] {_format_fields(task_data, ('task_id', 'episode_num'))}")
 
     def log_step(self, step_data: Record) -> None:
         """Print one line for a step, if the log level is DEBUG."""
@@ -49,10 +48,9 @@ class RichHandler(Handler):
 
     def log_episode_summary(self, summary_data: Record) -> None:
         """Print one line for a finished episode, if the log level is INFO or DEBUG."""
-        if self._shows_events:
-            solved = "[green]solved[/green]" if summary_data.get("success") else "[yellow]not solved[/yellow]"
-            names = ("task_id", "environment_id", "total_reward", "total_steps", "final_similarity")
-            self._print(f"[bold]episode[/bold] {solved} {_format_fields(summary_data, names)}")
+        solved = "[green]solved[/green]" if summary_data.get("success") else "[yellow]not solved[/yellow]"
+        names = ("task_id", "environment_id", "total_reward", "total_steps", "final_similarity")
+        self._print(f"[bold]episode[/bold] {solved} {_format_fields(summary_data, names)}")
 
     def log_aggregated_metrics(self, metrics: Metrics, step: int) -> None:
         """Print or update the table of metrics, if the log level is INFO or DEBUG."""
@@ -69,12 +67,11 @@ class RichHandler(Handler):
 
     def log_evaluation(self, record: Record) -> None:
         """Print one line for an evaluation, if the log level is INFO or DEBUG."""
-        if self._shows_events:
-            success_rate = record.get("success_rate")
-            solved = "" if success_rate is None else f"solved {format_percent(float(success_rate))}  "
-            metrics = _format_fields(record, ("step", "similarity", "loss", "mrr"))
-            split_and_mode = _format_fields(record, ("split", "mode"))
-            self._print(f"[bold]evaluation[/bold] {split_and_mode}  {solved}{metrics}")
+        success_rate = record.get("success_rate")
+        solved = "" if success_rate is None else f"solved {format_percent(float(success_rate))}  "
+        metrics = _format_fields(record, ("step", "similarity", "loss", "mrr"))
+        split_and_mode = _format_fields(record, ("split", "mode"))
+        self._print(f"[bold]evaluation[/bold] {split_and_mode}  {solved}{metrics}")
 
     def close(self) -> None:
         """Stop updating the table. It stays on the screen."""
@@ -83,8 +80,9 @@ class RichHandler(Handler):
             self._live = None
 
     def _print(self, line: str) -> None:
-        # Neither wrapped nor highlighted, so that every event is one line in a log file.
-        self.console.print(line, soft_wrap=True, highlight=False)
+        if self._shows_events:
+            # Neither wrapped nor highlighted, so that every event is one line in a log file.
+            self.console.print(line, soft_wrap=True, highlight=False)
 
 
 def metrics_table(metrics: Metrics, step: int) -> Table:

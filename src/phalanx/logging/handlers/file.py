@@ -24,10 +24,11 @@ from phalanx.logging.records import (
     to_json_value,
 )
 
-_FORMATS: dict[str, tuple[str, Callable[[Any], str]]] = {
+_FORMATS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "json": (".jsonl", format_json),
     "structured": (".pairs", format_pairs),
     "text": (".log", format_text),
+    "pickle": (".pkl", to_json_value),
 }
 _STATES = ("initial_state", "final_state", "before_state", "after_state", "step_states")
 
@@ -60,8 +61,7 @@ class FileHandler(Handler):
         self.settings = logging_section(config)
         self._rotate_bytes = rotate_bytes
         self._clock = clock
-        self._files: dict[str, JsonlFile] = {}
-        self._pickle_files: dict[str, _PickleFile] = {}
+        self._files: dict[str, JsonlFile | _PickleFile] = {}
         self.output_dir.mkdir(parents=True, exist_ok=True)
         self.log_config(config, {})
 
@@ -109,37 +109,32 @@ class FileHandler(Handler):
     def log_aggregated_metrics(self, metrics: Metrics, step: int) -> None:
         """Write a record to `batch_metrics.jsonl`."""
         record = {"timestamp": self._clock(), "step": step, "metrics": dict(metrics)}
-        self._file("batch_metrics.jsonl").write_line(format_json(record))
+        self._append("batch_metrics.jsonl", format_json(record))
 
     def log_evaluation(self, record: Record) -> None:
         """Write a record to `evaluations.jsonl`."""
-        self._file("evaluations.jsonl").write_line(format_json({"timestamp": self._clock(), **record}))
+        self._append("evaluations.jsonl", format_json({"timestamp": self._clock(), **record}))
 
     def close(self) -> None:
         """Close all files."""
         for file in self._files.values():
             file.close()
-        for pickle_file in self._pickle_files.values():
-            pickle_file.close()
         self._files.clear()
-        self._pickle_files.clear()
 
     def _write(self, name: str, record: dict[str, Any]) -> None:
-        record = {"timestamp": self._clock(), **record}
-        if self.settings.log_format == "pickle":
-            if name not in self._pickle_files:
-                self._pickle_files[name] = _PickleFile(self.output_dir / f"{name}.pkl")
-            self._pickle_files[name].write(to_json_value(record))
-        else:
-            suffix, format_line = _FORMATS[self.settings.log_format]
-            self._file(name + suffix).write_line(format_line(record))
+        suffix, format_record = _FORMATS[self.settings.log_format]
+        self._append(name + suffix, format_record({"timestamp": self._clock(), **record}))
 
-    def _file(self, name: str) -> JsonlFile:
+    def _append(self, name: str, line: Any) -> None:
+        """Append a line, or a pickled value, to a file. Open the file if it is not open."""
+        path = self.output_dir / name
         if name not in self._files:
-            self._files[name] = JsonlFile(
-                self.output_dir / name, rotate_bytes=self._rotate_bytes, compress=self.settings.compression
+            self._files[name] = (
+                _PickleFile(path)
+                if path.suffix == ".pkl"
+                else JsonlFile(path, rotate_bytes=self._rotate_bytes, compress=self.settings.compression)
             )
-        return self._files[name]
+        self._files[name].write_line(line)
 
     def _write_config(self, config: Config) -> None:
         text = to_yaml(config)
@@ -173,7 +168,7 @@ class _PickleFile:
             self._file.truncate(end)
         self._file.seek(end)
 
-    def write(self, value: Any) -> None:
+    def write_line(self, value: Any) -> None:
         """Append an object and flush the file."""
         self._file.write(pickle.dumps(value))
         self._file.flush()

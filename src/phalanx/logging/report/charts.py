@@ -37,21 +37,14 @@ def metric_charts(tables: Sequence[MetricTable]) -> list[dict[str, Any]]:
     charts = []
     for key, columns in _group_statistics(names).items():
         series = [
-            {"run": run, "color": run, **downsample_series(table, _with_interval(table, columns))}
+            {"run": run, "color": run, **downsample_series(table, columns)}
             for run, table in enumerate(tables)
             if columns["value"] in table.columns
         ]
+        title = format_title(key) + (", mean" if len(columns) > 1 else "")
         unit = _unit(key, tables, columns["value"])
-        charts.append(
-            {
-                "key": key,
-                "title": format_title(key) + (", mean" if len(columns) > 1 else ""),
-                "group": chart_group(key),
-                "unit": unit,
-                "full_range": unit == "fraction" and key.startswith(_FULL_RANGE),
-                "series": series,
-            }
-        )
+        chart = _chart(key, title, chart_group(key), unit, series)
+        charts.append(chart | {"full_range": unit == "fraction" and key.startswith(_FULL_RANGE)})
     rank = {name: rank for rank, name in enumerate(_FIRST)}
     return sorted(charts, key=lambda chart: (GROUPS.index(chart["group"]), rank.get(chart["key"], 99)))
 
@@ -77,16 +70,14 @@ def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], MetricTable]]) -> 
                 "color": run if len(runs) > 1 else index,
                 "dash": index if len(runs) > 1 else 0,
                 "label": mode if has_one_split else f"{split}, {mode}",
-                **downsample_series(
-                    tables[split, mode], _with_interval(tables[split, mode], {"value": name})
-                ),
+                **downsample_series(tables[split, mode], {"value": name}),
             }
             for run, tables in enumerate(runs)
             for index, (split, mode) in enumerate(keys)
             if (split, mode) in tables and tables[split, mode].last(name) is not None
         ]
         if series:
-            charts.append(_evaluation_chart(name, format_title(name), series, unit))
+            charts.append(_chart(f"evaluation:{name}", format_title(name), "Evaluation", unit, series))
     if len(runs) == 1 and keys:
         charts += _group_charts(runs[0], primary_evaluation(keys))
     return charts
@@ -104,18 +95,19 @@ def _group_charts(
             "run": 0,
             "color": index,
             "label": format_title(name.removeprefix("group:")),
-            **downsample_series(table, _with_interval(table, {"value": name})),
+            **downsample_series(table, {"value": name}),
         }
         for index, name in enumerate(names)
     ]
-    return [_evaluation_chart("groups", f"Success rate by group, {key[1]}", series, "fraction")]
+    title = f"Success rate by group, {key[1]}"
+    return [_chart("evaluation:groups", title, "Evaluation", "fraction", series)]
 
 
-def _evaluation_chart(key: str, title: str, series: list[dict[str, Any]], unit: str) -> dict[str, Any]:
+def _chart(key: str, title: str, group: str, unit: str, series: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "key": f"evaluation:{key}",
+        "key": key,
         "title": title,
-        "group": "Evaluation",
+        "group": group,
         "unit": unit,
         "full_range": unit == "fraction",
         "series": series,
@@ -125,14 +117,6 @@ def _evaluation_chart(key: str, title: str, series: list[dict[str, Any]], unit: 
 def _is_bound(column: str) -> bool:
     """Return whether a column contains the lower or upper confidence bounds for another column."""
     return column.endswith((":low", ":high"))
-
-
-def _with_interval(table: MetricTable, columns: Mapping[str, str]) -> Mapping[str, str]:
-    """Replace the band of a curve with the confidence interval across seeds, if the table contains it."""
-    interval = {part: f"{columns['value']}:{part}" for part in ("low", "high")}
-    if not table.columns.keys() >= set(interval.values()):
-        return columns
-    return {"value": columns["value"], **interval}
 
 
 def primary_evaluation(keys: Iterable[tuple[str, str]]) -> tuple[str, str]:
@@ -152,18 +136,23 @@ def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[st
 
     Args:
         table: Table that contains the metric.
-        columns: Column names for the curve (`value`) and its band (`std`, `low`, `high`).
+        columns: Column names for the curve (`value`) and its band (`std`, `low`, `high`). If the table
+            contains the confidence interval across seeds, it replaces the band.
 
     Returns:
         A dictionary with the values of each part (`value`, `std`, `low`, `high`) that the table contains. It
         also has the entries `table` and `rows` (indices of the selected rows), which `share_axes` replaces
         later. An entry `seeds` is present if the band is a confidence interval across seeds.
     """
+    interval = {part: f"{columns['value']}:{part}" for part in ("low", "high")}
+    has_interval = table.columns.keys() >= set(interval.values())
+    if has_interval:
+        columns = {"value": columns["value"], **interval}
     rows = np.flatnonzero(table.present[columns["value"]])
     parts = {part: table.columns[name][rows] for part, name in columns.items() if name in table.columns}
     selected = downsample_rows([values for part, values in parts.items() if part != "std"], MAX_POINTS)
     series: dict[str, Any] = {part: round_numbers(values[selected]) for part, values in parts.items()}
-    if columns.get("low", "").endswith(":low"):
+    if has_interval:
         series["seeds"] = True
     return series | {"table": table, "rows": rows[selected]}
 

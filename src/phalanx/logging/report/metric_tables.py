@@ -20,10 +20,6 @@ IsValid = Callable[[dict[str, Any]], bool]
 _MAX_CHARACTERS = 1 << 30
 
 
-def _accept_all(record: dict[str, Any]) -> bool:
-    return True
-
-
 def has_step(record: Mapping[str, Any]) -> bool:
     """Return whether a record has an integer `step`, which is the update number."""
     return isinstance(record.get("step"), int) and not isinstance(record["step"], bool)
@@ -34,7 +30,9 @@ def has_metrics(record: Mapping[str, Any]) -> bool:
     return has_step(record) and isinstance(record.get("metrics"), Mapping)
 
 
-def read_valid_records(path: Path, notes: list[str], is_valid: IsValid = _accept_all) -> list[dict[str, Any]]:
+def read_valid_records(
+    path: Path, notes: list[str], is_valid: IsValid = lambda record: True
+) -> list[dict[str, Any]]:
     """Read the valid records of a JSON Lines file, including rotated files.
 
     Unlike `read_records`, this function skips invalid lines, because a report is most useful for a run that
@@ -45,8 +43,6 @@ def read_valid_records(path: Path, notes: list[str], is_valid: IsValid = _accept
         notes: List to which descriptions of problems are appended.
         is_valid: Function that returns whether a record is valid. By default, all JSON objects are valid.
     """
-    if not _exists(path):
-        return []
     records, num_invalid = [], 0
     for line in _read_lines(path, notes):
         record = _parse_object(line)
@@ -111,10 +107,6 @@ def drop_repeated_updates(records: Iterable[dict[str, Any]]) -> list[dict[str, A
             kept.pop()
         kept.append(record)
     return kept
-
-
-def _exists(path: Path) -> bool:
-    return path.exists() or any(path.parent.glob(f"{path.stem}.*{path.suffix}*"))
 
 
 def _read_lines(path: Path, notes: list[str]) -> Iterator[str]:
@@ -221,16 +213,19 @@ def evaluation_tables(
         records: Records of evaluations.
         metrics: Table of the training metrics of the same run.
     """
-    by_key: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    return {key: _evaluation_table(group, metrics) for key, group in group_evaluations(records).items()}
+
+
+def group_evaluations(records: Iterable[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Group evaluation records by split and mode, which default to `held-out` and `greedy`.
+
+    Records of updates that were repeated later are removed.
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
-        by_key.setdefault(evaluation_key(record), []).append(record)
-    tables = {key: _evaluation_table(drop_repeated_updates(group), metrics) for key, group in by_key.items()}
-    return {key: table for key, table in tables.items() if len(table)}
-
-
-def evaluation_key(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the split and mode of an evaluation record. They default to `held-out` and `greedy`."""
-    return str(record.get("split", "held-out")), str(record.get("mode", "greedy"))
+        key = str(record.get("split", "held-out")), str(record.get("mode", "greedy"))
+        groups.setdefault(key, []).append(record)
+    return {key: drop_repeated_updates(group) for key, group in groups.items()}
 
 
 def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricTable) -> MetricTable:
@@ -246,11 +241,11 @@ def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricTable) -> Metri
     columns, present = _columns(values)
     update = np.array([row["step"] for row in rows], np.float64)
     axes = {"update": update}
-    steps = np.array([np.nan if (s := parse_finite(row.get(_STEPS))) is None else s for row in rows])
-    for name, known in (("steps", steps), ("seconds", None)):
-        if known is not None and np.isfinite(known).all():
-            axes[name] = known
-        elif name in metrics.axes and len(metrics):
+    steps = np.array([parse_finite(row.get(_STEPS)) for row in rows], np.float64)
+    if np.isfinite(steps).all():
+        axes["steps"] = steps
+    for name in ("steps", "seconds"):
+        if name not in axes and name in metrics.axes and len(metrics):
             axes[name] = _interpolate(update, metrics.axes["update"], metrics.axes[name])
     return MetricTable(axes, columns, present)
 
@@ -298,11 +293,10 @@ def _take_axis(
 
 
 def _seconds_since_first(timestamps: list[Any]) -> np.ndarray | None:
-    values = [parse_finite(timestamp) for timestamp in timestamps]
-    known = np.array([value for value in values if value is not None])
-    if len(known) != len(values) or not len(known) or (np.diff(known) < 0).any():
+    values = np.array([parse_finite(timestamp) for timestamp in timestamps], np.float64)
+    if not len(values) or np.isnan(values).any() or (np.diff(values) < 0).any():
         return None
-    return known - known[0]
+    return values - values[0]
 
 
 def _interpolate(

@@ -24,12 +24,7 @@ from phalanx.logging.report.charts import (
     primary_evaluation,
     share_axes,
 )
-from phalanx.logging.report.metric_tables import (
-    drop_repeated_updates,
-    evaluation_key,
-    group_scores,
-    parse_finite,
-)
+from phalanx.logging.report.metric_tables import group_evaluations, group_scores, parse_finite
 from phalanx.logging.report.panels import panel_scripts
 from phalanx.logging.report.run_data import (
     MAX_EPISODES,
@@ -179,12 +174,10 @@ def _labels(runs: Sequence[RunData]) -> list[str]:
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
         names = [run.path.name for run in runs]
-    counts: dict[str, int] = {}
-    labels = []
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-        labels.append(name if names.count(name) == 1 else f"{name} ({counts[name]})")
-    return labels
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[: index + 1].count(name)})"
+        for index, name in enumerate(names)
+    ]
 
 
 def _embeddable_json(data: dict[str, Any]) -> str:
@@ -202,24 +195,17 @@ def tiles(run: RunData) -> list[dict[str, str]]:
 
     Unknown figures are omitted.
     """
-    steps, seconds = (
-        _metadata_or_last(run, "env_steps", "steps"),
-        _metadata_or_last(run, "seconds", "seconds"),
+    steps = _metadata_or_last(run, "env_steps", "steps")
+    seconds = _metadata_or_last(run, "seconds", "seconds")
+    updates = _metadata_or_last(run, "updates", "update")
+    figures = (
+        _success_tile(run),
+        _count_tile("Environment steps", steps),
+        ("Updates", "" if updates is None else f"{updates:,.0f}", ""),
+        ("Training time", "" if seconds is None else format_duration(seconds), ""),
+        _throughput_tile(run, steps, seconds),
+        _count_tile("Parameters", parse_finite(run.metadata.get("num_parameters"))),
     )
-    figures = [_success_tile(run)]
-    if steps is not None:
-        figures.append(_count_tile("Environment steps", steps))
-    updates = parse_finite(run.metadata.get("updates"))
-    if updates is None and len(run.metrics):
-        updates = float(run.metrics.axes["update"][-1])
-    if updates is not None:
-        figures.append(("Updates", f"{updates:,.0f}", ""))
-    if seconds is not None:
-        figures.append(("Training time", format_duration(seconds), ""))
-    figures.append(_throughput_tile(run, steps, seconds))
-    parameters = parse_finite(run.metadata.get("num_parameters"))
-    if parameters is not None:
-        figures.append(_count_tile("Parameters", parameters))
     return [{"label": label, "value": value, "detail": detail} for label, value, detail in figures if value]
 
 
@@ -230,18 +216,17 @@ def subtitle(run: RunData) -> list[str]:
     """
     machine = run.metadata.get("machine")
     machine = machine if isinstance(machine, Mapping) else {}
-    times = [
-        f"{name} {time}"
-        for name in ("started", "updated")
-        if (time := _format_time(run.metadata.get(name))) != ""
-    ]
+    times = {name: _format_time(run.metadata.get(name)) for name in ("started", "updated")}
     cores = parse_finite(machine.get("nproc"))
-    hardware = [str(machine["cpu"])] if machine.get("cpu") else []
-    hardware += [f"{cores:.0f} core{'' if cores == 1 else 's'}"] if cores is not None else []
-    device = machine.get("device") or machine.get("backend")
-    hardware += [str(device)] if device else []
     version = run.metadata.get("phalanx")
-    return [*times, *hardware, *([f"Phalanx {version}"] if version else [])]
+    parts = (
+        *(f"{name} {time}" for name, time in times.items() if time),
+        machine.get("cpu"),
+        "" if cores is None else f"{cores:.0f} core{'' if cores == 1 else 's'}",
+        machine.get("device") or machine.get("backend"),
+        f"Phalanx {version}" if version else "",
+    )
+    return [str(part) for part in parts if part]
 
 
 def run_status(run: RunData) -> str:
@@ -256,16 +241,11 @@ def group_bars(run: RunData) -> list[dict[str, Any]]:
     There is one chart for each pair of split and mode. Each chart compares the last evaluation with the first
     one.
     """
-    by_key: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for record in run.evaluation_records:
-        by_key.setdefault(evaluation_key(record), []).append(record)
     bars = []
-    for (split, mode), records in by_key.items():
-        records = drop_repeated_updates(records)
-        first, last = records[0], records[-1]
-        has_first = len(records) > 1
-        rows = [_bar("All tasks", last, first if has_first else None)]
-        before = group_scores(first) if has_first else {}
+    for (split, mode), records in group_evaluations(run.evaluation_records).items():
+        first, last = records[0] if len(records) > 1 else None, records[-1]
+        before = {} if first is None else group_scores(first)
+        rows = [_bar("All tasks", last, first)]
         rows += [
             _bar(format_title(name), scores, before.get(name)) for name, scores in group_scores(last).items()
         ]
@@ -289,11 +269,13 @@ def format_duration(seconds: float) -> str:
     return f"{total // 86400} d {total % 86400 // 3600:02d} h"
 
 
-def _count_tile(label: str, number: float) -> tuple[str, str, str]:
+def _count_tile(label: str, number: float | None) -> tuple[str, str, str]:
     """Return a tile `(label, value, detail)` with a short form of a count and the exact count.
 
-    The detail is empty if the short form is exact.
+    The detail is empty if the short form is exact. The value is empty if the count is unknown.
     """
+    if number is None:
+        return (label, "", "")
     short, exact = format_compact(number), f"{number:,.0f}"
     return (label, short, "" if exact == short else exact)
 
@@ -302,9 +284,7 @@ def _success_tile(run: RunData) -> tuple[str, str, str]:
     if run.evaluations:
         key = primary_evaluation(run.evaluations)
         table, detail = run.evaluations[key], f"{key[0]} tasks, {key[1]}"
-        last: Mapping[str, Any] = next(
-            (r for r in reversed(run.evaluation_records) if evaluation_key(r) == key), {}
-        )
+        last = group_evaluations(run.evaluation_records).get(key, [{}])[-1]
         number = parse_finite(last.get("num_episodes", last.get("episodes")))
         if number is not None:
             detail = f"{key[0]}, {key[1]}, {format_count(int(number), 'episode')}"
@@ -314,9 +294,8 @@ def _success_tile(run: RunData) -> tuple[str, str, str]:
     if before is None or after is None:
         return ("Success rate", "", "")
     detail = success_interval(run, table) or detail
-    if len(table) < 2:
-        return ("Success rate", format_percent(after), detail)
-    return ("Success rate", f"{format_percent(before)} → {format_percent(after)}", detail)
+    start = f"{format_percent(before)} → " if len(table) > 1 else ""
+    return ("Success rate", start + format_percent(after), detail)
 
 
 def _throughput_tile(run: RunData, steps: float | None, seconds: float | None) -> tuple[str, str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.logging.report.metric_tables import MetricTable, drop_repeated_updates, parse_finite
+from phalanx.logging.report.metric_tables import MetricTable, group_evaluations, parse_finite
 from phalanx.logging.report.run_data import RunData
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 
@@ -84,18 +84,10 @@ def _merge_tables(tables: Sequence[MetricTable]) -> MetricTable:
 
 def _merge_evaluations(seeds: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Summarize the evaluations that all seeds contain, given the records of each seed."""
-    by_key: list[dict[tuple[Any, ...], dict[str, Any]]] = []
-    for records in seeds:
-        groups: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
-        for record in records:
-            groups.setdefault((record.get("split"), record.get("mode")), []).append(record)
-        by_key.append(
-            {
-                (*key, record["step"]): record
-                for key, group in groups.items()
-                for record in drop_repeated_updates(group)
-            }
-        )
+    grouped = [group_evaluations(records).items() for records in seeds]
+    by_key = [
+        {(*key, record["step"]): record for key, group in groups for record in group} for groups in grouped
+    ]
     return [
         _merge_values([own[key] for own in by_key]) | {"step": key[2]}
         for key in by_key[0]
