@@ -58,8 +58,8 @@ class EnvSpec:
     """Names of the settings whose values can be appended to the name of a text environment, separated by
     colons. For example, `sudoku:easy:single` sets `difficulty` to `easy` and `turns` to `single`."""
     report_panel: tuple[str, str] | None = None
-    """Panel of the report page: the name of a file in the run folder, and the address of the function that
-    reads this file. The function must not import JAX. None if the environment adds no panel."""
+    """Panel of the report page: the name of a file in the run folder, and the function that reads this file, as
+    `module:function`. The function must not import JAX. None if the environment adds no panel."""
     interface: Literal["jax", "text"] = "jax"
     """Kind of environment: `jax` environments are created with `make`, and `text` environments with
     `make_text_env`."""
@@ -121,8 +121,8 @@ def register(
             built-in environments and those that installed packages register as entry points.
         settings: Names of the settings whose values can be appended to the name of a text environment, as in
             `sudoku:easy:single`.
-        report_panel: Name of a file in the run folder, and address of the function that reads this file for
-            the report page. None if the environment adds no panel to the report page.
+        report_panel: Name of a file in the run folder, and the function that reads this file for the report
+            page, as `module:function`. None if the environment adds no panel to the report page.
         interface: `jax` or `text`.
         vector_entry_point: Address of the vector version of a text environment. Empty if there is no vector
             version.

@@ -65,7 +65,7 @@ def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, Hidd
 
 @functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
 def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArrays, HiddenTestOutputs]:
-    """Separate the test outputs from task arrays, which may be traced.
+    """Separate the test outputs from the other task arrays. The arrays may be traced.
 
     Args:
         tasks: Task arrays, including the test outputs.

@@ -163,7 +163,8 @@ def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool =
 
 
 def _convert_solution(solution: Solution, config: ArcConfig) -> ActionPlan | None:
-    """Convert a solution to the config's selection format; return None if points cannot express it."""
+    """Convert a solution to the selection format of `config`. Return None if that is `point` and the solution
+    cannot be expressed with points."""
     operations = np.array([step.operation for step in solution], np.int32)
     boxes = np.array([(step.r1, step.c1, step.r2, step.c2) for step in solution], np.int32).reshape(-1, 4)
     match config.action.selection_format:

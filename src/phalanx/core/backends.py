@@ -173,7 +173,7 @@ class BackendFunction:
 
         Args:
             backend: The implementation to use.
-            static: Hashable settings, which are the first argument of the implementation.
+            static: Hashable settings, passed to the implementation as its first argument.
             shared: Arrays that the entire batch uses.
             rows: Arrays that all have the same leading batch axes. There may be any number of batch axes.
         """

@@ -347,7 +347,7 @@ def record_episodes(
 
 
 @dataclasses.dataclass(frozen=True)
-class RenderedState:
+class StateImage:
     """Image of a state, for the episode viewer and `SVGHandler`."""
 
     svg: str
@@ -366,9 +366,9 @@ def draw_episodes(environment: Environment, episodes: Sequence[dict[str, Any]]) 
     """
     modes = [mode for mode in ("svg", "ansi") if mode in environment.render_modes]
 
-    def draw(state: PyTree) -> RenderedState:
+    def draw(state: PyTree) -> StateImage:
         image = environment.render(state, modes[0])
-        return RenderedState(image if modes[0] == "svg" else _text_svg(image))
+        return StateImage(image if modes[0] == "svg" else _text_svg(image))
 
     records = []
     for episode in episodes:

@@ -262,7 +262,7 @@ def _map_selected_rows_in_shards(
     rows: PyTree,
     defaults: PyTree,
 ) -> PyTree:
-    """Compute the selected rows of each shard on the shard's device.
+    """Apply `function` to the selected rows of each shard, on the shard's device.
 
     PRNG keys are passed as their `uint32` data, because a partitioned call takes only plain arrays.
     """

@@ -1,4 +1,4 @@
-"""Atomic and checksummed files, folder locks, reading of untrusted files, archives and downloads."""
+"""Atomic and checksummed files, folder locks, archives, downloads, and safe reading of untrusted files."""
 
 from phalanx.io.archive import unpack as unpack
 from phalanx.io.atomic import atomic_directory as atomic_directory, atomic_write as atomic_write

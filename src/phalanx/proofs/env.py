@@ -88,17 +88,17 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     A state is a list of goals (atoms to prove). Initially, the query is the only goal. Each step resolves the
     first goal with a fact or a rule. If no goal is left, the query is proved.
 
-    - Observation: `goals` int32 [goals, 3] contains the remaining goals, `successors` int32 [actions, goals,
-      3] the goals after each action, and `action_mask` bool [actions] marks the legal actions. The last
-      dimension of `goals` and `successors` is 4 if a predicate has three arguments. The other fields are for
+    - Observation: `goals` (int32 [goals, 3]) contains the remaining goals, `successors` (int32 [actions,
+      goals, 3]) contains the goals after each action, and `action_mask` (bool [actions]) marks the legal
+      actions. The last dimension of `goals` and `successors` is 4 if a predicate has three arguments. The other fields are for
       bookkeeping.
     - Action: the index of a successor. The first `state.num_actions` actions are legal.
     - Reward: a reward at the end of an episode (see `ProofRewardConfig`), and a penalty for invalid actions.
     - Termination: an episode terminates in state `True` (proved) or `False` (failed or gave up). It is
       truncated after `max_episode_steps`. The only successor of a final state is the state itself.
     - Embedding: if an embedding is configured, a state whose first goal is ground has an additional
-      successor, in which the predicate of this goal is replaced by a `_kge` predicate. Taking this action
-      removes the goal without proving it. The goal's probability under the embedding affects the reward; see
+      successor. It is shown with the goal's predicate replaced by a `_kge` predicate, and choosing it removes
+      the goal without proving it. The goal's probability under the embedding affects the reward; see
       `ProofConfig.kge_reward`.
 
     Create an environment with `ProofEnvironment.from_config`, from a knowledge base with

@@ -113,8 +113,8 @@ class TextVectorWrapper(TextVectorEnvironment):
     def _begin_rows(self, started: np.ndarray) -> list[str]:
         """Restart the expert and return the prompts of all rows.
 
-        `started` is True for rows in which an episode has just started. Only these rows have expert answers
-        afterward, because the expert must see every step of an episode.
+        `started` is True for rows in which an episode has just started. Afterward, the expert answers only
+        for these rows, because it must see every step of an episode.
         """
         self._expert_memory, self._expert_labels = None, None
         self._expert_follows = started

@@ -152,10 +152,10 @@ def _configure_env_batch(
 
 
 def _find_batched_env(env: Any) -> tuple[Any, BatchedVecEnv]:
-    """Return the environment to step and its `BatchedVecEnv`.
+    """Return the environment on which `step` must be called, and the `BatchedVecEnv` inside it.
 
-    Queries cannot be assigned to the workers of a `SerialEnv` or `ParallelEnv`, which look up unknown
-    attributes in all workers. Their first factory creates an equivalent environment in this process.
+    Queries cannot be assigned to a single worker of a `SerialEnv` or `ParallelEnv`. In this case, the first
+    factory of `env` creates an equivalent environment in this process.
     """
     if isinstance(env, SerialEnv | ParallelEnv):
         return _find_batched_env(env.create_env_fn[0](**env.create_env_kwargs[0]))

@@ -36,8 +36,8 @@ class ConformanceReport:
     passed: tuple[str, ...]
     """Names of the passed checks."""
     not_applicable: tuple[str, ...]
-    """Names of the checks that do not apply, because the environment lacks the capability, such as
-    rendering."""
+    """Names of the checks that do not apply because the environment lacks the capability that they test, such
+    as rendering."""
     not_checked: tuple[str, ...] = ()
     """Names of the terminal-state checks, if no episode terminated in the recorded steps."""
     notes: tuple[str, ...] = ()

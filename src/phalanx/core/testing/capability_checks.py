@@ -22,7 +22,8 @@ _NUM_SAMPLED_STATES = 3
 
 @conformance_check("legal_actions must match step")
 def check_legal_actions(rollout: RandomRollout) -> list[str] | None:
-    """Check the mask's shape, and that sampled actions are legal and illegal actions change nothing."""
+    """Check that the mask has the right shape, that sampled actions are legal, and that illegal actions do
+    not change the state."""
     environment = rollout.environment
     space = environment.action_space
     shape = jax.eval_shape(

@@ -51,7 +51,8 @@ class PuzzleStartError(RuntimeError):
 
 
 class CommandError(ValueError):
-    """Raised before anything is sent, if a text is not a single command that is allowed in a running game."""
+    """Raised if a text is not exactly one command, or if the command is not allowed in a running game. Nothing
+    has been sent in this case."""
 
 
 class NoPuzzleError(RuntimeError):

@@ -1,4 +1,5 @@
-"""`jaxarc.utils.logging`: the experiment logger and handlers of the batched-logging design."""
+"""`jaxarc.utils.logging`: the experiment logger and its handlers, as in the design document for batched
+logging."""
 
 import os
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ __all__ = [
 
 
 class ExperimentLogger(experiment_logger.ExperimentLogger):
-    """An experiment logger with JaxARC's settings and its way of sampling episodes."""
+    """Experiment logger that takes JaxARC's settings and selects the episodes to log as JaxARC does."""
 
     def __init__(
         self, config: LoggingConfig | JaxArcConfig, handlers: Mapping[str, Any], **options: Any

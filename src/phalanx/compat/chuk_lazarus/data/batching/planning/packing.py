@@ -1,4 +1,4 @@
-"""Packing of sequences that are given as objects, and packing metrics."""
+"""Packing of sequences that are objects instead of arrays, and packing metrics."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
