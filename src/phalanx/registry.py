@@ -58,7 +58,7 @@ class EnvSpec:
     """Names of the settings whose values can be appended to the name of a text environment, separated by
     colons. For example, `sudoku:easy:single` sets `difficulty` to `easy` and `turns` to `single`."""
     report_panel: tuple[str, str] | None = None
-    """Panel of the report page: the name of a file in the run folder, and the function that reads this file, as
+    """Panel of the report page: the name of a file in the run folder, and the function that reads it, as
     `module:function`. The function must not import JAX. None if the environment adds no panel."""
     interface: Literal["jax", "text"] = "jax"
     """Kind of environment: `jax` environments are created with `make`, and `text` environments with

@@ -90,8 +90,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
     - Observation: `goals` (int32 [goals, 3]) contains the remaining goals, `successors` (int32 [actions,
       goals, 3]) contains the goals after each action, and `action_mask` (bool [actions]) marks the legal
-      actions. The last dimension of `goals` and `successors` is 4 if a predicate has three arguments. The other fields are for
-      bookkeeping.
+      actions. The last dimension of `goals` and `successors` is 4 if a predicate has three arguments. The
+      other fields are for bookkeeping.
     - Action: the index of a successor. The first `state.num_actions` actions are legal.
     - Reward: a reward at the end of an episode (see `ProofRewardConfig`), and a penalty for invalid actions.
     - Termination: an episode terminates in state `True` (proved) or `False` (failed or gave up). It is

@@ -65,6 +65,6 @@ def panel_scripts(panels: Sequence[Panel]) -> str:
 
 
 def _panel_readers() -> dict[str, str]:
-    """Return the functions that read panels, as `module:function`, by the name of the file that each reads."""
+    """Return the functions that read panels, as `module:function`, by the names of the files."""
     specs = (spec.report_panel for spec in registered_environments())
     return dict(panel for panel in specs if panel is not None)

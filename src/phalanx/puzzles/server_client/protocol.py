@@ -51,8 +51,10 @@ class PuzzleStartError(RuntimeError):
 
 
 class CommandError(ValueError):
-    """Raised if a text is not exactly one command, or if the command is not allowed in a running game. Nothing
-    has been sent in this case."""
+    """Raised if a text is not exactly one command, or if the command is not allowed in a running game.
+
+    Nothing has been sent in this case.
+    """
 
 
 class NoPuzzleError(RuntimeError):
