@@ -14,7 +14,7 @@ from phalanx.proofs.config import (
 )
 from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper as DepthCurriculumWrapper
 from phalanx.proofs.env import ProofEnvironment as ProofEnvironment, ProofInfo as ProofInfo
-from phalanx.proofs.evaluation import ProverEvaluation as ProverEvaluation, evaluate_prover as evaluate_prover
+from phalanx.proofs.evaluation import ProverResult as ProverResult, evaluate_prover as evaluate_prover
 from phalanx.proofs.link_prediction import (
     LinkPredictionConfig as LinkPredictionConfig,
     ProofLinkPrediction as ProofLinkPrediction,

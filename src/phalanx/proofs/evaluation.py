@@ -27,7 +27,7 @@ The names of the other groups are `depth 1`, `depth 2`, and so on.
 
 
 @dataclasses.dataclass(frozen=True)
-class ProverEvaluation:
+class ProverResult:
     """Results of the greedy policy on a set of queries, with one episode per query."""
 
     episodes: int
@@ -113,7 +113,7 @@ def evaluate_prover(
     queries: SampledQuery,
     *,
     batch_size: int = _BATCH_SIZE,
-) -> ProverEvaluation:
+) -> ProverResult:
     """Evaluate a policy by running one greedy episode per query.
 
     Args:
@@ -144,7 +144,7 @@ def evaluate_prover(
         return float(values[mask].mean()) if mask.any() else None
 
     rate = float(correct.mean())
-    return ProverEvaluation(
+    return ProverResult(
         episodes=count,
         success_rate=rate,
         success_rate_se=math.sqrt(rate * (1 - rate) / (count - 1)) if count > 1 else None,

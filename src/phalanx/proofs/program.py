@@ -17,7 +17,7 @@ from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.vocabulary import EncodedRule
 from phalanx.native import require_native
-from phalanx.proofs.vocabulary import ProofVocabulary, StateIndices, check_atoms
+from phalanx.proofs.vocabulary import AtomEncoding, ProofVocabulary, check_atoms
 
 _MAX_OFFSETS = 1 << 28
 """Maximum size of the result of `row_offsets`. An array of this size takes 1 GB."""
@@ -76,7 +76,7 @@ class ProgramArrays(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Program(Fingerprinted, StateIndices):
+class Program(Fingerprinted, AtomEncoding):
     """Facts and rules, with indexes for resolution.
 
     Programs are compared by content and are static under `jit`. Atoms are encoded by a `ProofVocabulary`. All

@@ -42,7 +42,7 @@ class ExpandRequest(NamedTuple):
 class SearchNode(NamedTuple):
     """A node of the search: a list of goals, its successors, and the states visited so far.
 
-    Each atom (predicate and terms) is one row of integers; see `StateIndices`.
+    Each atom (predicate and terms) is one row of integers; see `AtomEncoding`.
     """
 
     goals: Int32[Array, "*batch goals atom"]

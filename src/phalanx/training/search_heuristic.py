@@ -87,6 +87,8 @@ class SearchHeuristicConfig(RunConfig):
         "guide.queries": "queries_per_update",
         "guide.search.batch_size": "num_parallel_queries",
         "guide.width": "network.hidden_dim",
+        "guide.value_weight": "remaining_cost_weight",
+        "value_weight": "remaining_cost_weight",
     }
 
     env: ProofConfig = ProofConfig(max_actions=256)
@@ -106,7 +108,7 @@ class SearchHeuristicConfig(RunConfig):
     """Number of training queries per update."""
     update_epochs: int = Field(default=12, ge=1)
     """Number of epochs over all examples in each update."""
-    value_weight: float = Field(default=1.0, ge=0)
+    remaining_cost_weight: float = Field(default=1.0, ge=0)
     """Weight of the estimated cost from a node to a proof, relative to the cost of the path to the node."""
     max_expansions: int = Field(default=100, ge=1)
     """Maximum number of nodes that a search expands per training query."""
@@ -446,7 +448,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
 
     def heuristic(self, network: HeuristicNetwork) -> LearnedHeuristic:
         """Return a search heuristic that uses a network."""
-        return LearnedHeuristic(network, self.data.features, self.config.value_weight)
+        return LearnedHeuristic(network, self.data.features, self.config.remaining_cost_weight)
 
     def search(
         self, heuristic: Heuristic, queries: Int32[np.ndarray, "queries atom"], **settings: int

@@ -74,12 +74,13 @@ class SFTDataConfig(Config):
         "wander": "random_move_prob",
         "shares": "mixture",
         "held_out": "num_eval_samples",
+        "dataset": "plan_dataset",
         "window_size": "packing_buffer_size",
     }
     plan: str = ""
     """Path of a batch plan, as written by `phalanx data plan build`, or of a folder of batch files, as
     written by `phalanx data export`. Empty if there is no plan."""
-    dataset: str = ""
+    plan_dataset: str = ""
     """Path of the dataset that the plan was built for. Not needed if `plan` is a folder of batch files."""
     samples: str = ""
     """File of samples, such as one written by `phalanx puzzles collect`. Empty if there is none."""
@@ -112,8 +113,8 @@ class SFTDataConfig(Config):
     def _check_sources(self) -> "SFTDataConfig":
         if self.plan and self.samples:
             raise ValueError("set data.plan or data.samples, not both")
-        if self.dataset and not self.plan:
-            raise ValueError("data.dataset requires data.plan")
+        if self.plan_dataset and not self.plan:
+            raise ValueError("data.plan_dataset requires data.plan")
         if any(count < 1 for count in self.mixture.values()):
             raise ValueError(f"the counts of a mixture must be at least 1, got {self.mixture}")
         return self
@@ -144,7 +145,7 @@ class SFTDataConfig(Config):
         """Return the settings for a streaming plan, which batches a stream of samples."""
         return StreamingPlanConfig(
             packing=self.packing_config(),
-            max_length=None if self.packing else self.max_length,
+            unpacked_row_length=None if self.packing else self.max_length,
             overlong=None if self.packing else OverlongPolicy.SKIP,
             packs_per_batch=max(1, self.token_budget // self.max_length),
             packing_buffer_size=self.packing_buffer_size,
@@ -552,11 +553,11 @@ def open_data(config: SFTConfig) -> SFTData:
 def _open_plan(config: SFTConfig) -> SFTData:
     """Open a batch plan with its dataset, or a folder of batch files."""
     data, path = config.data, Path(config.data.plan)
-    if not data.dataset:
+    if not data.plan_dataset:
         if not (path / "manifest.json").is_file():
             raise ValueError(
-                f"{path} is not a folder of batch files; set data.dataset to the dataset that the plan was "
-                f"built for, or write batch files with `phalanx data export`"
+                f"{path} is not a folder of batch files; set data.plan_dataset to the dataset that the plan "
+                f"was built for, or write batch files with `phalanx data export`"
             )
         reader = BatchReader(path)
         config.model.check_vocab_size(1 + reader.largest_token())
@@ -572,7 +573,7 @@ def _open_plan(config: SFTConfig) -> SFTData:
             f"{path} was built with tokenizer {plan.meta.tokenizer_hash}, but {config.tokenizer!r} is "
             f"{tokenizer_hash}; set tokenizer to the one that the lengths were computed with"
         )
-    dataset = tokenize_dataset(data.dataset, tokenizer, tokenize)
+    dataset = tokenize_dataset(data.plan_dataset, tokenizer, tokenize)
     config.model.check_vocab_size(1 + int(dataset.tokens.max(initial=0)))
     return SFTData.from_plan(plan, dataset)
 

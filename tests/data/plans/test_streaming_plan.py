@@ -162,7 +162,9 @@ def test_every_rank_has_a_pack_in_the_last_step():
 
 
 def test_without_packing_every_row_has_one_sample():
-    config = StreamingPlanConfig(packing=None, max_length=10, packs_per_batch=4, packing_buffer_size=2)
+    config = StreamingPlanConfig(
+        packing=None, unpacked_row_length=10, packs_per_batch=4, packing_buffer_size=2
+    )
     spec = next(StreamingPlan({"a": IterableSource(rows)}, config).batches())
     assert not spec.packed and spec.num_packs == spec.batch_size == 4 and spec.max_length == 10
 
@@ -205,8 +207,8 @@ def test_exhausted_source_is_replaced_by_the_others():
         ),
         (lambda: StreamingPlanConfig(rows=3), "rows was renamed to packs_per_batch"),
         (lambda: StreamingPlanConfig(balance=True), "moved to ShardSpec"),
-        (lambda: StreamingPlanConfig(packing=None), "max_length is required without packing"),
-        (lambda: StreamingPlanConfig(max_length=8), "set max_length and overlong in packing"),
+        (lambda: StreamingPlanConfig(packing=None), "unpacked_row_length is required without packing"),
+        (lambda: StreamingPlanConfig(unpacked_row_length=8), "set packing.max_length and packing.overlong"),
         (lambda: StreamingPlanConfig(packing=PackingConfig(overlong="split")), "cannot split samples"),
         (lambda: DatasetSource({}), "needs at least one sample"),
     ],

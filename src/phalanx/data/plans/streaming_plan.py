@@ -58,6 +58,7 @@ class StreamingPlanConfig(Config):
     renamed_settings: ClassVar[dict[str, str]] = {
         "rows": "packs_per_batch",
         "pool_packs": "packing_buffer_size",
+        "max_length": "unpacked_row_length",
     }
     removed_settings: ClassVar[dict[str, str]] = {
         "balance": "moved to ShardSpec: plan.batches(rank, ShardSpec(world_size=..., balance=True))",
@@ -65,13 +66,13 @@ class StreamingPlanConfig(Config):
     }
 
     packing: PackingConfig | None = PackingConfig()
-    """Packing settings. If it is None, each sample is a row of its own, padded to `max_length`."""
-    max_length: int | None = Field(default=None, ge=1)
+    """Packing settings. If it is None, each sample is a row of its own, padded to `unpacked_row_length`."""
+    unpacked_row_length: int | None = Field(default=None, ge=1)
     """Row length in tokens if `packing` is None. With packing, it must be None, because `packing.max_length`
     applies."""
     overlong: OverlongPolicy | None = None
-    """Policy for samples that are longer than `max_length` if `packing` is None. By default, such samples
-    raise an error. With packing, it must be None, because `packing.overlong` applies."""
+    """Policy for samples that are longer than `unpacked_row_length` if `packing` is None. By default, such
+    samples raise an error. With packing, it must be None, because `packing.overlong` applies."""
     packs_per_batch: int = Field(default=8, ge=1)
     """Number of rows in a batch on each rank."""
     packing_buffer_size: int = Field(default=1024, ge=1)
@@ -83,10 +84,10 @@ class StreamingPlanConfig(Config):
     @model_validator(mode="after")
     def _check_length(self) -> "StreamingPlanConfig":
         if self.packing is None:
-            if self.max_length is None:
-                raise ValueError("max_length is required without packing")
-        elif self.max_length is not None or self.overlong is not None:
-            raise ValueError("set max_length and overlong in packing, or set packing to None")
+            if self.unpacked_row_length is None:
+                raise ValueError("unpacked_row_length is required without packing")
+        elif self.unpacked_row_length is not None or self.overlong is not None:
+            raise ValueError("set packing.max_length and packing.overlong instead, or set packing to None")
         elif self.packing.separator_token_id is not None:
             raise ValueError("a streaming plan does not support separators")
         if self.overlong_policy is OverlongPolicy.SPLIT:
@@ -96,7 +97,7 @@ class StreamingPlanConfig(Config):
     @property
     def row_length(self) -> int:
         """Maximum row length in tokens."""
-        return self.packing.max_length if self.packing is not None else self.max_length or 1
+        return self.packing.max_length if self.packing is not None else self.unpacked_row_length or 1
 
     @property
     def overlong_policy(self) -> OverlongPolicy:
@@ -283,8 +284,8 @@ class StreamingPlan:
             return np.where(overlong, np.int32(0), lengths)
         index = int(np.argmax(overlong))
         raise ValueError(
-            f"sample {start + index} of source {name!r} has {lengths[index]} tokens, more than max_length "
-            f"{row_length}; choose overlong='skip' or 'truncate', or increase max_length"
+            f"sample {start + index} of source {name!r} has {lengths[index]} tokens, but rows have "
+            f"{row_length}; choose overlong='skip' or 'truncate', or longer rows"
         )
 
     def _pack(self, drawn: _Packs, pool: int) -> _Packs:

@@ -206,9 +206,8 @@ def evaluation_tables(
 ) -> dict[tuple[str, str], MetricTable]:
     """Convert the records of `evaluations.jsonl` to one table for each pair of split and mode.
 
-    The success rate of a group of tasks is in the `group:NAME` column. If the
-    records lack a column for the x-axis, such as the elapsed time, its values are interpolated from the
-    training metrics.
+    The success rate of a group of tasks is in the `group:NAME` column. If the records lack a column for the
+    x-axis, such as the elapsed time, its values are interpolated from the training metrics.
 
     Args:
         records: Records of evaluations.

@@ -135,18 +135,18 @@ class LearnedHeuristic:
     """Heuristic that is computed by a `HeuristicNetwork`.
 
     The cost of a step is the negative log-probability of the successor. The estimated remaining cost is the
-    negative log-probability that the successor leads to a proof, multiplied by `value_weight`.
+    negative log-probability that the successor leads to a proof, multiplied by `remaining_cost_weight`.
 
     Args:
         network: The network.
         features: Computes the inputs of the network.
-        value_weight: Weight of the estimated remaining cost.
+        remaining_cost_weight: Weight of the estimated remaining cost.
     """
 
     def __init__(
-        self, network: HeuristicNetwork, features: GoalFeatureExtractor, value_weight: float
+        self, network: HeuristicNetwork, features: GoalFeatureExtractor, remaining_cost_weight: float
     ) -> None:
-        self.network, self._features, self._value_weight = network, features, value_weight
+        self.network, self._features, self._remaining_cost_weight = network, features, remaining_cost_weight
 
     def costs(
         self, batch: SuccessorBatch
@@ -157,7 +157,9 @@ class LearnedHeuristic:
         shifted = logits - largest[batch.owner]
         total = np.bincount(batch.owner, weights=np.exp(shifted), minlength=len(largest))
         cost = np.log(np.maximum(total, 1e-30))[batch.owner] - shifted
-        return cost.astype(np.float32), (self._value_weight * np.logaddexp(0, -values)).astype(np.float32)
+        return cost.astype(np.float32), (self._remaining_cost_weight * np.logaddexp(0, -values)).astype(
+            np.float32
+        )
 
 
 def score_successors(network: HeuristicNetwork, features: GoalFeatures) -> tuple[np.ndarray, np.ndarray]:
