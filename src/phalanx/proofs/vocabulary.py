@@ -42,7 +42,7 @@ class AtomEncoding:
 
     @property
     def end_index(self) -> int:
-        """Index of the `End` predicate, which marks the action that gives up.
+        """Index of the `End` predicate, which marks the action of giving up.
 
         It is the last predicate before the `_kge` predicates.
         """

@@ -102,11 +102,11 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def move_format(self, puzzle: Puzzle) -> str:
-        """Return text for the model that describes how to write one move. It begins with "Answer with"."""
+        """Return the text that tells the model how to write one move. It begins with "Answer with"."""
 
     @abc.abstractmethod
     def answer_format(self, puzzle: Puzzle) -> str:
-        """Return text for the model that describes how to write a solution. It begins with "Answer with"."""
+        """Return the text that tells the model how to write a solution. It begins with "Answer with"."""
 
     def initial_state(self, puzzle: Puzzle) -> State:
         """Return the state before the first move. By default, it is `puzzle.given`."""

@@ -1,4 +1,4 @@
-"""`jaxarc.state`."""
+"""Compatibility replacement for `jaxarc.state`."""
 
 from phalanx.arc.state import ArcState as ArcEnvState
 

@@ -1,4 +1,4 @@
-"""`jaxarc.types`."""
+"""Compatibility replacement for `jaxarc.types`."""
 
 from phalanx.arc.tasks import ArcTask as JaxArcTask
 

@@ -22,7 +22,7 @@ OPEN, NEXT, FOUND, TOO_LONG = range(4)
 
 - `OPEN`: 1 if there are candidates left to try, otherwise 0;
 - `NEXT`: index of the next candidate;
-- `FOUND`: number of successors found so far, at most one more than fit into the node;
+- `FOUND`: number of successors found so far, at most one more than there is space for;
 - `TOO_LONG`: number of successors that were removed because they have too many goals.
 """
 
@@ -260,7 +260,8 @@ def expand(
     def explore(rows: Bool[Array, " batch"], search: _Search) -> _Search:
         """Find the successors of the nodes in `rows` by trying all candidates, round by round.
 
-        The search for a node's successors stops when it has found one more than fit into the node.
+        The search for a node's successors stops when it has found one more than there is space for, which
+        shows that there are too many.
         """
         num_visited, slots = search.num_visited, search.slots
         if settings.prune_visited:

@@ -1,4 +1,4 @@
-"""`jaxarc.agents`."""
+"""Compatibility replacement for `jaxarc.agents`."""
 
 from phalanx.arc.random_agent import (
     RandomAgent as RandomAgent,

@@ -1,4 +1,4 @@
-"""`jaxarc.envs.structured_actions`."""
+"""Compatibility replacement for `jaxarc.envs.structured_actions`."""
 
 from phalanx.arc.actions import (
     Action as StructuredAction,  # noqa: F401
