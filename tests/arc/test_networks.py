@@ -12,7 +12,7 @@ import pytest
 
 from phalanx.arc.action_distribution import ArcLogits, AxisLogits, CellLogits
 from phalanx.arc.config import ActionConfig, ArcConfig, ObservationConfig
-from phalanx.arc.networks import ArcNetwork, ArcNetworkConfig, create_network
+from phalanx.arc.networks import AbstractArcNetwork, ArcNetworkConfig, create_network
 from phalanx.arc.networks.stem_and_heads import GridEmbedding, patches
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
@@ -52,7 +52,7 @@ def small_network(
     selection_format: str = "point",
     operations: tuple[int, ...] = OPERATIONS,
     **settings: Any,
-) -> ArcNetwork:
+) -> AbstractArcNetwork:
     """Create a small network with random parameters."""
     config = ArcNetworkConfig(kind=kind, hidden_dim=8, num_layers=1, num_heads=2, **settings)
     arc = arc_config(demonstrations, selection_format, operations)
@@ -88,7 +88,7 @@ def with_demonstrations(observation: ArcObservation, demonstrations: np.ndarray)
     return eqx.tree_at(lambda o: o.demonstrations, observation, jax.device_put(demonstrations))
 
 
-def compute_outputs(model: ArcNetwork, observation: ArcObservation) -> tuple[ArcLogits, np.ndarray]:
+def compute_outputs(model: AbstractArcNetwork, observation: ArcObservation) -> tuple[ArcLogits, np.ndarray]:
     return jax.tree.map(np.asarray, run(model, observation))
 
 
@@ -256,7 +256,7 @@ def test_gradients_are_finite_and_reach_every_parameter(kind: str) -> None:
     model = small_network(kind, selection_format="bbox")
     observation = create_observation(2, 2, (3, 3))
 
-    def loss(model: ArcNetwork) -> jax.Array:
+    def loss(model: AbstractArcNetwork) -> jax.Array:
         policy, value = model(observation)
         return policy.log_prob(policy.mode()) + policy.entropy() + value
 
@@ -309,7 +309,7 @@ def test_patch_logits_are_assigned_to_their_cells() -> None:
     assert cells[4].tolist() == [[0, 1, 0], [2, 3, 2], [0, 1, 0]]
 
 
-def create(arc: ArcConfig, **settings: Any) -> Callable[[], ArcNetwork]:
+def create(arc: ArcConfig, **settings: Any) -> Callable[[], AbstractArcNetwork]:
     return functools.partial(create_network, ArcNetworkConfig(**settings), arc, jax.random.key(0))
 
 
@@ -336,6 +336,6 @@ def create(arc: ArcConfig, **settings: Any) -> Callable[[], ArcNetwork]:
         ),
     ],
 )
-def test_invalid_network_config_is_reported(create: Callable[[], ArcNetwork], message: str) -> None:
+def test_invalid_network_config_is_reported(create: Callable[[], AbstractArcNetwork], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         create()

@@ -140,12 +140,12 @@ def collect(
 @contextlib.contextmanager
 def server_errors() -> Iterator[None]:
     """Convert puzzle-server and network errors in the `with` block to `UserError`."""
-    from phalanx.puzzles.server_client.collect import ResumeMismatchError
+    from phalanx.puzzles.server_client.collect import EpisodeMismatchError
     from phalanx.puzzles.server_client.protocol import PuzzleStartError, UnknownGameNameError
 
     try:
         yield
-    except (OSError, PuzzleStartError, UnknownGameNameError, ResumeMismatchError) as error:
+    except (OSError, PuzzleStartError, UnknownGameNameError, EpisodeMismatchError) as error:
         raise UserError(" ".join(str(error).split())) from error
 
 

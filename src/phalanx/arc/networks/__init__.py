@@ -53,11 +53,11 @@ from phalanx.arc.networks.color_equivariant import (  # noqa: E402
     ColorEquivariantNetwork as ColorEquivariantNetwork,
 )
 from phalanx.arc.networks.conv import ArcConvNetwork as ArcConvNetwork  # noqa: E402
-from phalanx.arc.networks.stem_and_heads import ArcNetwork as ArcNetwork  # noqa: E402
+from phalanx.arc.networks.stem_and_heads import AbstractArcNetwork as AbstractArcNetwork  # noqa: E402
 from phalanx.arc.networks.transformer import ArcTransformer as ArcTransformer  # noqa: E402
 
 
-def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> ArcNetwork:
+def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> AbstractArcNetwork:
     """Create a policy network for the observations and actions of an environment.
 
     Args:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int8
 from phalanx.arc.action_distribution import ArcDistribution, ArcLogits, CellLogits, joint_operation_logits
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.networks import ArcNetworkConfig
-from phalanx.arc.networks.stem_and_heads import NUM_SELECTED_CELLS, ArcNetwork, Observation, grids_of
+from phalanx.arc.networks.stem_and_heads import NUM_SELECTED_CELLS, AbstractArcNetwork, Observation, grids_of
 from phalanx.arc.operations import NUM_COLORS, Operation
 from phalanx.core.backends import is_cpu_only, register_ffi_targets
 from phalanx.core.environment import Key
@@ -82,7 +82,7 @@ class ColorEquivariantBlock(eqx.Module):
         return planes + jax.nn.relu(around + across + context[:, None, None])
 
 
-class ColorEquivariantNetwork(ArcNetwork):
+class ColorEquivariantNetwork(AbstractArcNetwork):
     """Policy network with one plane of features per color. It consists of residual 3x3 convolutions whose
     weights are shared by all colors.
 

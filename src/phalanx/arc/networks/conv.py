@@ -6,12 +6,12 @@ from jaxtyping import Array, Float
 from phalanx.arc.action_distribution import ArcLogits
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.networks import ArcNetworkConfig
-from phalanx.arc.networks.stem_and_heads import ArcNetwork, Heads, Observation, Stem, grids_of
+from phalanx.arc.networks.stem_and_heads import AbstractArcNetwork, Heads, Observation, Stem, grids_of
 from phalanx.core.environment import Key
 from phalanx.nn.layers import Conv3x3, Dense, pool
 
 
-class ArcConvNetwork(ArcNetwork):
+class ArcConvNetwork(AbstractArcNetwork):
     """Policy network with residual 3x3 convolutions. Each block also adds features that are pooled over the
     entire grid."""
 

@@ -35,7 +35,7 @@ the two corners of the box."""
 _COLOR_BITS = 4
 
 
-class ArcNetwork(eqx.Module):
+class AbstractArcNetwork(eqx.Module):
     """Base class for ARC policy networks."""
 
     ids: tuple[int, ...] = eqx.field(static=True)

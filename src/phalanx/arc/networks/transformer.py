@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from phalanx.arc.action_distribution import ArcLogits
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.networks import ArcNetworkConfig
-from phalanx.arc.networks.stem_and_heads import ArcNetwork, Heads, Observation, Stem, grids_of
+from phalanx.arc.networks.stem_and_heads import AbstractArcNetwork, Heads, Observation, Stem, grids_of
 from phalanx.core.environment import Key
 from phalanx.nn.layers import Attention, Dense, Items, LayerNorm
 
@@ -38,7 +38,7 @@ class _Block(eqx.Module):
         return items + self.layers[1](jax.nn.gelu(self.layers[0](self.norms[1](items))))
 
 
-class ArcTransformer(ArcNetwork):
+class ArcTransformer(AbstractArcNetwork):
     """Transformer policy network. Its tokens are the patches of the grid, with sinusoidal encodings of their
     rows and columns."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from phalanx.data.samples import Sample
 
 
-class ResumeMismatchError(ValueError):
+class EpisodeMismatchError(ValueError):
     """Raised if a collection is resumed and its last episode, which is run again, gives different samples."""
 
 
@@ -110,7 +110,7 @@ async def collect(
         on_episode: Function that is called after each new episode.
 
     Raises:
-        ResumeMismatchError: If the last existing episode, which is run again before new episodes as a check,
+        EpisodeMismatchError: If the last existing episode, which is run again before new episodes as a check,
             gives different samples.
     """
     # The last existing episode is run again, to detect different settings or a different server.
@@ -145,7 +145,7 @@ def _check_same_episode(path: Path, existing: list[dict[str, Any]], samples: Seq
     for sample in (*existing, *new):
         sample.pop("timestamp", None)  # the time at which the sample was created
     if existing != new:
-        raise ResumeMismatchError(
+        raise EpisodeMismatchError(
             f"{path}: episode {existing[0]['episode_id']!r} now gives other samples; the tokenizer, "
             "--max-steps or the server differ from the first run"
         )
