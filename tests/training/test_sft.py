@@ -122,7 +122,7 @@ def test_plan_and_its_batch_files_give_the_same_training(tmp_path: Path) -> None
     first, _ = run(from_plan, tmp_path / "one"), run(from_files, tmp_path / "two")
     assert first.update == plan.num_batches < 8
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-6)
-    with pytest.raises(ValueError, match=r"set data\.dataset"):
+    with pytest.raises(ValueError, match=r"set data\.plan_dataset"):
         open_data(plan_config(tmp_path / "plan"))
 
 

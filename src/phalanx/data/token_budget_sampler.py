@@ -62,6 +62,7 @@ class TokenBudgetBatchSampler:
         cls, lengths: Lengths, config: BatchingConfig, *, yields: Literal["rows", "ids"] = "rows"
     ) -> "TokenBudgetBatchSampler":
         """Create a sampler from a `BatchingConfig`."""
+        check_type(config, BatchingConfig, "batching_config")
         sampler = cls.__new__(cls)
         sampler._init(lengths, config, yields)
         return sampler
