@@ -48,7 +48,7 @@ class BatchManifest(FrozenModel):
     format: Literal["phalanx.batches"] = "phalanx.batches"
     version: Literal[1] = 1
     fingerprint: str
-    """Fingerprint of the plan to which the batches belong."""
+    """Fingerprint of the batch plan."""
     dataset_hash: str = ""
     """String that identifies the dataset. Empty if it is unknown."""
     tokenizer_hash: str = ""
@@ -200,7 +200,7 @@ class BatchReader:
 
     @property
     def plan(self) -> BatchPlan:
-        """The batch plan that the batches belong to."""
+        """Batch plan that is stored in the folder."""
         return load_batch_plan(self._folder)
 
     @property
@@ -245,7 +245,8 @@ class BatchReader:
     def largest_token(self) -> int:
         """Return the largest token id in any batch.
 
-        The manifest contains it for complete epochs. The batches of all other epochs are read.
+        For complete epochs, the value is taken from the manifest. For incomplete epochs, all batches are
+        read.
         """
         largest = [0]
         for epoch in self.manifest.epochs:
@@ -306,7 +307,7 @@ def _read_members(path: Path) -> dict[str, np.ndarray]:
 
 
 def create_batch(members: Mapping[str, np.ndarray]) -> TokenBatch:
-    """Create a batch from the contents of its file, given as a mapping from names to arrays."""
+    """Create a batch from the arrays in its file. `members` maps names to arrays."""
     input_ids, lengths = members["input_ids"], members["lengths"].astype(np.int32)
     packed = "segment_ids" in members
     offsets = np.searchsorted(members["sample_rows"], np.arange(len(input_ids) + 1)).astype(np.int64)

@@ -28,7 +28,7 @@ class BucketEfficiency(PaddingMetrics):
     min_length: int
     """Minimum sample length of the bucket, in tokens."""
     max_length: int
-    """Maximum sample length of the bucket, in tokens. Its samples are padded to this length."""
+    """Maximum sample length of the bucket, in tokens. Samples in the bucket are padded to this length."""
     sample_count: int
     """Number of samples in the bucket."""
 
@@ -142,7 +142,7 @@ class BucketAnalysis(FrozenModel):
 
 
 def analyze_bucket_efficiency(lengths: Lengths, bucket_spec: BucketSpec) -> BucketAnalysis:
-    """Compute the padding in each bucket if samples are padded to the maximum length of their bucket."""
+    """Compute the padding in each bucket, with samples padded to the maximum length of their bucket."""
     check_type(bucket_spec, BucketSpec, "bucket_spec")
     return analyze_counts(count_lengths(lengths), bucket_spec)
 
@@ -239,8 +239,9 @@ def suggest_bucket_edges(
         num_buckets: Number of buckets, including the last one, which ends at `max_length`. The result has
             fewer buckets only if there are not enough distinct lengths.
         goal: Objective of the optimization.
-        max_length: Maximum length of the last bucket, which must be greater than `multiple_of`. Longer
-            samples are ignored. Defaults to the length of the longest sample, but at least `multiple_of + 1`.
+        max_length: Maximum length of the last bucket. Must be greater than `multiple_of`. Samples above the
+            maximum length are ignored. Defaults to the length of the longest sample, but at least
+            `multiple_of + 1`.
         multiple_of: Edges are multiples of this value.
 
     >>> suggest_bucket_edges({"a": 2, "b": 3, "c": 9}, num_buckets=2).edges

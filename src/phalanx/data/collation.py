@@ -71,7 +71,7 @@ class TokenBatch(NamedArrays):
     columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Additional arrays [rows, ...] by name."""
     spec: BatchSpec | None = None
-    """The batch of a plan from which these arrays were created. None if they were created without a plan."""
+    """Plan entry from which these arrays were created. None if they were created without a plan."""
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -111,8 +111,8 @@ class TokenBatch(NamedArrays):
         """Return the labels for next-token prediction, with -100 for tokens that are excluded from the loss.
 
         Labels are not shifted: the label at a position is compared with the model's prediction at the
-        previous position. The first token of a segment has no label, because the token before it belongs to
-        another sample.
+        previous position. The label of the first token of a segment is -100, because the segment has no
+        earlier position that could predict the token.
         """
         counted = (self.loss_mask != 0) & (self.position_ids != 0)
         return np.where(counted, self.input_ids, IGNORE_INDEX).astype(np.int64)

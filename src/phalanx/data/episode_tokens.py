@@ -28,8 +28,8 @@ class TokenizedSteps(NamedTuple):
 class EpisodeTokenizer(Protocol):
     """Interface for classes that convert the steps of an environment to tokens and back.
 
-    A tokenizer must be hashable, for example a frozen dataclass. `view` is traced by JAX; the other methods
-    take and return NumPy arrays.
+    A tokenizer must be hashable, for example a frozen dataclass. `view` is traced by JAX. All other methods
+    use NumPy arrays.
     """
 
     @property
@@ -45,7 +45,7 @@ class EpisodeTokenizer(Protocol):
         """Maximum number of steps in an episode. None if it is unknown."""
 
     def view(self, states: Any) -> Any:
-        """Select the part of a batch of states that is encoded as the observation. Traced by JAX."""
+        """Extract the observations for `encode` from a batch of states. Traced by JAX."""
 
     def encode(self, seen: Any, actions: Any) -> TokenizedSteps:
         """Encode a batch of steps, given the observations (as returned by `view`) and the actions."""

@@ -1,7 +1,7 @@
 """Length caches: files that store the ids and lengths of samples, for one tokenizer.
 
-A `.jsonl` file grows as entries are added, and an interrupted run can be continued. A `.npz` file is written
-when the cache is closed, and loads in milliseconds.
+In a `.jsonl` cache, entries are written while they are added, so an interrupted run can be continued. A
+`.npz` cache is written only when it is closed, but loads in milliseconds.
 """
 
 import itertools
@@ -149,8 +149,8 @@ class LengthCache:
     def add(self, sample_id: str | int, length: int | np.integer) -> None:
         """Add the length of one sample.
 
-        Ids must be unique. However, an id that was in the file when it was opened may be added once more with
-        the same length, so that an interrupted run can be repeated.
+        An id that was already in the file when the cache was opened may be added once more with the same
+        length, so that an interrupted run can be repeated. Any other repeated id raises `ValueError`.
         """
         self._require_open()
         key = check_id(sample_id, str(self.path))

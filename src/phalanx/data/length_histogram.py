@@ -39,7 +39,7 @@ class LengthCounts(NamedTuple):
         return LengthCounts(self.values[first:last], self.counts[first:last])
 
     def percentile(self, percent: float) -> int:
-        """Return the smallest length that at least `percent` percent of the samples do not exceed."""
+        """Return the smallest length L such that at least `percent` percent of the lengths are at most L."""
         rank = max(1, int(np.ceil(self.samples * percent / 100)))
         return int(self.values[np.searchsorted(np.cumsum(self.counts), rank)])
 
@@ -71,7 +71,7 @@ class HistogramBin(FrozenModel):
 
     @property
     def label(self) -> str:
-        """Range of lengths as text, both ends inclusive, such as `1-128`."""
+        """Range of lengths as text, such as `1-128`. Both ends are inclusive."""
         last = self.max_length - 1
         return str(last) if last == self.min_length else f"{self.min_length}-{last}"
 

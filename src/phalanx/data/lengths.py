@@ -35,7 +35,7 @@ class LazyIds(Sequence):
 
 
 class RangeIds(Sequence[str]):
-    """Sequence of the ids "0", "1", ... for samples without ids of their own. The ids are not stored."""
+    """Sequence of the ids "0", "1", ... for samples without ids. The strings are created on access."""
 
     def __init__(self, count: int) -> None:
         self._range = range(count)
@@ -53,8 +53,8 @@ class LengthTable:
     """Ids and lengths of samples. Plans store indices into this table and look up ids on access."""
 
     ids: Sequence[Any]
-    """Unique ids. Only `validate` checks them, so that ids in a file need not be read before they are
-    used."""
+    """Unique ids. They are checked only by `validate`, so that ids stored in a file can be read on first
+    use."""
     lengths: Int32[np.ndarray, " samples"]
     """Number of tokens in each sample, at least 1."""
     _checked: bool = dataclasses.field(default=False, init=False, repr=False)

@@ -62,7 +62,7 @@ class BatchMetrics(PaddingMetrics):
     shapes: dict[str, int] = Field(default_factory=dict)
     """Number of batches of each shape. Keys are strings such as `"8x512"` (rows x row length)."""
     buckets: tuple[BucketMetrics, ...] = ()
-    """Metrics of the buckets that are not empty, starting with the shortest samples."""
+    """Metrics of the nonempty buckets, in ascending order of sample length."""
 
     @property
     def padding_tokens(self) -> int:

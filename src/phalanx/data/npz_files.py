@@ -33,7 +33,7 @@ def open_npz(
 
     Args:
         path: Path of the file.
-        hint: Advice on what to do if the file is corrupt, for the error message.
+        hint: Advice that is included in the error message if the file is corrupt.
 
     Raises:
         CorruptFileError: If the checksum does not match, or if an array is missing.
@@ -57,7 +57,7 @@ def read_header(
     Args:
         archive: Open file.
         path: Path of the file, for error messages.
-        kind: Description of the expected file for error messages, such as `a sample file`.
+        kind: Expected kind of file, such as `a sample file`. Used in error messages.
         name: Expected value of `format`.
         version: Expected value of `version`.
     """

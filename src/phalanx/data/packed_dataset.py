@@ -59,7 +59,8 @@ def pack_dataset(
         seed: Random seed for shuffling.
         pad_id: Padding token. Defaults to the tokenizer's padding token, or to 0 if it has none.
         workers: Number of tokenization processes. If None, all cores are used.
-        on_rows: Progress callback, which is called after each group of rows with the number of rows in it.
+        on_rows: Progress callback. After each group of rows, it is called with the number of rows in the
+            group.
         on_batch: Progress callback, which is called with the path of each batch file and the total number of
             batches.
     """

@@ -67,7 +67,7 @@ class PackingConfig(Config):
     None, no separators are inserted."""
     separator_loss: bool = True
     """Count a separator toward the loss if the token before it counts, so that a model learns to stop. The
-    last segment of a row has no separator; use `TokenizeConfig.add_eos` to end every sample with a token."""
+    last segment of a row has no separator. To end every sample with a token, use `TokenizeConfig.add_eos`."""
     overlong: OverlongPolicy = OverlongPolicy.ERROR
     """Policy for samples that are longer than `max_length`."""
 
@@ -125,8 +125,8 @@ class PackLayout:
     width: int
     """Row length after padding, in tokens."""
     starts: Int32[np.ndarray, " segments"] | None = None
-    """For each segment, the position in its sample at which it starts. None if no sample was split, so that
-    every segment starts at position 0."""
+    """Start position of each segment within its sample. None if no sample was split, in which case all start
+    positions are 0."""
     skipped: Int32[np.ndarray, " skipped"] = dataclasses.field(default_factory=_no_samples)
     """Indices of the samples that are not in any row, in ascending order."""
     separator_token_id: int | None = None

@@ -58,11 +58,11 @@ def as_paths(source: Paths) -> list[Path]:
 
 
 def iter_rows(source: RowSource, split: str | None = None) -> Iterator[Row]:
-    """Iterate over the rows of files, folders or an iterable of mappings, with their locations.
+    """Iterate over the rows of files, folders or an iterable of mappings. Yields (location, row) pairs.
 
     A folder is either a saved Hugging Face dataset, or it contains JSONL and Parquet files. If it contains
-    neither, its text files are read. Files are read in the order of their names. Each line of a text file
-    that is not blank is a row with a `text` column.
+    neither, its text files are read. Files are read in the order of their names. Each nonblank line of a text
+    file is a row with a `text` column.
 
     Args:
         source: Files, folders or rows.
@@ -309,8 +309,8 @@ def check_id(value: object, where: str) -> str:
 class IdAssigner:
     """Assigns ids to the rows of a dataset.
 
-    A row without an id gets its index in the complete dataset as its id. Repeated ids are rejected, as are
-    files in which only some rows have an id.
+    The id of a row defaults to the index of the row in the complete dataset. Repeated ids are rejected, as
+    are files in which only some rows have an id.
     """
 
     def __init__(self) -> None:
@@ -350,7 +350,10 @@ class IdAssigner:
         return name
 
     def _location(self, number: int) -> str:
-        """Return the location of the row with index `number`, for error messages. Its part is read again."""
+        """Return the location of the row with index `number`, for error messages.
+
+        If the row is from a file, the part of the file that contains the row is read again.
+        """
         index = bisect.bisect_right(self._starts, number) - 1
         part = self._parts[index]
         if part is None:

@@ -62,14 +62,16 @@ class ReplayBufferConfig(Config):
     seed: int = Field(default=42, ge=0, lt=2**64)
     """Seed for sampling and random eviction."""
     min_samples_before_sampling: int = Field(default=1, ge=1)
-    """Number of samples that the buffer must contain before any can be drawn. Until then, draws are empty."""
+    """Number of samples that the buffer must contain before any can be drawn. Until then, drawing returns no
+    samples."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SampleFilter:
     """Conditions on samples. A condition that is None always holds.
 
-    Bounds are inclusive. A sample whose difficulty or outcome is unknown does not satisfy a condition on it.
+    Bounds are inclusive. If the difficulty or outcome of a sample is unknown, a condition on this value does
+    not hold.
     """
 
     min_difficulty: float | None = None
@@ -138,7 +140,8 @@ class ReplayDraw(NamedTuple):
     """Drawn samples. Their origin is `REPLAY`, and a sample may occur several times."""
     weights: Float64[np.ndarray, " count"]
     """Importance weight of each sample: `(size * probability) ** -beta`, divided by the largest weight in the
-    draw. `size` is the size of the buffer, and the probability is that of drawing the sample."""
+    draw. Here, `size` is the size of the buffer, and `probability` is the probability of drawing the
+    sample."""
     handles: SampleHandles
     """References to the samples, for `ReplayBuffer.update_priorities`."""
 
@@ -358,9 +361,9 @@ class ReplayBuffer:
     def sample(self, n: int, **conditions: Any) -> list[Sample]:
         """Draw `n` samples with replacement, in proportion to `priority ** priority_alpha`.
 
-        `conditions` are fields of `SampleFilter`, which restrict the samples that may be drawn. The result is
-        empty if no sample matches or `can_sample` is false. The `origin` of returned samples is `REPLAY`, and
-        their `replay_count` is incremented.
+        Only samples that satisfy `conditions` (fields of `SampleFilter`) are drawn. The result is empty if no
+        sample matches or `can_sample` is false. The `origin` of returned samples is `REPLAY`, and their
+        `replay_count` is incremented.
         """
         return self.draw(n, SampleFilter(**conditions), 0.0).samples
 
@@ -468,7 +471,7 @@ class ReplayBuffer:
         return list(self.snapshot())
 
     def filter(self, predicate: SampleFilter | Callable[[Sample], bool]) -> list[Sample]:
-        """Return the samples that match a filter, or for which a function returns True, oldest first."""
+        """Return the samples for which a filter matches or a function returns True, oldest first."""
         snapshot = self.snapshot()
         if isinstance(predicate, SampleFilter):
             return [snapshot[index] for index in np.flatnonzero(predicate.matches(snapshot.numbers)).tolist()]

@@ -76,10 +76,9 @@ class ReplayPlannerState(FrozenModel):
 class ReplayPlanner:
     """Creates batch plans for successive windows of a replay buffer, starting with the oldest samples.
 
-    A window consists of the next `window_size` samples that are still in the buffer, or of fewer if there are
-    not enough. It starts `overlap` samples before the end of the previous window. The plan depends only on
-    the samples, the settings and the index of the window. If a sample id occurs twice in a window, the later
-    sample is called `id#serial` in the plan.
+    A window consists of up to `window_size` consecutive samples in the buffer, starting `overlap` samples
+    before the end of the previous window. The plan depends only on the samples, the settings and the index of
+    the window. If a sample id occurs twice in a window, the later sample is called `id#serial` in the plan.
     """
 
     def __init__(
@@ -174,10 +173,10 @@ class ReplayPlanner:
         return self.state.model_dump()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state that `state_dict` returned, and plan its window again.
+        """Resume from a state that `state_dict` returned.
 
-        The buffer must contain the samples of that window. Use `ReplayBuffer.save` to save the buffer along
-        with the state.
+        The window of the state is planned again, so the buffer must contain the samples of the window. Use
+        `ReplayBuffer.save` to save the buffer along with the state.
         """
         loaded = validate_state(ReplayPlannerState, state, "a replay planner")
         snapshot, plan = None, None

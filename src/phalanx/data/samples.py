@@ -401,7 +401,7 @@ def read_samples(path: str | os.PathLike[str]) -> list[Sample]:
 def parse_sample(line: str | bytes, where: str) -> Sample:
     """Parse one line of a sample file.
 
-    If it is invalid, raise `ValueError` with a message that starts with `where`.
+    If the line is invalid, raise `ValueError` with a message that starts with `where`.
     """
     try:
         fields = json.loads(line)

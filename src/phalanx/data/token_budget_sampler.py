@@ -20,8 +20,8 @@ class TokenBudgetBatchSampler:
 
     Padding counts toward the token budget. Every sample that fits in a batch is used exactly once per epoch,
     unless `drop_last` drops it. The order depends only on the seed and the epoch. Pass the sampler as the
-    `batch_sampler` of a PyTorch `DataLoader`, and call `set_epoch` before each epoch. It yields lists of
-    indices, or of sample ids with `yields="ids"`.
+    `batch_sampler` of a PyTorch `DataLoader`, and call `set_epoch` before each epoch. The sampler yields
+    lists of indices, or lists of sample ids if `yields` is "ids".
     """
 
     def __init__(

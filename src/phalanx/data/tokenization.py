@@ -80,8 +80,8 @@ class TokenizeConfig(Config):
     """Add the beginning-of-text token to samples that do not start with it."""
     add_eos: bool | None = None
     """Add the end-of-text token to samples that do not end with it. It counts toward the loss if the token
-    before it does. If None, it is added only to texts and completions, because chat templates end their turns
-    themselves."""
+    before it does. If None, the token is added only to texts and completions, because chat templates already
+    mark the end of a turn."""
     chat_template: str | None = None
     """Name of a built-in chat template (`chatml`) or path of a Jinja file. Defaults to the tokenizer's own
     template."""
@@ -146,7 +146,8 @@ def tokenize_rows(
         chat: Chat template. Required if the data contains conversations.
         split: Name of the split to read from a saved Hugging Face dataset.
         stats: Statistics object that is updated during the iteration.
-        on_rows: Progress callback, which is called after each group of rows with the number of rows in it.
+        on_rows: Progress callback. After each group of rows, it is called with the number of rows in the
+            group.
         workers: Number of processes that read and tokenize files. If None, all cores are used. The result
             does not depend on the number of processes.
     """
@@ -193,7 +194,8 @@ def tokenize_dataset(
         chat: Chat template. Required if the data contains conversations.
         split: Name of the split to read from a saved Hugging Face dataset.
         stats: Statistics object that is updated during the tokenization.
-        on_rows: Progress callback, which is called after each group of rows with the number of rows in it.
+        on_rows: Progress callback. After each group of rows, it is called with the number of rows in the
+            group.
         workers: Number of processes that read and tokenize files. If None, all cores are used.
         **settings: Fields of `TokenizeConfig`, which override those of `config`.
     """
@@ -233,7 +235,7 @@ def iter_lengths(
         workers: Number of processes, or of concurrent Ray tasks. Defaults to the number of cores.
         ray_address: Address of a running Ray cluster, which must be able to read the files under the same
             paths.
-        use_ray: Use Ray. If there is no address, a local cluster is started.
+        use_ray: Use Ray. If `ray_address` is None, a local cluster is started.
         on_bytes: Progress callback, which is called with the approximate number of bytes read so far and the
             total number of bytes.
     """

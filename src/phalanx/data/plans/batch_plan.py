@@ -50,7 +50,7 @@ class BatchSpec:
     table: LengthTable | None = None
     """Ids and lengths of all samples. None in a streaming plan whose sources return samples."""
     samples: "Sequence[Sample] | None" = None
-    """The samples themselves, if the batch belongs to a streaming plan, because the sources of such a plan
+    """Samples of the batch in a streaming plan. They are stored here because the sources of a streaming plan
     may be readable only once. None in a batch plan, and in a streaming plan whose sources only have
     lengths."""
 
@@ -115,7 +115,7 @@ class BatchSpec:
 class PlanIterator(Iterator[BatchSpec], Protocol):
     """Iterator over the batches of one rank.
 
-    Its state is small enough for checkpoints and the same on every rank.
+    The state of the iterator is small enough for checkpoints, and is the same on every rank.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -372,8 +372,9 @@ class BatchPlan:
         Args:
             epoch: Number of the current epoch.
             step: Number of batches of this epoch that each rank has processed.
-            world_size: Number of ranks that have processed the epoch so far, or their `ShardSpec`.
-            **settings: Other fields of their `ShardSpec`, if `world_size` is a number.
+            world_size: Number of ranks that have processed the epoch so far, or a `ShardSpec` with all
+                sharding settings that were used.
+            **settings: Other fields of that `ShardSpec` if `world_size` is a number.
         """
         self._require_complete("take the remainder of")
         current = self.get_epoch(epoch)
@@ -539,7 +540,10 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         return self._sharded
 
     def _advance(self, count: int) -> int:
-        """Move forward by `count` batches, but not past the end. Return how many batches were missing."""
+        """Move forward by `count` batches, or to the end if fewer are left.
+
+        Return the number of batches by which `count` exceeds the batches that were left.
+        """
         last = len(self._plan.epochs) - 1
         while count > 0 and last >= 0:
             taken = min(count, len(self._current) - self._step)

@@ -75,7 +75,7 @@ class BatchingConfig(Config):
     pool_batches: int = Field(default=128, ge=1)
     """Size of a pool of samples that are sorted or packed together, as a number of batches. Pools are used in
     throughput mode and for packing. A pool has at most half of all samples, unless the dataset is very small.
-    A larger value reduces padding; a smaller value makes batches more random."""
+    A larger value reduces padding, and a smaller value makes batches more random."""
 
     @field_validator("bucket_max_lengths", mode="before")
     @classmethod
@@ -124,8 +124,8 @@ class BatchingConfig(Config):
     ) -> "BatchingConfig":
         """Return settings for batches that are formed from pools of samples sorted by length.
 
-        Each batch is padded to its longest sample. This minimizes padding. `settings` are further fields of
-        the config.
+        Each batch is padded to its longest sample. This minimizes padding. Other fields of the config can be
+        set with `settings`.
         """
         return cls(
             token_budget=token_budget,

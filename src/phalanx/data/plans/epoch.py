@@ -105,8 +105,8 @@ def gather_groups(
         groups: Indices of the chosen groups.
 
     Returns:
-        The indices of the elements, and the position at which each chosen group starts among them, followed
-        by the number of elements.
+        The indices of the elements, and the offsets of the chosen groups among these elements (the start of
+        each group, followed by the number of elements).
     """
     counts = offsets[groups + 1] - offsets[groups]
     starts = counts_to_offsets(counts)
@@ -276,9 +276,9 @@ def random_order(
 ) -> Int32[np.ndarray, " count"]:
     """Return a random permutation of `range(count)`, and apply it to `values` in place if they are given.
 
-    This uses the raw output of the bit generator, which is the same in all NumPy versions. Each 64-bit key
+    The raw output of the bit generator is used, because it is the same in all NumPy versions. Each 64-bit key
     consists of random high bits and the index as low bits, so that sorting the keys shuffles the indices.
-    Keys with equal high bits keep their order; among ten million keys, fewer than one in ten thousand are
+    Keys with equal high bits keep their order. Among ten million keys, fewer than one in ten thousand are
     affected. Moving `values` along with the keys is much faster than indexing them with the permutation
     afterward.
     """
@@ -399,8 +399,8 @@ def _cut_pools(
     """Form batches of samples with similar lengths from pools.
 
     A pool is a part of the shuffled samples that is sorted by descending length, so that the first row of a
-    batch is its longest. The shortest samples of a pool may be too few for a full batch. These remaining
-    samples of all pools form new pools, and so on, until a single pool holds all of them. Therefore at most
+    batch is its longest. The last samples of a pool may be too few for a full batch. The leftover samples of
+    all pools are divided into new pools, until a single pool holds all leftover samples. Therefore at most
     one batch is not full.
 
     Returns:

@@ -14,14 +14,14 @@ class MixtureStage(Config):
     """Weights at one point of a mixture schedule."""
 
     tokens: int = Field(ge=0)
-    """Number of tokens, counted over all sources from the start of training, at which these weights are
-    reached."""
+    """Point of training at which these weights are reached, as the total number of tokens taken from all
+    sources."""
     weights: dict[str, float]
     """Weight of each source. A source that is not listed has weight 0."""
 
 
 class Mixture(Config):
-    """The fraction of the tokens that comes from each source. The fractions may change during training.
+    """Fractions of the tokens that come from each source. The fractions may change during training.
 
     Between two stages of the schedule, the fractions change linearly. After the last stage they are constant.
 

@@ -52,7 +52,7 @@ def verify_batch_plan(plan: BatchPlan, lengths: Lengths) -> PlanDifference | Non
     """Rebuild a plan from lengths and the plan's own settings, and compare the new plan with the original.
 
     A shard is compared with the same shard of the new plan. The result of `BatchPlan.remaining` cannot be
-    verified; verify the complete plan instead.
+    verified. Verify the complete plan instead.
 
     Args:
         plan: Plan to verify.

@@ -24,7 +24,7 @@ def digest_plan(
 ) -> str:
     """Return the SHA-256 of the settings and of every batch (sample ids, sample lengths and row length).
 
-    Samples that are not in any batch do not affect the digest, nor does the way the arrays are stored.
+    Neither samples that are not in any batch nor the storage format of the arrays affects the digest.
 
     Args:
         settings: JSON-compatible settings that determine the batches.

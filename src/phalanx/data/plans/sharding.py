@@ -65,12 +65,12 @@ class ShardBalance(FrozenModel):
     """Measures of how evenly the work is divided among ranks. A value of 1 means perfect balance."""
 
     by_rank: float
-    """Total cost of the busiest rank, divided by the mean total cost of a rank. This is the duration of the
-    epoch, relative to perfect balance, if ranks wait for each other only at the end of the epoch."""
+    """Total cost of the busiest rank, divided by the mean total cost of a rank. If ranks wait for each other
+    only at the end of the epoch, the epoch takes this many times as long as with perfect balance."""
     by_step: float
     """The highest cost on any rank in a step, summed over all steps and divided by the mean total cost of a
-    rank. This is the duration of the epoch, relative to perfect balance, if ranks wait for each other after
-    every step."""
+    rank. If ranks wait for each other after every step, the epoch takes this many times as long as with
+    perfect balance."""
     steps: int
     """Number of steps in the epoch. In each step, every rank processes one batch."""
 

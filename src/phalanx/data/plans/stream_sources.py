@@ -22,7 +22,8 @@ class StreamChunk(NamedTuple):
 
 
 class StreamSource(abc.ABC):
-    """A stream of samples with positions 0, 1, 2, ... Each position has the same sample in every run."""
+    """A stream of samples with positions 0, 1, 2, ... The sample at each position is the same in every
+    run."""
 
     fingerprint: str = ""
     """Digest of the contents and their order. Empty if it is unknown. A plan rejects a saved state if the

@@ -66,13 +66,13 @@ class StreamingPlanConfig(Config):
     }
 
     packing: PackingConfig | None = PackingConfig()
-    """Packing settings. If it is None, each sample is a row of its own, padded to `unpacked_row_length`."""
+    """Packing settings. If None, each row contains one sample and is padded to `unpacked_row_length`."""
     unpacked_row_length: int | None = Field(default=None, ge=1)
-    """Row length in tokens if `packing` is None. With packing, it must be None, because `packing.max_length`
-    applies."""
+    """Without packing, row length in tokens. With packing, this field must be None, because
+    `packing.max_length` applies."""
     overlong: OverlongPolicy | None = None
-    """Policy for samples that are longer than `unpacked_row_length` if `packing` is None. By default, such
-    samples raise an error. With packing, it must be None, because `packing.overlong` applies."""
+    """Without packing, policy for samples that are longer than `unpacked_row_length`. By default, such
+    samples raise an error. With packing, this field must be None, because `packing.overlong` applies."""
     packs_per_batch: int = Field(default=8, ge=1)
     """Number of rows in a batch on each rank."""
     packing_buffer_size: int = Field(default=1024, ge=1)

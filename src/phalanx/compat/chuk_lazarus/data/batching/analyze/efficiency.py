@@ -35,7 +35,7 @@ def suggest_bucket_edges(*args: Any, **options: Any) -> BucketSuggestion:
 
 
 def visualize_buckets(lengths: Lengths, bucket_spec: BucketSpec, width: int = 50) -> str:
-    """Return a text chart of the number of samples in each bucket and its efficiency."""
+    """Return a text chart that shows the number of samples and the efficiency of each bucket."""
     bars = []
     for bucket in analyze_bucket_efficiency(lengths, bucket_spec).buckets:
         efficiency = format_percent(bucket.efficiency) if bucket.sample_count else "empty"

@@ -57,7 +57,7 @@ class BucketStats(BucketMetrics, frozen=False, populate_by_name=True):
         return self.total_tokens / max(self.num_samples, 1)
 
     def add_sample(self, length: int, padded_length: int | None = None) -> None:
-        """Count one sample, padded to `padded_length`, or to the bucket's maximum length if it is None."""
+        """Count one sample. `padded_length` defaults to the maximum length of the bucket."""
         padded = self.max_length if padded_length is None else padded_length
         if not 1 <= length <= padded:
             raise ValueError(f"bucket {self.bucket_id}: length must be between 1 and {padded}, got {length}")

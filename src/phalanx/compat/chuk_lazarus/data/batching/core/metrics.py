@@ -10,7 +10,7 @@ from phalanx.data.metrics import BatchMetrics as _BatchMetrics
 
 
 class BatchShapeHistogram(BaseModel, extra="forbid"):
-    """Number of batches of each shape and in each bucket."""
+    """Number of batches by shape and by bucket, and number of samples by bucket."""
 
     shapes: dict[str, int] = Field(default_factory=dict)
     """Number of batches by shape, such as `8 x 512`. Batches of unknown length are not counted."""
@@ -40,19 +40,19 @@ class BatchShapeHistogram(BaseModel, extra="forbid"):
         return sum(self.bucket_samples.values())
 
     def bucket_fraction(self, bucket_id: BucketId) -> float:
-        """Return the fraction of the samples that are in a bucket. It is 0 if there are no samples."""
+        """Return the fraction of all samples in the given bucket. Return 0 if there are no samples."""
         return self.bucket_samples.get(bucket_id, 0) / max(self.total_samples, 1)
 
 
 class BatchMetrics(_BatchMetrics, frozen=False):
-    """`phalanx.data.BatchMetrics` with chuk-lazarus's names and methods that count samples and batches."""
+    """`phalanx.data.BatchMetrics` with chuk-lazarus's attribute names and `record_*` methods for updates."""
 
     total_time_seconds: float = 0.0
     """Total time recorded by `record_time`, in seconds."""
     bucket_stats: dict[BucketId, BucketStats] = Field(default_factory=dict)
     """Metrics of the buckets that are not empty."""
     shape_histogram: BatchShapeHistogram = Field(default_factory=BatchShapeHistogram)
-    """Number of batches of each shape."""
+    """Number of batches by shape and by bucket."""
 
     total_samples: ClassVar = alias("num_samples")
     total_batches: ClassVar = alias("num_batches")
@@ -73,7 +73,7 @@ class BatchMetrics(_BatchMetrics, frozen=False):
         self.loss_tokens += loss_tokens
 
     def record_batch(self, bucket_id: BucketId, batch_size: int, max_length: int | None = None) -> None:
-        """Count one batch. Its shape is counted if `max_length` is given, and its samples are not counted."""
+        """Count one batch, but not its samples. The shape is counted only if `max_length` is given."""
         self.shape_histogram.record_batch(bucket_id, batch_size, max_length)
         self.num_batches += 1
 
@@ -82,7 +82,7 @@ class BatchMetrics(_BatchMetrics, frozen=False):
         self.num_skipped += count
 
     def record_time(self, seconds: float) -> None:
-        """Add to the total time, from which the rates are computed."""
+        """Add `seconds` to the total time, which is used to compute rates such as `tokens_per_second`."""
         if seconds < 0:
             raise ValueError(f"time must not be negative, got {seconds}")
         self.total_time_seconds += seconds
@@ -94,7 +94,7 @@ class BatchMetrics(_BatchMetrics, frozen=False):
 
     @property
     def effective_tokens_per_second(self) -> float:
-        """Number of tokens per second that count toward the loss. 0 if no time was recorded."""
+        """Tokens per second, including only tokens that count toward the loss. 0 if no time was recorded."""
         return self._per_second(self.loss_tokens)
 
     @property
@@ -122,7 +122,7 @@ class BatchMetrics(_BatchMetrics, frozen=False):
         return values
 
     def bucket_summary(self) -> list[dict[str, Any]]:
-        """Return the metrics of each bucket that is not empty, starting with the shortest samples."""
+        """Return the metrics of each nonempty bucket, in ascending order of sample length."""
         return [
             {
                 "bucket_id": bucket,
@@ -140,7 +140,7 @@ class BatchMetrics(_BatchMetrics, frozen=False):
 
 
 def convert_metrics(metrics: _BatchMetrics) -> BatchMetrics:
-    """Convert metrics from `phalanx.data`."""
+    """Convert `phalanx.data.BatchMetrics` to the subclass in this module."""
     return BatchMetrics(
         **dict(metrics),
         bucket_stats={bucket.bucket_id: BucketStats(**dict(bucket)) for bucket in metrics.buckets},

@@ -10,7 +10,7 @@ from phalanx.data.token_budget_sampler import TokenBudgetBatchSampler as _TokenB
 
 
 class BucketSizes(dict[int, int]):
-    """Dictionary of the number of samples by bucket, which can also be called like a function."""
+    """Mapping from bucket to number of samples. Calling the mapping returns the mapping itself."""
 
     def __call__(self) -> "BucketSizes":
         return self

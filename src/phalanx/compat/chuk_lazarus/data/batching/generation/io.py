@@ -1,4 +1,4 @@
-"""Batch files, which contain collated batches and the plan that they belong to."""
+"""Collated batches, and classes that write and read folders of batch files."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class CollatedBatch(NamedArrays, FrozenModel, arbitrary_types_allowed=True):
     loss_mask: Int[np.ndarray, "rows width"]
     """1 where a token counts toward the loss, and 0 elsewhere."""
     segment_ids: Int[np.ndarray, "rows width"] | None = None
-    """Index of the sample that each token belongs to, counted from 1 in each row. 0 is padding. None if
+    """For each token, the number of its sample within the row, counted from 1, or 0 for padding. None if
     samples are not packed."""
     position_ids: Int[np.ndarray, "rows width"] | None = None
     """Position of each token in its sample. None if samples are not packed."""
@@ -55,7 +55,7 @@ def pad_sequences(
     max_length: int | None = None,
     dtype: Any = np.int32,
 ) -> Int[np.ndarray, "rows width"]:
-    """Pad sequences to `max_length`, or to the length of the longest one if it is None.
+    """Pad sequences to the same length. `max_length` defaults to the length of the longest sequence.
 
     >>> pad_sequences([[1, 2], [3]], 0).tolist()
     [[1, 2], [3, 0]]
@@ -77,7 +77,10 @@ def pad_sequences(
 def default_collate(
     samples: Sequence[Mapping[str, Any]], max_len: int, pad_id: int = 0
 ) -> dict[str, np.ndarray]:
-    """Return padded `input_ids` and `loss_mask`. Without a mask, every token counts toward the loss."""
+    """Return padded arrays `input_ids` and `loss_mask`.
+
+    In a sample without a loss mask, every token counts toward the loss.
+    """
     masks = [
         as_loss_mask(sample["loss_mask"], f"row {row}")
         if sample.get("loss_mask") is not None
@@ -91,7 +94,7 @@ def default_collate(
 
 
 class BatchWriter(_files.BatchWriter):
-    """`phalanx.data.BatchWriter` that also accepts plans built by hand."""
+    """Subclass of `phalanx.data.BatchWriter` that also accepts plans built by hand."""
 
     def __init__(
         self,
@@ -114,11 +117,11 @@ class BatchWriter(_files.BatchWriter):
 
 
 class BatchReader(_files.BatchReader):
-    """`phalanx.data.BatchReader` that returns collated batches and the plan."""
+    """Subclass of `phalanx.data.BatchReader` that returns `CollatedBatch` and `BatchPlan` objects."""
 
     @property
     def plan(self) -> BatchPlan:  # type: ignore[override]
-        """Plan that the batches belong to."""
+        """Batch plan that is stored in the folder."""
         return BatchPlan.from_arrays(super().plan)
 
     def get_batch(self, epoch: int, index: int) -> CollatedBatch:  # type: ignore[override]
@@ -140,7 +143,7 @@ class BatchReader(_files.BatchReader):
         return super().iter_epoch(epoch)  # type: ignore[return-value]
 
     def iter_epoch_specs(self, epoch: int) -> Iterator[tuple[MicrobatchSpec, CollatedBatch]]:
-        """Iterate over the batches of one epoch with their entries in the plan."""
+        """Iterate over one epoch, yielding each batch's entry in the plan together with the batch."""
         return ((batch.spec, batch) for batch in self.iter_epoch(epoch))
 
 

@@ -35,7 +35,7 @@ class MicrobatchSpec(FrozenModel):
     samples: tuple[str, ...]
     """Sample ids, row by row."""
     packs: tuple[tuple[str, ...], ...] | None = None
-    """Sample ids of each row, which together are `samples`. None if every row has one sample."""
+    """Sample ids of each row. Concatenated, they equal `samples`. None if every row has one sample."""
     bucket_id: int
     """Index of the bucket that the longest row belongs to."""
     max_len: int = Field(ge=1)
@@ -100,7 +100,7 @@ class EpochPlan(BaseModel, extra="forbid"):
     total_samples: int = 0
     """Number of samples in all batches. If 0, it is computed from the batches."""
     total_tokens: int = 0
-    """Number of tokens in all batches. If 0, it is computed, provided that all lengths are known."""
+    """Number of tokens in all batches. If 0 and all lengths are known, it is computed from the batches."""
 
     def __init__(self, epoch: int, microbatches: Iterable[Any] = (), seed: int = 0, **fields: Any) -> None:
         super().__init__(epoch=epoch, microbatches=tuple(microbatches), seed=seed, **fields)
@@ -150,7 +150,7 @@ class EpochPlan(BaseModel, extra="forbid"):
 
 
 class BatchPlanMeta(_plans.BatchPlanMeta):
-    """Settings and inputs of a plan. The batching settings can be given individually."""
+    """Settings and inputs of a plan. Batching settings such as `token_budget` can also be passed directly."""
 
     @model_validator(mode="before")
     @classmethod
@@ -220,8 +220,8 @@ class BatchPlan(BaseModel, extra="forbid"):
         """Convert to a `phalanx.data` plan.
 
         Args:
-            lengths: Lengths by sample id, for samples whose lengths the batches do not contain. Samples of
-                unknown length get length 0.
+            lengths: Mapping from sample ids to lengths, used for samples whose length is not in any batch.
+                Without an entry in the mapping, such a sample gets length 0.
         """
         if self._arrays is not None and lengths is None:
             return self._arrays
@@ -293,7 +293,10 @@ class BatchPlan(BaseModel, extra="forbid"):
 
 
 def _collect_lengths(epochs: Iterable[EpochPlan], given: Mapping[str, int]) -> LengthTable:
-    """Return the ids and lengths of all samples. A length that is neither known nor given is 0."""
+    """Return the ids and lengths of all samples.
+
+    Lengths that the epochs do not contain are taken from `given`, or set to 0.
+    """
     lengths: dict[str, int] = {}
     for spec in itertools.chain.from_iterable(epochs):
         for name, length in zip(spec.samples, spec.lengths or itertools.repeat(0), strict=False):
@@ -306,7 +309,10 @@ def _collect_lengths(epochs: Iterable[EpochPlan], given: Mapping[str, int]) -> L
 
 
 def _add_lengths(epoch: EpochPlan, known: Mapping[str, int]) -> EpochPlan:
-    """Return an epoch with the sample lengths that are known from any epoch."""
+    """Return a copy of an epoch with the lengths in `known` added to its batches.
+
+    A batch is left unchanged if the length of any of its samples is unknown.
+    """
     specs = []
     for spec in epoch.microbatches:
         lengths = tuple(known[name] for name in spec.samples)

@@ -1,4 +1,4 @@
-"""Packing of sequences that are objects instead of arrays, and packing metrics."""
+"""Packing of `SequenceToPack` objects into `PackedSequence` objects, and packing metrics."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -58,7 +58,7 @@ IntegerRow = Annotated[np.ndarray, BeforeValidator(partial(np.asarray, dtype=np.
 
 
 class _ArrayModel(FrozenModel, arbitrary_types_allowed=True):
-    """A frozen model with arrays, compared by their contents."""
+    """Base class for frozen models whose array fields are compared by value."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
@@ -89,7 +89,7 @@ class SequenceToPack(_ArrayModel):
 
 
 class PackedSequence(_ArrayModel):
-    """One packed row, which consists of segments numbered from 1 and padding with segment 0."""
+    """One packed row: segments numbered from 1, followed by padding with segment number 0."""
 
     input_ids: IntegerRow
     """Tokens, separators and padding."""
@@ -102,7 +102,7 @@ class PackedSequence(_ArrayModel):
     cu_seqlens: IntegerRow
     """Positions at which the segments begin, followed by the end of the last one."""
     sample_ids: tuple[str, ...]
-    """Sample of each segment. A sample that was split occurs more than once."""
+    """Sample id of each segment. The id of a sample that was split occurs more than once."""
     sample_lengths: tuple[int, ...]
     """Number of tokens in each segment, without separators."""
     sample_offsets: tuple[int, ...]
@@ -159,7 +159,7 @@ class PackedSequence(_ArrayModel):
 
 
 class PackedSequences(list[PackedSequence]):
-    """A list of rows."""
+    """List of packed rows, with the samples that were skipped."""
 
     skipped: tuple[SkippedSample, ...] = ()
     """The samples that are not in any row."""
@@ -168,7 +168,7 @@ class PackedSequences(list[PackedSequence]):
 def pack_sequences(
     sequences: Sequence[SequenceToPack], config: PackingConfig | None = None, pad_token_id: int = 0
 ) -> PackedSequences:
-    """Pack sequences into rows. Within a row, they keep their order.
+    """Pack sequences into rows. Within a row, sequences are in input order.
 
     With `overlong="skip"`, the result's `skipped` attribute lists the samples that were left out.
     """

@@ -66,19 +66,19 @@ class BatchFingerprint(FrozenModel):
         return self.config_hash == config_hash
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a JSON file."""
+        """Write the fingerprint to a JSON file."""
         save_model(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "BatchFingerprint":
-        """Read from a JSON file."""
+        """Read a fingerprint from a JSON file."""
         return load_model(cls, path, "a batch fingerprint")
 
 
 def compute_batch_fingerprint(
     batches: Iterable[_AnyBatch], config: _BatchingConfig | None = None, n_batches: int | None = None
 ) -> BatchFingerprint:
-    """Compute the fingerprint of the first `n_batches` batches, or of all batches if it is None."""
+    """Compute the fingerprint of the first `n_batches` batches. By default, all batches are included."""
     found = itertools.islice(batches, n_batches)
     return _compute_fingerprint(found, "" if config is None else config.digest())
 
@@ -98,9 +98,9 @@ def verify_batch_fingerprint(
 ) -> tuple[bool, str | None]:
     """Compare batches with a fingerprint.
 
-    The config, the set of samples, their order and their lengths are compared, in this order. If the expected
-    fingerprint is a string, it is only compared with the new fingerprint, and `config` must be given if it
-    was given when the expected fingerprint was computed.
+    If `expected` is a `BatchFingerprint`, the config (if given), the set of samples, the order of the samples
+    and the lengths are compared one after another. If `expected` is a string, only the fingerprints are
+    compared. In this case, pass the config with which the expected fingerprint was computed.
 
     Returns:
         (True, None) if the batches have the expected fingerprint; otherwise False and the first difference.

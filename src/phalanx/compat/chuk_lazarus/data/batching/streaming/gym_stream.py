@@ -23,7 +23,7 @@ _ADDRESS = ("host", "port", "connect_timeout", "read_timeout", "deadline", "max_
 
 
 class GymConfig(CollectConfig):
-    """`CollectConfig` whose arguments include the address, timeouts and retries of `client`."""
+    """`CollectConfig` that also accepts settings of `client`, such as `host` and `max_retries`."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {}
     host: ClassVar = alias("client.host")
@@ -70,9 +70,9 @@ class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
 
 
 class MockGymStream(EpisodeSampleStream):
-    """A stream without a server: 4x4 Latin squares whose blank cells are filled one after another.
+    """A stream of generated episodes, in which the blank cells of a 4x4 Latin square are filled one by one.
 
-    In an episode that fails, the last move is a wrong number. The same seed gives the same samples.
+    In a failed episode, the last move is a wrong number. The same seed gives the same samples.
     """
 
     def __init__(

@@ -30,9 +30,9 @@ _LEVELS = {"trivial": 0.1, "easy": 0.3, "medium": 0.5, "hard": 0.7, "expert": 0.
 class OfflineDatasetStream:
     """Streams the samples of a file, a folder or a list.
 
-    A `.jsonl` row has `input_ids` and optionally `loss_mask`, `segment_ids` and the fields of a
-    `StreamSample`, in the row itself or in its `meta`. Sample files of `phalanx.data` (`.npz`) can be read as
-    well.
+    A row of a `.jsonl` file must have `input_ids`, and may have `loss_mask` and `segment_ids`. Other fields
+    of `StreamSample` may be in the row or in a `meta` dictionary in the row. Sample files of `phalanx.data`
+    (`.npz`) can also be read.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class OfflineDatasetStream:
         return list(itertools.islice(filter(self._is_wanted, self._read()), n))
 
     def get_length_distribution(self) -> dict[str, int]:
-        """Return the length of every sample by id."""
+        """Return a mapping from sample ids to lengths."""
         return {sample.sample_id: sample.length for sample in self._read()}
 
     def _samples(self) -> Iterator[StreamSample]:

@@ -16,9 +16,9 @@ class ReplayBufferConfig(_replay.ReplayBufferConfig):
     """`phalanx.data.ReplayBufferConfig` with settings for tracking statistics."""
 
     track_difficulty: bool = True
-    """Allow access to `mean_difficulty`, which raises `ValueError` otherwise."""
+    """Allow access to `mean_difficulty`. If False, accessing it raises `ValueError`."""
     track_success: bool = True
-    """Allow access to `success_rate`, which raises `ValueError` otherwise."""
+    """Allow access to `success_rate`. If False, accessing it raises `ValueError`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -77,7 +77,7 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         return _convert(super().get_all())
 
     def filter(self, predicate: SampleFilter | Callable[[Any], bool]) -> list[StreamSample]:  # type: ignore[override]
-        """Return the samples, oldest first, that match a filter or for which a function returns True."""
+        """Return the samples for which a filter matches or a function returns True, oldest first."""
         if isinstance(predicate, SampleFilter):
             return _convert(super().filter(predicate))
         return [sample for sample in self.get_all() if predicate(sample)]

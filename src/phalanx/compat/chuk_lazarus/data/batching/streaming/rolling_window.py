@@ -48,7 +48,7 @@ class WindowState(RenamedAttributes, _planner.ReplayPlannerState):
 
 
 class RollingBatchPlanWindow(RenamedAttributes):
-    """Plans batches for one window of a buffer's samples after another."""
+    """Creates batch plans for successive windows of a replay buffer."""
 
     renamed: ClassVar = {
         "build_next_window": "await next_window()",
@@ -89,7 +89,7 @@ class RollingBatchPlanWindow(RenamedAttributes):
 
     @property
     def samples(self) -> dict[str, StreamSample]:
-        """Samples of the current window by the ids in its plan."""
+        """The samples of the current window, keyed by their ids in the plan."""
         return {name: StreamSample.from_sample(sample) for name, sample in self.planner.samples.items()}
 
     async def next_window(self, num_epochs: int = 1) -> BatchPlan:
@@ -97,7 +97,7 @@ class RollingBatchPlanWindow(RenamedAttributes):
         return BatchPlan.from_arrays(await asyncio.to_thread(self.planner.next_plan, num_epochs))
 
     def iter_batches(self, epoch: int = 0) -> Iterator[tuple[MicrobatchSpec, list[StreamSample]]]:
-        """Iterate over the batches of the current window with their samples."""
+        """Iterate over one epoch of the current plan, yielding each batch together with its samples."""
         for spec, samples in self.planner.iter_batches(epoch):
             yield MicrobatchSpec.from_spec(spec), [StreamSample.from_sample(sample) for sample in samples]
 
