@@ -34,7 +34,7 @@ class EnvironmentStream(Iterator[Sample]):
 
     The loss mask is 0 for observation tokens and 1 for action tokens. `Sample.info` contains the episode id,
     the step, the reward, the difficulty and whether the episode succeeded. The same arguments always give the
-    same samples. With random actions, the samples do not depend on `batch_size`.
+    same samples. If `agent` is None, the samples are also the same for every `batch_size`.
 
     Args:
         env: The environment.

@@ -41,8 +41,8 @@ class TextEvalConfig(Config):
     num_episodes: int = Field(default=100, ge=1)
     """Number of episodes per task."""
     num_samples: int = Field(default=8, ge=0)
-    """Number of sampled attempts per episode, from which pass@k is estimated. They are made in addition to
-    the greedy attempt. 0 disables pass@k."""
+    """Number of sampled attempts per episode for estimating pass@k, in addition to the greedy attempt. 0
+    disables pass@k."""
     seed: int = 0
     """Random seed for the sampled attempts and the two baselines: an untrained model and random actions."""
     sampling: SamplingConfig = SamplingConfig()
@@ -51,7 +51,8 @@ class TextEvalConfig(Config):
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of tokens per answer."""
     legal_actions_only: bool = False
-    """Generate only legal actions, in environments that can list them, such as multi-turn puzzles."""
+    """Generate only legal actions. Has an effect only in environments that list the legal actions, such as
+    multi-turn puzzles."""
 
 
 def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type[TextEvalConfig]:
@@ -214,15 +215,17 @@ def evaluate_policy(
     """Evaluate policies on the first episodes of a split, task by task.
 
     Language models are evaluated with greedy decoding. For tasks with single-turn puzzles, the random policy
-    plays the multi-turn variant of the task, because a random complete solution is almost never correct.
+    is evaluated on the multi-turn variant of the task, because a random complete solution is almost never
+    correct.
 
     Args:
         policies: Policies by name.
         env: The environment.
         split: Split of the episodes.
         num_episodes: Number of episodes per task.
-        num_samples: Number of sampled attempts per episode by the first policy, if that policy is a language
-            model. The result then contains an additional score with pass@k for each task. 0 disables pass@k.
+        num_samples: Number of sampled attempts per episode for estimating pass@k of the first policy. If
+            positive, the result contains an additional score with pass@k for each task. Ignored if the first
+            policy is not a language model.
         seed: Seed for the sampled attempts.
 
     Returns:
@@ -257,7 +260,7 @@ def evaluate_policy(
 def evaluation_records(
     policy: LMPolicy, env: TextVectorEnvironment | None, num_episodes: int, split: Split = "validation"
 ) -> list[EvaluationRecord]:
-    """Evaluate a language model with greedy decoding on all tasks. Algorithms call this during training.
+    """Evaluate a language model with greedy decoding on all tasks. Used by algorithms during training.
 
     Returns:
         The mean over tasks, followed by one result per task. The list is empty if `num_episodes` is 0 or

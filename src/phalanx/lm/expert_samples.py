@@ -28,9 +28,10 @@ def generate_expert_samples(
 ) -> Generator[Sample, None, None]:
     """Yield samples indefinitely, alternating between the tasks of an environment.
 
-    Every turn of an episode gives one sample: the prompt and the answer. The loss mask is 1 for the answer.
-    If the policy has no action for a state, for example because the expert cannot solve it, the episode is
-    abandoned. Closing the generator also closes its environments.
+    A sample contains the prompt and the answer of one turn. The loss mask is 1 for the answer. No sample is
+    generated for a turn with a random move (see `random_move_prob`), or for a state that `is_usable_state`
+    excludes from the split. If the policy has no action for a state, for example because the expert cannot
+    solve it, the episode is abandoned. Closing the generator also closes its environments.
 
     Args:
         make_env: Function that creates the environment. It is called several times, because each task has its
@@ -38,8 +39,7 @@ def generate_expert_samples(
         tokenizer: Tokenizer for prompts and answers, or its name.
         seed: Random seed. The same arguments always give the same samples.
         split: Split of the episodes.
-        random_move_prob: Probability of taking a random legal action instead of the expert's action. Such
-            turns give no sample.
+        random_move_prob: Probability of taking a random legal action instead of the expert's action.
         behavior_policy: Policy whose answers are used: `expert` or `random`.
         mixture: For each kind of task, the number of consecutive samples to take from a task before switching
             to the next task. The kind is the part of the task's name before the first colon. The default for

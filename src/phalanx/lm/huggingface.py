@@ -1,6 +1,7 @@
 """Export and import of models as Hugging Face `LlamaForCausalLM` (`config.json` and `model.safetensors`).
 
-This requires the `safetensors` package, but neither `transformers` nor PyTorch, and downloads nothing.
+The functions require the `safetensors` package, but neither `transformers` nor PyTorch, and they download
+nothing.
 """
 
 import json

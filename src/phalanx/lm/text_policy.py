@@ -68,7 +68,7 @@ class LMPolicy:
     max_new_tokens: int = 64
     """Maximum number of tokens per answer."""
     legal_actions_only: bool = False
-    """Generate only legal actions, in environments that can list them."""
+    """Generate only legal actions. Has an effect only in environments that list the legal actions."""
 
     def act(self, env: TextVectorEnvironment, rows: Sequence[int], key: Key | None) -> list[Turn]:
         """Generate answers to the current prompts of some rows.
@@ -96,8 +96,8 @@ class LMPolicy:
         Args:
             prompts: The prompts.
             key: PRNG key, required if the sampling temperature is above 0.
-            legal_actions: For each prompt, the answers that may be generated. If the argument is None, all
-                answers are allowed.
+            legal_actions: For each prompt, the answers that may be generated. None means that all answers
+                are allowed for all prompts.
             min_batch_size: Minimum batch size. It is rounded up to a power of two.
         """
         prompt_ids = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]

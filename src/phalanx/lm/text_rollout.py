@@ -46,8 +46,8 @@ def rollout(
         episodes: Episodes to run. The same episode can occur several times.
         key: PRNG key, required for policies that sample with JAX. Batch 0 uses `key` itself, and batch `n`
             uses `jax.random.fold_in(key, n)`. Step `i` of a batch folds `i` into the key of the batch.
-        batch_size: Maximum number of episodes that run at the same time. It is reduced to `env.max_size` if
-            it is larger.
+        batch_size: Maximum number of episodes that run at the same time. Values above `env.max_size` are
+            reduced to `env.max_size`.
     """
     conversations: list[Conversation] = []
     batch_size = min(batch_size, env.max_size)

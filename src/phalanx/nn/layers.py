@@ -1,6 +1,6 @@
 """Dense, convolution, normalization and attention layers for small inputs on the CPU.
 
-The last axis of all inputs contains the features. Layers, including convolutions, are computed as large
+The last axis of all inputs contains the features. Layers, including convolutions, are implemented as large
 matrix products. Inside a compiled loop on the CPU, XLA's own convolution is ten times slower (measured on 5x5
 grids with 32 features).
 """
@@ -74,7 +74,7 @@ class Conv3x3(eqx.Module):
 
 @functools.lru_cache(maxsize=32)
 def _neighbors(rows: int, columns: int) -> Float[np.ndarray, "window cells cells"]:
-    """Return an array `near` with `near[k, p, q] == 1` where cell `p` is neighbor `k` of cell `q`, else 0.
+    """Return an array whose entry `[k, p, q]` is 1 if cell `p` is neighbor `k` of cell `q`, and 0 otherwise.
 
     The nine cells of a 3x3 window, including its center, are numbered row by row.
     """

@@ -1,4 +1,4 @@
-"""Protocol for policy networks, and functions that call a network on a batch or select an action with it."""
+"""Protocol for policy networks, and functions that evaluate a batch of observations or select an action."""
 
 from typing import Any, Protocol, runtime_checkable
 

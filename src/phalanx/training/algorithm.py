@@ -94,7 +94,7 @@ class TrainResult:
     evaluations: list[dict[str, Any]]
     """Records of the run's evaluations in order, including those before the run was resumed."""
     state: Any = None
-    """Final `TrainState`. None if there are several seeds; their states are in `seeds`."""
+    """Final `TrainState`. None if there are several seeds, whose states are in `seeds`."""
     first: Progress | None = None
     """Progress after the first update in this call to `train`. None if there was no update."""
     last: Progress | None = None
@@ -116,11 +116,11 @@ class TrainResult:
 class Algorithm(abc.ABC, Generic[State]):
     """Base class for training algorithms.
 
-    Subclasses implement `init`, `update` and `policy`. If a Python file defines a single algorithm,
-    `phalanx train FILE` trains with it.
+    Subclasses implement `init`, `update` and `policy`. `phalanx train FILE` trains with the only
+    algorithm that a Python file defines.
 
-    Two instances are equal, and share compiled programs, if they have the same class, environment and config,
-    ignoring the seed and the `evaluation`, `checkpoint` and `logging` sections.
+    Two instances are equal, and share compiled programs, if they have the same class, environment and config.
+    The seeds and the `evaluation`, `checkpoint` and `logging` sections of the configs may differ.
     """
 
     name: ClassVar[str]
@@ -132,9 +132,9 @@ class Algorithm(abc.ABC, Generic[State]):
     """Checkpoint that `load_policy` and `phalanx eval` use by default. In runs without a
     `checkpoint.best_metric`, the newest checkpoint is always used."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Config class for `phalanx eval`, which `eval_settings_type` returns by default. Algorithms whose
-    settings depend on the environment override `eval_settings_type` instead. If an algorithm does neither,
-    `phalanx eval` does not support it."""
+    """Class of the settings for `phalanx eval`, which `eval_settings_type` returns. Algorithms whose settings
+    depend on the environment override `eval_settings_type` and ignore this field. If `eval_settings_type`
+    returns None, `phalanx eval` does not support the algorithm."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
     """Names of the metrics to show in the terminal during training. `reward_mean` and `success_rate` are
     computed from `UpdateResult.episodes`."""
@@ -157,7 +157,7 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @classmethod
     def eval_settings_type(cls, config: RunConfig, env: str | None = None) -> type[Config] | None:
-        """Return the config class for evaluating a run with `phalanx eval`, or None if this is not supported.
+        """Return the class of the settings for `phalanx eval`, or None if the run cannot be evaluated.
 
         Args:
             config: Config of the run.

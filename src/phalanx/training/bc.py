@@ -56,15 +56,14 @@ class BCConfig(PolicyConfig):
     minibatch_size: int = Field(default=256, ge=1)
     """Maximum number of labeled steps per gradient step."""
     expert_prob: float = Field(default=1.0, ge=0, le=1)
-    """Probability at the start of the run that the expert, rather than the policy, chooses the action at a
-    step. The expert labels every step in either case."""
+    """Initial probability that the expert, rather than the policy, chooses the action at a step. The expert
+    labels every step, including those at which the policy acts."""
     expert_prob_end: float = Field(default=0.1, ge=0, le=1)
-    """Probability that the expert chooses the action at a step after the first `expert_anneal_fraction` of
-    the run. If `expert_prob` and `expert_prob_end` are both 1, only the expert acts, as in behavior cloning
-    without DAgger."""
+    """Final probability that the expert chooses the action at a step. If `expert_prob` and `expert_prob_end`
+    are both 1, only the expert acts, as in behavior cloning without DAgger."""
     expert_anneal_fraction: float = Field(default=0.2, ge=0, le=1)
-    """Fraction of the run, from its start, over which the probability that the expert acts changes linearly
-    from `expert_prob` to `expert_prob_end`."""
+    """Fraction of the run after which `expert_prob_end` is reached. Until then, the probability changes
+    linearly."""
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=3e-3, end_learning_rate=1e-4, lr_schedule="cosine", max_grad_norm=1.0, eps=1e-5
     )

@@ -242,7 +242,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     def read_arrays(self, step: int, names: Sequence[str], *, partial: bool = True) -> dict[str, np.ndarray]:
         """Read arrays from a checkpoint by name. The names are those that `named` returns.
 
-        If `partial` is false, the names of all arrays in the checkpoint are required.
+        If `partial` is false, `names` must include all arrays in the checkpoint.
         """
         import orbax.checkpoint as ocp
 
@@ -312,7 +312,7 @@ def _checksummed_path_class() -> Any:
 
 @contextlib.contextmanager
 def _path_for_orbax(folder: Path) -> Iterator[Path]:
-    """Yield a path to a folder that contains no characters with a special meaning in Orbax and TensorStore.
+    """Yield a path to a folder, without characters that have a special meaning in Orbax and TensorStore.
 
     In a folder such as `a[1]`, Orbax does not find the files that it has just written, and saves a checkpoint
     without arrays. For such a folder, the path is a temporary symbolic link.
@@ -406,7 +406,7 @@ def open_checkpoint(run: Path, which: Which = "newest") -> Iterator[tuple[Checkp
 
 
 def config_digest(config: Config) -> str:
-    """Return a digest of the settings that affect the result of training. Every checkpoint contains it."""
+    """Return a digest of the settings that affect the result of training, to be stored in checkpoints."""
     text = "\n".join(
         f"{name}: {to_yaml(value) if isinstance(value, Config) else value!r}"
         for name, value in config

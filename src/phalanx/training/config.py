@@ -90,7 +90,7 @@ class RunConfig(Config):
 
         Args:
             preset: Name of a preset or path of a YAML file. If None, the preset that is named after the
-                environment is used, if there is one and no settings are inherited.
+                environment is used, unless settings are inherited or there is no such preset.
             overrides: Settings as `key=value`.
             env: Name of the environment, equivalent to the override `env.id=...`.
             inherited: Nested settings copied from the run that provides the initial parameters. None if the
@@ -155,7 +155,7 @@ class EnvRunConfig(RunConfig):
 
 
 class EnvConfig(Config):
-    """The `env` config section, which names an environment. `config_class` adds its settings."""
+    """The `env` section of a config. `config_class` adds the settings of the environment named by `id`."""
 
     id: str = ""
     """Environment: an id such as `arc-v2`, `package.module:Name` or `path/file.py:Name`. Empty if the
@@ -219,8 +219,8 @@ class TextRunConfig(EnvRunConfig):
     """Base class for the settings of algorithms that train a language model, often in a text environment."""
 
     env: TextEnvConfig = TextEnvConfig()
-    """Text environment. If `env.id` names exactly one environment that has its own settings, such as a JAX
-    environment or `puzzle_server`, these settings can also be given in this section."""
+    """Text environment. If `env.id` names a single environment that has settings, such as a JAX environment
+    or `puzzle_server`, this section also accepts the settings of that environment."""
     prompt_format: PromptFormat = "compact"
     """Format of the prompts. `compact` prompts are short and do not explain the rules, for small models.
     `full` prompts include the rules. Environments with only one format ignore this setting."""

@@ -96,20 +96,21 @@ class GRPOConfig(TextRunConfig):
     num_updates: int = Field(default=100, ge=1)
     """Number of updates. Each update trains on new rollouts."""
     env: TextEnvConfig = TextEnvConfig(id="lights_out::multi")
-    """Text environment. If `env.id` names exactly one environment that has its own settings, such as a JAX
-    environment or `puzzle_server`, these settings can also be given in this section."""
+    """Text environment. If `env.id` names a single environment that has settings, such as a JAX environment
+    or `puzzle_server`, this section also accepts the settings of that environment."""
     tokenizer: str = "characters"
     """Tokenizer for prompts and completions."""
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of generated tokens per answer."""
     legal_actions_only: bool = False
-    """Generate only legal actions, in environments that can list them, such as multi-turn puzzles."""
+    """Generate only legal actions. Has an effect only in environments that list the legal actions, such as
+    multi-turn puzzles."""
 
     num_prompts: int = Field(default=16, ge=1)
-    """Number of different tasks, such as puzzles, per update. Each task is attempted `num_generations` times
-    from the same initial prompt."""
+    """Number of episodes that are sampled per update. Each episode, such as a puzzle, is attempted
+    `num_generations` times from the same initial prompt."""
     num_generations: int = Field(default=8, ge=2)
-    """Number of attempts (episodes) per task. The attempts at one task form a group."""
+    """Number of attempts per episode. The attempts at one episode form a group."""
     num_iterations: int = Field(default=1, ge=1)
     """Number of optimizer steps per update. Each step uses all completions of the update."""
     epsilon: float = Field(default=0.2, gt=0)
@@ -127,15 +128,15 @@ class GRPOConfig(TextRunConfig):
     """Divide advantages by the standard deviation of the rewards in their group."""
     advantage_granularity: Literal["episode", "turn"] = "episode"
     """Granularity of the advantages. With `episode`, all turns of an attempt have the same advantage, which
-    depends on the total reward of the attempt. With `turn`, each turn has its own advantage, which compares
-    the return of the turn with the returns of all turns with the same prompt, in any attempt."""
+    depends on the total reward of the attempt. With `turn`, the advantage of a turn depends on how its return
+    compares with the returns of all turns of the update that have the same prompt."""
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount factor per turn. Only used if `advantage_granularity` is `turn`."""
     negative_advantage_weight: float = Field(default=1.0, ge=0, le=1)
     """Factor by which negative advantages are multiplied. With 0, the model does not learn from answers that
-    are worse than the average of their group. For tasks with a single solution, this does not change the
-    direction of the expected gradient, and it reduces noise, because most tokens of a wrong answer are
-    correct."""
+    are worse than the average of their group. For tasks with a single solution, the value 0 leaves the
+    direction of the expected gradient unchanged and reduces its noise, because most tokens of a wrong answer
+    are correct."""
     max_trained_generations: int = Field(default=0, ge=0)
     """Maximum number of distinct completions per prompt to train on. If there are more, those with the
     highest and the lowest advantages are used. 0 means no limit."""
@@ -259,8 +260,8 @@ def merge_duplicates(completions: Sequence[Completion], max_per_prompt: int = 0)
 
     If a prompt has more than `max_per_prompt` distinct completions, only those with the highest and the
     lowest advantages are kept. If `max_per_prompt` is 0, all distinct completions are kept. The weights of
-    the kept completions are scaled up, so that the total weight of completions with a positive advantage
-    stays the same, and so does the total weight of all other completions.
+    the kept completions are scaled up to preserve two sums: the total weight of the completions with a
+    positive advantage, and the total weight of all other completions.
 
     >>> [one] = merge_duplicates([Completion([5], [6], [-1.0], 1.0), Completion([5], [6], [-1.0], 0.0)])
     >>> one.advantage, one.weight

@@ -98,9 +98,9 @@ class KGEConfig(RunConfig):
     """Number of entities that are sampled per minibatch as negatives for all of its queries. If 0, all
     entities are candidates."""
     adversarial_temperature: float = Field(default=0.0, ge=0)
-    """Temperature of self-adversarial negative sampling. Negatives are weighted by the softmax of their
-    scores multiplied by this value. If 0, all negatives are weighted equally. Values above 0 require
-    `loss=bce` and `num_negatives_per_batch` above 0."""
+    """Temperature of self-adversarial negative sampling. Scores are multiplied by this value, and the softmax
+    of the products gives the weights of the negatives. If 0, all negatives are weighted equally. Values above
+    0 require `loss=bce` and `num_negatives_per_batch` above 0."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Fraction of the target probability that is distributed over all candidates."""
     regularizer: Literal["n3", "l2"] = "n3"
@@ -148,8 +148,8 @@ class KGEBatch(eqx.Module):
     triples: Int32[Ints, "*steps batch 3"]
     """Rows of (relation, head, tail)."""
     candidates: Int32[Ints, "*steps negatives"]
-    """Ids of the candidate entities, without duplicates, which all queries of a minibatch share. Empty if all
-    entities are candidates."""
+    """Distinct ids of the candidate entities that all queries of a minibatch share. Empty if all entities are
+    candidates."""
     known: Int32[Ints, "*steps capacity 2"]
     """Pairs `(query index, candidate index)`, one for each candidate that is a true answer to a query. The
     candidate index is a position in `candidates` or, if that is empty, an entity id. Padding pairs have a
@@ -425,8 +425,8 @@ class KGETrainer(Algorithm[TrainState]):
     def evaluate(self, state: TrainState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Evaluate the embedding.
 
-        During training, this method returns the MRR on validation queries. In `phalanx eval`, whose settings
-        are a `LinkPredictionConfig`, it evaluates link prediction.
+        During training, this method returns the MRR on validation queries. `phalanx eval` passes a
+        `LinkPredictionConfig`, for which the method evaluates link prediction.
         """
         if isinstance(settings, LinkPredictionConfig):
             environment = ProofConfig(dataset=self.config.dataset)
@@ -443,8 +443,8 @@ class KGETrainer(Algorithm[TrainState]):
         rank, which is the mean of the best and the worst possible rank.
 
         Returns:
-            `mrr`, for which each correct entity is ranked among all entities, and `mrr_100`, its expected
-            value if each correct entity is ranked among only 100 randomly sampled candidates.
+            `mrr`, for which each correct entity is ranked among all entities, and `mrr_100`, the expected MRR
+            if each correct entity is ranked among only 100 randomly sampled candidates.
         """
         base = self.knowledge_base
         queries = select_evenly(base.triples("valid"), self.config.evaluation.max_queries)

@@ -72,7 +72,7 @@ class PPOConfig(PolicyConfig):
     num_env_shards: int = Field(default=8, ge=1)
     """Number of shards that the environments are divided into. Gradients are computed per shard and summed in
     a fixed order. Samples are shuffled within a shard, and every minibatch has the same number of samples
-    from each shard. The number of shards is also the maximum number of devices. If it does not divide
+    from each shard. The number of devices cannot exceed the number of shards. If this setting does not divide
     `num_envs`, the next smaller divisor of `num_envs` is used."""
     microbatch_size: int | None = Field(default=64, ge=1)
     """Maximum number of samples in a forward and backward pass. Gradients are accumulated over a minibatch.
@@ -295,7 +295,7 @@ class PPO(PolicyAlgorithm[PPOState]):
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """Adam with gradient clipping. The learning rate is not included; `apply_gradients` applies it."""
+        """Adam with gradient clipping, but without the learning rate, which `apply_gradients` applies."""
         return adam(self.config.optimizer)
 
     def update(self, state: PPOState) -> tuple[PPOState, UpdateResult]:

@@ -1,7 +1,7 @@
 """TCP connections between the processes of a training run, which may run on several machines.
 
-`ProcessGroup` sends bytes and NumPy arrays between processes and knows nothing about JAX. Algorithms do not
-use it directly: they call the methods of `DeviceMesh`, which also cover the devices of each process.
+`ProcessGroup` sends bytes and NumPy arrays between processes and does not depend on JAX. Algorithms call the
+methods of `DeviceMesh`, which uses a `ProcessGroup` and also handles the devices of each process.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class ProcessLostError(RuntimeError):
 
 @dataclasses.dataclass(eq=False)
 class ProcessGroup:
-    """The connected processes of a training run, as seen by one of them.
+    """Connections of this process to the other processes of a training run.
 
     In an exchange, each process sends data to all other processes and receives their data. The data is passed
     on by the first process, to which every other process is connected. All processes must call the same

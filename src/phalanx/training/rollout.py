@@ -28,7 +28,7 @@ shard has few truncated episodes."""
 
 
 class RolloutState(eqx.Module):
-    """A batch of environments in the middle of their episodes."""
+    """State of a batch of environments between two rollouts, usually in the middle of episodes."""
 
     environments: AutoResetState
     observations: PyTree
@@ -187,8 +187,8 @@ def collect_rollout(
         """Return the value of the observation after each step.
 
         In the middle of an episode, this is the value at the next step. After the last step of the rollout,
-        it is the last value. After termination, it is 0. Where an episode was truncated, the network computes
-        the value of its final observation.
+        it is taken from `last_values`. After termination, it is 0. After truncation, the network computes the
+        value of the episode's final observation.
         """
         values, terminated, done, final_observations, last_values = shard
         following = jnp.where(terminated, 0.0, jnp.concatenate([values[1:], last_values]))

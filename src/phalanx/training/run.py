@@ -430,9 +430,10 @@ class Run:
 
 
 def _read_evaluations(run_dir: Path, last_step: int) -> list[dict[str, Any]]:
-    """Read the records of a run's evaluations up to an update, except those that were repeated later.
+    """Read the records of a run's evaluations up to step `last_step`.
 
-    The result is empty if there is no file, or if it is damaged, because a run can be resumed without it.
+    If an evaluation was repeated, only its last record is returned. If the file is missing or damaged, the
+    result is empty, because a run can be resumed without these records.
     """
     try:
         records = [r for r in read_records(run_dir / run_dirs.EVALUATIONS) if r["step"] <= last_step]

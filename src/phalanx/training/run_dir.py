@@ -55,7 +55,7 @@ def next_free_dir(folder: str | os.PathLike[str]) -> Path:
 def run_status(folder: str | os.PathLike[str]) -> RunStatus:
     """Return the status of the run in a folder.
 
-    - `new`: there is no run. If the folder contains other files, no run can be started in it.
+    - `new`: the folder contains no run. A run can be created in it if `check_new_run` raises no error.
     - `no_checkpoint`: the run was stopped before its first checkpoint and can only be started again.
     - `resumable`: the run has a checkpoint and updates left.
     - `finished`: the run has completed its last update.

@@ -1,4 +1,4 @@
-"""Trains a heuristic for best-first proof search on the proofs that its own searches find.
+"""Training of a heuristic for best-first proof search.
 
 An update searches for proofs of training queries with the current heuristic, adds the proofs found to the
 examples, and fits the network to all examples. A state is the list of goals that remain to be proved. The
@@ -223,7 +223,7 @@ def _select_queries(
 
 
 class FoundProof(NamedTuple):
-    """A proof found by a search: the expanded states on its path, and dead ends that the search expanded."""
+    """A proof found by a search, with the expanded states on its path and the other expanded states."""
 
     query: Int32[np.ndarray, " atom"]
     """The proved query as an encoded atom."""
@@ -260,8 +260,8 @@ def sample_minibatches(
 ) -> Iterator[HeuristicBatch]:
     """Iterate over all choices in random order, in minibatches that are filled up with dead ends.
 
-    All successors of a choice are in the same minibatch. Choices with too many successors for a minibatch,
-    which are rare, are left out.
+    All successors of a choice are in the same minibatch. The few choices that have too many successors for a
+    minibatch are left out.
     """
     choice_order = generator.permutation(len(choices)).tolist()
     dead_end_order = generator.permutation(len(dead_ends)).tolist()
@@ -345,11 +345,12 @@ def _describe(record: Mapping[str, Any]) -> str:
 
 
 class SearchHeuristicTrainer(Algorithm[TrainState]):
-    """Trains a heuristic for best-first search on proofs that its own searches find.
+    """Trains a heuristic for best-first proof search.
 
-    The parameters in its `TrainState` are a `HeuristicNetwork`. The proofs found so far are saved in the run
-    folder, next to the checkpoints. The queries of an update and the order of its minibatches depend only on
-    the seed and the update number, so a resumed run has the same result as an uninterrupted one.
+    The network is trained on all proofs that the searches of this and earlier updates found. The parameters
+    in the `TrainState` are a `HeuristicNetwork`. The proofs found so far are saved in the run folder, next to
+    the checkpoints. The queries of an update and the order of its minibatches depend only on the seed and the
+    update number, so a resumed run has the same result as an uninterrupted one.
 
     Args:
         config: Settings for the run.
@@ -466,8 +467,8 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
     def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[EvaluationRecord]:
         """Search for proofs of validation queries with the trained heuristic and with baselines.
 
-        The baselines are heuristics without learned parameters. For each baseline, the record contains the
-        number of proofs per expanded node.
+        The baselines are heuristics without learned parameters. The record contains the number of proofs per
+        expanded node, for the trained heuristic and for each baseline.
         """
         assert isinstance(settings, HeuristicEvaluationConfig)
         queries = self.data.valid[: settings.num_queries]

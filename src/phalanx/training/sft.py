@@ -172,8 +172,8 @@ class SFTConfig(TextRunConfig):
     """Number of updates. Training ends earlier if a plan has fewer batches."""
     env: TextEnvConfig = TextEnvConfig()
     """Text environment in which samples are generated, unless `data` has a plan or a file of samples. If
-    `env.id` names exactly one environment that has its own settings, such as a JAX environment or
-    `puzzle_server`, these settings can also be given in this section."""
+    `env.id` names a single environment that has settings, such as a JAX environment or `puzzle_server`, this
+    section also accepts the settings of that environment."""
     tokenizer: str = "bytes"
     """Tokenizer for the samples. With a plan, it must be the tokenizer that the plan was built with."""
     model: LanguageModelConfig = LanguageModelConfig()
@@ -284,8 +284,8 @@ def _num_microbatches(rows: int, tokens: int) -> int:
 class SFTData:
     """Batches to train on, and samples to evaluate on.
 
-    `SFTData()` has no batches. Use it to load a trained model, or to pass your own batches to
-    `SFT.train_step`.
+    `SFTData()` has no batches. It is sufficient for an `SFT` instance that only loads a trained model or
+    calls `train_step` with other batches.
     """
 
     plan: Plan | None = None

@@ -20,8 +20,8 @@ class StopRequest:
 def stop_on_signals() -> Iterator[StopRequest]:
     """Record SIGINT and SIGTERM instead of ending the process, so that the current update can finish.
 
-    The first signal restores the previous signal handlers, so a second signal ends the process at once. In
-    threads other than the main thread, which do not receive signals, nothing is recorded.
+    The first signal restores the previous signal handlers, so a second signal ends the process at once. Only
+    the main thread receives signals, so nothing is recorded in other threads.
 
     Yields:
         An object whose `signal` is set when a signal is received.

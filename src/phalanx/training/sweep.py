@@ -39,8 +39,8 @@ _RANGE = re.compile(r"(uniform|loguniform|integers)\(([^,()]+),([^,()]+)\)")
 def parse_space(settings: Sequence[str]) -> dict[str, Any]:
     """Parse settings such as `lr=1e-3,3e-4` into a search space: Optuna distributions by setting name.
 
-    The values of a setting are a list such as `1e-3,3e-4`, or a range, which is `uniform(low,high)`,
-    `loguniform(low,high)` or `integers(low,high)`.
+    The text after the equals sign is a list of values, such as `1e-3,3e-4`, or one of the ranges
+    `uniform(low,high)`, `loguniform(low,high)` and `integers(low,high)`.
 
     >>> parse_space(["lr=loguniform(1e-4,1e-2)"])
     {'lr': FloatDistribution(high=0.01, log=True, low=0.0001, step=None)}
@@ -131,8 +131,8 @@ class Sweep:
     The sweep is an Optuna study that is stored in `sweep.log` in its folder. Its trials are training runs in
     the subfolders `trial_000/`, `trial_001/`, ...
 
-    To continue a sweep that was stopped, create it again with the same arguments. Trials that were stopped or
-    failed are then started again. The sampler for trial `number` has the seed `seed + number`, so if trials
+    To continue a sweep that was stopped, create it again with the same arguments. Trials that failed or were
+    stopped are started again. The sampler for trial `number` has the seed `seed + number`, so if trials
     run one at a time, the sampled settings are the same as without the interruption.
 
     Args:

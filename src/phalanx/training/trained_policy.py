@@ -174,8 +174,9 @@ def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:
 
     Args:
         algorithm: Algorithm with the config of the run.
-        ref: Checkpoint to load. If the run has several seeds, it must be the checkpoint of one seed. In runs
-            with a `checkpoint.best_metric`, `newest` means the algorithm's `policy_checkpoint`.
+        ref: Checkpoint to load. If the run has several seeds, it must be the checkpoint of one seed. If
+            `ref.which` is `newest` and the run has a `checkpoint.best_metric`, the checkpoint that the
+            algorithm's `policy_checkpoint` names is loaded.
     """
     if ref.which == "newest" and algorithm.config.checkpoint.best_metric is not None:
         ref = dataclasses.replace(ref, which=algorithm.policy_checkpoint)

@@ -1,1 +1,1 @@
-"""Names and module paths of JaxARC."""
+"""Compatibility package with the module paths and names of JaxARC."""

@@ -83,7 +83,7 @@ def extract_state_features(batch_states: ArcState) -> dict[str, Array]:
 
 
 class NetworkPolicy(eqx.Module):
-    """A network as a policy for `batch_policy_rollout`: greedy, or sampling if it has a key.
+    """Wraps a network as a policy for `batch_policy_rollout`. Without `key`, the policy is greedy.
 
     A policy receives only states, so the sampled actions depend on the key, the environment's index in the
     batch and the number of steps taken. The policy also returns `values`.
@@ -169,7 +169,7 @@ def analyze_memory_usage(
 
 
 def warm_up_batch_functions(batch_size: int, config: Configured, task: Any = None) -> dict[str, float]:
-    """Compile `batch_reset` and `batch_step` for a batch size and return the time of each in seconds."""
+    """Compile `batch_reset` and `batch_step` for a batch size, and return both times in seconds."""
     keys = _keys(batch_size)
     reset_time, (states, _) = _timed(lambda: _functional.batch_reset(keys, config, task))
     actions = _sample_actions(environment_of(config, states), keys, states)
@@ -282,12 +282,12 @@ def stack_actions(actions_list: Sequence[PyTree]) -> PyTree:
 
 
 def pad_states(states_list: Sequence[PyTree], size: int) -> PyTree:
-    """Stack states into a batch of exactly `size`, padded with copies of the last one."""
+    """Stack states into a batch of exactly `size` entries, padded with copies of the last state."""
     return _stack(_pad(states_list, size, "state"), "state")
 
 
 def pad_actions(actions_list: Sequence[PyTree], size: int) -> PyTree:
-    """Stack actions into a batch of exactly `size`, padded with copies of the last one."""
+    """Stack actions into a batch of exactly `size` entries, padded with copies of the last action."""
     return _stack(_pad(actions_list, size, "action"), "action")
 
 
@@ -314,9 +314,10 @@ def process_dynamic_batch(
     config: Configured,
     max_batch_size: int = 64,
 ) -> tuple[Any, ...]:
-    """Step any number of single states in batches of exactly `max_batch_size`, which compiles only once.
+    """Step any number of single states in batches of exactly `max_batch_size`.
 
-    The last batch is padded. The result is that of `batch_step`, with one entry per state.
+    The last batch is padded, so `batch_step` is compiled for only one batch size. The result is that of
+    `batch_step`, with one entry per state.
     """
     if max_batch_size < 1:
         raise ValueError(f"max_batch_size must be at least 1, got {max_batch_size}")

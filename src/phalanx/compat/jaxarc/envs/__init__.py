@@ -1,4 +1,4 @@
-"""`jaxarc.envs`: all names of its modules."""
+"""Compatibility replacement for `jaxarc.envs`, with the names of all its modules."""
 
 from phalanx.compat.jaxarc.envs.config import *  # noqa: F403
 from phalanx.compat.jaxarc.envs.functional import *  # noqa: F403

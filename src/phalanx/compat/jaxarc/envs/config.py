@@ -42,9 +42,9 @@ class LoggingConfig(Config):
     )
 
     structured_logging: bool = True
-    """Write records in `log_format`. If False, write human-readable text."""
+    """Write records in the format `log_format`. If False, write human-readable text."""
     log_format: Literal["json", "text", "structured", "pickle"] = "json"
-    """Format of episodes, steps and tasks."""
+    """Format of the records of episodes, steps and tasks."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Level of console output."""
     compression: bool = True
@@ -91,7 +91,11 @@ class LoggingConfig(Config):
     """Log the success rate."""
 
     def to_phalanx(self) -> phalanx_config.LoggingConfig:
-        """Convert the settings to those of `phalanx.logging`; raise `ValueError` if they are invalid."""
+        """Convert the settings to a `LoggingConfig` of `phalanx.logging`.
+
+        Raises:
+            ValueError: If a setting is invalid.
+        """
         if errors := validate_batched_logging_config(self):
             raise ValueError("; ".join(f"logging.{error}" for error in errors))
         fields = {

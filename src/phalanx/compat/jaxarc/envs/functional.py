@@ -29,19 +29,20 @@ run_episode_batch = arc_functional.run_episode_batch
 
 
 def arc_reset(key: Key, config: ArcConfig, task_data: Any = None) -> tuple[ArcState, Any]:
-    """Start one episode; `task_data` is a task, several tasks or a task buffer."""
+    """Start one episode. `task_data` can be a task, several tasks or a task buffer."""
     return arc_functional.arc_reset(key, config, task_data)
 
 
 def batch_reset(keys: Keys, config: Any, task_data: Any = None) -> tuple[PyTree, PyTree]:
-    """Start one episode per key; `task_data` is a task, several tasks or a task buffer."""
+    """Start one episode per key. `task_data` can be a task, several tasks or a task buffer."""
     return arc_functional.batch_reset(keys, config, task_data)
 
 
 def safe_arc_step(state: ArcState, action: Any, config: ArcConfig) -> tuple[Any, ...]:
-    """Take a step if the action is valid; otherwise, keep the state, with reward -1.
+    """Take a step. If the action is invalid, return the state unchanged, with reward -1.
 
-    `arc_step` itself never raises either: it keeps the state and subtracts the configured penalty.
+    For an invalid action, `arc_step` subtracts the configured penalty from the reward. Neither function
+    raises an error.
     """
     after, observation, reward, done, info = arc_step(state, action, config)
     valid = validate_action_jax(action, state, config)

@@ -1,1 +1,1 @@
-"""Utilities of JaxARC."""
+"""Compatibility replacement for `jaxarc.utils`."""

@@ -1,4 +1,4 @@
-"""`jaxarc.utils.logging`: the experiment logger and its handlers, as in the design document for batched
+"""`jaxarc.utils.logging`: the experiment logger and its handlers, as in JaxARC's design document for batched
 logging."""
 
 import os
@@ -69,8 +69,8 @@ class ExperimentLogger(experiment_logger.ExperimentLogger):
 
 
 MinimalAsyncLogger = ExperimentLogger
-"""Another name for `ExperimentLogger`. Logging is synchronous, but updates that are not logged transfer
-nothing from the device."""
+"""Alias of `ExperimentLogger`, which logs synchronously. Data is transferred from the device only for updates
+that are logged."""
 
 
 class FileHandler(file.FileHandler):
