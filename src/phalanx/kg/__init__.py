@@ -1,6 +1,6 @@
 """Knowledge graphs: facts, rules, exact proofs, rule mining and link prediction.
 
-Nothing here needs reinforcement learning. Only the embeddings in `phalanx.kg.kge` import JAX.
+This package does not depend on the reinforcement learning code. Only `phalanx.kg.kge` imports JAX.
 """
 
 from phalanx.kg.atoms import Atom as Atom, Rule as Rule, parse_atom as parse_atom, parse_rule as parse_rule

@@ -38,8 +38,9 @@ _ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r"}
 class Atom(tuple[str, ...]):
     """An atom such as `predicate(first,second)`, stored as a tuple of the predicate and its arguments.
 
-    An atom has one to three arguments. Arguments of facts are constants; arguments of rule atoms can also be
-    variables. The special atoms `True` and `False`, which end a proof search, have no arguments.
+    An atom has one to three arguments, except for the special atoms `True` and `False`, which end a proof
+    search and have no arguments. Arguments of facts are constants. Arguments of rule atoms can also be
+    variables.
 
     >>> print(Atom("human", "ada"), Atom("gave", "ada", "book", "bob").arguments)
     human(ada) ('ada', 'book', 'bob')
@@ -210,7 +211,7 @@ def parse_rule(text: str, name: str = "rule") -> Rule:
 
     Args:
         text: The rule. If it contains no weight, the weight is 1.
-        name: Name of the rule if the text does not contain one.
+        name: Name of the rule if the text does not contain a name.
 
     >>> print(parse_rule("r26:0.69:wife(b,a) -> husband(a,b)"))
     r26:0.69:wife(b,a) -> husband(a,b)
@@ -280,7 +281,7 @@ def _split_body(text: str) -> list[tuple[str, ...]]:
 
 
 def _build_rule(name: str, weight: float, atoms: list[tuple[str, ...]]) -> Rule:
-    """Build a rule from a list of its body atoms followed by its head, as returned by `split_atom`."""
+    """Build a rule from its body atoms followed by its head, each in the format that `split_atom` returns."""
     texts = {term for atom in atoms for term in atom[1:]}
     lowercase = all(map(_LOWERCASE_VARIABLE, texts))
     fresh = (f"_{number}" for number in itertools.count(1) if f"_{number}" not in texts)

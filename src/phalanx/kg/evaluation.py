@@ -50,7 +50,7 @@ _MAX_TABLE_CELLS = 1 << 24
 
 
 class RankCounts(NamedTuple):
-    """Number of candidates in each ranking list that score higher than, or the same as, the true answer."""
+    """Number of candidates in each ranking list: with a higher score, with the same score, and in total."""
 
     higher: Int64[np.ndarray, " lists"]
     """Number of candidates with a higher score than the true answer."""
@@ -95,7 +95,7 @@ class DirectedPredictor(abc.ABC):
 
     @abc.abstractmethod
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Score every entity as the answer to each query, given as an (entity, directed relation) pair.
+        """Score every entity as the answer to each (entity, directed relation) query.
 
         The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads.
         """
@@ -150,8 +150,8 @@ class TripleScorer(Protocol):
 class RankMetrics:
     """MRR and Hits@k over a set of queries, with standard errors.
 
-    If a query is ranked on both sides, its metrics are first averaged over the two sides. Standard errors are
-    computed over queries. They are None if there are fewer than two queries.
+    If a query has a ranking list for each side, its metrics are first averaged over the two lists. Standard
+    errors are computed over queries. They are None if there are fewer than two queries.
     """
 
     num_queries: int
@@ -233,7 +233,7 @@ class LinkPredictionResult:
         }
 
     def describe(self, *, by_relation: bool = True) -> list[str]:
-        """Return lines of text: the total, followed by one line per side, proof depth and relation.
+        """Return lines of text: the total, then one line for each side, each proof depth and each relation.
 
         If there is only one side, the line for it is left out, because it would repeat the total. The same
         applies to depths and relations. If `by_relation` is false, relations are always left out.
@@ -310,7 +310,8 @@ def expected_sampled_mrr(counts: RankCounts, num_sampled: int) -> float:
     """Return the expected MRR if each answer were ranked among only `num_sampled` random candidates.
 
     This is the exact mean over all samples without replacement, so it has no sampling noise. A tied candidate
-    counts as half a candidate with a higher score. Lists with fewer candidates are not reduced.
+    counts as half a candidate with a higher score. If a list has at most `num_sampled` candidates, all of
+    them are used.
 
     >>> counts = RankCounts(higher=np.array([1]), tied=np.array([0]), num_candidates=np.array([2]))
     >>> expected_sampled_mrr(counts, 1)  # rank 1 or 2, equally likely
@@ -369,10 +370,11 @@ def _format_with_error(value: float, error: float | None) -> str:
 class GroupedQueries(NamedTuple):
     """Tail and head queries for a set of triples, grouped by (entity, directed relation) pair.
 
-    The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads. There is one
-    ranking list for the tail of each triple, followed by one for the head of each triple. For example, the
-    triples r(a,b) and r(a,c) have four ranking lists, but only three pairs: both tail queries ask for the
-    tails of (a, r), so the scores of all entities are computed once for the two lists.
+    The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads. Each triple has
+    two ranking lists. The lists for the tails of all triples come first, followed by the lists for the heads
+    of all triples. For example, the triples r(a,b) and r(a,c) have four ranking lists, but only three pairs:
+    both tail queries ask for the tails of (a, r), so the scores of all entities are computed once for the
+    two lists.
     """
 
     pairs: Int32[np.ndarray, "pairs 2"]
@@ -404,7 +406,7 @@ class GroupedQueries(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """A consecutive range of the pairs in `GroupedQueries`. Either all ask for tails, or all ask for heads.
+    """A consecutive range of pairs in `GroupedQueries` that all ask for tails or all ask for heads.
 
     Chunks are small enough that a score for every combination of a pair and an entity fits into memory.
     """
@@ -505,7 +507,7 @@ def count_ranks_in_tables(
 def score_pairs(
     predictor: LinkPredictor, pairs: Int32[np.ndarray, "pairs 2"], pad_to: int | None = None
 ) -> Float32[np.ndarray, "pairs entities"]:
-    """Score every entity as the answer to each query, given as an (entity, directed relation) pair.
+    """Score every entity as the answer to each (entity, directed relation) query.
 
     Args:
         predictor: The predictor.
@@ -593,7 +595,7 @@ def evaluate_link_prediction(
 
 
 def select_evenly(triples: np.ndarray, max_queries: int | None) -> np.ndarray:
-    """Return at most `max_queries` rows, selected at even intervals, or all rows if it is None."""
+    """Return at most `max_queries` rows, selected at even intervals, or all rows if `max_queries` is None."""
     if max_queries is None or len(triples) <= max_queries:
         return triples
     return triples[np.linspace(0, len(triples) - 1, max_queries).astype(int)]
@@ -773,10 +775,11 @@ def evaluate_candidates(
     vocabulary: Vocabulary | None = None,
     **details: Any,
 ) -> LinkPredictionResult:
-    """Rank the true triple of each list among its corruptions by their scores.
+    """Rank the true triple of each list among the corruptions in the list, by score.
 
     Args:
-        scorer: A function that scores triples, or the scores of all triples in `candidates`, in order.
+        scorer: A function that scores triples, or the scores of all triples in `candidates`, in the same
+            order.
         candidates: The ranking lists; see `make_candidates`.
         ties: How to rank triples with equal scores.
         depths: Proof depth of each query, `NO_PROOF` or `UNDECIDED`. None if depths are not known.

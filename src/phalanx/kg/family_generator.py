@@ -53,19 +53,19 @@ def generate_family(
 
     The base facts are all father, mother, husband, wife, brother and sister atoms. All other atoms that
     follow from them by `RULES` are called derived atoms. The training atoms are the base facts and about a
-    tenth of the derived atoms. Validation and test queries are sampled from the other derived atoms, with
-    the same number of queries for each proof depth from 1 to 5 if there are enough. Derived atoms that are
-    not in any split are stored in `extra_known`.
+    tenth of the derived atoms. For each proof depth from 1 to 5, up to `queries_per_depth` validation queries
+    and up to `queries_per_depth` test queries are sampled from the other derived atoms. Derived atoms that
+    are not in any split are stored in `extra_known`.
 
-    All proof depths are exact. Depths of training queries are computed up to 10 steps, without using the
-    query as a fact. The same arguments give the same result on any machine.
+    All proof depths are exact. A training query is not used as a fact in its own proof, and its depth is -1
+    if it has no proof with at most 10 steps. The same arguments give the same result on any machine.
 
     Args:
         num_families: Number of founding couples.
         generations: Number of generations, including the founders.
         seed: Seed for the random number generator.
-        queries_per_depth: Number of validation queries for each proof depth. The number of test queries is
-            the same.
+        queries_per_depth: Maximum number of validation queries, and maximum number of test queries, for each
+            proof depth.
     """
     sizes = {"num_families": num_families, "generations": generations, "queries_per_depth": queries_per_depth}
     for name, value in sizes.items():
@@ -159,7 +159,7 @@ def base_facts(people: People) -> np.ndarray:
 
 
 def generate_names(people: People, random: np.random.Generator) -> list[str]:
-    """Return distinct names of two or more syllables; men's names end in `n`, and women's names in `la`."""
+    """Return distinct names with two or more syllables. Men's names end in `n`, and women's names in `la`."""
     count, base = len(people.male), len(_SYLLABLES)
     length = next(length for length in itertools.count(2) if base**length >= count)
     names = []

@@ -207,7 +207,7 @@ def read_domains(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _match_lines(path: Path, text: str, form: re.Pattern[str], expected: str) -> list[tuple[str, ...]]:
-    """Match each line that is not blank with a regular expression, and return the groups of each match.
+    """Match each nonblank line with a regular expression, and return the groups of each match.
 
     Args:
         path: The file, for the error message.
@@ -308,9 +308,9 @@ def _read_parquet(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def _find_columns(names: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the indices of the head, relation, tail and third columns, as far as they exist.
+    """Return the indices of the head, relation, tail and third columns, in this order.
 
-    Returns None if the names are not a header.
+    Columns that do not exist are left out. Returns None if the names are not a header.
     """
     lower = [name.strip().lower() for name in names]
     found = [[index for index, name in enumerate(lower) if name in known] for known in _COLUMN_NAMES]

@@ -1,4 +1,4 @@
-"""Relational joins of variable bindings with sets of integer tuples, which are stored as sorted arrays."""
+"""Relational joins of variable bindings with sets of integer tuples. The sets are stored as sorted arrays."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -145,7 +145,7 @@ def encode_tuples(columns: Sequence[np.ndarray] | np.ndarray, size: int) -> Int6
 
 
 def decode_tuples(codes: Int64[np.ndarray, " codes"], size: int, arity: int) -> tuple[np.ndarray, ...]:
-    """Decode the result of `encode_tuples`; return one array per position."""
+    """Decode the result of `encode_tuples`, and return one array per position of a tuple."""
     columns = []
     for _ in range(arity - 1):
         codes, last = np.divmod(codes, size)

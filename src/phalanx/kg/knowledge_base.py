@@ -219,7 +219,7 @@ class KnowledgeBase:
     def binary(self) -> "KnowledgeBase":
         """Return this knowledge base restricted to predicates with two arguments.
 
-        All other atoms, and rules that contain other predicates, are left out with a warning. If all
+        Atoms with other predicates, and rules that contain such atoms, are left out with a warning. If all
         predicates have two arguments, this object itself is returned.
         """
         return self._binary
@@ -338,7 +338,7 @@ class KnowledgeBase:
         _warn(text)
 
     def sizes(self) -> dict[str, Any]:
-        """Return the name of the knowledge base and its number of entities, predicates, rules and so on."""
+        """Return the name, and the numbers of entities, predicates, rules, facts and held-out queries."""
         return {
             "name": self.name,
             "entities": len(self.entities),

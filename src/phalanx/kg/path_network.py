@@ -104,7 +104,7 @@ class PathNetwork(DirectedPredictor):
         return np.concatenate([*parts, np.zeros(directed)]).astype(np.float32)
 
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Score every entity as the answer to each query, given as an (entity, directed relation) pair."""
+        """Score every entity as the answer to each (entity, directed relation) query."""
         table = np.zeros((len(pairs), self.vocabulary.num_entities), np.float32)
         self.native.score(self.parameters, np.ascontiguousarray(pairs, np.int32), table)
         return table

@@ -88,7 +88,7 @@ class Ensemble(DirectedPredictor):
         return f"{name}, with an embedding"
 
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Score every entity as the answer to each query, given as an (entity, directed relation) pair.
+        """Score every entity as the answer to each (entity, directed relation) query.
 
         Either all pairs must ask for tails, or all for heads.
         """
@@ -130,8 +130,8 @@ def select_per_relation(
         num_relations: Number of relations.
 
     Returns:
-        The MRR that results if each list is ranked by the predictor selected for its directed relation (with
-        the `expected` tie rule), and the index of the selected predictor for each directed relation.
+        The MRR (with the `expected` tie rule) that results if each list is ranked by the predictor selected
+        for its directed relation, and the index of the selected predictor for each directed relation.
     """
     reciprocal = np.stack([list_metrics(some, "expected")[:, 0] for some in counts])
     relations = directed_queries(triples)[0][:, 1]

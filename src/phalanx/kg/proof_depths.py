@@ -55,12 +55,12 @@ def compute_proof_depths(
 ) -> Int32[np.ndarray, " queries"]:
     """Return the proof depth of each query: the number of steps in its shortest proof.
 
-    Steps are those of the proof environment. A step replaces the first goal by the body of a rule, or unifies
-    it with a fact. Ground goals that are facts are removed immediately and cost nothing. For example, a proof
-    of `husband(a,b)` from the fact `wife(b,a)` by the rule `wife(b,a) -> husband(a,b)` has depth 1. If the
-    body of the rule has two atoms that share a new variable and both are proved by facts, the depth is 2. A
-    query that is a fact is not used in its own proof. The environment's limits on the number of goals and
-    successors do not apply.
+    Steps are counted as in the proof environment. A step replaces the first goal by the body of a rule, or
+    unifies it with a fact. Ground goals that are facts are removed immediately and cost nothing. For example,
+    a proof of `husband(a,b)` from the fact `wife(b,a)` by the rule `wife(b,a) -> husband(a,b)` has depth 1.
+    If the body of the rule has two atoms that share a new variable and both are proved by facts, the depth is
+    2. A query that is a fact is not used in its own proof. The environment's limits on the number of goals
+    and successors do not apply.
 
     Args:
         queries: Ground atoms, encoded by `Vocabulary.encode`.
@@ -206,7 +206,7 @@ class _CostTable:
         return find_sorted(self._facts, self.codes) >= 0
 
     def look_up(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cost of each ground query, and whether it is a fact.
+        """Return the cost of each ground query, and whether the query is a fact.
 
         The cost is -1 for facts and for atoms that are not in the table.
         """
@@ -435,7 +435,7 @@ class _LeaveOneOutSearch:
         return answers
 
     def _solve(self, roots: np.ndarray, budgets: np.ndarray) -> np.ndarray:
-        """Return the least cost of each root among the proofs that fit into its budget."""
+        """Return the cost of each root's cheapest proof that consists of edges found by `_edges`."""
         edges = list(self._edges(roots, budgets))
         nodes = merge_codes([roots, *(heads for heads, _, _ in edges)])
         costs = np.full(len(nodes) + 1, _INFINITE_COST)  # the last entry is a goal without a proof
@@ -459,9 +459,9 @@ class _LeaveOneOutSearch:
         """Find all edges that are reachable from the given nodes within their budgets.
 
         Yields:
-            Batches of edges that belong to one rule. A batch consists of three arrays: the node of each
-            edge's head, the nodes of its body atoms (-1 for facts), and its fixed cost, which is the cost of
-            applying the rule and of the facts in its body.
+            Batches of edges. All edges in a batch are instances of the same rule. A batch consists of three
+            arrays: the node of each edge's head, the nodes of the edge's body atoms (-1 for facts), and the
+            edge's fixed cost, which is the cost of applying the rule and of the facts in the body.
         """
         seen = seen_budgets = np.zeros(0, np.int64)
         while len(nodes):

@@ -16,8 +16,8 @@ class Proof:
     goal: Atom
     """The proved atom, without variables."""
     free: tuple[str, ...] = ()
-    """For each argument, the name of the variable that stood in its place when the proof search selected the
-    goal, or an empty string if the argument was already bound. In the constructor, an empty tuple means that
+    """For each argument, the name of the variable at its position when the proof search selected the goal, or
+    an empty string if the argument was already bound. In the constructor, an empty tuple means that
     all arguments were bound."""
     rule: Rule | None = None
     """The rule that was applied; None for a fact."""
@@ -157,8 +157,8 @@ def match_head(rule: Rule, terms: tuple[str | None, ...]) -> dict[str, str] | No
         terms: Arguments of the goal; None for arguments that are not known.
 
     Returns:
-        A dictionary from head variables to the known arguments of the goal, which also maps each constant of
-        the rule to itself. None if the head does not match.
+        A dictionary that maps head variables to the known arguments of the goal, and each constant of the
+        rule to itself. None if the head does not match.
     """
     values = {name: name for name in rule.constants}
     for name, term in zip(rule.head[1:], terms, strict=True):

@@ -161,7 +161,7 @@ def _build_proofs(
     cost: int,
     ancestors: frozenset[Atom] = frozenset(),
 ) -> Iterator[Proof]:
-    """Yield all proofs of one answer to a goal that have exactly `cost` steps.
+    """Yield all proofs of one answer to a goal, each with exactly `cost` steps.
 
     Args:
         tables: Cached answers to goals, with their costs.
@@ -169,7 +169,7 @@ def _build_proofs(
         free: Free variables of the goal, in the format of `Proof.free`.
         terms: Arguments of the answer.
         cost: Number of steps in each proof.
-        ancestors: Goals on the path from the query to this goal, which must not occur in its proof.
+        ancestors: Goals on the path from the query to `goal`. They must not occur in the proofs.
     """
     atom = Atom(goal.predicate, *terms)
     if atom in tables.index.facts and atom != tables.excluded:

@@ -37,8 +37,8 @@ class QueryAnswer:
     found by exact proving, it is the product of the weights of all rules in the proof."""
     is_fact: bool
     rules: tuple[Rule, ...]
-    """Rules that predict the atom, most confident first, and at most three unless explanations were
-    requested. For answers found by exact proving, all rules of the proof."""
+    """Rules that predict the atom, most confident first. Without explanations, at most three rules are
+    included. For answers found by exact proving, all rules of the proof are included."""
     proofs: tuple[Proof, ...] = ()
     """Proofs of the atom by the most confident rules. Empty unless explanations were requested."""
 
@@ -68,12 +68,12 @@ class QueryAnswerer:
 
     @functools.cached_property
     def knowledge_base(self) -> KnowledgeBase:
-        """The knowledge base restricted to predicates with two arguments, to which rules are applied."""
+        """The knowledge base to which rules are applied. It only contains predicates with two arguments."""
         return self._full.binary()
 
     @functools.cached_property
     def rules(self) -> RuleSet:
-        """The rules. If no rules were given, they are mined when this property is first accessed."""
+        """The rules. If they have to be mined, this happens when the property is first accessed."""
         return mine_rules(self.knowledge_base) if self._given_rules is None else self._given_rules
 
     @functools.cached_property

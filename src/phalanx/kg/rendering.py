@@ -42,15 +42,15 @@ class _LaidOutProof(NamedTuple):
 
     proof: Proof
     width: float
-    """Width of the drawing."""
+    """Width of the layout."""
     middle: float
-    """Distance of the goal's center from the left."""
+    """Distance of the goal's center from the left edge of this layout."""
     children: tuple[tuple[float, "_LaidOutProof"], ...]
-    """Layouts of the subproofs, each with its distance from the left."""
+    """Layouts of the subproofs, each with its distance from the left edge of this layout."""
 
 
 def draw_proof(proof: Proof) -> draw.Drawing:
-    """Draw a proof as a tree with the query at the top and facts as leaves, above a list of its rules."""
+    """Draw a proof as a tree with the query at the top, and list the rules of the proof below the tree."""
     tree = _lay_out(proof)
     rules = list({node.rule.name: node.rule for node in proof.nodes() if node.rule}.values())
     result = draw_badge(f"proved in {format_count(proof.depth, 'step')}", PROVED)

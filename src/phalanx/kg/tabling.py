@@ -33,8 +33,8 @@ class GoalPattern(NamedTuple):
     predicate: str
     is_free: tuple[bool, ...]
     """For each argument, whether it is a free variable when resolution selects the goal. This determines
-    `fact_cost`. A bound argument can still be None in `values`: the answers are then computed once for all
-    values that the argument can have."""
+    `fact_cost`. If a bound argument is None in `values`, the answers are computed once for all values that
+    the argument can have."""
     equal_to: tuple[int, ...]
     """For each argument, the position of the first argument that it must be equal to. If there is no such
     restriction, this is the argument's own position."""
@@ -121,9 +121,9 @@ class JoinStep(NamedTuple):
 class JoinPlan(NamedTuple):
     """The order in which the body atoms of a rule are joined to prove a goal.
 
-    The atom with the most bound arguments is always joined next. This order only affects the speed. Costs are
-    those of resolution, which processes the body from left to right: the cost of a body atom depends on which
-    of its arguments are bound when resolution reaches it.
+    The atom with the most bound arguments is always joined next. The order of joins only affects the speed,
+    not the costs. Costs are defined by resolution, which processes the body from left to right: the cost of a
+    body atom depends on which of the atom's arguments are bound when resolution reaches it.
     """
 
     start: tuple[str, ...]

@@ -13,7 +13,7 @@ class TimeLimitExceeded(Exception):
 
 
 def print_to_stderr(text: str) -> None:
-    """Print a line to stderr and flush it."""
+    """Print a line to stderr, and flush the stream."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -40,7 +40,7 @@ class TimeLimit:
         return time.monotonic() - self._started
 
     def check(self, activity: str) -> None:
-        """Raise `TimeLimitExceeded` if the limit is exceeded; otherwise report progress like `report`."""
+        """Raise `TimeLimitExceeded` if the limit is exceeded. Otherwise, do the same as `report`."""
         now = time.monotonic()
         if self.seconds is not None and now - self._started > self.seconds:
             raise TimeLimitExceeded(activity)

@@ -12,7 +12,7 @@ from phalanx.kg.joins import encode_tuples, expand_ranges
 def directed_queries(
     triples: Int32[np.ndarray, "triples 3"],
 ) -> tuple[Int32[np.ndarray, "queries 2"], Int32[np.ndarray, " queries"]]:
-    """Return the tail query of each triple (relation, head, tail), followed by the head query of each triple.
+    """Return the tail queries of all triples (relation, head, tail), followed by all head queries.
 
     A query is a pair of an entity and a directed relation. The directed relation 2r asks for the tails of
     relation r, and 2r + 1 asks for its heads.
@@ -31,7 +31,7 @@ def directed_queries(
 
 
 class TripleIndex:
-    """Index of the known answers to queries, which are (entity, directed relation) pairs.
+    """Index of the known answers to (entity, directed relation) queries.
 
     See `directed_queries` for directed relations.
 

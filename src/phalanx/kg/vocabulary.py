@@ -131,8 +131,8 @@ def check_binary(vocabulary: Vocabulary, purpose: str) -> None:
 
     Args:
         vocabulary: The predicates.
-        purpose: What needs predicates with two arguments, for the error message; for example
-            `link prediction`.
+        purpose: Name of the task that needs predicates with two arguments, such as `link prediction`, for
+            the error message.
     """
     others = [name for name in vocabulary.predicates if vocabulary.arities[name] != 2]
     if others:

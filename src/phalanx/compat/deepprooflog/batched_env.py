@@ -50,9 +50,10 @@ class BatchedVecEnv(EnvironmentVecEnv):
     """A batch of proof environments that TorchRL steps as one.
 
     Observations have the keys `sub_index` [B, 1, A, 3], `derived_sub_indices` [B, S, A, 3] and `action_mask`
-    [B, S]. For bookkeeping, they also have `label`, `depth` (of the query), `episode_step` (the number of
-    steps, because TorchRL's `StepCounter` uses the name `step_count`) and `proved`. If there is an embedding,
-    `kge_log_score` is the sum of the log-probabilities of the goals that it closed.
+    [B, S]. Additional keys for bookkeeping are `label`, `depth` (of the query), `episode_step` (number of
+    steps) and `proved`. The number of steps is not called `step_count`, because TorchRL's `StepCounter` uses
+    this name. With an embedding, the key `kge_log_score` contains the sum of the log-probabilities of the
+    goals that the embedding closed.
 
     `queries`, `labels`, `query_depths` and `mode` can be assigned and take effect at the next reset. If the
     environment is transformed, assign to `env.base_env`.
@@ -60,15 +61,15 @@ class BatchedVecEnv(EnvironmentVecEnv):
     Args:
         index_manager: Index manager, which encodes the atoms in states.
         data_handler: Facts, rules and known triples.
-        queries: Atoms, strings such as `aunt(5,76)`, or an array of indices.
+        queries: Atoms, strings such as `aunt(5,76)`, or an array of encoded atoms.
         batch_size: Number of environments. `auto` uses as many as fit into memory, at most 1,024.
         config: Environment settings. If None, the defaults are used.
-        mode: `train` samples queries at random, with negatives as configured. If there are `labels`, it
-            samples uniformly from the labeled queries. `eval` takes the queries in order and starts again
-            after the last one.
+        mode: `train` samples queries at random: uniformly from `queries` if there are `labels`, and with
+            negatives as configured otherwise. `eval` takes the queries in order and starts again after the
+            last query.
         labels: Whether each query is true. None means that all are true.
         query_depths: Proof depths of the queries. Defaults to those in the data handler.
-        kge_engine: An embedding that can close goals, as loaded by `load_kge`. None means no embedding.
+        kge_engine: An embedding that can close goals; see `load_kge`. None means no embedding.
         seed: Seed for the episodes.
         device: Device of the tensors.
         settings: Fields of `ProofConfig`, under their own names or under DeepProofLog's.
@@ -171,10 +172,10 @@ class BatchedVecEnv(EnvironmentVecEnv):
 class QuerySchedule:
     """The queries that episodes start from, and their order.
 
-    In `train` mode, the environment samples queries, including negatives, according to its config. If there
-    are labels, queries are sampled uniformly from the given ones instead. In `eval` mode, queries are taken
-    in order, starting again after the last one. `queries`, `labels`, `depths` and `mode` can be assigned at
-    any time and take effect at the next reset.
+    In `train` mode without labels, the environment samples queries, including negatives, according to its
+    config. In `train` mode with labels, queries are sampled uniformly from `queries`. In `eval` mode, queries
+    are taken in order, starting again after the last query. `queries`, `labels`, `depths` and `mode` can be
+    assigned at any time and take effect at the next reset.
     """
 
     queries: Any
@@ -197,7 +198,7 @@ class QuerySchedule:
         object.__setattr__(self, name, value)
 
     def seed(self, seed: int) -> None:
-        """Start again with the first query and a new random order."""
+        """Start again with the first query, and seed the random number generator."""
         self._cursor = 0
         self._random = np.random.default_rng(seed)
 

@@ -13,7 +13,7 @@ from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
 
 
 class DataHandler(KnowledgeBase):
-    """A knowledge base with its queries.
+    """A `KnowledgeBase` whose queries can be restricted to given proof depths.
 
     `DataHandler()` is the generated family knowledge base. `DataHandler("family", path="data/kg")` and
     `DataHandler(path="data/kg/family")` both read the `data/kg/family` folder.
@@ -27,7 +27,8 @@ class DataHandler(KnowledgeBase):
             queries are kept.
         valid_depth: Keep only validation queries with these proof depths. If None, all are kept.
         test_depth: Keep only test queries with these proof depths. If None, all are kept.
-        generated: `num_families`, `generations` and `seed` of the generated knowledge base.
+        generated: Additional arguments to `KnowledgeBase.generate`, such as `seed`. Not allowed if `path` is
+            given.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class DataHandler(KnowledgeBase):
         object.__setattr__(self, "_selected", selected)
 
     def queries(self, split: str) -> tuple[Atom, ...]:
-        """Return the queries of a split with the requested depths."""
+        """Return a split's queries that have the requested proof depths."""
         selected: Mapping[str, tuple[Atom, ...]] = self.__dict__["_selected"]
         return selected[split] if split in selected else super().queries(split)
 
@@ -85,7 +86,7 @@ class DataHandler(KnowledgeBase):
     test_depths = property(methodcaller("depths", "test"))
 
     def facts_for(self, query: Atom) -> tuple[Atom, ...]:
-        """Return the facts that a proof of this query may use, which are all facts except the query."""
+        """Return the facts that a proof of the query may use: all facts except the query itself."""
         return tuple(atom for atom in self.facts if atom != query)
 
 

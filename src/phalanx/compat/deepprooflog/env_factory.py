@@ -28,11 +28,12 @@ def create_environments(
 ) -> tuple[BatchedVecEnv, BatchedVecEnv, BatchedVecEnv]:
     """Create environments for the training, test and validation queries.
 
-    If there are no test or validation queries, those of another split are used.
+    Without validation queries, the validation environment uses the training queries. Without test queries,
+    the test environment uses the same queries as the validation environment.
 
     Args:
-        args: A namespace or mapping with `n_envs` and `n_eval_envs` (batch sizes or `auto`), `seed`, and any
-            field of `ProofConfig`, `reward_type` and `train_neg_ratio`. Arguments that do not concern
+        args: A namespace or mapping with `n_envs` and `n_eval_envs` (batch sizes or `auto`), `seed`,
+            `reward_type`, `train_neg_ratio`, and any field of `ProofConfig`. Arguments that do not concern
             environments, such as a learning rate, are ignored. `use_parallel_envs` is ignored with a warning.
         dh: Facts, rules and queries.
         index_manager: Index manager, which encodes the atoms in states.

@@ -12,7 +12,7 @@ from phalanx.proofs.vocabulary import ProofVocabulary
 
 
 class IndexManager(ProofVocabulary):
-    """State indices of predicates, constants and variables under DeepProofLog's names.
+    """Integer encoding of proof states, with DeepProofLog's attribute names.
 
     Args:
         data_handler: Knowledge base that provides the predicates and constants.

@@ -64,8 +64,9 @@ def evaluate_policy_torchrl(
     Args:
         actor: Module that maps tensordicts to tensordicts, such as a `ProbabilisticActor` with
             `return_log_prob=True`.
-        env: A `BatchedVecEnv`, possibly transformed, or a `SerialEnv` or `ParallelEnv` of them, whose first
-            factory is used. The environment's own queries are restored afterward.
+        env: A `BatchedVecEnv`, possibly transformed, or a `SerialEnv` or `ParallelEnv` of such environments.
+            In the latter two cases, the first factory creates the environment that is used. The environment's
+            own queries are restored afterward.
         queries: Queries to evaluate. Defaults to those of the environment.
         labels: Whether each query is true. None means that all are true. A true query is not used as a fact
             in its own proof.
@@ -103,7 +104,7 @@ def evaluate_policy(
 
     Args:
         actor: The policy. It is not needed in `kge` mode.
-        env: A `BatchedVecEnv`, possibly transformed, or a `SerialEnv` or `ParallelEnv` of them.
+        env: A `BatchedVecEnv`, possibly transformed, or a `SerialEnv` or `ParallelEnv` of such environments.
         queries: True queries.
         mode: How triples are scored. `rl` is the log-probability of the episode that proves a triple, `kge`
             is the score of an embedding, and `hybrid` combines both with the weights of `hybrid`.

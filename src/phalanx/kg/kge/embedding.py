@@ -38,7 +38,7 @@ class KGE(eqx.Module):
 
     Triples are (relation, head, tail) with the ids of a `Vocabulary`. A higher score means that a triple is
     more likely to be true. With reciprocal relations, the score of a triple (r, h, t) is the mean of the
-    scores of (r, h, t) and of (inverse of r, t, h).
+    scores that `model` computes for (r, h, t) and for (inverse of r, t, h).
     """
 
     model: EmbeddingModel

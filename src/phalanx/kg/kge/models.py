@@ -46,13 +46,13 @@ class KGEModelConfig(Config):
     name: ModelName = "complex"
     """Embedding model: TransE, DistMult, ComplEx, RotatE or TuckER."""
     embedding_dim: int = Field(default=128, ge=2)
-    """Number of real numbers per entity. ComplEx and RotatE treat them as half as many complex numbers, so it
-    must be even for these models."""
+    """Number of real numbers per entity. It must be even for ComplEx and RotatE, where it is twice the number
+    of complex coordinates."""
     relation_dim: int = Field(default=32, ge=1)
     """Number of real numbers per relation in TuckER. Other models ignore this setting."""
     reciprocal: bool = True
     """Give each relation a second embedding for its inverse. The score of a triple (r, h, t) is then the mean
-    of the scores of (r, h, t) and (inverse of r, t, h)."""
+    of two scores: that of tail t for (r, h, ?) and that of tail h for (inverse of r, t, ?)."""
     norm: Literal[1, 2] = 2
     """Norm of the distance in TransE and RotatE: 1 (Manhattan) or 2 (Euclidean). The Euclidean norm is
     computed with a matrix product and is several times faster."""
@@ -137,7 +137,7 @@ class EmbeddingModel(eqx.Module):
 
     @staticmethod
     def _moduli(values: Array) -> Array:
-        """Return the absolute values of the coordinates. If they are complex, there are half as many."""
+        """Return the absolute value of each real or complex coordinate."""
         return jnp.abs(values)
 
 

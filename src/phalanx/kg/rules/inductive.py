@@ -120,7 +120,8 @@ def _score_candidates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return two scores for each candidate: one from the rules and one from the role model.
 
-    The rules have the ids of `base`. The role model may come from a different graph with the same relations.
+    The rules use the ids of `base.vocabulary`. The role model may come from a different graph with the same
+    relations.
     """
     applier = RuleApplier(rules, base, max_paths=_MAX_PATHS, num_threads=1)
     predictor = RulePredictor(applier, aggregation, rule_weights(applier, aggregation))
@@ -150,7 +151,7 @@ def evaluate_inductive(
     role_weights: Sequence[float] = ROLE_WEIGHTS,
     seed: int = 0,
 ) -> InductiveResult:
-    """Evaluate rules that were mined from `source` on the queries of `target`, whose entities are unseen.
+    """Evaluate rules from one graph on the queries of another graph, which has different entities.
 
     The protocol follows GraIL: the triple of each query is ranked among random corruptions of its head and,
     separately, among random corruptions of its tail. Known triples of any split are not used as corruptions.

@@ -90,12 +90,12 @@ class MiningConfig(Config):
     """Maximum number of paths that are followed from one entity when the predictions of a rule are
     counted."""
     max_entity_degree: int = Field(default=5_000, ge=1)
-    """Maximum number of edges of an entity that is used to find rules with constants. Entities with more
-    edges are not used as X in these rules."""
+    """Maximum number of edges of an entity X in the search for rules with constants. Entities with more edges
+    are skipped."""
     seed: int = Field(default=0, ge=0)
     """Seed for the order in which triples and entities are processed."""
     num_threads: int = Field(default=2, ge=1)
-    """Number of threads. It does not change the result."""
+    """Number of threads. Without `max_seconds`, it does not change the result."""
     max_seconds: float | None = Field(default=None, gt=0)
     """Time limit in seconds, which is checked between rounds of mining. With a limit, the result depends on
     the speed of the machine. None means no limit."""
@@ -114,7 +114,7 @@ def mine_rules(
     time_limit: TimeLimit | None = None,
     **settings: Any,
 ) -> RuleSet:
-    """Mine rules from the facts of a knowledge base; validation and test queries are not used.
+    """Mine rules from the facts of a knowledge base, without using validation and test queries.
 
     Args:
         knowledge_base: The facts. Predicates that do not have two arguments are ignored with a warning.

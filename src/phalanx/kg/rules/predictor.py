@@ -109,7 +109,7 @@ class RuleApplier:
         return self._known_graph[1]
 
     def count_validation_ranks(self, predictor: LinkPredictor, time_limit: TimeLimit | None) -> RankCounts:
-        """Rank the true answers to the validation queries with a predictor."""
+        """Use a predictor to rank the true answers to the validation queries."""
         base = self.knowledge_base
         return count_ranks(predictor, base.triples("valid"), base.known_answers, time_limit)
 

@@ -40,7 +40,7 @@ class ParsedRules(NamedTuple):
 class RuleSet:
     """Rules with their confidences, sorted by descending confidence.
 
-    There are two kinds of rules. The body of a path rule, such as `h(X,Y) <- b(X,A), c(B,A), d(B,Y)`, is a
+    There are two kinds of rules. In a path rule, such as `h(X,Y) <- b(X,A), c(B,A), d(B,Y)`, the body is a
     path from X to Y, which can follow relations in both directions. Rules with constants have the form
     `h(X,c) <- b(X,d)` or `h(X,c) <- b(X,Y)`, where the arguments of h and b can be swapped. Different
     variables of a rule must have different values.

@@ -1,4 +1,4 @@
-"""Beam search for proofs with a policy. The beams of a batch of queries run in one compiled loop."""
+"""Beam search for proofs under a policy. The beams of a batch of queries run in one compiled loop."""
 
 import functools
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ class SearchTrace(NamedTuple):
     """The nodes that a best-first search expanded. The keys of both mappings are query indices."""
 
     paths: Mapping[int, list[np.ndarray]]
-    """For each proved query, the goals of the expanded nodes from the query to the proof."""
+    """For each proved query, the goals of the expanded nodes on the path from the query to its proof."""
     dead_ends: Mapping[int, list[np.ndarray]]
     """For each query, the goals of the expanded nodes that are not on the path to its proof."""
 
@@ -132,7 +132,7 @@ def beam_search(
     kge: KGE | None = None,
     batch_size: int | None = None,
 ) -> SearchResult:
-    """Search for a proof of each query with a policy. A query is not used as a fact in its own proof.
+    """Use a policy to search for a proof of each query. A query is not used as a fact in its own proof.
 
     The probability of a proof is the product of the probabilities of its actions under the policy. After each
     step, the `beam_width` most probable distinct states are kept. The search for a query ends `patience`
@@ -394,7 +394,7 @@ def _select_best(
 ) -> tuple[SearchNode, Float32[Array, "lanes width"]]:
     """Select the most probable distinct successors of each lane.
 
-    Each round selects the best remaining successor of a lane. Then only the successors of its parent node are
+    Each round selects the best remaining successor of each lane. Then only the siblings of this successor are
     scanned again. This is faster than sorting all slots, most of which are empty.
 
     Args:

@@ -111,7 +111,7 @@ def best_first_search(
     queries: Int32[np.ndarray, "queries atom"],
     search: BestFirstConfig | None = None,
 ) -> SearchResult:
-    """Search for a proof of each query with a heuristic. A query is not used as a fact in its own proof.
+    """Use a heuristic to search for a proof of each query. A query is not used as a fact in its own proof.
 
     Nodes that differ only in the names of their variables are treated as the same node and expanded at most
     once. Among nodes with equal cost, the one that was found first is expanded first.
@@ -230,7 +230,7 @@ def _expand(
 def _collect_result(finished: list[_SearchTree]) -> SearchResult:
     """Return the results in the order of the queries.
 
-    The mappings of the trace are in the order in which the searches ended.
+    The keys of the mappings in the trace are in the order in which the searches ended.
     """
     paths, dead_ends = {}, {}
     for tree in finished:

@@ -38,8 +38,8 @@ class GoalFeatureExtractor:
 
     Other features measure the similarity of the two constants of a goal. Each constant is represented by a
     random projection of the distribution of random walks that start at the constant and follow facts (FastRP,
-    Chen et al., 2019). The similarity of two constants is the cosine between these vectors. The rule that led
-    to a successor is identified by its head and body predicates.
+    Chen et al., 2019). The similarity of two constants is the cosine between their projections. The rule
+    that led to a successor is identified by its head and body predicates.
 
     Args:
         program: Facts and rules.
@@ -133,9 +133,9 @@ class GoalFeatureExtractor:
         return key
 
     def _rule_table(self, confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the distinct keys of the rules in ascending order, and the largest confidence for each.
+        """Return the distinct keys of the rules in ascending order, and the largest confidence for each key.
 
-        The last key is larger than that of any rule.
+        The last key does not belong to a rule. It is larger than all other keys.
         """
         bodies = self._program.bodies[..., 0]
         length = (bodies > 0).sum(axis=1)
@@ -148,7 +148,7 @@ class GoalFeatureExtractor:
 def _project_walks(program: Program, random: np.random.Generator) -> list[np.ndarray]:
     """Return, for each length in `_WALK_LENGTHS`, a table with a unit vector for each constant.
 
-    Row 0 is zero, for padding.
+    Row 0 contains zeros and is used for padding.
     """
     from scipy.sparse import coo_matrix  # type: ignore[import-untyped, unused-ignore]
 

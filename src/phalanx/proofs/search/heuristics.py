@@ -51,8 +51,8 @@ class BreadthFirstHeuristic:
 class UniformHeuristic:
     """Heuristic that expands the most probable paths under a uniform policy first.
 
-    Ties are broken at random. Otherwise, rules that come first in the program would be preferred, and mined
-    rules are sorted by confidence.
+    Ties are broken at random. If they were broken by program order, mined rules with a higher confidence
+    would be preferred, because they come first.
     """
 
     def __init__(self, seed: int = 0) -> None:
