@@ -18,10 +18,7 @@ MAX_SKIPPED_STATES = 20
 
 
 class ProofRewardConfig(Config):
-    """Settings for the reward, which is given at the end of an episode.
-
-    In addition, each invalid action is penalized immediately.
-    """
+    """Settings for the final reward of an episode and for the immediate penalty for invalid actions."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"given_up_bonus": "give_up_bonus"}
 
@@ -32,8 +29,8 @@ class ProofRewardConfig(Config):
     give_up_bonus: float = 0.3
     """Additional reward for giving up on a false query with the end action. Only used by type 5."""
     invalid_action_penalty: float = -1.0
-    """Reward for an action that the action mask excludes. It is added to the reward, so it should be negative
-    or 0."""
+    """Penalty for an action that the action mask excludes. The value is added to the reward, so it should be
+    negative or 0."""
 
     @property
     def payoffs(self) -> tuple[float, float, float, float]:
@@ -138,8 +135,7 @@ class ProofEvaluationConfig(EvaluationConfig):
     """Split whose queries are evaluated. Queries of all depths are included."""
     num_queries: int | None = Field(default=500, ge=1)
     """Maximum number of positives to evaluate. The positives are sampled once, together with one negative for
-    each positive, so all evaluations use the same queries. If None, all queries of the split are
-    evaluated."""
+    each positive, so all evaluations use the same queries. If None, all positives of the split are used."""
 
 
 class ProofConfig(Config):
@@ -189,10 +185,10 @@ class ProofConfig(Config):
     max_episode_steps: int = Field(default=20, ge=1)
     """Number of steps after which an episode is truncated."""
     end_proof_action: bool = True
-    """Add an end action to every state. It gives up on the query and leads to the state False."""
+    """Add an end action, which gives up on the query and leads to the state False."""
     skip_unary_actions: bool = False
-    """Skip states with only one successor, not counting the end action. A step skips at most 20 states. It
-    does not skip a state whose only successor is True or False."""
+    """Skip each state that has only one successor (not counting the end action), unless this successor is
+    True or False. A step skips at most 20 states."""
     prune_visited: bool = True
     """Remove successors that the episode has already visited."""
     queries: QueryConfig = QueryConfig()

@@ -80,8 +80,8 @@ class KGELeafScorer(Fingerprinted):
     ) -> SearchNode:
         """Expand nodes like `backends.expand`, and add the KGE action where it is available.
 
-        `backends.expand` can return at most `max_actions - 1` successors, because one successor is reserved
-        for the KGE action.
+        One of the `max_actions` successors is reserved for the KGE action, so `backends.expand` returns at
+        most `max_actions - 1` successors.
         """
         num_slots = node.successors.shape[-3] - 1
         smaller = node._replace(

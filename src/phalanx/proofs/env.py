@@ -101,8 +101,9 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
       the goal without proving it. The goal's probability under the embedding affects the reward; see
       `ProofConfig.kge_reward`.
 
-    Create an environment with `ProofEnvironment.from_config`, from a knowledge base with
-    `ProofEnvironment.from_knowledge_base`, or from arrays with `ProofEnvironment.create`.
+    Use `ProofEnvironment.from_config` to create an environment from settings,
+    `ProofEnvironment.from_knowledge_base` to create it from a knowledge base, and `ProofEnvironment.create`
+    to create it from arrays.
     """
 
     config_type: ClassVar[type[Config]] = ProofConfig
@@ -167,7 +168,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         """Create an environment from arrays of atoms that are encoded by a `ProofVocabulary`.
 
         Args:
-            config: Settings of the environment. If the backend is `auto`, it is resolved; see
+            config: Settings of the environment. The backend `auto` is replaced as described in
                 `resolve_backend`.
             program: Facts and rules.
             queries: True queries.

@@ -26,7 +26,7 @@ _PREDICATES = len(_ProofMark)
 
 @dataclasses.dataclass(frozen=True)
 class ProofTokenizer:
-    """Converts steps of proof episodes to tokens. An atom is one token for its predicate and one per term.
+    """Converts steps of proof episodes to tokens. Each predicate and each term of an atom is one token.
 
     A view is the part of a state that the tokenizer needs. It is a dictionary with `goals` [atoms, 3],
     `successors` [actions, atoms, 3], `count` (the number of legal actions), and `depth` (the proof depth of
@@ -68,7 +68,8 @@ class ProofTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Size of the vocabulary: marks such as GOALS, predicates, terms, actions and "invalid action"."""
+        """Size of the vocabulary, which consists of predicates, terms, actions, "invalid action", and marks
+        such as GOALS."""
         return self._numbers + self.num_actions + 1
 
     def view(self, states: ProofState) -> dict[str, Array]:
@@ -110,8 +111,8 @@ class ProofTokenizer:
         """Decode the tokens of one step.
 
         Returns:
-            A dictionary with the goals and the successors as lists of encoded atoms, and the action, which is
-            -1 if it is invalid.
+            A pair. The first item is a dictionary with the goals and the successors as lists of encoded
+            atoms. The second item is the action, or -1 for an invalid action.
         """
         rest = tokens.tolist()
         frame = [_ProofMark.GOALS, _ProofMark.ACTION, _ProofMark.END]
@@ -134,8 +135,8 @@ class ProofTokenizer:
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
         """Return the difficulty of each episode, from 0 to 1.
 
-        The difficulty is the proof depth of the query divided by `max_steps`, at most 1, or NaN if the depth
-        is not known.
+        The difficulty is the proof depth of the query divided by `max_steps`, and is limited to 1. It is NaN
+        if the depth is not known.
         """
         depth = np.asarray(seen["depth"], np.float64)
         return np.where(depth >= 0, np.minimum(depth / self.max_steps, 1.0), np.nan)

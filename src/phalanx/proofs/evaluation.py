@@ -117,7 +117,7 @@ def evaluate_prover(
     """Evaluate a policy by running one greedy episode per query.
 
     Args:
-        environment: The environment in which the episodes run. Its own queries are not used.
+        environment: The environment in which the episodes run. The environment's own queries are not used.
         network: Policy network.
         queries: Positives and negatives with their proof depths.
         batch_size: Number of episodes that run at a time.

@@ -149,8 +149,8 @@ class ProofLinkPrediction:
     def queries(self, split: str, max_queries: int | None) -> Int32[np.ndarray, "queries 3"]:
         """Return the encoded queries of a split, in the order of the knowledge base.
 
-        If there are more than `max_queries` queries, a random sample of this size is returned. If it is None,
-        all queries are returned.
+        If there are more than `max_queries` queries, a random sample of this size is returned. If
+        `max_queries` is None, all queries are returned.
         """
         queries = self.knowledge_base.triples(split)
         if max_queries is None or max_queries >= len(queries):
@@ -279,11 +279,11 @@ def evaluate_proofs(
     """Rank each query of a split among its corruptions, and compute MRR and Hits@k.
 
     Args:
-        mode: How triples are scored. `exact` prefers fewer rounds of forward chaining. `policy` is the
-            log-probability of the best proof that a beam search with the policy finds. `kge` is the score of
-            an embedding. `hybrid` combines proofs and an embedding with the weights of the config, and
-            `learned` combines them with the weights of `combination`. In `hybrid` and `learned`, proofs are
-            exact if there is no policy.
+        mode: How triples are scored. `exact` gives higher scores to triples that forward chaining derives in
+            fewer rounds. `policy` uses the log-probability of the best proof that a beam search with the
+            policy finds. `kge` uses the score of an embedding. `hybrid` combines proofs and an embedding with
+            the weights of the config, and `learned` combines them with the weights of `combination`. In
+            `hybrid` and `learned`, proofs are exact if there is no policy.
         link_prediction: The task, with the knowledge base and the evaluation settings.
         policy: The policy. Required for the `policy` mode.
         kge: The embedding, which is a `KGE` or another object with `score` and `log_probability` methods.

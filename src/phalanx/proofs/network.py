@@ -63,8 +63,8 @@ class ProofNetworkConfig(Config):
 class AtomRows(NamedTuple):
     """Rows of `EmbeddingTables` for the predicates and terms of a batch of atoms.
 
-    The atoms `True`, `False` and `End` have no terms. For them and for padding, `terms` contains row 0 of the
-    table, which must not be used.
+    The atoms `True`, `False` and `End` have no terms. For these atoms and for padding, `terms` contains row 0
+    of the table, which must not be used.
     """
 
     predicate: Float[Array, "*states atoms predicate_dim"]
@@ -101,12 +101,12 @@ class EmbeddingTables(eqx.Module):
         self.predicates = angles if kind == "rotate" else scale * normal[:num_predicates]
 
     def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomRows:
-        """Return the table rows for the predicate and the terms of each atom. For padding, this is row 0."""
+        """Return the table rows for the predicate and the terms of each atom. Padding is mapped to row 0."""
         terms = (self.terms[goals[..., column]] for column in range(1, goals.shape[-1]))
         return AtomRows(self.predicates[goals[..., 0]], tuple(terms))
 
     def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomRows) -> "EmbeddingTables":
-        """Return a copy in which `rows` are added to the table rows of the given atoms, except padding."""
+        """Return a copy with `rows` added to the table rows of the given atoms. Padding is ignored."""
         sizes = [len(self.predicates), *[len(self.terms)] * len(rows.terms)]
         # Padding becomes an index that is out of range and dropped.
         indices = jnp.where(goals > 0, goals, jnp.array(sizes, jnp.int32))
@@ -428,7 +428,7 @@ class ProofNetwork(eqx.Module):
     def logits(self, observation: ProofObservation) -> tuple[Float[Array, " states"], Float[Array, ""]]:
         """Return the logits of all actions and the value, for a single observation.
 
-        The logits of illegal actions are 0; the distribution masks them.
+        The logits of illegal actions are 0. The action distribution masks these actions.
         """
         goals = observation.goals
         count = jnp.sum(observation.action_mask, dtype=jnp.int32)

@@ -59,7 +59,7 @@ class KnownArrays(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NegativeSampler(Fingerprinted):
-    """Sampler for negatives: corruptions of true triples that are not known triples themselves.
+    """Sampler for negatives, which are corruptions of true triples. It never samples known triples.
 
     Instances are compared by content and are static under `jit`. Triples are encoded by a `ProofVocabulary`,
     whose indices start at 1.
@@ -169,7 +169,7 @@ jax.tree_util.register_static(NegativeSampler)
 def corrupt(
     known: KnownArrays, corruption: Corruption, triple: Int32[Array, " atom"], bits: UInt32[Array, "3"]
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
-    """Sample a corruption of a triple that is not a known triple.
+    """Sample a corruption of a triple such that the corruption is not a known triple.
 
     One argument is replaced by a constant of its domain, chosen uniformly among the constants that do not
     give a known triple. If atoms have three terms, rejection sampling is used, which can fail to find such a
@@ -361,8 +361,8 @@ class QuerySet(Fingerprinted):
     def select(self, config: QueryConfig) -> "QuerySet":
         """Return the queries that satisfy the depth limits of a config.
 
-        If the config has depth weights, the result is sorted by depth, and queries whose depth has no weight
-        or weight 0 are removed. Raises `ValueError` if no query is left.
+        If the config has depth weights, the result is sorted by depth, and queries whose depth is not listed
+        or has weight 0 are removed. Raises `ValueError` if no query is left.
         """
         by_depth = config.min_depth is not None or config.max_depth is not None or config.depth_weights
         if by_depth and len(self) and self.depths.max() < 0 and config.max_depth != -1:

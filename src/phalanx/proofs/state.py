@@ -109,7 +109,7 @@ class ProofState(eqx.Module):
 
     @property
     def num_actions(self) -> Any:
-        """Number of legal actions. They are the actions 0 to `num_actions - 1`."""
+        """Number of legal actions. Actions 0 to `num_actions - 1` are legal."""
         return self.node.num_actions
 
     @property

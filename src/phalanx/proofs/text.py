@@ -43,7 +43,7 @@ def episode_goals(states: Iterable[ProofState], vocabulary: ProofVocabulary) -> 
 
 
 def observation_text(state: ProofState, vocabulary: ProofVocabulary, max_steps: int) -> str:
-    """Describe a single state as a prompt. It contains the query, goals and choices, but not the label."""
+    """Return a prompt for a single state, with the query, goals and choices, but without the label."""
     query = _format_atom(vocabulary, *np.asarray(state.query.atom).tolist())
     choices = "\n".join(
         f"{number}: {choice}" for number, choice in enumerate(list_choices(state, vocabulary))

@@ -118,7 +118,7 @@ class ProofVocabulary(AtomEncoding):
 
     @functools.cached_property
     def predicate_names(self) -> dict[int, str]:
-        """Name of each predicate, including the special and `_kge` predicates, by index."""
+        """Mapping from predicate indices to names, including those of special and `_kge` predicates."""
         return {index: name for name, index in self.predicate_indices.items()}
 
     @functools.cached_property
@@ -148,7 +148,7 @@ class ProofVocabulary(AtomEncoding):
         return np.array([0, *(self.kg.arities[name] for name in self.predicates)], np.int32)
 
     def encode_atom(self, atom: Atom) -> EncodedAtom:
-        """Encode a ground atom. Raises `ValueError` for an unknown name, and suggests similar names."""
+        """Encode a ground atom. Raises `ValueError` with suggestions if a name is unknown."""
         return tuple(index + 1 for index in self.kg.encode_atom(atom))
 
     def encode(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:

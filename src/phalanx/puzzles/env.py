@@ -27,8 +27,8 @@ class PuzzleEnvironment(TextEnvironment):
     """Text environment with one puzzle per episode.
 
     - **Prompt**: the rules, the board and the answer format. With `prompt_format="compact"`, the prompt
-      consists only of the first two letters of the kind's name and a compact drawing of the board, which
-      is easier for small models. The expert's answers are also compact.
+      consists only of the first two letters of the kind's name and a compact drawing of the board, and the
+      expert's answers are compact, too. This format is easier for small models.
     - **Answer**: one move (`turns="multi"`) or the complete solution (`turns="single"`), optionally in
       `<answer>` tags.
     - **Reward**: `rewards.solved` for the answer that solves the puzzle, `rewards.invalid` for an answer that
@@ -196,8 +196,8 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
         kinds: Names of puzzle kinds separated by commas, or a sequence of names or kinds. A name may be
             followed by the difficulty and the turns, as in `sudoku,sokoban:easy:multi`. Such a suffix applies
             only to its own kind.
-        difficulty: Difficulty of the kinds for which `kinds` does not specify one.
-        turns: `multi` or `single`, for the kinds for which `kinds` does not specify it. See
+        difficulty: Difficulty of the kinds for which `kinds` does not specify a difficulty.
+        turns: `multi` or `single`. Used for the kinds for which `kinds` does not specify the turns. See
             `PuzzleEnvironment`.
         max_steps: Maximum number of answers in multi-turn episodes. See `PuzzleEnvironment`.
         rewards: Reward for each possible outcome of an answer.

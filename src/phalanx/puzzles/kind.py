@@ -153,8 +153,8 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     def parse_answer(self, puzzle: Puzzle, text: str) -> State:
         """Parse a complete solution and return the state that it leads to. The solution may be wrong.
 
-        By default, each line of a solution is a move. The number of lines is limited to the length of the
-        initial state, for example the number of cells.
+        By default, each line of a solution is a move. The number of lines must not exceed the length of the
+        initial state, which is the number of cells in most kinds.
 
         Raises:
             ValueError: If the text cannot be parsed. The message is shown to the model.
@@ -235,7 +235,7 @@ def match_move(pattern: re.Pattern[str], text: str, expected: str) -> re.Match[s
     """Match the text of a move with a regular expression.
 
     Raises:
-        ValueError: If it does not match. The message starts with `expected`, which describes a move.
+        ValueError: If the text does not match. The message starts with `expected`, which describes a move.
     """
     found = pattern.fullmatch(text)
     if found is None:

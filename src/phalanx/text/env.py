@@ -207,8 +207,7 @@ class TextVectorEnvironment:
         return self.start([EpisodeId(self.tasks[0], int(seed)) for seed in seeds])
 
     def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
-        """Start the given episodes, one per row, and return the prompts. This abandons unfinished
-        episodes."""
+        """Start the given episodes, one per row, and return the prompts. Abandon unfinished episodes."""
         self._check_episodes(episodes)
         used = dict.fromkeys(self.tasks, 0)
         self.environments = []

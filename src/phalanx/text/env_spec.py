@@ -43,7 +43,8 @@ class TextEnvConfig(Config):
     """Spec of the environment, such as `sudoku`, `sudoku:hard,sokoban`, `puzzles` (all puzzle kinds), `arc`
     or `puzzle_server`."""
     difficulty: str = "easy"
-    """Difficulty of the puzzles in `id` that do not specify one, such as `easy`, `medium` or `hard`."""
+    """Difficulty, such as `easy`, `medium` or `hard`, for the puzzle kinds in `id` that have no difficulty
+    suffix."""
     turns: Literal["single", "multi"] = "single"
     """How puzzles are answered: with one answer that contains the complete solution (`single`), or with one
     move per answer (`multi`)."""
@@ -99,7 +100,7 @@ class ParsedEnvSpec(NamedTuple):
     """One of the environments that a spec names."""
 
     name: str
-    """Name of a text environment, id of a JAX environment, or address of a class (`module:Class`)."""
+    """Name of a text environment, id of a JAX environment, or import path of a class (`module:Class`)."""
     interface: Literal["jax", "text", "class"]
     """What `name` refers to: a JAX environment (`jax`), a text environment (`text`) or a class (`class`)."""
     settings: Mapping[str, str]
@@ -120,7 +121,7 @@ class ParsedEnvSpec(NamedTuple):
         return environment
 
     def check_conflicts(self, settings: Mapping[str, Any]) -> None:
-        """Raise `ValueError` if an argument differs from the value that the spec sets."""
+        """Raise `ValueError` if the spec and `settings` give different values for an argument."""
         for name, value in self.settings.items():
             if settings.get(name, value) != value:
                 raise ValueError(
@@ -132,8 +133,9 @@ class ParsedEnvSpec(NamedTuple):
 def parse_env_spec(spec: str) -> tuple[ParsedEnvSpec, ...]:
     """Parse a spec: environments separated by commas, each followed by settings separated by colons.
 
-    A suffix applies only to its own kind: in `sudoku,countdown:easy:single`, only countdown is single-turn.
-    The suffix of a group, such as `puzzles:hard`, applies to all of its members.
+    The settings after a name apply only to that environment: in `sudoku,countdown:easy:single`, only
+    countdown is single-turn. If the name is that of a group, as in `puzzles:hard`, the settings apply to all
+    members of the group.
 
     Raises:
         ValueError: If a name is unknown or appears twice with the same settings.
@@ -156,8 +158,8 @@ def make_text_env(spec: str, **settings: Any) -> TextEnvironment:
 
     Args:
         spec: A puzzle kind (`sudoku`, `sudoku:hard:single`), the id of a JAX environment that can describe
-            its states as text (`arc-v2`), a game on a puzzle server (`puzzle_server:lights`), or the address
-            of your own `TextEnvironment` (`module:Class` or `file.py:Class`).
+            its states as text (`arc-v2`), a game on a puzzle server (`puzzle_server:lights`), or the import
+            path of your own `TextEnvironment` (`module:Class` or `file.py:Class`).
         settings: Arguments of the environment. For puzzles, these are the arguments of `PuzzleEnvironment`.
             For JAX environments, they are those of `phalanx.make`, and `text={...}` contains the arguments of
             `TextWrapper`.
@@ -208,8 +210,8 @@ def make_text_vector_env(spec: str, **settings: Any) -> TextVectorEnvironment:
 
     Args:
         spec: Spec as in `make_text_env`. It can also name several puzzle kinds or several games on a puzzle
-            server, such as `sudoku,sokoban:easy:multi`. A suffix applies only to its own kind; use
-            `turns="single"` for all.
+            server, such as `sudoku,sokoban:easy:multi`. Settings after a name, such as `:easy:multi`, apply
+            only to that kind or game. To set the turns of all puzzles, pass `turns="single"`.
         settings: Arguments of the environment, as in `make_text_env`.
     """
     for part in parse_env_spec(spec):

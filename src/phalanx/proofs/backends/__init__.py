@@ -24,12 +24,13 @@ def expand(
     `prune_visited`, states that the episode has already visited are removed, too. If more than `max_actions`
     successors remain, the last ones are cut off, and `overflow` is set.
 
-    The end action, if enabled, comes last. A node without successors gets False as its only successor. The
-    only successor of a True or False state is the state itself. With `skip_unary_actions`, a node with
-    exactly one successor, not counting the end action, moves on to this successor unless it is True.
+    A node without successors gets False as its only successor. Otherwise, the last successor is the end
+    action, if it is enabled. The only successor of a True or False state is the state itself. With
+    `skip_unary_actions`, a node with exactly one successor (not counting the end action) moves on to this
+    successor, unless the successor is True or False.
 
     Args:
-        config: Settings of the environment. If the backend is `auto`, it depends on the device.
+        config: Settings of the environment. If `backend` is `auto`, the device determines the implementation.
         program: Facts and rules.
         request: Selects the nodes to expand, and contains their queries.
         node: The nodes.

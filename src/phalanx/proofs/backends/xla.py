@@ -31,8 +31,8 @@ class Sources(NamedTuple):
     """Candidates for resolving the first goal of each node: a range of facts, and then a range of rules."""
 
     order: Int32[Array, " rows"]
-    """Position of the argument by which facts are sorted, starting at 0. It selects one of the sorted copies
-    of the facts in `ProgramArrays.facts`."""
+    """Position (from 0) of the argument by which the facts are sorted. This is also the index of the sorted
+    copy in `ProgramArrays.facts`."""
     first_fact: Int32[Array, " rows"]
     """Index of the first candidate fact in the copy that `order` selects."""
     num_facts: Int32[Array, " rows"]
@@ -99,8 +99,8 @@ def resolve_candidates(
         number: Indices of the candidates to try. Facts come first, followed by rules.
 
     Returns:
-        The new goals for each candidate in canonical form, flattened; a mask of the candidates that unify and
-        lead to at most `max_goals` goals; and a mask of all candidates that unify.
+        Three arrays: the flattened new goals of each candidate, in canonical form; a mask of the candidates
+        that unify and lead to at most `max_goals` goals; and a mask of all candidates that unify.
     """
     constants, atoms, arity = program.num_constants, goals.shape[1], program.arity
     predicate, terms = goals[:, 0, 0, None], goals[:, 0, None, 1:]
@@ -260,8 +260,8 @@ def expand(
     def explore(rows: Bool[Array, " batch"], search: _Search) -> _Search:
         """Find the successors of the nodes in `rows` by trying all candidates, round by round.
 
-        The search for a node's successors stops when it has found one more than there is space for, which
-        shows that there are too many.
+        The search for a node's successors stops when the number of successors found exceeds the available
+        space by one, because the node is then known to have too many.
         """
         num_visited, slots = search.num_visited, search.slots
         if settings.prune_visited:
@@ -375,7 +375,7 @@ def _find_repeated(
     num_visited: Int32[Array, " rows"],
     memory: int,
 ) -> Bool[Array, "rows width"]:
-    """Return a mask of the new states that are duplicates: visited, already found, or earlier in this round.
+    """Return a mask of the new states that repeat a visited state, a successor or an earlier new state.
 
     Args:
         slots: Visited states, followed by the successors found in earlier rounds.

@@ -1,4 +1,4 @@
-"""Binary puzzles (binairo, takuzu)."""
+"""Binary puzzles, also known as binairo or takuzu, in which a board is filled with zeros and ones."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Bridges puzzles (hashiwokakero)."""
+"""Bridges puzzles, also known as hashiwokakero, in which bridges connect all islands of a board."""
 
 import functools
 import re

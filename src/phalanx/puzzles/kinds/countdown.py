@@ -168,7 +168,7 @@ def _combine(numbers: Numbers, step: Step) -> Numbers:
 def _generate(
     rng: SplitMix64, count: int, max_number: int, min_target: int, max_target: int
 ) -> tuple[Numbers, list[Step], int]:
-    """Draw random numbers, and random steps that combine them. Their final result is the target.
+    """Draw random numbers and steps that combine them. The target is the result of the last step.
 
     Returns:
         The numbers, the steps and the target.

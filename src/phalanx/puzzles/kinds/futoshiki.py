@@ -1,4 +1,4 @@
-"""Futoshiki puzzles."""
+"""Futoshiki puzzles, which are Latin squares with inequality signs between cells."""
 
 from typing import ClassVar
 

@@ -154,7 +154,7 @@ def rows_and_columns(size: int) -> tuple[range, ...]:
 
 @functools.cache
 def neighbors(size: int) -> tuple[tuple[int, ...], ...]:
-    """Return, for each cell, the cells above, below, left and right of it that are on the board."""
+    """Return the neighbors of each cell (above, below, left and right) that are on the board."""
     return tuple(
         tuple(
             (row + down) * size + column + right

@@ -1,4 +1,4 @@
-"""Hitori puzzles."""
+"""Hitori puzzles, in which cells with repeated numbers are shaded."""
 
 from typing import ClassVar
 

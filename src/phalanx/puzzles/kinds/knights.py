@@ -1,4 +1,4 @@
-"""Knights and knaves puzzles."""
+"""Knights and knaves puzzles, in which people who always lie are told apart from people who never lie."""
 
 import re
 from collections.abc import Sequence
@@ -177,7 +177,7 @@ def _short(statement: Statement, names: Sequence[str]) -> str:
 
 
 def _is_true(statement: Statement, knights: Sequence[bool]) -> bool:
-    """Return whether a statement is true, given for each person whether they are a knight."""
+    """Return whether a statement is true if `knights` marks the people who are knights."""
     form, one, one_knight, other, other_knight = statement
     if form == 4:
         return sum(knights) == one

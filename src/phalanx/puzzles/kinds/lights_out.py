@@ -80,9 +80,9 @@ class LightsOut(PuzzleKind[Cells, int]):
         """Return the solution that light chasing finds, or the shortest solution on boards larger than 4x4.
 
         Light chasing turns lights off row by row, by pressing the cell below each light that is on. If only
-        lights in the last row remain, it presses cells in the first row and starts over. Each press depends
-        on few lights, whereas a shortest solution depends on all of them. On large boards, light chasing may
-        need more moves than an episode allows.
+        lights in the last row remain, it presses cells in the first row and starts over. A model can predict
+        these presses more easily than a shortest solution, because each press depends on few lights. On
+        boards larger than 4x4, light chasing may need more moves than an episode allows.
         """
         size, moves = puzzle.size, list[str]()
         if size > 4:

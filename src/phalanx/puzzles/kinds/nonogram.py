@@ -1,4 +1,4 @@
-"""Nonogram puzzles."""
+"""Nonogram puzzles, in which cells are filled according to the run lengths of each row and column."""
 
 import itertools
 from collections.abc import Sequence

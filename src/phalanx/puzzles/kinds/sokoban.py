@@ -1,4 +1,4 @@
-"""Sokoban puzzles."""
+"""Sokoban puzzles, in which a player pushes boxes onto goals."""
 
 import re
 from typing import Any, ClassVar, NamedTuple

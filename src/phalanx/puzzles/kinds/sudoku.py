@@ -1,4 +1,4 @@
-"""Sudoku puzzles."""
+"""Sudoku puzzles with boards of 4x4, 6x6 or 9x9 cells."""
 
 import functools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Client for an external puzzle server, and text environments and token samples based on its games."""
+"""Client, text environments and token samples for the games of an external puzzle server."""
 
 from phalanx.puzzles.server_client.client import (
     PuzzleClient as PuzzleClient,

@@ -68,13 +68,14 @@ class PuzzleClientConfig(Config):
     port: int = Field(default=8023, ge=1, le=65535)
     """Port of the server."""
     connect_timeout: float = Field(default=10.0, gt=0)
-    """Maximum duration of one attempt to connect, including the server's greeting, in seconds."""
+    """Maximum time in seconds for one attempt to connect, including the wait for the server's greeting."""
     read_timeout: float = Field(default=30.0, gt=0)
     """Maximum time to wait for one reply, in seconds."""
     deadline: float = Field(default=120.0, gt=0)
-    """Maximum total duration of one request, including all retries, in seconds."""
+    """Maximum time in seconds for one request, including all retries."""
     max_retries: int = Field(default=8, ge=0)
-    """Maximum number of retries if the server is full, unreachable or silent, or closes the connection."""
+    """Maximum number of retries if the server is full, is unreachable, does not reply or closes the
+    connection."""
     retry_delay: float = Field(default=0.05, ge=0)
     """Delay before the first retry, in seconds. The delay doubles with each retry."""
     max_retry_delay: float = Field(default=2.0, ge=0)
@@ -166,7 +167,7 @@ class PuzzleClient(ClosedOnExit):
 
     @property
     def is_connected(self) -> bool:
-        """True if connected. If the server has closed the connection, only the next request detects it."""
+        """True if connected. A connection closed by the server counts as connected until the next request."""
         return self._connection is not None and self._connection.usable
 
     @property
@@ -244,8 +245,8 @@ class PuzzleClient(ClosedOnExit):
         If the server rejects the move, `success` is False in the result, and no error is raised.
 
         Raises:
-            CommandError: If the text is not a single command, or is a command that is not a move, such as
-                `hint` or `quit`. The client has its own methods for hints and for leaving a puzzle.
+            CommandError: If the text is not a single command, or if it is a reserved command, such as `hint`,
+                `reset` or `quit`. Use the client's methods for reserved commands.
         """
         command = one_line(action)
         if (word := command.split()[0].lower()) in _RESERVED_COMMANDS:

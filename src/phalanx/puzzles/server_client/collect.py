@@ -158,7 +158,7 @@ def _sample_lines(samples: Sequence["Sample"]) -> list[str]:
 def _complete_episodes(path: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """Iterate over the complete episodes in a file.
 
-    Each item is a pair of the byte offset at which the episode ends in the file, and its samples.
+    Each item is a pair: the byte offset in the file at which the episode ends, and the episode's samples.
     """
     samples, offset = list[dict[str, Any]](), 0
     with path.open("rb") as file:

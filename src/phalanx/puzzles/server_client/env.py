@@ -63,7 +63,7 @@ class PuzzleServerEnvConfig(Config):
     games: tuple[str, ...] = ("lights",)
     """Names of the games, optionally with a difficulty, such as `lights` or `lights:medium`."""
     difficulty: str = "easy"
-    """Difficulty of the games that are named without one: `easy`, `medium` or `hard`."""
+    """Difficulty of the games for which `games` does not specify a difficulty: `easy`, `medium` or `hard`."""
     num_connections: int = Field(default=32, ge=1)
     """Maximum number of episodes that run at the same time, each on its own connection."""
     max_steps: int = Field(default=40, ge=1)
@@ -88,9 +88,9 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
 
     Use it in a `with` statement, or call `close` to disconnect.
 
-    - **Prompt**: the name of the game, the board and the move format (`full`), or the game, the board and a
-      line that asks for a move (`compact`), as in the samples that `collect` writes. The server does not
-      provide rules.
+    - **Prompt**: With `prompt_format="full"`, the prompt contains the name of the game, the board and the
+      move format. With `compact`, it contains the game, the board and a line that asks for a move, as in the
+      samples that `collect` writes. The server does not provide rules.
     - **Answer**: one move as a server command, such as `place 1 2 7`. Other server commands, such as `solve`
       or `hint`, are invalid answers and are not sent.
     - **Reward**: the value of one field of `rewards`, depending on the outcome of the move.
@@ -101,7 +101,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
 
     Args:
         games: One or several games, optionally with a difficulty, such as `lights` or `lights:medium`.
-        difficulty: Difficulty of the games that are named without one.
+        difficulty: Difficulty of the games for which `games` does not specify a difficulty.
         client: Address of the server, timeouts and retries. If None, the defaults of `PuzzleClientConfig` are
             used.
         num_connections: Maximum number of episodes that run at the same time.

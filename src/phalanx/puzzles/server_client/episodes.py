@@ -123,8 +123,8 @@ class CollectConfig(Config):
     """Ask the server for a hint before each move. The hint is passed to the policy. If there is no policy,
     the hint is followed."""
     max_steps: int = Field(default=99, ge=1)
-    """Maximum number of moves per episode. The server gives at most 99 hints per puzzle, so episodes that
-    follow hints are never longer."""
+    """Maximum number of moves per episode. Values above 99 have no effect on episodes that follow hints,
+    because the server gives at most 99 hints per puzzle."""
     max_invalid_answers: int = Field(default=10, ge=1)
     """An episode ends after this many consecutive invalid moves of a policy."""
     min_length: int = Field(default=1, ge=1)

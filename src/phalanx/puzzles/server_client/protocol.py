@@ -53,7 +53,7 @@ class PuzzleStartError(RuntimeError):
 class CommandError(ValueError):
     """Raised if a text is not exactly one command, or if the command is not allowed in a running game.
 
-    Nothing has been sent in this case.
+    The command has not been sent to the server.
     """
 
 
@@ -62,7 +62,7 @@ class NoPuzzleError(RuntimeError):
 
 
 class PuzzleGame(StrEnum):
-    """Games that both supported servers have. The value is the id by which the servers know the game.
+    """Games that both supported servers provide. The value of a member is the game's id on both servers.
 
     The servers are puzzle-arcade-server and chuk-puzzles-gym. Long names, spaces and capital letters are
     accepted, too: `PuzzleGame("Killer Sudoku")`.
@@ -97,13 +97,13 @@ class PuzzleGame(StrEnum):
 
     @property
     def accepts_moves(self) -> bool:
-        """True if the game can be played. It is False only for Logic Grid: the server converts the names in a
-        move to lowercase and then does not recognize them, so it rejects every move."""
+        """True if the server accepts moves in the game. It is False only for Logic Grid, where the server
+        rejects every move, because it converts names to lowercase and then does not recognize them."""
         return self is not PuzzleGame.LOGIC_GRID
 
 
 class PuzzleDifficulty(StrEnum):
-    """Difficulty of a puzzle."""
+    """Difficulty levels of the server's puzzles."""
 
     EASY = "easy"
     MEDIUM = "medium"
@@ -192,7 +192,7 @@ class PuzzleObservation(PuzzleStats):
     is_complete: bool = False
     """True if the puzzle is solved."""
     grid: Any = None
-    """Cells of the board, usually as a list of rows. For some games, the server omits some or all of them;
+    """Cells of the board, usually as a list of rows. The server omits some or all cells for some games, but
     `grid_display` is always complete."""
     grid_display: str = ""
     """The board as text."""
@@ -249,10 +249,10 @@ class _GameCommands(NamedTuple):
     """How moves of a game are written as commands. The defaults are for games in which digits are placed."""
 
     hints: Mapping[str, str] = {rf"Try placing (\d+) at {_CELL}": r"place \2 \3 \1"}
-    """Mapping from regular expressions that match the text of a hint to the command of the suggested move. In
-    a command, `\\1` stands for the first group of the match."""
+    """Regular expressions for the texts of hints, each mapped to the command of the suggested move. In a
+    command, `\\1` stands for the first group of the match."""
     move_format: str = "`place ROW COLUMN DIGIT`"
-    """Text for a model that describes how to write a move. Each command is enclosed in backticks."""
+    """Description of how to write a move, as part of a prompt. Each command is enclosed in backticks."""
 
 
 _COMMANDS: dict[PuzzleGame, _GameCommands] = {
@@ -339,7 +339,7 @@ def command_for_hint(game: PuzzleGame | str, hint: str) -> str | None:
 
 
 def move_format(game: PuzzleGame | str) -> str:
-    """Return text for a model that describes how to write a move of a game."""
+    """Return the part of a prompt that describes how to write a move of a game."""
     return _commands(game).move_format
 
 

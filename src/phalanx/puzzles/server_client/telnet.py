@@ -55,7 +55,7 @@ class TelnetParser:
         """Start of a control sequence whose end has not arrived yet."""
 
     def feed(self, data: bytes) -> tuple[bytes, list[bytes]]:
-        """Parse more bytes, and return the text and the negotiations of options in them.
+        """Parse more bytes. Return the text and the option negotiations that the bytes contain.
 
         All other control sequences are dropped.
 
@@ -111,7 +111,7 @@ class TelnetConnection:
 
         Args:
             config: Address of the server and timeouts.
-            max_seconds: Maximum duration in seconds, in addition to the limit in `config.connect_timeout`.
+            max_seconds: Maximum duration in seconds. `config.connect_timeout` limits the duration, too.
         """
         where, timeout = f"{config.host}:{config.port}", min(config.connect_timeout, max_seconds)
         with contextlib.ExitStack() as on_error:
