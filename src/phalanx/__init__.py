@@ -1,7 +1,7 @@
 """JAX environments for reasoning, token batches for language models, and training algorithms.
 
 The public names are imported on first use, so that importing the package is fast. Built-in environments are
-registered with the addresses of their classes, which are imported only when an environment is created.
+registered by import path. The class of an environment is imported only when the environment is created.
 """
 
 from phalanx import registry as _registry

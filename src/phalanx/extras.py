@@ -42,7 +42,7 @@ def require_extra(user: str, extra: str, *packages: str) -> Iterator[None]:
 
 
 def require_jax(module: str) -> None:
-    """Raise `MissingExtraError` if a library in the `jax` extra is not installed, without importing it.
+    """Raise `MissingExtraError` if a library in the `jax` extra is not installed. No library is imported.
 
     Args:
         module: Name of the module that needs JAX, for the error message.

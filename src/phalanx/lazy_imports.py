@@ -26,7 +26,7 @@ def import_lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callab
 
     The names are those that the package's stub, `__init__.pyi`, imports from its submodules with statements
     such as `from .env import ArcEnvironment as ArcEnvironment`. The `lazy-loader` library has a similar
-    function; this one is simpler and keeps the base install small.
+    function. It is not used, because this function is simpler and keeps the base install small.
 
     Args:
         package: `__name__` of the package.

@@ -1,6 +1,6 @@
 """Registry that finds and creates environments by name.
 
-A name is an id such as `arc-v2`, an id without its version such as `arc`, or the address of a class,
+A name is an id such as `arc-v2`, an id without its version such as `arc`, or the import path of a class,
 `package.module:Name` or `path/file.py:Name`. Listing the registered ids does not import the environments.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
 
 EntryPoint = Callable[..., Any] | str
-"""Class or function that creates environments, or its address `package.module:name`."""
+"""Class or function that creates environments, or the import path `package.module:name` of one."""
 
 ENTRY_POINTS = "phalanx.environments"
 """Entry-point group in which other packages register environments, such as
@@ -41,7 +41,7 @@ ALGORITHMS = {
     "kge": "phalanx.training.kge:KGETrainer",
     "heuristic": "phalanx.training.search_heuristic:SearchHeuristicTrainer",
 }
-"""Maps the names of the built-in training algorithms to the addresses of their classes."""
+"""Maps the names of the built-in training algorithms to the import paths of their classes."""
 
 _ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*?)-v(?P<version>[1-9]\d*)")
 
@@ -64,8 +64,9 @@ class EnvSpec:
     """Kind of environment: `jax` environments are created with `make`, and `text` environments with
     `make_text_env`."""
     vector_entry_point: str = ""
-    """Address of the vector version of a text environment, which steps a batch of episodes together. Its
-    constructor takes a list of names such as `sudoku:easy`. Empty if there is no vector version."""
+    """Import path of the vector version of a text environment, a class that steps a batch of episodes
+    together. The constructor of the class takes a list of names such as `sudoku:easy`. Empty if there is no
+    vector version."""
 
     @property
     def name(self) -> str:
@@ -115,8 +116,8 @@ def register(
 
     Args:
         id: Name and version.
-        entry_point: An `Environment` class, a function that returns an environment, or the address
-            `package.module:name` of such a class or function, which is imported on first use.
+        entry_point: An `Environment` class, a function that returns an environment, or the import path
+            `package.module:name` of such a class or function, which is then imported on first use.
         description: One-line description, shown by `phalanx info --environments`. The command lists the
             built-in environments and those that installed packages register as entry points.
         settings: Names of the settings whose values can be appended to the name of a text environment, as in
@@ -124,8 +125,8 @@ def register(
         report_panel: Name of a file in the run folder, and the function that reads this file for the report
             page, as `module:function`. None if the environment adds no panel to the report page.
         interface: `jax` or `text`.
-        vector_entry_point: Address of the vector version of a text environment. Empty if there is no vector
-            version.
+        vector_entry_point: Import path of the vector version of a text environment. Empty if there is no
+            vector version.
 
     >>> register("doctest-maze-v1", "mazes.environment:Maze", "find the exit")
     >>> [spec.description for spec in registered_environments() if spec.name == "doctest-maze"]
@@ -157,14 +158,15 @@ def register_group(
     """Register a group of text environments with a common entry point, which is imported on first use.
 
     Args:
-        name: Name of the group. Where the name of a text environment is expected, it stands for all members.
-        members: Address (`package.module:name`) of a mapping from the names of the members to objects with a
-            `version` and a `description`. A member `sudoku` with version 1 has the id `sudoku-v1`.
-        entry_point: Address of a function that creates an environment, given the name of a member and
+        name: Name of the group. It can be used as the name of a text environment and then stands for all
+            members.
+        members: Import path (`package.module:name`) of a mapping from the names of the members to objects
+            with a `version` and a `description`. A member `sudoku` with version 1 has the id `sudoku-v1`.
+        entry_point: Import path of a function that creates an environment from the name of a member and
             settings.
         settings: Names of the settings whose values can be appended to the name of a member, as in
             `sudoku:easy:single`.
-        vector_entry_point: Address of the vector version, which steps a batch of episodes together.
+        vector_entry_point: Import path of the vector version, which steps a batch of episodes together.
     """
     spec = EnvSpec(
         f"{name}-v1",
@@ -229,11 +231,12 @@ def environment_class(name: str) -> tuple[str, "type[Environment]"]:
     """Return the full name and the class of a JAX environment.
 
     Args:
-        name: Id with or without the version, or the address of a class: `package.module:Name` or
+        name: Id with or without the version, or the import path of a class: `package.module:Name` or
             `path/file.py:Name`.
 
     Returns:
-        The full name, which is the id with its version or the address with an absolute path, and the class.
+        The full name and the class. The full name is the id with its version, or the import path, in which
+        the path of a file is absolute.
 
     Raises:
         ValueError: If the name is unknown or does not refer to a JAX environment.
@@ -289,8 +292,8 @@ def make(name: str, /, config: Any = None, overrides: Sequence[str] = (), **sett
     """Create an environment.
 
     Args:
-        name: Id such as `arc-v2` or `arc`, or the address of an `Environment` class: `package.module:Name`
-            or `path/file.py:Name`.
+        name: Id such as `arc-v2` or `arc`, or the import path of an `Environment` class:
+            `package.module:Name` or `path/file.py:Name`.
         config: Instance of the environment's `config_type`, name of a preset, or path of a YAML file. If
             None, the defaults are used.
         overrides: Settings as on the command line, such as `["episode.max_episode_steps=20"]`.
@@ -381,9 +384,9 @@ def config_from(
 
 
 def import_object(address: str) -> Any:
-    """Import and return the object at an address such as `package.module:name` or `path/file.py:name`.
+    """Import and return the object at a path such as `package.module:name` or `path/file.py:name`.
 
-    If the address contains a file, the file's folder is added to `sys.path`.
+    If the module is given as a file, the file's folder is added to `sys.path`.
 
     Raises:
         ValueError: If the module or the name does not exist.
@@ -444,15 +447,15 @@ def _is_installed(name: str, file: Path) -> bool:
 
 
 def absolute_address(address: str) -> str:
-    """Make the path in an address `path/file.py:Name` absolute. Return any other name unchanged."""
+    """Make the file path in `path/file.py:Name` absolute. Return names of any other form unchanged."""
     module_name, _, name = address.rpartition(":")
     return f"{Path(module_name).resolve()}:{name}" if module_name.endswith(".py") else address
 
 
 def _address(entry_point: EntryPoint) -> str:
-    """Return the address of a class or function.
+    """Return the import path of a class or function.
 
-    Addresses are compared instead of objects, because running a notebook cell again creates a new object.
+    Import paths are compared instead of objects, because running a notebook cell again creates a new object.
     """
     if isinstance(entry_point, str):
         return entry_point

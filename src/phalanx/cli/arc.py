@@ -139,7 +139,7 @@ def download(
 
 
 def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
-    """Return one row for each known dataset, and one for each other folder in the data directory."""
+    """Return one row for each known dataset, and one for each unknown dataset in the data directory."""
     from phalanx.arc.datasets import DATASETS, GENERATED, available_datasets, load_splits
 
     rows = []

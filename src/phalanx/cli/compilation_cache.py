@@ -95,7 +95,7 @@ def enable_compilation_cache() -> None:
 
 
 def _publish(staging: Path, folder: Path) -> None:
-    """Move new entries to the shared folder, shrink it to the maximum size and delete the staging folder."""
+    """Add new entries to the shared folder, limit its size, and delete the staging folder."""
     with contextlib.suppress(OSError):
         for entry, _, _ in _list_entries(staging):
             with contextlib.suppress(FileExistsError):

@@ -20,7 +20,7 @@ class CheckResult(NamedTuple):
 
     path: Path
     description: str
-    """Name of the format. If the contents are intact, it is followed by a summary of them."""
+    """Name of the format, followed by a summary of the contents if they are intact."""
     error: str
     """Description of what is corrupt. Empty if the contents are intact."""
 
@@ -70,7 +70,7 @@ def doctor(
 
 
 def check_path(path: Path) -> Iterator[CheckResult]:
-    """Check a file or folder. For a run folder, there are several results, such as one per checkpoint."""
+    """Check a file or folder and yield the results. A run folder has several, such as one per checkpoint."""
     if (path / "run.json").is_file():
         yield from _check_run(path)
     else:

@@ -198,7 +198,7 @@ def draw_proofs(proofs: Sequence[Proof], out: Path | None) -> list[Path]:
 
 
 def _print_proofs(proofs: Sequence[Proof], note: str) -> None:
-    """Print a note, unless it is empty, then the proofs as trees, and then the rules that they use."""
+    """Print a note (if it is not empty), the proofs as trees, and the rules that the proofs use."""
     console = Console(highlight=False, soft_wrap=True)
     if note:
         console.print(note, markup=False)

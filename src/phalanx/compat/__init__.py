@@ -1,1 +1,1 @@
-"""Import paths and names of other projects, implemented on top of Phalanx."""
+"""Modules that provide the import paths and names of other projects, implemented with Phalanx."""

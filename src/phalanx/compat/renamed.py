@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 
 
 def alias(path: str) -> property:
-    """Return a property that is an alias of another attribute, given by a path such as `client.host`."""
+    """Return a property that is an alias of the attribute at a path such as `client.host`."""
     return property(attrgetter(path))
 
 
 class RenamedAttributes:
-    """Mixin whose error for an unknown attribute gives the attribute's name in Phalanx, if it has one."""
+    """Mixin that suggests a replacement in the error message for an unsupported attribute."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
-    """For each unsupported name, what to use instead."""
+    """Maps each unsupported name to its replacement, as text for the error message "use ..."."""
 
     def __getattr__(self, name: str) -> Any:
         cls = type(self).__name__

@@ -30,7 +30,7 @@ def register_ffi_targets() -> None:
 
 
 def is_cpu_only() -> bool:
-    """Return whether all JAX devices are CPUs. If they are, programs need only one of the two backends."""
+    """Return whether all JAX devices are CPUs. If so, a program needs only one backend, native or XLA."""
     return all(device.platform == "cpu" for device in jax.devices())
 
 
@@ -108,7 +108,7 @@ def keep_batch_sharding(kernel: Callable[..., Any], shared: tuple[Any, ...], row
 def vmappable_kernel(
     kernel: Callable[..., Any], batch_shape: Callable[..., tuple[int, ...]]
 ) -> Callable[..., Any]:
-    """Wrap a kernel that supports exactly one batch axis so that it accepts any number.
+    """Wrap a kernel that supports exactly one batch axis so that it accepts any number of batch axes.
 
     Under `vmap`, the kernel is still called once, with all batch axes flattened into one.
 

@@ -69,8 +69,9 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
     """Config class of evaluations during training, for the `evaluation` section of a training config."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Config class for the `phalanx eval` command. If None, the command uses `evaluation_config`, with an
-    additional `seed` if the evaluation is the default one."""
+    """Config class for the `phalanx eval` command. If neither `evaluate` nor `evaluation_config` is
+    overridden, None means `EpisodeEvalCommandConfig`, which has an additional `seed`. Otherwise, None means
+    `evaluation_config`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -311,9 +312,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return [self.observation_text(row) for row in host_rows(self.attach_names(states))]
 
     def episode_keys(self, states: State) -> list[str]:
-        """Return one string per initial state that identifies its episode. These are not PRNG keys.
+        """Identify the episode of each initial state by a string. The strings are not PRNG keys.
 
-        The string determines whether an episode belongs to the train, validation or test split.
+        The string of an episode determines whether the episode belongs to the train, validation or test
+        split.
         """
         return self.observation_texts(states)
 

@@ -118,8 +118,8 @@ def evaluate_episodes(
 ) -> list[EvaluationResult]:
     """Evaluate a policy network with greedy actions, on a set of episodes that is the same in all runs.
 
-    The episodes come from the training environment, and nothing keeps them separate from training episodes.
-    The split in the record is therefore `train`.
+    The episodes come from the training environment and may also occur in training. Therefore, the split in
+    the record is `train`.
 
     Args:
         environment: The environment.

@@ -178,7 +178,7 @@ def check_integer_dtypes(space: Space, value: PyTree, name: str = "action") -> N
     """Raise `TypeError` if part of a value is floating-point where the space requires integers or booleans.
 
     Only dtypes are checked, so this also works for traced values. Values that are not instances of a
-    `Composite` space's class are not checked; the environment itself has to reject them.
+    `Composite` space's class are not checked. The environment has to reject such values itself.
 
     Args:
         space: Space of the value.
@@ -198,7 +198,7 @@ def check_integer_dtypes(space: Space, value: PyTree, name: str = "action") -> N
 
 
 def check_fields(space: Composite, values: Any, name: str) -> None:
-    """Raise `TypeError` unless `values` is a mapping with all fields. The message calls it `name`."""
+    """Raise `TypeError` unless `values` is a mapping with all fields. `name` is its name in the message."""
     names = [field for field, _ in space.fields]
     found = list(values.keys()) if hasattr(values, "keys") else type(values).__name__
     if isinstance(found, str) or not set(found).issuperset(names):

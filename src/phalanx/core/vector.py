@@ -194,20 +194,20 @@ def map_where(
     *,
     shared: tuple[PyTree, ...] | None = None,
 ) -> PyTree:
-    """Compute `vmap(function)(rows)` for the rows where the mask is True, and take the rest from `defaults`.
+    """Apply `vmap(function)` to the rows where the mask is True, and take the other results from `defaults`.
 
-    On the CPU, the cost is proportional to the number of selected rows. An accelerator computes all rows,
-    which is faster there than a loop.
+    On the CPU, the cost is proportional to the number of selected rows. An accelerator processes all rows,
+    because a loop over the selected rows would be slower.
 
     Args:
         function: Function that is called with one row, followed by the arguments in `shared`.
-        mask: True for the rows to compute.
+        mask: True for the rows to which the function is applied.
         rows: Arguments with a leading batch axis.
-        defaults: Results for the rows that are not computed, with a leading batch axis.
-        chunk_size: Number of rows that are computed at a time on the CPU.
-        shared: Additional arguments of `function`, which are the same for all rows. Pass a tuple, even if it
-            is empty, to compute each row of a sharded batch on the device that holds the row. The function
-            must then not close over arrays. None means that there are no additional arguments.
+        defaults: Results for the rows where the mask is False, with a leading batch axis.
+        chunk_size: Number of rows that are processed at a time on the CPU.
+        shared: Additional arguments of `function`, which are the same for all rows. If a tuple is passed,
+            even an empty one, each row of a sharded batch is processed on the device that holds the row, and
+            the function must not close over arrays. None means that there are no additional arguments.
     """
     row_function = function if shared is None else (lambda row: function(row, *shared))
     if mask.shape[0] <= 4 * chunk_size:
@@ -321,9 +321,9 @@ def read_actions(
         arguments: Arguments of `parse` for each environment.
 
     Returns:
-        The actions, and one error message per environment, which is empty if its action is valid. An invalid
-        action is replaced by the first valid action in the batch. If no action is valid, None is returned
-        instead of the actions.
+        The actions, and one error message per environment. The message is empty if the environment's action
+        is valid. An invalid action is replaced by the first valid action in the batch. If no action is valid,
+        None is returned instead of the actions.
     """
     found: list[Any] = []
     errors: list[str] = []

@@ -38,13 +38,13 @@ class GymnaxEnv:
     """Adapter that gives an environment gymnax's methods, as pure functions for `jit`, `vmap` and `scan`.
 
     `reset(key, params)` returns observation and state. `step(key, state, action, params)` returns
-    observation, state, reward, done and info. When an episode ends, `step` starts the next one from `key`;
-    `step_env` does not.
+    observation, state, reward, done and info. When an episode ends, `step` starts the next episode from
+    `key`. In contrast, `step_env` never starts a new episode.
 
     `info` is a dictionary with the fields of the environment's info (`terminated`, `truncated`, ...),
     `discount` (0 after termination, otherwise 1), `final_observation` (the observation before any reset) and,
-    if the environment has one, the `action_mask` of the returned state. Observations, actions and spaces are
-    those of the environment.
+    if the environment restricts the legal actions, `action_mask` (the mask of the returned state).
+    Observations, actions and spaces are those of the environment.
 
     Args:
         environment: Environment to adapt.

@@ -23,11 +23,12 @@ _STATE_FILE = "plan_state.json"
 class PlanTrainerMixin:
     """Mixin for a trainer that trains on the batches of a plan, as one sequence of steps over all epochs.
 
-    `class PlanTrainer(PlanTrainerMixin, Trainer)` takes a `batches` argument, a `PlanDataset` with
-    `all_epochs=True`, instead of a training dataset. Every checkpoint contains the position in the plan, so
-    training can be resumed with the next batch, possibly on a different number of ranks. Epochs can have
-    different numbers of batches, so the `epoch` that the trainer reports is not an epoch of the plan: it is
-    the number of steps taken so far, divided by the total number of steps in the plan.
+    The constructor of `class PlanTrainer(PlanTrainerMixin, Trainer)` takes a `batches` argument instead of a
+    training dataset. `batches` is a `PlanDataset` with `all_epochs=True`. Every checkpoint contains the
+    position in the plan, so training can be resumed with the next batch, possibly on a different number of
+    ranks. Epochs can have different numbers of batches, so the `epoch` that the trainer reports is not an
+    epoch of the plan: it is the number of steps taken so far, divided by the total number of steps in the
+    plan.
 
     The plan determines the batch size and the number of steps. Set `max_steps` to stop earlier.
     """

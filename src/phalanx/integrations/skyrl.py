@@ -19,9 +19,8 @@ class SkyRLEnvironment(BaseTextEnv):
     Args:
         env_config: Default values for all rows.
         extras: Dataset row, which SkyRL passes. It takes precedence over `env_config`.
-        environments: Function that creates the text environment, if all rows use the same one. If None, the
-            environment is created from the `environment` and `settings` keys, which loads its tasks again for
-            each episode.
+        environments: Function that creates the text environment for all rows. If None, each episode creates
+            an environment from the `environment` and `settings` keys, and the tasks are loaded again.
     """
 
     def __init__(
@@ -46,8 +45,8 @@ class SkyRLEnvironment(BaseTextEnv):
         """Start the episode.
 
         Returns:
-            The messages of `prompt`, followed by the first prompt of the episode unless it is already the
-            last message; and a dictionary with the seed.
+            A list of messages and a dictionary with the seed. The messages are those of `prompt`, followed by
+            the first prompt of the episode unless this prompt is already the last message.
         """
         text = self._environment.reset(self._seed)
         self.turns, self._info, self._reward = 0, TextInfo(), 0.0
@@ -109,8 +108,9 @@ def skyrl_rows(
 def register(env_class: str = "phalanx", **kwargs: Any) -> None:
     """Register `SkyRLEnvironment` for `skyrl_gym.make(env_class, ...)`.
 
-    Call this in every process that creates such environments. Registering a name again replaces its settings.
-    If the name is already used for a different environment, `skyrl_gym` raises an error.
+    Call this function in every process that creates the environment. A second call with the same name
+    replaces the default arguments. If the name belongs to another environment class, `skyrl_gym` raises an
+    error.
 
     Args:
         env_class: Name of the environment.

@@ -21,7 +21,7 @@ with require_extra(__name__, "torch", "torch"):
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 Attention = Literal["positions", "mask", "segments", "varlen"]
-"""Tensors that tell a model which tokens of a packed row belong together.
+"""Tensors that specify for a model which tokens of a packed row belong together.
 
 - `positions`: `position_ids`, from which `transformers` models infer where samples begin, provided that they
   do not use a KV cache. The batch includes `use_cache=False`.
@@ -83,7 +83,7 @@ class PlanDataset(IterableDataset):
             all_epochs: Iterate over all epochs of a batch plan at once, for trainers that count steps.
             pad_id: Padding token. Padding affects neither the loss nor other tokens, so the default of 0
                 works even if the tokenizer has a different padding token.
-            attention: Tensors that tell a model which tokens belong together (see `Attention`).
+            attention: Tensors that specify which tokens belong together (see `Attention`).
             dtype: Data type of an additive attention mask.
             collate_fn: Function that creates additional arrays for batches that are not packed (see
                 `CollateFn`).
@@ -340,7 +340,7 @@ def to_torch(
 
     Args:
         batch: Batch from a plan or a batch file.
-        attention: Tensors that tell a model which tokens belong together (see `Attention`).
+        attention: Tensors that specify which tokens belong together (see `Attention`).
         dtype: Data type of an additive attention mask.
         align: Pad the length of every sample to a multiple of this number of tokens. Only for
             `attention="varlen"`.

@@ -42,9 +42,9 @@ _TORCH_DTYPES |= {"uint16": torch.int32, "uint32": torch.int64}
 class BatchedVecEnv(EnvBase):
     """A batch of environments that TorchRL steps as one environment.
 
-    - Observation: one entry per field of the environment's observation, or an `observation` entry if that is
-      a single array. If the environment restricts the legal actions, there is also `action_mask`. If an
-      action has several fields, the mask applies to the first one.
+    - Observation: one entry per field of the environment's observation, or an `observation` entry if the
+      observation is a single array. If the environment restricts the legal actions, there is also
+      `action_mask`. If an action has several fields, the mask applies to the first one.
     - Action: `action`, int64 with shape `[batch]`, or `("action", field)` for each field of an action with
       several fields.
     - `reward`, `done`, `terminated` and `truncated` have shape `[batch, 1]`.
@@ -175,8 +175,8 @@ class BatchedVecEnv(EnvBase):
 def num_envs(env: Any) -> int:
     """Return the number of environments in a TorchRL environment.
 
-    This is the number of elements in its `batch_size`. If there is no batch size, it is `num_workers`, or 1
-    if there is no such attribute either.
+    This is the product of the sizes in the `batch_size` attribute. If the environment has no `batch_size`,
+    its `num_workers` is returned, or 1 if it has neither attribute.
     """
     size = getattr(env, "batch_size", None)
     if size is not None:

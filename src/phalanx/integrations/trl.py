@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class ToolEnvironment:
     """Tool environment for TRL, which runs one episode of a text environment per rollout.
 
-    `reset` returns the first prompt, and the model calls the `move` tool with its answers. TRL offers public
-    methods to the model as tools, so this class has no further public methods. The reward is the sum of the
-    episode's rewards.
+    `reset` returns the first prompt, and the model calls the `move` tool with its answers. TRL offers every
+    public method except `reset` and `get_reward` to the model as a tool, so `move` is the only other public
+    method. The reward is the sum of the episode's rewards.
     """
 
     def __init__(self, environment: TextEnvironment) -> None:
@@ -32,7 +32,7 @@ class ToolEnvironment:
     def reset(self, seed: int = 0, **row: Any) -> str:
         """Start the episode with the seed of a dataset row, and return the first prompt.
 
-        TRL appends it to the row's prompt. Other columns of the row are ignored.
+        TRL appends the returned prompt to the row's prompt. Other columns of the row are ignored.
 
         Raises:
             ValueError: If the environment is a puzzle, and the row is for a different kind or difficulty.

@@ -1,6 +1,7 @@
 """Taskset, environment and harness for verifiers 0.4 and prime-rl.
 
-verifiers finds them in the `phalanx_verifiers` package, so the taskset id is `phalanx-verifiers`.
+verifiers imports these classes from the `phalanx_verifiers` package, so the taskset id is
+`phalanx-verifiers`.
 """
 
 import asyncio
@@ -33,9 +34,10 @@ class PhalanxTasksetConfig(vf.TasksetConfig):
     """Split of the episodes: `train`, `validation` or `test`. If None, consecutive seeds are used, whose
     episodes are spread over the splits."""
     first_seed: int = Field(0, ge=0, le=MAX_SEED)
-    """Smallest seed."""
+    """Lower bound on the seeds."""
     num_tasks: int = Field(1_000, ge=1)
-    """Number of episodes. They have the smallest seeds in the split that are not below `first_seed`."""
+    """Number of episodes. Their seeds are the smallest seeds from `first_seed` on that belong to the split.
+    """
 
     @field_validator("environment")
     @classmethod
@@ -80,8 +82,8 @@ class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxTasksetConfig]):
 class VerifiersEnvConfig(vf.EnvConfig):
     """Settings for `VerifiersEnv`.
 
-    By default, the agent runs in a plain subprocess, because answers are text and nothing that the model
-    writes is executed.
+    By default, the agent runs in a plain subprocess, because the model generates only text, which is not
+    executed.
     """
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())

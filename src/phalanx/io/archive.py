@@ -59,7 +59,7 @@ class _LimitedTarInfo(tarfile.TarInfo):
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether a file is a ZIP archive or a tar archive, judging by its content and not by its name."""
+    """Return whether a file is a ZIP or tar archive. Only the content is checked, and the name is ignored."""
     if zipfile.is_zipfile(path):
         return True
     try:
@@ -80,9 +80,9 @@ def unpack(archive: Path, folder: Path, shown: str) -> None:
         shown: Name of the archive in error messages, such as its URL.
 
     Raises:
-        ValueError: If the name of a member is absolute, contains `..` or occurs twice, if a member is
-            encrypted, a link or a device, if the archive is corrupt, or if it exceeds `MAX_BYTES` or
-            `MAX_MEMBERS`.
+        ValueError: If the archive is corrupt or exceeds `MAX_BYTES` or `MAX_MEMBERS`, if a member is
+            encrypted or is a link or device, or if the name of a member is absolute, contains `..` or occurs
+            twice.
     """
     with _prefix_errors(shown):
         members = (

@@ -2,8 +2,9 @@
 
 `check_environment` runs all checks. Each check is also a function that can be called on its own, for example
 with `pytest.mark.parametrize("check", CHECKS)`. A check raises `ConformanceError` if the environment does not
-behave as `Environment` requires. Otherwise, it returns True, False if the environment lacks the capability
-that is checked, or `NotChecked` if the check is about terminal states and no episode terminated.
+behave as `Environment` requires. Otherwise, it returns False if the environment lacks the capability that is
+checked, `NotChecked` if the check is about terminal states and no episode terminated, and True in all other
+cases.
 """
 
 import dataclasses
@@ -61,9 +62,9 @@ def check_environment(
         environment: The environment.
         seed: Seed for the episodes and actions.
         batch_size: Number of environments that run at the same time.
-        num_steps: Number of steps per environment. At least one episode must end in these steps. If none
-            terminates, for example because the goal is hard to reach with random actions, the terminal-state
-            checks are reported as `not_checked`.
+        num_steps: Number of steps per environment. At least one episode must end in these steps, by
+            termination or truncation. If no episode terminates, for example because the goal is hard to reach
+            with random actions, the terminal-state checks are reported as `not_checked`.
 
     Returns:
         The names of the checks that passed, that do not apply, and that need more steps.

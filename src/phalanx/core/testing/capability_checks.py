@@ -212,7 +212,7 @@ def _sample_states(rollout: RandomRollout) -> Iterator[tuple[int, PyTree, PyTree
 
 
 def _legal_variants(environment: Environment, state: PyTree, action: PyTree) -> Iterator[PyTree]:
-    """Iterate over the action itself, and over copies of it, one for each legal value of its masked part."""
+    """Iterate over an action and its copies. There is one copy for each legal value of the masked part."""
     space, mask = environment.action_space, environment.legal_actions(state)
     choices = masked_size(space)
     yield action

@@ -30,7 +30,7 @@ class ConformanceError(AssertionError):
 
 @dataclasses.dataclass(frozen=True)
 class NotChecked:
-    """Result of a check that found no violation, but saw none of the states that it examines. It is falsy."""
+    """Result of a check of terminal states if no episode in the rollout terminated. It is falsy."""
 
     reason: str
 
@@ -249,10 +249,11 @@ def conformance_check(
 
     The function takes a `RandomRollout` and returns `Violations`. The check has the parameters `environment`,
     `seed`, `batch_size` and `num_steps`. If there are violations, it raises `ConformanceError` with the first
-    five messages. Otherwise, it returns True, False if the capability is missing, or `NotChecked`.
+    five messages. Otherwise, it returns False if the environment lacks the checked capability, `NotChecked`
+    if the function returned `NotChecked`, and True in all other cases.
 
     Args:
-        rule: The rule. The error message begins with it.
+        rule: Description of the rule, which is the beginning of the error message.
     """
 
     def decorate(

@@ -67,7 +67,7 @@ def _reset(
 def _step(
     environment: Environment, mode: Mode | None, keys: Keys, state: VectorEnvState, arrays: PyTree
 ) -> tuple[VectorEnvState, Keys, Float[Array, " batch"], TransitionInfo, tuple[PyTree, Legal] | None]:
-    """Take a step in all environments, and reset those that have ended according to `mode`.
+    """Step all environments, with auto-reset according to `mode`.
 
     Returns:
         The new state (including whether each episode terminated or was truncated), the new keys, the rewards,
@@ -96,9 +96,9 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
     """A batch of environments that is stepped with one compiled call. It takes and returns NumPy arrays.
 
     - Observation: a dictionary with the fields of the environment's observation, or with the key
-      `observation` if that is a single array. If the environment restricts the legal actions, there is also
-      `action_mask` (int8, 1 for legal actions). If an action has several fields, the mask applies to the
-      first field.
+      `observation` if the observation is a single array. If the environment restricts the legal actions,
+      there is also `action_mask` (int8, 1 for legal actions). If an action has several fields, the mask
+      applies to the first field.
     - Action: an integer (`Discrete`), a vector if an action has several integer fields (`MultiDiscrete`; for
       ARC [operation, row, col] or [operation, r1, c1, r2, c2]), or a dictionary. An illegal action changes
       nothing and incurs a penalty.

@@ -24,7 +24,7 @@ class TextAction(_Model):
     """Action that a client sends."""
 
     answer: str
-    """Answer of the model. It may be only the move or the complete output of the model."""
+    """Answer of the model: either the move alone or the complete output."""
     metadata: dict[str, Any] = {}
     """Additional data, which is ignored."""
 
@@ -39,7 +39,7 @@ class TextObservation(_Model):
     solved: bool = False
     """True if the episode has ended successfully."""
     truncated: bool = False
-    """True if the episode has ended because of a limit on answers."""
+    """True if the episode has ended because of a limit on the number of answers."""
     reward: float | None = None
     """Reward for the answer. None after a reset."""
     done: bool = False

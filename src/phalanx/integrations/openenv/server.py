@@ -40,8 +40,8 @@ class ServerLimits:
     connect_timeout: float = 10.0
     """Seconds within which a new connection must send a complete request."""
     num_threads: int = 4
-    """Number of threads for environments whose steps can take a long time, because they use JAX or external
-    servers."""
+    """Number of threads for environments with slow steps, such as environments that use JAX or an external
+    server."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -277,7 +277,7 @@ def _http_protocol(seconds: float) -> type[H11Protocol]:
 
 
 def _is_server_message(record: logging.LogRecord) -> bool:
-    """Return False for log messages about client data, because clients could fill the disk with them."""
+    """Return False for log messages about invalid UTF-8, because clients could fill the disk with them."""
     return "UTF-8" not in record.getMessage()
 
 

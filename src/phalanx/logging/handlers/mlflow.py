@@ -21,9 +21,9 @@ class MLflowHandler(Tracker):
         output_dir: Folder for the SQLite database that is used if there is no tracking server. To view the
             database, run `mlflow ui --backend-store-uri sqlite:///OUTPUT_DIR/mlflow.db`.
         tracking_uri: Address of the tracking server. Defaults to the `MLFLOW_TRACKING_URI` environment
-            variable. If that is not set either, the database is used.
+            variable. If the variable is not set, the database is used.
         experiment: Name of the experiment. Defaults to the `MLFLOW_EXPERIMENT_NAME` environment variable, or
-            to `phalanx` if it is not set.
+            to `phalanx` if the variable is not set.
         name: Name of the run. If None, MLflow chooses a name.
         run_id: MLflow id of a run to continue. If None, a new run is started.
         tags: Tags for a new run.

@@ -21,7 +21,7 @@ class WandbHandler(Tracker):
         output_dir: Folder for W&B's files. If None, W&B chooses a folder.
         config: Settings for the run. None means no settings.
         project: Name of the project. Defaults to the `WANDB_PROJECT` environment variable, or to `phalanx` if
-            it is not set.
+            the variable is not set.
         name: Name of the run. If None, W&B chooses a name.
         mode: Mode of `wandb.init`. `offline` writes to `output_dir` and needs neither a network connection
             nor an account. Defaults to the `WANDB_MODE` environment variable.

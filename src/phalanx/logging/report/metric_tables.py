@@ -35,8 +35,8 @@ def read_valid_records(
 ) -> list[dict[str, Any]]:
     """Read the valid records of a JSON Lines file, including rotated files.
 
-    Unlike `read_records`, this function skips invalid lines, because a report is most useful for a run that
-    failed, whose files may be damaged. If the file does not exist, an empty list is returned.
+    Unlike `read_records`, this function skips invalid lines, because reports are most useful for failed runs,
+    and the files of a failed run may be damaged. If the file does not exist, an empty list is returned.
 
     Args:
         path: Path of the file.
@@ -156,8 +156,8 @@ class MetricTable:
     """Table of metrics with one row per update."""
 
     axes: dict[str, np.ndarray]
-    """Position of each row on each horizontal axis, by axis name. `update` is always present; `steps`
-    (environment steps) and `seconds` (training time) are present if they are known."""
+    """Position of each row on each horizontal axis, by axis name. `update` is always present. `steps`
+    (environment steps) and `seconds` (training time) are present only if they are known."""
     columns: dict[str, np.ndarray]
     """For each metric, its value in every row, or NaN where there is no finite value."""
     present: dict[str, np.ndarray]

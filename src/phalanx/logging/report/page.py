@@ -115,7 +115,7 @@ def _submission_sections(run: RunData) -> str:
 
 
 def page_data(runs: Sequence[RunData]) -> dict[str, Any]:
-    """Return the data that the page's scripts read, except panels, as JSON values."""
+    """Return the data for the page's scripts as JSON values. The data of panels is not included."""
     labels = _labels(runs)
     charts = evaluation_charts([run.evaluations for run in runs])
     charts += metric_charts([run.metrics for run in runs])
@@ -191,7 +191,7 @@ def _read_template(name: str) -> str:
 
 
 def tiles(run: RunData) -> list[dict[str, str]]:
-    """Return the key figures of a run, such as the success rate, each with a `label`, `value` and `detail`.
+    """Return the key figures of a run, such as the success rate, as records of `label`, `value` and `detail`.
 
     Unknown figures are omitted.
     """

@@ -1,7 +1,7 @@
 """Panels that environments add to the report.
 
-An environment registers the name of a file in the run folder, and the address (`package.module:name`) of a
-function that reads this file. The function must not import JAX. It validates the file, which may be
+An environment registers the name of a file in the run folder, and the import path (`package.module:name`) of
+a function that reads this file. The function must not import JAX. It validates the file, which may be
 untrusted, and returns the data and the scripts of the panel. Scripts are part of the package and are never
 read from a run folder.
 """
@@ -65,6 +65,6 @@ def panel_scripts(panels: Sequence[Panel]) -> str:
 
 
 def _panel_readers() -> dict[str, str]:
-    """Return the functions that read panels, as `module:function`, by the names of the files."""
+    """Return a dictionary from the names of the panels' files to the import paths of their readers."""
     specs = (spec.report_panel for spec in registered_environments())
     return dict(panel for panel in specs if panel is not None)

@@ -1,4 +1,4 @@
-"""Compact view of a run for notebooks, with its name, key figures and most important curve as static SVG."""
+"""Compact view of a run for notebooks: a static SVG with its name, key figures and most important curve."""
 
 from phalanx.logging.report.charts import format_title, primary_evaluation
 from phalanx.logging.report.metric_tables import MetricTable

@@ -267,7 +267,7 @@ def _episode_key(record: dict[str, Any]) -> _EpisodeKey | None:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    """Return the subfolders of a folder. Symbolic links are ignored, including the folder itself."""
+    """Return the subfolders of a folder. If the folder is a symbolic link, return an empty list."""
     if not folder.is_dir() or folder.is_symlink():
         return []
     return [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]

@@ -20,7 +20,7 @@ _MAX_ROWS = 500
 def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunData]) -> RunData:
     """Summarize the seeds of a run as one run.
 
-    Updates and evaluations that are missing in any seed are omitted.
+    An update or evaluation is omitted if it is missing for at least one seed.
 
     Args:
         folder: Run folder that contains the folders of the seeds.
@@ -50,7 +50,7 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
 
 
 def success_interval(run: RunData, table: MetricTable) -> str:
-    """Format the number of seeds and the confidence interval for the last success rate in a table.
+    """Format the number of seeds and the confidence interval of the last success rate that a table contains.
 
     Return an empty string if the run does not combine several seeds.
     """
