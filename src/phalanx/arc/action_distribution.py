@@ -1,7 +1,8 @@
 """Distributions over ARC actions.
 
-An action consists of an operation, and a point or box whose distribution depends on the operation. Given
-the operation, the two corners of a box are independent, so their log-probabilities and entropies add up.
+An action consists of an operation and a point or box. The distribution of the point or box depends on the
+operation. Given the operation, the two corners of a box are independent, so their log-probabilities and
+entropies add up.
 """
 
 import itertools
@@ -62,8 +63,8 @@ class ArcLogits(eqx.Module):
 
 
 class _SelectionDistribution(eqx.Module):
-    """Distribution of one selected cell. There is one distribution for each group of operations that share
-    their selection logits."""
+    """Distributions of one selected cell: one distribution for each group of operations that share their
+    selection logits."""
 
     axes: tuple[Float[Array, "groups _"], ...]
     """Log-probabilities of the selected cell: either one array over all cells, or one array over rows and one
@@ -161,8 +162,8 @@ class ArcDistribution(eqx.Module):
         """Compute the log-probability of an expert's action. If the operation ignores the selected cells,
         this is the log-probability of the operation alone.
 
-        Padding actions, whose fields are negative, are accepted. Their result has no meaning and must be
-        masked out.
+        Padding actions (with negative fields) are accepted, but their log-probabilities are meaningless and
+        must be masked out.
         """
         known = jnp.asarray(self.ids) == action.operation
         operation = jnp.sum(jnp.where(known, self.operations, 0.0))
@@ -208,8 +209,8 @@ def _selection_distribution(
 
 
 def category_groups(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Group operations by category, and return the group index of each operation. Resize has a group of its
-    own, because it can select cells outside the working grid."""
+    """Group operations by category, and return the group index of each operation. Resize forms a separate
+    group, because it can select cells outside the working grid."""
     kinds = ["resize" if i == Operation.RESIZE else OPERATIONS[i].category for i in ids]
     order = list(dict.fromkeys(kinds))
     return tuple(order.index(kind) for kind in kinds)

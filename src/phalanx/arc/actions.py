@@ -27,7 +27,7 @@ def check_integers(value: ArrayLike, where: str = "an action") -> Int32[Array, "
 
     Args:
         value: Integers.
-        where: What the integers belong to, for the error message.
+        where: Description of the object that contains the integers, for the error message.
 
     Raises:
         TypeError: If the values are not integers.
@@ -133,7 +133,8 @@ class MaskAction(eqx.Module):
         return self.selection
 
     def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
-        """Return whether the operation exists. The cells of a mask are always on the canvas."""
+        """Return whether the operation exists. The cells need no check, because a mask contains only cells of
+        the canvas."""
         self.to_selection_mask(grid_shape)
         return _is_within(self.operation, NUM_OPERATIONS)
 
@@ -184,8 +185,8 @@ def random_action(
         key: Random key.
         config: Settings of the environment.
         operations: Ids of the operations to sample from.
-        height: Number of rows to sample from. Cells are selected in the first `height` rows.
-        width: Number of columns to sample from. Cells are selected in the first `width` columns.
+        height: Number of rows. Cells are sampled from the first `height` rows of the canvas.
+        width: Number of columns. Cells are sampled from the first `width` columns of the canvas.
     """
     operation_key, row_key, column_key = jax.random.split(key, 3)
     operation = jnp.asarray(operations)[jax.random.randint(operation_key, (), 0, len(operations))]

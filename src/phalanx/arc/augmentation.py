@@ -106,7 +106,8 @@ def augment_tasks(tasks: Sequence[ArcTask], key: Key, *, keep_black: bool = True
 
 
 def _owners(arrays: TaskArrays, num_pairs: int) -> Int32[Array, " pairs"]:
-    """Return the index of the task to which each pair belongs. Padding belongs to the last task."""
+    """Return the index of the task to which each pair belongs. Padding pairs are assigned to the last
+    task."""
     last = arrays.table[:, 0] + arrays.table[:, 1] + arrays.table[:, 2]
     exists = jnp.arange(arrays.table.shape[0]) < arrays.num_tasks
     ends = jnp.where(exists, last, num_pairs)

@@ -37,7 +37,7 @@ def pack_grid(grid: np.ndarray, rows: int) -> np.ndarray:
 
 
 def trim(grid: object) -> np.ndarray:
-    """Remove the padding cells, which are -1, below and to the right of a grid.
+    """Remove the padding (cells of -1) below and to the right of a grid.
 
     >>> trim([[1, 2, -1], [-1, -1, -1]]).tolist()
     [[1, 2]]
@@ -99,7 +99,7 @@ def _bytes_of_bits(bits: Rows, columns: int) -> UInt32[Array, "*batch rows quads
 
 
 def fit_rows(rows_of_bits: UInt32[Array, "*any have"], rows: int) -> UInt32[Array, "*any rows"]:
-    """Pad the last axis with zeros, or truncate it, to `rows` entries. This is needed because the arrays of a
-    task buffer have only as many rows as its tallest grid."""
+    """Pad the last axis with zeros or truncate it, so that it has `rows` entries. This is needed because the
+    arrays of a task buffer have only as many rows as its tallest grid."""
     missing = max(rows - rows_of_bits.shape[-1], 0)
     return jnp.pad(rows_of_bits[..., :rows], [(0, 0)] * (rows_of_bits.ndim - 1) + [(0, missing)])

@@ -47,8 +47,8 @@ class EpisodeConfig(Config):
     initial_grid: InitialGrid = "input"
     """Working grid at the start of an episode: `input` (the input of the pair), `blank` (a black grid of the
     same size as the input), `random` (a grid of random colors, also of this size), or `demonstration` (the
-    output of a different demonstration pair, or the input if there is none). Operations that restart a pair
-    always return to its input."""
+    output of a demonstration pair other than the current pair, or the input of the current pair if there is
+    no other demonstration). Operations that restart a pair always return to its input."""
 
 
 class DatasetConfig(Config):
@@ -76,7 +76,8 @@ class DatasetConfig(Config):
     `generated`, and sampled from the dataset otherwise."""
     augment: bool = False
     """Randomly rotate, mirror and recolor the tasks of the dataset in each behavior-cloning update. This
-    requires a square canvas. It must be false for generated tasks, which are new in each update anyway."""
+    requires a square canvas. Augmentation must be disabled if the tasks are generated, because generated
+    tasks are new in each update."""
 
     @model_validator(mode="after")
     def _check_augmentation(self) -> "DatasetConfig":
@@ -132,7 +133,7 @@ class RewardConfig(Config):
     """Maximum number of steps in which an episode must be solved to earn the efficiency bonus."""
     unsolved_submission_penalty: float = 0.0
     """Added to the reward when the agent ends an episode by submitting a wrong grid. Use a negative value to
-    penalize it."""
+    penalize wrong submissions."""
     invalid_action_penalty: float = -1.0
     """Reward for an invalid action. It replaces the similarity term and the step penalty."""
     reward_on_submit_only: bool = False
@@ -145,7 +146,8 @@ class ObservationConfig(Config):
     part is enabled, it is an `ArcObservation`."""
 
     working_grid: bool = True
-    """Include the working grid. If all parts are disabled, an observation is an empty array."""
+    """Include the working grid. If this part and all other parts are disabled, an observation is an empty
+    array."""
     input_grid: bool = False
     """Include the input of the pair."""
     target_grid: bool = False
@@ -155,7 +157,7 @@ class ObservationConfig(Config):
     clipboard: bool = False
     """Include the contents of the clipboard."""
     num_demonstrations: int = Field(default=0, ge=0, le=10)
-    """Number of demonstration pairs of the task to include, 0 to 10. The current pair is never included."""
+    """Number of the task's demonstration pairs to include, 0 to 10. The current pair is never included."""
     scalars: bool = False
     """Include the similarity to the target, the step count and the mask of legal operations. In evaluation
     mode, the similarity is 0 until the end of the episode."""

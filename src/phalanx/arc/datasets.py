@@ -26,7 +26,7 @@ from phalanx.io.download import Progress, fetch
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A dataset that `load_tasks` knows by name."""
+    """A dataset that `load_tasks` can load by name."""
 
     name: str
     """Name of the dataset, and of its folder in the data directory."""
@@ -318,8 +318,8 @@ def _source_name(source: str) -> str:
 
 
 def _fetch_source(source: str, scratch: Path, sha256: str, progress: Progress | None) -> Path:
-    """Return the path of a folder, or download a URL or copy a file to the `scratch` folder and return the
-    path of the copy."""
+    """Download or copy the source to the `scratch` folder, and return the path of the copy. If the source is
+    a folder, it is not copied, and its path is returned."""
     url = source
     if "://" not in source:
         path = Path(source).expanduser()

@@ -75,9 +75,9 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     Use `create` or `from_config` to create an environment, and `with_tasks`, `with_task_weights` and
     `with_reward` to create modified copies. Tasks, task weights and reward weights are arrays. If an
-    environment is an argument of a compiled function, they are traced, so passing a modified copy does not
-    recompile the function. If the environment is a static argument or captured in a closure, they are
-    constants of the program.
+    environment is an argument of a compiled function, these arrays are traced, so passing a modified copy
+    does not recompile the function. If the environment is a static argument or captured in a closure, the
+    arrays are constants of the program.
     """
 
     config: ArcConfig
@@ -138,8 +138,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         tasks: Tasks | None = None,
         max_episode_steps: int | None = None,
     ) -> Env:
-        """Create an environment from its settings. At most one of `task` and `tasks` may be given; without
-        them, the tasks of `config.dataset` are used.
+        """Create an environment from its settings. At most one of `task` and `tasks` may be given. If neither
+        is given, the tasks of `config.dataset` are used.
 
         Args:
             config: Settings.
@@ -249,8 +249,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         """Create the first state of an episode that starts with the given working grid.
 
         Args:
-            grid: Working grid, as rows of colors or an array. Padding cells, which are -1 as in observations,
-                are removed from the bottom and the right.
+            grid: Working grid, as rows of colors or an array. Padding at the bottom and on the right (cells
+                of -1, as in observations) is removed.
             task: Index or id of the task.
             pair: Index of the pair, as in `batch_reset_to`.
         """
@@ -412,7 +412,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return self.task_buffer.fingerprint
 
     def metadata(self) -> dict[str, Any]:
-        """Return a dictionary with the sorted names of the task families under `families`."""
+        """Return a dictionary whose `families` entry contains the sorted names of the task families."""
         return {"families": sorted({task.family for task in self.task_buffer if task.family})}
 
     def export_policy(self, network: PolicyNetwork, folder: "Path", settings: EvaluationConfig) -> None:
@@ -555,9 +555,9 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         self._check_tasks(states)
 
     def _check_tasks(self, states: ArcState) -> None:
-        """Raise an error if the states refer to different tasks than this environment. This can only be
-        checked if both the states and the environment know their tasks. The backends also check the task
-        indices."""
+        """Raise an error if the states refer to different tasks than this environment. The check is skipped
+        if no `TaskBuffer` is attached to the states or the environment's `tasks` is None. The backends always
+        check the task indices."""
         own = self._visible_tasks
         if isinstance(states.tasks, TaskBuffer) and own is not None and states.tasks != own:
             raise ValueError(

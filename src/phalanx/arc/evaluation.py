@@ -56,7 +56,7 @@ class ArcEvalCommandConfig(ArcEvaluationConfig):
     """Settings for `phalanx eval` with ARC policies."""
 
     dataset: str = ""
-    """Dataset, file or folder whose tasks the policy attempts, with an optional split, such as
+    """Tasks that the policy attempts: a dataset, file or folder, with an optional split, such as
     `arc-agi-1/evaluation`. If empty, the policy is evaluated on the tasks of its run."""
     attempts: int = Field(default=2, ge=1)
     """Number of attempts per task in `dataset`. The first attempt is greedy, and all further attempts are

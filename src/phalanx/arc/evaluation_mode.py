@@ -54,8 +54,8 @@ class HiddenTestOutputs(NamedTuple):
 
 
 def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, HiddenTestOutputs | None]:
-    """Return the task arrays for the backends, without test outputs, and the hidden test outputs. In training
-    mode, the arrays include the test outputs, and the second value is None."""
+    """Return the task arrays for the backends, and the hidden test outputs. In evaluation mode, the arrays do
+    not contain the test outputs. In training mode, the arrays contain them, and the second value is None."""
     if config.episode.mode == "training":
         return tasks.arrays, None
     num_tests = max(len(task.tests) for task in tasks)

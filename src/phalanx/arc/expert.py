@@ -47,7 +47,7 @@ class ArcExpert:
     While an episode follows the solution of its pair, the expert continues the solution. Once the episode
     deviates, the expert plans actions from the current grid to the output. When the grid is correct, the
     expert submits it. The expert must remember how many solution steps have been taken, because some steps,
-    such as Copy, leave the grid unchanged. Without this memory, it would repeat them forever.
+    such as Copy, leave the grid unchanged. Without this memory, the expert would repeat these steps forever.
     """
 
     config: ArcConfig

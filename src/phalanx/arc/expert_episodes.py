@@ -34,7 +34,7 @@ class ExpertEpisodeBatch(eqx.Module):
     action: Action
     """Action of each step, with leading axis [steps]."""
     episode: Int32[np.ndarray, " steps"]
-    """Index in `ExpertEpisodes.plans` of the episode to which each step belongs."""
+    """For each step, the index of its episode in `ExpertEpisodes.plans`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class ExpertEpisodes:
     pairs: Int32[np.ndarray, " episodes"]
     """Index of each episode's pair, as in `ArcEnvironment.batch_reset_to`."""
     plans: tuple[ActionPlan, ...]
-    """Plan of each episode, which contains its actions."""
+    """Planned actions of each episode."""
     dropped: int
     """Number of pairs that were omitted because their plans exceed the step limit."""
 

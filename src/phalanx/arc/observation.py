@@ -31,7 +31,7 @@ class ArcObservation(eqx.Module):
     clipboard: Int8[Array, "*batch rows columns"] | None = None
     """Object in the clipboard, -1 for cells that do not belong to it."""
     demonstrations: Int8[Array, "*batch shown 2 rows columns"] | None = None
-    """Input and output of demonstration pairs of the task, without the current pair. If there are fewer pairs
+    """Inputs and outputs of the task's demonstration pairs, except the current pair. If there are fewer pairs
     than `ObservationConfig.num_demonstrations`, the remaining grids are filled with -1."""
     similarity: Float32[Array, "*batch"] | None = None
     """Similarity of the working grid to the target, 0 to 1. In evaluation mode, it is 0 until the end of the

@@ -1,4 +1,4 @@
-"""Datasets with many pairs per task, such as RE-ARC, stored in one `.npz` file."""
+"""Datasets with many pairs per task, such as RE-ARC. Each dataset is stored in one `.npz` file."""
 
 import dataclasses
 import functools
@@ -55,7 +55,8 @@ class GridPairDataset:
 
     def held_out_mask(self, num_parts: int = 8) -> Bool[np.ndarray, " pairs"]:
         """Return a mask of the held-out pairs, about one in every `num_parts` pairs. The selection is based
-        on a hash of the input, so of several pairs with equal inputs, either all or none are held out."""
+        on a hash of the input, so if several pairs have equal inputs, either all or none of these pairs are
+        held out."""
         return np.array([zlib.crc32(self.pair(n).input.tobytes()) % num_parts == 0 for n in range(len(self))])
 
 

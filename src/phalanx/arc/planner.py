@@ -83,8 +83,8 @@ def plan_pair(
         selection_format: `point`, `bbox` or `mask`.
         grid_shape: Height and width of the environment's canvas.
         allowed_operations: Ids of the operations that the plan may use. If None, all are allowed.
-        start: Current working grid. If None, the plan starts from the input. Otherwise, the plan begins with
-            the operation `COPY_INPUT` if this is allowed and makes the plan shorter.
+        start: Current working grid, from which the plan starts. The first operation is `COPY_INPUT` if this
+            operation is allowed and makes the plan shorter. If None, the plan starts from the input.
         submit: Append the operation `SUBMIT` to the plan.
 
     >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
@@ -128,7 +128,7 @@ def solution_actions(
 def _config(
     selection_format: SelectionFormat, grid_shape: tuple[int, int], allowed: Collection[int] | None
 ) -> ArcConfig:
-    """Create a config with the settings that a plan depends on. This also validates them."""
+    """Create a config with the settings that a plan depends on. The config validates these settings."""
     operations = None if allowed is None else tuple(allowed)
     return ArcConfig(
         action=ActionConfig(selection_format=selection_format, allowed_operations=operations),
@@ -163,8 +163,8 @@ def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool =
 
 
 def _convert_solution(solution: Solution, config: ArcConfig) -> ActionPlan | None:
-    """Convert a solution to the selection format of `config`. Return None if that is `point` and the solution
-    cannot be expressed with points."""
+    """Convert a solution to the selection format of `config`. Return None if the format is `point` and the
+    solution cannot be expressed with points."""
     operations = np.array([step.operation for step in solution], np.int32)
     boxes = np.array([(step.r1, step.c1, step.r2, step.c2) for step in solution], np.int32).reshape(-1, 4)
     match config.action.selection_format:
@@ -222,13 +222,14 @@ def plan_grids(start: Grid, output: Grid, config: ArcConfig) -> ActionPlan:
 def _plan_fills(
     start: Grid, output: Grid, config: ArcConfig
 ) -> tuple[Int32[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]]:
-    """Plan a resize, if necessary, followed by fills. It is not checked whether these operations are allowed.
+    """Plan a resize, if necessary, followed by fills. This function does not check whether the operations are
+    allowed.
 
     The plan is correct, but often longer than that of the C++ extension, because it does not move, copy or
     flood-fill.
 
     Returns:
-        The operation and the mask of selected cells of each step.
+        The operation of each step, and the mask of the cells that each step selects.
     """
     operations: list[int] = []
     masks: list[Cells] = []
@@ -255,8 +256,8 @@ def _selections(wrong: Cells, may_be_filled: Cells, selection_format: SelectionF
     Args:
         wrong: Mask of the cells that must be covered.
         may_be_filled: Mask of the cells that may be covered, which include all cells in `wrong`.
-        selection_format: With `mask`, there is one mask; with `bbox` or `point`, each mask is a box or a
-            cell.
+        selection_format: With `mask`, a single mask is yielded. With `bbox`, each mask is a box. With
+            `point`, each mask is a single cell.
     """
     if selection_format == "mask":
         yield wrong

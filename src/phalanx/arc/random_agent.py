@@ -22,8 +22,8 @@ ConfigOrEnvironment = ArcConfig | ArcEnvironment | None
 
 @dataclasses.dataclass(frozen=True)
 class _RandomSettings:
-    """Base class for the random agents, with their settings. It is frozen and thus hashable, so that equal
-    agents share one compilation."""
+    """Base class for the random agents, with their settings. Instances are frozen and thus hashable, so that
+    equal agents share one compilation."""
 
     grid_shape: tuple[int, int] | None = None
     """Height and width of the canvas. If None, the config's canvas is used."""

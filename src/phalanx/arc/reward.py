@@ -145,7 +145,7 @@ def replace_reward_weights(weights: RewardWeights, changes: dict[str, Any]) -> R
 
 def as_reward_function(function: RewardFunction) -> RewardFunction:
     """Convert a reward function to a pytree, so that it can be a field of an environment. An Equinox module
-    is already a pytree and is returned unchanged; its arrays are traced."""
+    is already a pytree and is returned unchanged. Its arrays are traced."""
     if not callable(function):
         raise TypeError(f"a reward must be a function of a Transition, got {type(function).__name__}")
     leaves: list[Any] = jax.tree.leaves(function)

@@ -56,7 +56,7 @@ class SubmissionState(eqx.Module):
 class ArcState(eqx.Module):
     """The state of one episode or of a batch of episodes. It takes 1,236 bytes per episode on a 30x30 canvas.
 
-    The fields are packed arrays. The properties unpack them; they work on a single state and on any batch
+    The fields are packed arrays. The properties unpack these arrays, for a single state or a batch of any
     shape.
 
     A state contains a task index and a pair index. Usually, the tasks to which these indices refer are
@@ -151,7 +151,7 @@ class ArcState(eqx.Module):
     @property
     def similarity_score(self) -> Float32[Array, "*batch"]:
         """Similarity of the working grid to the target, 0 to 1: the number of equal cells divided by the
-        number of cells that belong to either grid.
+        number of cells that belong to at least one of the two grids.
 
         In evaluation mode, it is 0 until the last submission. After that, the similarity of the best
         submission is computed for each test pair, and the score is the mean over all test pairs.
@@ -217,7 +217,7 @@ class ArcState(eqx.Module):
         return self.tasks.arrays if isinstance(self.tasks, TaskBuffer) else self.tasks
 
     def detach(self) -> "ArcState":
-        """Return the state without tasks or submissions, which is the form that the backends take."""
+        """Return the state without tasks or submissions, as required by the backends."""
         return replace_fields(self, tasks=None, submission=None)
 
     def __getitem__(self, index: Any) -> "ArcState":

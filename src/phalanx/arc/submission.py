@@ -179,7 +179,8 @@ class Submission:
 
         Args:
             folder: Folder to create.
-            title: Heading in the report. If None, it consists of the dataset and the number of attempts.
+            title: Heading in the report. If None, the heading consists of the dataset name and the number of
+                attempts.
         """
         from phalanx.arc.rendering.svg_task import draw_operations
 
@@ -232,8 +233,8 @@ def _submitted_grid(answer: TaskSubmission, attempt: int, test: int) -> Grid:
 def evaluate_on_dataset(
     config: ArcConfig, network: PolicyNetwork, settings: ArcEvalCommandConfig
 ) -> Submission:
-    """Submit a policy's answers to the tasks of `settings.dataset`. As a baseline, the result also contains
-    the submission of a random policy.
+    """Attempt the tasks of `settings.dataset` with a policy, and return the submission. As a baseline, the
+    result also contains the submission of a random policy.
 
     Args:
         config: Settings of the environment in which the policy was trained.
@@ -252,8 +253,8 @@ def submission_env(config: ArcConfig, dataset: str) -> tuple[ArcEnvironment, lis
     """Create an environment in evaluation mode with the tasks of a dataset.
 
     Args:
-        config: Settings of the environment. If the tasks are generated, it also determines their families and
-            the size of their grids.
+        config: Settings of the environment. If the tasks are generated, the config also determines their
+            families and the size of their grids.
         dataset: Name of a dataset or a path, with an optional split, such as `arc-agi-1/evaluation`.
 
     Returns:
@@ -290,9 +291,9 @@ def submit(
 ) -> Submission:
     """Attempt every task with a policy.
 
-    Each attempt is a separate episode, in which the policy knows nothing about previous attempts. In the
-    first attempt, the policy takes the most probable actions; in all other attempts, actions are sampled. If
-    no allowed operation switches between test pairs, there is a separate episode for each test pair.
+    Each attempt consists of one episode, or of one episode per test pair if no allowed operation switches
+    between test pairs. The policy knows nothing about previous attempts. In the first attempt, it takes the
+    most probable actions. In all other attempts, actions are sampled.
 
     Args:
         environment: Environment in evaluation mode.
@@ -376,8 +377,8 @@ def submit_grids(
     """Check complete output grids, such as those that `TransductionNetwork` predicts, by submitting them to
     the environment.
 
-    Each answer is painted in an episode that starts with the pair's input, and then submitted. Only the
-    environment's result after the submission is used.
+    Each answer is submitted in a separate episode. The episode starts with the pair's input, which a resize
+    and fills turn into the answer. The answer is correct if the environment reports the episode as solved.
 
     Args:
         pairs: Pairs with known outputs.
@@ -401,8 +402,8 @@ def submit_grids(
 def _paint_and_submit(
     environment: ArcEnvironment, answers: Int8[Array, "batch 30 30"]
 ) -> Bool[Array, " batch"]:
-    """Start one episode per task, on its only pair, paint and submit the answers, and return whether they are
-    correct."""
+    """Start one episode per task, paint and submit the answers, and return whether they are correct. Each
+    task must have exactly one pair."""
     inside = answers >= 0
     # Resize takes the last cell of the new area.
     last_row, last_column = (jnp.sum(inside.any(axis), axis=1)[:, None, None] - 1 for axis in (2, 1))

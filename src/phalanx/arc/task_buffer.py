@@ -1,4 +1,5 @@
-"""Task buffers, which pack many tasks into a few read-only arrays. All environments in a batch share them."""
+"""Task buffers, which pack many tasks into a few read-only arrays. All environments in a batch share these
+arrays."""
 
 import dataclasses
 import functools
@@ -70,8 +71,8 @@ class TaskBuffer(Fingerprinted):
     """For each task, the index of its first pair, its number of demonstrations and its number of tests, int32
     [tasks, 3]."""
     _with_answers: "TaskBuffer | None" = None
-    """If the test outputs were removed from this buffer, the buffer that contains them, which is only used
-    for scoring. Otherwise, None."""
+    """Original buffer with the test outputs, if they were removed from this buffer; otherwise, None. Agents
+    must not access it."""
 
     @classmethod
     def from_tasks(
@@ -237,8 +238,9 @@ def _pack(tasks: ArcTask | tuple[ArcTask, ...]) -> TaskBuffer:
 
 
 def with_answers(buffer: TaskBuffer) -> TaskBuffer:
-    """Return a buffer with its test outputs. If they were removed by `TaskBuffer.without_answers`, this is
-    the original buffer that still contains them. Otherwise, it is the given buffer.
+    """Return the version of a buffer that contains the test outputs. If they were removed by
+    `TaskBuffer.without_answers`, the original buffer is returned. Otherwise, the given buffer is returned
+    unchanged.
 
     This is not a method of `TaskBuffer`, because agents can access the buffer that is attached to a state.
     """

@@ -25,9 +25,9 @@ def find_task_files(source: Path) -> dict[str, list[tuple[Path, str]]]:
     """Find the task files in a source.
 
     Args:
-        source: A file, a folder of files, or an unpacked archive of a dataset. The `training` and
-            `evaluation` folders and Kaggle's `*_challenges.json` files are splits. If there are none of
-            these, the only split is `UNDIVIDED`. Any other folder is a family, as in ConceptARC.
+        source: A file, a folder of files, or an unpacked archive of a dataset. Kaggle's `*_challenges.json`
+            files, or folders named `training` and `evaluation`, are splits. If there are no such files or
+            folders, the only split is `UNDIVIDED`. Other folders are families, as in ConceptARC.
 
     Returns:
         For each split, a sorted list of (file, family) pairs. The family is empty if a file does not belong
@@ -166,7 +166,7 @@ def _is_combined(data: Mapping[str, Any]) -> bool:
 
 
 def _with_outputs(id: str, task: Any, solutions: Mapping[str, Any], path: Path) -> Any:
-    """Return a task with the test outputs from a solutions file added."""
+    """Add the test outputs from a solutions file to a task. Returns the new task."""
     tests = task.get("test") if isinstance(task, dict) else None
     if not isinstance(tests, list) or not all(isinstance(pair, dict) for pair in tests):
         return task  # malformed: ArcTask.from_dict raises the error

@@ -68,8 +68,7 @@ def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
 
 
 def _trim(grids: np.ndarray) -> list[np.ndarray]:
-    """Remove the padding rows and columns, which are -1, at the bottom and on the right of each grid in a
-    batch."""
+    """Remove the padding (cells of -1) at the bottom and on the right of each grid in a batch."""
     inside = np.asarray(grids >= 0)
     sides = []
     for axis in (2, 1):
@@ -115,7 +114,7 @@ def _answers(config: ArcConfig) -> str:
 
 def parse_action(config: ArcConfig, text: str) -> Action:
     """Parse a text action in the config's selection format, such as `fill_3 2 4` or, equivalently, `3 2 4`.
-    Raises `ValueError` if it is invalid."""
+    Raises `ValueError` if the text is not a valid action."""
     return _KINDS[config.action.selection_format](*_read_action(config, text))
 
 

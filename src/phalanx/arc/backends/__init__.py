@@ -62,7 +62,7 @@ def reset(
 def replace_grid(
     config: ArcConfig, tasks: TaskArrays, state: ArcState, planes: UInt32[Array, "4 rows"], size: Array
 ) -> ArcState:
-    """Return a single state in which the working grid is replaced and the similarity is updated.
+    """Replace the working grid of a single state, and update its similarity. Returns the new state.
 
     Args:
         config: Settings of the environment.

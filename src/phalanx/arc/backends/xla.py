@@ -109,8 +109,8 @@ def _unpack_grids(config: ArcConfig, state: ArcState) -> Cells:
 
 
 def _raw_selection(config: ArcConfig, action: KernelAction, rows: int) -> tuple[Mask, Flags]:
-    """Return the mask of the selected cells, which may be outside the working grid, and whether each action
-    is valid."""
+    """Return the mask of the selected cells, and whether each action is valid. Selected cells may be outside
+    the working grid."""
     operation = action.operation
     legal = jnp.asarray(config.action.operation_mask)
     valid = (operation >= 0) & (operation < NUM_OPERATIONS)
@@ -281,7 +281,7 @@ def compute_similarity(
     config: ArcConfig, tasks: TaskArrays, working: Planes, height: Ints, width: Ints, index: Ints
 ) -> Float32[Array, " batch"]:
     """Compute the similarity of working grids to the outputs of pairs: the number of equal cells divided by
-    the number of cells that belong to either grid."""
+    the number of cells that belong to at least one of the two grids."""
     rows = working.shape[1]
     target = fit_rows(tasks.pairs[index, 1], rows).transpose(1, 2, 0)
     _, _, target_height, target_width = _pair_sizes(config, tasks, index)

@@ -1,5 +1,5 @@
-"""Exports a color-equivariant policy to JSON for the report page, with its weights, operations and example
-tasks."""
+"""Exports a color-equivariant policy as JSON for the report page. The JSON file contains the weights and
+operations of the policy, and example tasks."""
 
 import base64
 import itertools
@@ -31,8 +31,8 @@ MAX_CELLS = 40_000
 def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], folder: Path) -> None:
     """Write a policy and example tasks for the report page to a run folder.
 
-    Only a `ColorEquivariantNetwork` is exported; for other networks, nothing is written. If the page cannot
-    run the network, a file with the reason is written instead.
+    Only a `ColorEquivariantNetwork` is exported; for other networks, nothing is written. If the report page
+    cannot run the network, only a file with the reason is written.
 
     Args:
         network: Policy network.

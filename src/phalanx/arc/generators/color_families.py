@@ -35,7 +35,7 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     Solution: one flood fill per replaced color.
 
     No shorter solution exists: each replaced color has one object, and its new color does not occur in the
-    input. So each new color needs an operation of its own (by the color-growth bound of `least_operations`).
+    input. So each new color needs a separate operation (by the color-growth bound of `least_operations`).
     """
     count = pick(rng, 1, min(4, 1 + min(height, width) // 3))
     colors = palette(rng, 2 * count + 1)
@@ -152,8 +152,8 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> Generate
 
 
 def _ring(rng: np.random.Generator, grid: Grid, box: Rect, color: int) -> None:
-    """Draw a ring that is one cell wide. Corners may be missing. The ring is still closed, because a flood
-    fill does not spread diagonally."""
+    """Draw a ring that is one cell wide. Corners may be missing. A flood fill cannot pass through a missing
+    corner, because it does not spread diagonally."""
     grid[box.cells] = color
     grid[box.r1 + 1 : box.r2, box.c1 + 1 : box.c2] = 0
     for r in (box.r1, box.r2):

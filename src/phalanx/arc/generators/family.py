@@ -134,15 +134,14 @@ class TaskFamily:
     def generate(
         self, rng: np.random.Generator, height: int, width: int, num_pairs: int = 4, half: int | None = None
     ) -> tuple[GeneratedPair, ...]:
-        """Sample a rule, and pairs with different inputs that follow the rule.
+        """Sample a rule and pairs that follow it. All pairs have different inputs.
 
         Args:
             rng: Random generator.
             height: Height of the inputs.
             width: Width of the inputs.
             num_pairs: Number of pairs.
-            half: If 0 or 1, only inputs for which `half_of` returns this value are used. If None, all inputs
-                are used.
+            half: Half of the inputs to use, 0 or 1; see `half_of`. If None, all inputs are used.
 
         Raises:
             ValueError: If the size is not supported, or if there are not enough different pairs.

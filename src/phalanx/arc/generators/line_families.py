@@ -71,16 +71,15 @@ def draw_border(rng: np.random.Generator, height: int, width: int) -> PairSample
     """Sample a rule that draws one to three rings around a rectangle, with the same colors in every pair.
 
     Solution: fill the box of each ring, from the outermost to the innermost, and fill the rectangle last. The
-    number of operations is one more than the number of rings.
+    number of operations is one more than the number of rings. The exception is a single ring that can be
+    drawn by one fill or flood fill, which is then the solution. This is possible if the sides of the grid cut
+    off so much of the ring that it is a box, or if the ring is the entire background and connected.
 
-    No shorter solution exists: none of the ring colors occurs in the input, so each ring needs a fill or
-    flood fill. Suppose that there were no other operation. A fill would also cover the inside of its ring,
-    including the rectangle, and no operation would restore the rectangle. The first flood fill would cover
-    the entire background, including the cells outside the rings. If there are no such cells, a second flood
-    fill would cover the first ring.
-
-    For a single ring, one operation suffices in two cases: if the sides of the grid cut off so much of the
-    ring that it is a box, or if the ring is the entire background and connected.
+    In all other cases, no shorter solution exists: none of the ring colors occurs in the input, so each ring
+    needs a fill or flood fill. Suppose that there were no other operation. A fill would also cover the inside
+    of its ring, including the rectangle, and no operation would restore the rectangle. The first flood fill
+    would cover the entire background, including the cells outside the rings. If there are no such cells, a
+    second flood fill would cover the first ring.
     """
     small = min(height, width)
     rings = pick(rng, 1, 1 if small < 7 else 2 if small < 11 else 3)

@@ -129,8 +129,8 @@ def mirror(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | No
     needs_demos=True,
 )
 def rotate(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
-    """Sample a pair in which every object is rotated clockwise by 90 degrees. The top-left corner of its box
-    stays in place.
+    """Sample a pair in which every object is rotated clockwise by 90 degrees. The position of the top-left
+    corner of its box does not change.
 
     Solution: one rotation per object.
 
@@ -190,7 +190,7 @@ def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Rect])
 
 @pair_family("The grid is cropped to the object.")
 def crop_to_object(rng: np.random.Generator, height: int, width: int) -> GeneratedPair | None:
-    """Sample a pair whose output is the object alone.
+    """Sample a pair whose input contains a single object. The output consists of this object alone.
 
     Solution: copy the object, paste it into the top-left corner, and resize the grid. If the object is one
     cell away from the corner, a move replaces the copy and the paste.
@@ -221,11 +221,10 @@ def crop_to_object(rng: np.random.Generator, height: int, width: int) -> Generat
 
 @pair_family("A copy of the object appears at every gray cell.")
 def stamp(rng: np.random.Generator, height: int, width: int) -> GeneratedPair | None:
-    """Sample a pair whose output has a copy of the object at every gray cell. The gray cell becomes the
-    top-left corner of the copy.
+    """Sample a pair whose input contains an object and one to three gray cells. In the output, every gray
+    cell is replaced by a copy of the object, whose top-left corner is at the position of the gray cell.
 
-    Solution: one copy, and one paste per gray cell. These are k + 1 operations for k gray cells, where k is
-    at most 3.
+    Solution: copy the object, and paste it once per gray cell. For k gray cells, this takes k + 1 operations.
 
     No shorter solution exists: the object has at least k + 1 colors, and each of them becomes k + 1 times as
     frequent. Suppose that k operations suffice, f of which are fills. At least one color would not be filled,

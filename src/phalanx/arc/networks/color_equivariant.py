@@ -86,9 +86,9 @@ class ColorEquivariantNetwork(AbstractArcNetwork):
     """Policy network with one plane of features per color. It consists of residual 3x3 convolutions whose
     weights are shared by all colors.
 
-    What the network learns about one color applies to all colors, so it needs far less training data. A
-    learned vector per color allows colors to have different roles. For example, black is usually the
-    background, and gray is often a wall.
+    What the network learns about one color applies to all colors, so it needs far less training data than a
+    network without shared weights. A learned vector per color allows colors to have different roles. For
+    example, black is usually the background, and gray is often a wall.
     """
 
     stem: Dense
@@ -244,11 +244,11 @@ def _flat(grids: Grids) -> Int8[Array, "samples grids rows columns"]:
 
 
 def _one_call(function: Callable) -> Callable:
-    """Wrap a forward pass so that the kernel is called only once even under `vmap`.
+    """Wrap a forward pass so that `vmap` over the grids calls the kernel only once. If `vmap` also maps over
+    the parameters, the kernel is called once per mapped example.
 
     The first argument of `function` (the grids) and its first result (the planes) have batch axes. The other
-    results are residuals of the entire batch. If `vmap` also maps over the parameters, there is one call per
-    mapped example.
+    results are residuals of the entire batch.
     """
     run = custom_vmap(function)
 

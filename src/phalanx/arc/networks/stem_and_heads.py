@@ -51,8 +51,8 @@ class AbstractArcNetwork(eqx.Module):
 
 
 def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
-    """Return the grids in an observation: the working grid, followed by those of the input, the target, the
-    clipboard and the selection that the observation contains. Demonstrations are not included. The selection
+    """Return the grids in an observation, without the demonstrations. The first grid is the working grid. The
+    input, the target, the clipboard and the selection follow if the observation contains them. The selection
     is converted to a grid of zeros and ones."""
     if not isinstance(observation, ArcObservation):
         return [observation]
@@ -70,7 +70,7 @@ class GridEmbedding(eqx.Module):
     patch: int = eqx.field(static=True)
     """Side of a patch in cells."""
     bits: bool = eqx.field(static=True)
-    """Learn one vector per bit of a color's number instead of one per color."""
+    """Learn one vector per bit of a color's number instead of one vector per color."""
 
     def __init__(self, grids: int, config: ArcNetworkConfig, *, key: Key) -> None:
         self.patch, self.bits = config.patch_size, config.color_encoding == "bits"

@@ -104,9 +104,9 @@ def views_of(
 
 
 def _rays(grid: Grid, summary: InputSummary) -> list[Grid]:
-    """Compute four views, one for each of the directions left, right, up and down. At each cell, a view shows
-    the first color in its direction that is not the background. The search starts at the cell itself. If
-    there is no such color, the view is -1."""
+    """Compute four views, one for each of the directions left, right, up and down. For each cell, the view
+    contains the first color other than the background that is found by searching from this cell (included) in
+    the direction of the view, or -1 if no such color is found."""
     drawn = (grid >= 0) & (grid != summary.by_rank[0])
     rays = []
     for axis in (1, 0):

@@ -235,14 +235,15 @@ class PlayApp(App[None]):
             self._draw()
 
     def action_drop(self) -> None:
-        """Clear the selection. If the current tool has no color, the fill tool is selected."""
+        """Reduce the selection to the cell at the cursor. If the current tool has no color, also switch to
+        the fill tool."""
         self.board.cursor = CursorSelection.at(self.board.cursor.row, self.board.cursor.col)
         self.tool = self.tool if self.tool.has_color else FILL
         self._draw()
 
     def action_keep(self) -> None:
-        """Add all cells of the selected box to the set of individually selected cells. If they are already in
-        the set, remove them from it."""
+        """Add all cells of the selected box to the set of individually selected cells. If the set already
+        contains all of these cells, remove them from the set."""
         if self.config.action.selection_format != "mask":
             self.notify("single cells need --format mask", severity="warning")
             return
@@ -267,7 +268,8 @@ class PlayApp(App[None]):
         self._try(self.session.submit, "Submitted.")
 
     def action_save(self) -> bool:
-        """Save the episode. Returns True if it has been saved, either now or before."""
+        """Save the episode. Returns whether the episode is saved, which is also true if it was saved
+        before."""
         if self._is_saved():
             self.notify(f"this episode has already been saved to {self.file.path}", severity="warning")
             return True

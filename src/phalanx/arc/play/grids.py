@@ -1,4 +1,4 @@
-"""Widgets that draw grids, including the working grid, which handles the mouse."""
+"""Widgets that draw grids. The widget of the working grid also handles the mouse."""
 
 import dataclasses
 import functools
@@ -54,8 +54,8 @@ def size_at(shape: tuple[int, int], scale: int) -> Size:
 
     Args:
         shape: Height and width of the grid.
-        scale: A cell is `2 * scale` columns wide and `scale` lines high. At scale 0, it is one column wide
-            and half a line high.
+        scale: Scale at which the grid is drawn. A cell is `2 * scale` columns wide and `scale` lines high. At
+            scale 0, a cell is one column wide and half a line high.
 
     >>> size_at((3, 4), 1), size_at((3, 4), 0)
     (Size(width=8, height=3), Size(width=4, height=2))
@@ -126,7 +126,7 @@ class GridView(Widget):
         return segments
 
     def _texts(self, row: int, y: int) -> list[str]:
-        """Return the text on each cell in a grid row, for one terminal line.
+        """Return the text in each cell of a grid row, for one terminal line.
 
         Args:
             row: Row of the grid.
@@ -184,8 +184,8 @@ class Board(GridView, can_focus=True):
         return Region(2 * self.scale * col, self.scale * row, 2 * self.scale, self.scale)
 
     def cell_at(self, x: int, y: int) -> tuple[int, int]:
-        """Return the row and column of the cell at a position in the widget. If there is none, the nearest
-        cell is returned."""
+        """Return the row and column of the cell at a position in the widget. If there is no cell at this
+        position, the nearest cell is returned."""
         height, width = self.shown_shape
         row, col = y // self.scale, x // (2 * self.scale)
         return min(max(row, 0), height - 1), min(max(col, 0), width - 1)
@@ -202,7 +202,7 @@ class Board(GridView, can_focus=True):
         return texts
 
     def _outline(self, col: int, y: int) -> str:
-        """Return the text with which a cell draws its part of the selected box's outline."""
+        """Return the part of the selected box's outline that is drawn in one cell, for one terminal line."""
         top, left, bottom, right = self.cursor.box
         first, last = y == top * self.scale, y == (bottom + 1) * self.scale - 1
         left_end, line, right_end = {

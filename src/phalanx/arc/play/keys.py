@@ -225,7 +225,7 @@ class CursorSelection:
         Args:
             down: Number of rows to move down.
             right: Number of columns to move to the right.
-            extend: Keep the anchor in place, which extends the selected box. Otherwise, the anchor moves
+            extend: Extend the selected box by keeping the position of the anchor. If false, the anchor moves
                 with the cursor.
         """
         row, col = self.row + down, self.col + right
@@ -233,7 +233,7 @@ class CursorSelection:
 
     def toggle(self) -> "CursorSelection":
         """Return the cursor with the cells of the box added to `loose`. If all of these cells are already in
-        `loose`, they are removed instead."""
+        `loose`, they are removed from it."""
         top, left, bottom, right = self.box
         box = {(row, col) for row in range(top, bottom + 1) for col in range(left, right + 1)}
         loose = self.loose - box if box <= self.loose else self.loose | box

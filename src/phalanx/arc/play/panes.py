@@ -73,8 +73,8 @@ class PairView(Horizontal):
         yield self.grids[1]
 
     def size_at(self, scale: int) -> tuple[int, int]:
-        """Return the number of terminal columns and lines that the widget occupies at a scale. The lines
-        include the border, and the columns do not."""
+        """Return the number of terminal columns and lines that the widget occupies at a scale. The number of
+        lines includes the border, but the number of columns does not."""
         sizes = [size_at(grid.shown_shape, scale) for grid in self.grids]
         return sum(size.width for size in sizes) + _ARROW, max(size.height for size in sizes) + _BORDER
 
@@ -93,8 +93,8 @@ class DemonstrationPane(VerticalScroll, can_focus=False):
         self.fit()
 
     def fit(self) -> None:
-        """Choose the largest scale at which all demonstrations fit. At scales 0 and 1, only their width must
-        fit, because the pane can be scrolled vertically."""
+        """Choose the largest scale at which the demonstrations fit in the width of the pane. Scales above 1
+        are used only if the demonstrations also fit in the height, so that no scrolling is necessary."""
         pairs = list(self.query(PairView))
         # The scroll bar takes one column, the border of a pair two.
         width, height = self.size.width - _BORDER - 1, self.size.height
@@ -110,7 +110,7 @@ class DemonstrationPane(VerticalScroll, can_focus=False):
 
 
 class GridFrame(ScrollableContainer, can_focus=False, inherit_bindings=False):
-    """Scrollable frame around a grid. It ignores the arrow keys, which move the cursor."""
+    """Scrollable frame around a grid. It ignores the arrow keys, because they move the cursor."""
 
 
 class WorkPane(Vertical):
@@ -149,7 +149,8 @@ class WorkPane(Vertical):
         self.frames[1].scroll_to_region(self.board.region_of(cursor.row, cursor.col), animate=False)
 
     def fit(self) -> None:
-        """Choose the largest possible scale for the working grid, and then the largest one for the input."""
+        """Choose the largest possible scale for the working grid, and then the largest possible scale for the
+        input."""
         board, above = self.board.shown_shape, self.input.shown_shape
         width, height = self.size.width - _BORDER, self.size.height - 2 * _BORDER
         scales = [(large, small) for large in range(_MAX_SCALE, 0, -1) for small in range(large, -1, -1)]

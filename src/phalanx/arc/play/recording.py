@@ -80,8 +80,8 @@ class EpisodeSampleFile:
 
         Raises:
             ValueError: If the file does not end in `.jsonl` or contains anything but samples.
-            OSError: If the file cannot be written, because its folder does not exist or because the path is a
-                folder itself.
+            OSError: If the file cannot be written, because its folder does not exist or because the path is
+                itself a folder.
         """
         if self.path.suffix != ".jsonl":
             raise ValueError(f"the file must end in .jsonl, got {self.path.name!r}")

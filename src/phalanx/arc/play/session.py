@@ -47,7 +47,7 @@ def play_config(
     """Create the environment settings for a player: one pair on a 30x30 canvas, without a reward for
     similarity.
 
-    The environment is in training mode and therefore knows the output. The application does not show it.
+    The environment is in training mode, so the output is accessible, but the application does not show it.
 
     Args:
         selection_format: `point`, `bbox` or `mask`.

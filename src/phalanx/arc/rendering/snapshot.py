@@ -122,7 +122,7 @@ _VIEW = (
 
 
 def _one(tasks: TaskBuffer, view: dict[str, Any]) -> StateSnapshot:
-    """Create a snapshot from the attributes of one state, by name."""
+    """Create a snapshot of one state. `view` maps the names of the state's attributes to their values."""
     task, pair, operation = tasks[int(view["task_index"])], view["pair_index"], int(view["last_operation"])
     demos = len(task.demos)
     name = f"demo {pair + 1} of {demos}" if pair < demos else f"test {pair - demos + 1} of {len(task.tests)}"

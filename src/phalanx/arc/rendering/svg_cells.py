@@ -14,7 +14,7 @@ from phalanx.svg import MUTED, Number, SvgBlock
 def cell_size(shapes: Iterable[tuple[int, ...]], box: Number) -> float:
     """Compute the side of a cell in pixels so that each grid fits in a square box.
 
-    The result is between 4 and 30, so large grids may exceed the box.
+    The side is limited to the range from 4 to 30 pixels, so large grids may exceed the box.
 
     Args:
         shapes: Height and width of each grid.
@@ -102,8 +102,8 @@ def _runs(mask: Mask) -> Iterator[tuple[int, int, int]]:
 
 
 def _edges(mask: Mask, side: Number, inner: bool = False) -> str:
-    """Return the SVG path of the lines around the True cells. With `inner`, it consists of the lines between
-    adjacent True cells instead."""
+    """Return the SVG path of the lines around the True cells or, if `inner` is true, of the lines between
+    adjacent True cells."""
     padded = np.pad(mask, 1)
     above, left = padded[:-1, 1:-1], padded[1:-1, :-1]
     below, right = padded[1:, 1:-1], padded[1:-1, 1:]

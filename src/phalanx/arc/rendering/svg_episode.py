@@ -41,7 +41,7 @@ from phalanx.svg import (
 @dataclasses.dataclass(frozen=True, eq=False)
 class EpisodeFrame:
     """One image of an episode, which shows a step and the working grid after this step. An additional first
-    frame can show the initial grid; the `operation` of such a frame is None."""
+    frame, whose `operation` is None, can show the initial grid."""
 
     grid: Cells
     """Working grid, trimmed to its size."""

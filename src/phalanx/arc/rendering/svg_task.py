@@ -217,7 +217,8 @@ def state_html(state: ArcState | StateSnapshot) -> str:
 def draw_failed_outputs(
     outputs: Mapping[str, tuple[Cells, Cells | None, Cells | None]], title: str
 ) -> draw.Drawing:
-    """Draw test pairs whose submitted output is wrong, or cannot be checked because the output is secret.
+    """Draw test pairs whose submitted output is wrong, or cannot be checked because the expected output is
+    secret.
 
     Args:
         outputs: Input, submitted output and expected output of each test pair, by pair name. The submitted
