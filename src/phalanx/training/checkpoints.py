@@ -267,7 +267,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             arrays = self.read_arrays(step, names, partial=False)
         except (KeyError, ValueError) as error:
             raise ValueError(f"checkpoint {step} does not fit this training: {error}") from error
-        return place_arrays(arrays, like, f"checkpoint {step}")
+        return transfer_arrays(arrays, like, f"checkpoint {step}")
 
     def _is_intact(self, step: int) -> bool:
         try:
@@ -440,7 +440,7 @@ def named(tree: PyTree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="-"): leaf for path, leaf in leaves}
 
 
-def place_arrays(arrays: Mapping[str, np.ndarray], like: PyTree, what: str) -> PyTree:
+def transfer_arrays(arrays: Mapping[str, np.ndarray], like: PyTree, what: str) -> PyTree:
     """Copy arrays that were read from a checkpoint to the devices of `like`.
 
     Args:
@@ -465,15 +465,15 @@ def place_arrays(arrays: Mapping[str, np.ndarray], like: PyTree, what: str) -> P
     if differing:
         more = f"; and {len(differing) - _MAX_NAMES} more" if len(differing) > _MAX_NAMES else ""
         raise ValueError(f"{what} has a different structure: {'; '.join(differing[:_MAX_NAMES])}{more}")
-    placed = [_place(arrays[name], leaf) for name, leaf in leaves.items()]
-    return jax.tree.unflatten(jax.tree.structure(like), placed)
+    leaves_on_devices = [_transfer(arrays[name], leaf) for name, leaf in leaves.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves_on_devices)
 
 
 def _describe(array: Any) -> str:
     return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
 
 
-def _place(array: np.ndarray, like: Any) -> Any:
+def _transfer(array: np.ndarray, like: Any) -> Any:
     # Programs would be compiled again if an array were committed to a device and `like` is not.
     sharding = like.sharding if isinstance(like, jax.Array) and like.committed else None
     # The memory must not be shared with NumPy, because programs may reuse the memory of their arguments.

@@ -4,7 +4,7 @@ from typing import Any
 
 from jaxtyping import PyTree
 
-from phalanx.training.checkpoints import CheckpointRef, open_checkpoint, place_arrays
+from phalanx.training.checkpoints import CheckpointRef, open_checkpoint, transfer_arrays
 from phalanx.training.run_dir import read_metadata
 
 
@@ -29,4 +29,4 @@ def load_params(ref: CheckpointRef, like: PyTree) -> tuple[PyTree, dict[str, Any
         arrays = checkpoints.read_arrays(step, metadata["params"])
     found = {name.removeprefix("params").removeprefix("-"): array for name, array in arrays.items()}
     origin = {"run": str(ref.run.absolute()), "step": step, "algorithm": algorithm}
-    return place_arrays(found, like, f"the network of {ref.run}"), origin
+    return transfer_arrays(found, like, f"the network of {ref.run}"), origin
