@@ -1,4 +1,5 @@
-"""The ARC expert, which follows the solution of a pair, or plans actions from any grid to the output."""
+"""The ARC expert, which follows the known solution of a pair or, from any other grid, plans actions that lead
+to the output."""
 
 import dataclasses
 from collections.abc import Sequence

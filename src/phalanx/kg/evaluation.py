@@ -480,7 +480,7 @@ def count_ranks_in_tables(
         known: Known answers, which are removed from the rankings.
         tables: Function that computes the score tables for a batch of pairs.
         num_tables: Number of score tables that one call to `tables` returns.
-        time_limit: Only used to report progress. The limit itself is ignored.
+        time_limit: Reports progress. Ranking does not stop when its time is up.
 
     Returns:
         One `RankCounts` for each score table.
@@ -536,7 +536,7 @@ def count_ranks(
         predictor: The predictor.
         triples: Triples (relation, head, tail) to rank.
         known: Known answers, which are removed from the rankings.
-        time_limit: Only used to report progress. The limit itself is ignored.
+        time_limit: Reports progress. Ranking does not stop when its time is up.
 
     Returns:
         The counts for the tails of all triples, followed by the counts for the heads of all triples.
@@ -574,7 +574,7 @@ def evaluate_link_prediction(
         max_queries: Maximum number of queries to evaluate. If the split has more, queries are selected at
             even intervals. If None, all queries of the split are evaluated.
         seed: Seed for the `random` tie rule.
-        time_limit: Only used to report progress. The limit itself is ignored.
+        time_limit: Reports progress. Ranking does not stop when its time is up.
     """
     knowledge_base = knowledge_base.binary()
     triples = select_evenly(knowledge_base.triples(split), max_queries)

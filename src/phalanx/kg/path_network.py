@@ -175,7 +175,7 @@ def fit_path_network(
         knowledge_base: Knowledge base with the facts.
         config: The settings. If None, the defaults are used.
         num_threads: Number of threads. It does not change the result.
-        time_limit: Only used to report progress. The limit itself is ignored.
+        time_limit: Reports progress. Ranking does not stop when its time is up.
         settings: Fields of `PathNetworkConfig` that override `config`.
     """
     config = PathNetworkConfig(**{**(config or PathNetworkConfig()).model_dump(), **settings})

@@ -58,13 +58,13 @@ class Ensemble(DirectedPredictor):
         knowledge_base: KnowledgeBase,
         time_limit: TimeLimit | None = None,
     ) -> "Ensemble":
-        """Select a predictor and the weights of the embedding by MRR on the validation queries.
+        """Select a predictor, and the weights of the embedding's scores, by MRR on the validation queries.
 
         Args:
             predictors: Candidates to select from.
             kge: The embedding.
             knowledge_base: Knowledge base with the validation queries.
-            time_limit: Only used to report progress. The limit itself is ignored.
+            time_limit: Reports progress. Ranking does not stop when its time is up.
         """
         knowledge_base = knowledge_base.binary()
         triples, best = validation_triples(knowledge_base), None

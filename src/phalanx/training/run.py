@@ -130,7 +130,7 @@ def _start_by_status(run_dir: Path) -> Start:
 
 
 class Run:
-    """Run loop for one seed in its own folder.
+    """The training loop for one seed, which has its own run folder.
 
     The `start` argument is documented in `Start`, and the other arguments in `train`.
     """

@@ -451,7 +451,8 @@ class SFT(Algorithm[TrainState]):
         """Evaluate the model.
 
         During training, the loss on evaluation samples is computed, and validation episodes are run with
-        greedy decoding. `phalanx eval` passes a `TextEvalConfig`.
+        greedy decoding. With `phalanx eval`, `settings` is a `TextEvalConfig`, which determines the episodes
+        and the decoding.
         """
         if isinstance(settings, TextEvalConfig):
             return evaluate_language_model(self.policy(state), settings, self.config.prompt_format)

@@ -522,7 +522,7 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         self._open(0)
 
     def _open(self, number: int, step: int = 0, earlier: tuple[tuple[int, ShardSpec], ...] = ()) -> None:
-        """Go to a step of an epoch, without sharding the epoch until a batch is requested.
+        """Go to a step of an epoch. The epoch is sharded only when a batch is requested.
 
         Args:
             number: Index of the epoch in `BatchPlan.epochs`.

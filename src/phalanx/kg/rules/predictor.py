@@ -165,7 +165,7 @@ class RulePredictor(DirectedPredictor):
                 to `maxplus`.
             max_paths: Maximum number of paths that are followed from one entity when a rule is applied.
             num_threads: Number of threads. It does not change the result.
-            time_limit: Only used to report progress. The limit itself is ignored.
+            time_limit: Reports progress. Ranking does not stop when its time is up.
 
         Returns:
             A `RulePredictor`; a `PerRelationPredictor` for the `per_relation` aggregation; or an `Ensemble`
@@ -220,7 +220,7 @@ class RulePredictor(DirectedPredictor):
         Args:
             queries: The queries and their true answers.
             known: Known answers, which are removed from the rankings.
-            time_limit: Only used to report progress. The limit itself is ignored.
+            time_limit: Reports progress. Ranking does not stop when its time is up.
         """
         higher, tied = np.zeros((2, len(queries.targets)), np.int64)
         graph = self._applier.known_graph(known)
@@ -285,7 +285,7 @@ class PerRelationPredictor(DirectedPredictor):
     Args:
         applier: Applies the rules to the facts. Its knowledge base must have validation queries, on which
             one of `PER_RELATION_CHOICES` is selected for each directed relation.
-        time_limit: Only used to report progress. The limit itself is ignored.
+        time_limit: Reports progress. Ranking does not stop when its time is up.
     """
 
     def __init__(self, applier: RuleApplier, time_limit: TimeLimit | None = None) -> None:
@@ -339,7 +339,7 @@ def rule_weights(
         aggregation: How to combine several rules.
         learning: Settings for the `learned` aggregation.
         power: Exponent for the `power` aggregation.
-        time_limit: Only used to report progress. The limit itself is ignored.
+        time_limit: Reports progress. Ranking does not stop when its time is up.
     """
     rules = applier.rules
     if aggregation == "maxplus":
