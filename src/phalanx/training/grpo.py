@@ -738,8 +738,8 @@ class GRPO(Algorithm[GRPOState]):
     def evaluate(self, state: GRPOState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Evaluate the model.
 
-        During training, validation episodes are run with greedy decoding. With `phalanx eval`, `settings` is a
-        `TextEvalConfig`, which determines the episodes and the decoding.
+        During training, validation episodes are run with greedy decoding. With `phalanx eval`, `settings` is
+        a `TextEvalConfig`, which determines the episodes and the decoding.
         """
         if isinstance(settings, TextEvalConfig):
             return evaluate_language_model(self.policy(state), settings, self.config.prompt_format)

@@ -15,9 +15,9 @@ def expand(
 
     The first goal of a node is resolved with each matching fact, and then with each rule whose head has the
     same predicate. Facts are tried in ascending order of predicate, first and second argument, and rules in
-    the order of the program. A successor consists of the body of the rule, followed by the node's remaining goals, with
-    the substitution applied. Ground goals that are facts are removed, except for the query if `request`
-    excludes it from the facts. If no goal is left, the successor is the state True.
+    the order of the program. A successor consists of the body of the rule, followed by the node's remaining
+    goals, with the substitution applied. Ground goals that are facts are removed, except for the query if
+    `request` excludes it from the facts. If no goal is left, the successor is the state True.
 
     Successors with more than `max_goals` goals are removed and counted in `num_too_long`. Duplicates are
     removed, where states that differ only in the names of their variables are considered equal. With
