@@ -208,11 +208,11 @@ def pack_batches(num_samples: int, rows_per_batch: int = 8) -> Workload:
 
 
 # No sample is longer than a row, so both strategies return the same rows.
-for _id, _strategy, _batch_size in (
-    ("trl-pack", "bfd", 0),
-    ("trl-pack-default-batches", "bfd", 1000),
-    ("trl-pack-split", "bfd_split", 0),
-    ("trl-pack-split-default-batches", "bfd_split", 1000),
+for _id, _strategy, _batch_size, _batches in (
+    ("trl-pack", "bfd", 0, "one batch"),
+    ("trl-pack-default-batches", "bfd", 1000, "1,000 samples at a time"),
+    ("trl-pack-split", "bfd_split", 0, "one batch"),
+    ("trl-pack-split-default-batches", "bfd_split", 1000, "1,000 samples at a time"),
 ):
     suite.peer_case(
         _id,
@@ -220,7 +220,7 @@ for _id, _strategy, _batch_size in (
         "trl_packing",
         group="pack",
         unit="tokens/s",
-        system=f"TRL 1.16.0, `{_strategy}`",
+        system=f"TRL 1.16.0, `{_strategy}`, {_batches}",
         num_samples=100_000,
         strategy=_strategy,
         batch_size=_batch_size,

@@ -73,8 +73,8 @@ PAIRS = (
         "countdown",
         {"min_numbers": 6, "max_numbers": 6},
         192,
-        "both: 6 numbers up to 100, target 100 to 999; Phalanx: all intermediate results are integers; "
-        "all numbers must be used; reasoning-gym accepts a subset",
+        "both: 6 numbers up to 100, target 100 to 999, all numbers must be used; Phalanx: all intermediate "
+        "results are positive integers; reasoning-gym: only the final value is checked",
     ),
     Pair(
         "knights",
