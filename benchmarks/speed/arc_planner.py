@@ -73,18 +73,22 @@ def with_all_pairs_as_demos(tasks: Sequence[ArcTask]) -> list[ArcTask]:
     return [ArcTask(task.id, tuple(p for p in task.pairs if p.output is not None), ()) for task in tasks]
 
 
+def load_datasets(names: Sequence[str]) -> list[ArcTask]:
+    """Load all tasks of several datasets. Ids start with the dataset, because some tasks are in several."""
+    return [
+        dataclasses.replace(task, id=f"{name}/{task.id}")
+        for name in names
+        for task in load_tasks(name, "all", data_dir=arc_data_dir())
+    ]
+
+
 @suite.experiment("plans")
 def plan_datasets(smoke: bool) -> Iterator[Measurement]:
     """Plan all pairs with each action format."""
     if smoke:
         tasks = generate_tasks(num_tasks=4, seed=0, max_height=5, max_width=5)
     else:
-        # Some tasks are in several datasets under the same id.
-        tasks = [
-            dataclasses.replace(task, id=f"{name}/{task.id}")
-            for name in DATASETS
-            for task in load_tasks(name, "all", data_dir=arc_data_dir())
-        ]
+        tasks = load_datasets(DATASETS)
     for selection_format in ("point", "bbox", "mask"):
         results = measure_plans(tasks, selection_format)
         num_pairs = len(results.steps)

@@ -1,15 +1,18 @@
 """All benchmark suites at tiny sizes, and the command line."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import benchmarks.__main__ as command
 import pytest
+from benchmarks.speed import arc_planner
 from benchmarks.suite import Suite, find_suites
 from benchmarks.timing import Measurement
 
 from benchmarks import plots
+from phalanx.arc import generate_tasks
 from tests.helpers.puzzle_server import installed_server
 
 SUITES = find_suites()
@@ -58,6 +61,28 @@ def test_suite_returns_valid_results(name: str) -> None:
     measurements = list(suite.run(smoke=True, peers=False))
     # Through JSON, as when the file is written and read again.
     check_result(json.loads(json.dumps(suite.result(measurements, (0.0, 0.0, 0.0), 0.0))))
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_smoke_run_selects_cases_of_other_libraries(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measurements are left out, because they install the other libraries."""
+    measured: list[str] = []
+
+    def record(cases: Any, *_: Any) -> Iterator[Measurement]:
+        measured.extend(case.id for case in cases)
+        return iter(())
+
+    monkeypatch.setattr("benchmarks.suite._measure_group", record)
+    suite = SUITES[name]
+    groups = suite.groups()
+    assert list(suite.run(smoke=True, only=groups or ["no case"])) == []
+    assert bool(measured) == bool(groups)
+
+
+def test_planner_tasks_of_all_datasets_have_unique_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = generate_tasks(num_tasks=1, seed=0)[0]
+    monkeypatch.setattr(arc_planner, "load_tasks", lambda *arguments, **options: [task])
+    assert [task.id for task in arc_planner.load_datasets(["a", "b"])] == [f"a/{task.id}", f"b/{task.id}"]
 
 
 def test_cases_of_all_suites_have_unique_names() -> None:

@@ -2,6 +2,7 @@
 
 import threading
 import tracemalloc
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -232,6 +233,24 @@ def test_corrupt_file_raises_error(tmp_path: Path) -> None:
     write_samples(path, [sample()])
     with pytest.raises(CorruptFileError, match="no replay buffer; read it with read_samples"):
         ReplayBuffer.load(path)
+
+
+def test_inconsistent_arrays_raise_error(tmp_path: Path) -> None:
+    path = tmp_path / "buffer.npz"
+    buffer_of(sample("a"), sample("b")).save(path)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+    for name, invalid, message in (
+        ("length", np.array([3, 4], np.int32), r"buffer\.npz is corrupt: tokens and length do not match"),
+        ("sizes", np.array([[6, 8], [8, 8]]), "tokens and sizes do not match"),
+        ("reward", np.zeros(3), "reward does not have 2 values of float64"),
+    ):
+        np.savez(path, **{**arrays, name: invalid})
+        seal(path)
+        with pytest.raises(CorruptFileError, match=message):
+            ReplayBuffer.load(path)
 
 
 def test_concurrent_access_loses_no_samples() -> None:

@@ -67,7 +67,9 @@ def test_samples_are_restored_from_json(created: Sample):
     assert Sample.from_dict(json.loads(json.dumps(created.to_dict()))) == created
 
 
-def test_unknown_fields_are_rejected():
+def test_fields_of_earlier_versions_are_rejected():
+    with pytest.raises(ValueError, match="'source', which was renamed to 'origin'"):
+        Sample.from_dict({**sample().to_dict(), "source": "gym"})
     with pytest.raises(ValueError, match="no field 'color'"):
         Sample.from_dict({**sample().to_dict(), "color": 1})
 
@@ -100,7 +102,7 @@ def test_dataset_is_a_mapping_and_can_be_collated():
         ours, theirs = collate(spec, dataset), collate(spec, {s.sample_id: s for s in created})
         for name in ours.keys():  # noqa: SIM118 - a batch is not iterable
             np.testing.assert_array_equal(ours[name], theirs[name])
-    with pytest.raises(ValueError, match="samples 0 and 1 have the same id 's0'"):
+    with pytest.raises(ValueError, match="sample id 's0' occurs more than once"):
         TokenDataset.from_samples([created[0], created[0]])
 
 

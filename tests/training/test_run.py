@@ -1,5 +1,6 @@
 """The run loop: evaluations, checkpoints, signals, seeds and rejected run folders."""
 
+import hashlib
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from phalanx.training import (
     train,
 )
 from tests.helpers.descent import Descent, DescentConfig
+from tests.helpers.file_damage import write_json
 from tests.helpers.policies import initial_policy, restore_policy
 
 pytestmark = pytest.mark.slow
@@ -289,6 +291,18 @@ def test_links_that_wandb_creates_do_not_prevent_a_resume(tmp_path: Path) -> Non
     (run / "wandb" / "run-1").mkdir(parents=True)
     (run / "wandb" / "latest-run").symlink_to("run-1")
     assert train(Descent(config()), run, resume=True).update == 6
+
+
+def test_checkpoint_of_another_version_is_rejected(tmp_path: Path) -> None:
+    outcome = train(Descent(config()), tmp_path / "run")
+    metadata_file = outcome.run_dir / "checkpoints" / "6" / "metadata" / "metadata"
+    metadata = json.loads(metadata_file.read_text())
+    del metadata["counts"], metadata["data"]
+    metadata_file.write_text(json.dumps(metadata))
+    digests = {"metadata/metadata": hashlib.sha256(metadata_file.read_bytes()).hexdigest()}
+    write_json(metadata_file.parents[1] / "checksums.json", {"files": digests})
+    with pytest.raises(ValueError, match="saved by another version of Phalanx: it lacks counts, data"):
+        train(Descent(config()), outcome.run_dir, resume=True)
 
 
 def test_run_in_use_by_another_process_is_rejected(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -22,6 +21,8 @@ from phalanx.data.plans.plan_files import PLAN_FILE, load_batch_plan, save_batch
 from phalanx.io.atomic import remove_stale_temporaries
 from phalanx.io.checksum import CorruptFileError
 
+_FORMAT = "phalanx.batches"
+_VERSION = 1
 _MANIFEST = "manifest.json"
 _REMEDY = "delete it and run BatchWriter again"
 # Names of the arrays in a batch file that contain metadata.
@@ -45,8 +46,8 @@ class EpochFiles(FrozenModel):
 class BatchManifest(FrozenModel):
     """Contents of a batch folder, as stored in `manifest.json`."""
 
-    format: Literal["phalanx.batches"] = "phalanx.batches"
-    version: Literal[1] = 1
+    format: str = _FORMAT
+    version: int = _VERSION
     fingerprint: str
     """Fingerprint of the batch plan."""
     dataset_hash: str = ""
@@ -201,6 +202,8 @@ class BatchReader:
     @property
     def plan(self) -> BatchPlan:
         """Batch plan that is stored in the folder."""
+        if not (self._folder / PLAN_FILE).is_file():
+            raise FileNotFoundError(f"{self._folder} has no {PLAN_FILE}; write the batches again")
         return load_batch_plan(self._folder)
 
     @property
@@ -234,6 +237,8 @@ class BatchReader:
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; {self._remedy()}")
         members = _read_members(path)
+        if missing := [name for name in (*_METADATA, "input_ids", "loss_mask") if name not in members]:
+            raise ValueError(f"{path} is not a batch file: it has no {', '.join(missing)}")
         actual = (str(members["plan"]), int(members["epoch"]), int(members["index"]))
         if actual != (self.fingerprint, epoch, index):
             raise ValueError(
@@ -339,6 +344,11 @@ def create_batch(members: Mapping[str, np.ndarray]) -> TokenBatch:
 
 
 def _load_manifest(folder: Path) -> BatchManifest:
-    return load_model(
-        BatchManifest, folder / _MANIFEST, "a batch manifest of this version", "write the batches again"
-    )
+    path = folder / _MANIFEST
+    manifest = load_model(BatchManifest, path, "a batch manifest", "write the batches again")
+    if manifest.format != _FORMAT or manifest.version != _VERSION:
+        raise ValueError(
+            f"{path} has format {manifest.format} version {manifest.version}, but this release reads "
+            f"{_FORMAT} version {_VERSION}"
+        )
+    return manifest

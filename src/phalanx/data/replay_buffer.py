@@ -511,6 +511,8 @@ class ReplayBuffer:
             raise CorruptFileError(f"{path} has samples but no replay buffer; read it with read_samples")
         state = header["buffer"]
         buffer = cls(cls.config_class(**state["config"]))
+        if len(packed) > buffer.config.max_size:
+            raise CorruptFileError(f"{path} is corrupt: it has more than {buffer.config.max_size} samples")
         buffer._reserve(len(packed))
         buffer._tokens = [tokens for tokens, _, _ in packed]
         buffer._texts = [text for _, text, _ in packed]

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -17,9 +18,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int8, Int32, Int64
 
-from phalanx.data.lengths import LengthTable, check_unique
+from phalanx.data.lengths import LengthTable
 from phalanx.data.npz_files import open_npz, read_header, write_npz
 from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import CorruptFileError
 
 TOKEN_LIMIT = 2**31
 """Exclusive upper limit on token ids. Stored tokens use the top bit for the loss mask."""
@@ -184,6 +186,10 @@ class Sample:
         Raises `ValueError` if a field is unknown or missing.
         """
         values = dict(fields)
+        if "source" in values:
+            raise ValueError(
+                "a sample has no field 'source', which was renamed to 'origin'; create the file again"
+            )
         for name in ("sample_id", "input_ids", "loss_mask"):
             if name not in values:
                 raise ValueError(f"a sample needs the field {name!r}")
@@ -309,7 +315,9 @@ class TokenDataset(Mapping[str, Sample]):
         """Create a dataset from samples with unique ids and the same columns."""
         found = list(samples)
         ids = [sample.sample_id for sample in found]
-        check_unique(ids)
+        if len(set(ids)) != len(ids):
+            repeated = Counter(ids).most_common(1)[0][0]
+            raise ValueError(f"sample id {repeated!r} occurs more than once")
         has_info = any(sample.info is not None for sample in found)
         info = [sample.info or SampleInfo() for sample in found] if has_info else None
         return cls(ids, *concatenate_samples(found), info)
@@ -333,6 +341,17 @@ class TokenDataset(Mapping[str, Sample]):
     def _index(self) -> dict[str, int]:
         return {str(name): index for index, name in enumerate(self.ids)}
 
+    def sample(self, index: int) -> Sample:
+        """Return a sample by its position."""
+        part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return Sample(
+            str(self.ids[index]),
+            self.tokens[part],
+            self.loss_mask[part],
+            {name: values[part] for name, values in self.columns.items()},
+            None if self.info is None else self.info[index],
+        )
+
     def index_map(self, table: LengthTable) -> Int64[np.ndarray, " samples"]:
         """Return the position in this dataset of each sample of a length table.
 
@@ -353,15 +372,7 @@ class TokenDataset(Mapping[str, Sample]):
         return iter(self.ids)
 
     def __getitem__(self, sample_id: str) -> Sample:
-        index = self._index[sample_id]
-        part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        return Sample(
-            str(self.ids[index]),
-            self.tokens[part],
-            self.loss_mask[part],
-            {name: values[part] for name, values in self.columns.items()},
-            None if self.info is None else self.info[index],
-        )
+        return self.sample(self._index[sample_id])
 
     def __contains__(self, sample_id: object) -> bool:
         return sample_id in self._index
@@ -550,11 +561,24 @@ def read_packed_samples(
     """
     with open_npz(path) as archive:
         header = read_header(archive, path, "a sample file", _FORMAT, _VERSION)
-        arrays = dict(archive)
-    data = (arrays["tokens"].tobytes(), arrays["texts"].tobytes())
+        count = header["samples"]
+        expected: dict[str, tuple[Any, Any]] = {
+            name: ((count,), NUMBERS[name]) for name in NUMBERS.names or ()
+        }
+        expected |= {"serials": ((count,), np.dtype(np.int64)), "sizes": ((count, 2), np.dtype(np.int64))}
+        arrays = {name: archive[name] for name in (*expected, "tokens", "texts")}
+    for name, (shape, dtype) in expected.items():
+        if arrays[name].shape != shape or arrays[name].dtype != dtype:
+            raise CorruptFileError(f"{path} is corrupt: {name} does not have {count} values of {dtype}")
+    sizes, data = arrays["sizes"], [arrays[name].tobytes() for name in ("tokens", "texts")]
+    if sizes.min(initial=1) < 1 or sizes.sum(axis=0).tolist() != [len(part) for part in data]:
+        raise CorruptFileError(f"{path} is corrupt: tokens and sizes do not match")
+    num_tokens = arrays["length"].astype(np.int64) * (1 + (arrays["flags"] & _HAS_SEGMENTS))
+    if not ((sizes[:, 0] == 2 * num_tokens) | (sizes[:, 0] == 4 * num_tokens)).all():
+        raise CorruptFileError(f"{path} is corrupt: tokens and length do not match")
     tokens, texts = (
         [part[a:b] for a, b in itertools.pairwise([0, *np.cumsum(lengths).tolist()])]
-        for part, lengths in zip(data, arrays["sizes"].T, strict=True)
+        for part, lengths in zip(data, sizes.T, strict=True)
     )
     numbers = zip(*(arrays[name].tolist() for name in NUMBERS.names or ()), strict=True)
     return list(zip(tokens, texts, numbers, strict=True)), header, arrays["serials"]

@@ -30,7 +30,7 @@ from phalanx.io.checksum import (
 from phalanx.io.untrusted import read_yaml
 from phalanx.training.config import CheckpointConfig
 from phalanx.training.device_mesh import with_key_type_of, without_key_type
-from phalanx.training.run_dir import CHECKPOINTS, CONFIG, read_metadata
+from phalanx.training.run_dir import CHECKPOINTS, CONFIG, METADATA, read_metadata
 
 _LOG = logging.getLogger("phalanx.training")
 CHECKSUMS = "checksums.json"
@@ -418,7 +418,8 @@ def config_digest(config: Config) -> str:
 def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Config) -> None:
     """Raise ValueError if a checkpoint was saved with a config that differs from the config of the run.
 
-    If the run was extended, its earlier configs are accepted as well.
+    If the run was extended, its earlier configs are accepted as well. ValueError is also raised if the
+    metadata lacks entries, because another version of Phalanx saved the checkpoint.
 
     Args:
         run: Run folder.
@@ -426,7 +427,13 @@ def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Co
         metadata: Metadata of the checkpoint.
         config: Config of the run.
     """
-    extended = read_metadata(run).get("extended", [])
+    required = {"config", "data", "seconds", "counts", "metrics", "params", "host_state"}
+    if missing := required - metadata.keys():
+        raise ValueError(
+            f"checkpoint {step} of {run} was saved by another version of Phalanx: it lacks "
+            f"{', '.join(sorted(missing))}; start a new run with another --out"
+        )
+    extended = read_metadata(run).get("extended", []) if (run / METADATA).exists() else []
     if metadata["config"] not in (config_digest(config), *(entry["config"] for entry in extended)):
         raise ValueError(f"checkpoint {step} of {run} was saved with a config that differs from config.yaml")
 

@@ -165,9 +165,13 @@ def test_packed_plan_keeps_its_packs(tmp_path):
     assert loaded.meta.packing == plan.meta.packing
 
 
-def test_missing_plan_is_rejected(tmp_path):
+def test_missing_and_outdated_plans_are_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no batch plan"):
         load_batch_plan(tmp_path / "nothing")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "plan.json").write_text("{}")
+    with pytest.raises(ValueError, match="was saved by an earlier version"):
+        load_batch_plan(tmp_path / "old")
 
 
 def test_expected_hashes_are_checked(tmp_path):

@@ -17,7 +17,7 @@ import mmap
 import os
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -95,8 +95,10 @@ def save_batch_plan(plan: BatchPlan, path: str | os.PathLike[str], *, overwrite:
     target = plan_path(path)
     if target.exists() and not overwrite:
         raise FileExistsError(f"{target} already exists; choose another path or pass overwrite=True")
-    if target.name == PLAN_FILE:
-        target.parent.mkdir(exist_ok=True)
+    if target.name == PLAN_FILE and not target.parent.exists():
+        if not target.parent.parent.is_dir():
+            raise FileNotFoundError(f"cannot write {path}: the folder {target.parent.parent} does not exist")
+        target.parent.mkdir()
     if target.parent.is_dir():
         remove_stale_temporaries(target.parent, target.name)
     with atomic_write(target) as file:
@@ -128,6 +130,8 @@ def load_batch_plan(
     """
     source = plan_path(path)
     if not source.is_file():
+        if (Path(path) / "plan.json").is_file():
+            raise ValueError(f"{path} was saved by an earlier version; {_REMEDY}")
         raise FileNotFoundError(f"there is no batch plan {source}")
     with source.open("rb") as file:
         # The mapping stays valid if another plan replaces the file.
@@ -216,9 +220,17 @@ def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
 
 
 def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:
-    def read(name: str) -> np.ndarray:
+    def read(name: str, count: int | None, dtype: Any = None) -> np.ndarray:
+        """Read an array, and raise an error unless it has `count` elements of type `dtype` (None means
+        any)."""
+        if name not in header.arrays:
+            raise CorruptFileError(f"{path} is corrupt: it has no array {name}; {_REMEDY}")
         entry = header.arrays[name]
         kind, begin = np.dtype(entry.dtype), start + entry.offset
+        if (count is not None and entry.count != count) or (dtype is not None and kind != dtype):
+            raise CorruptFileError(
+                f"{path} is corrupt: {name} has {entry.count} values instead of {count}; {_REMEDY}"
+            )
         if begin + entry.count * kind.itemsize > len(data):
             raise CorruptFileError(f"{path} is truncated; {_REMEDY}")
         array = np.frombuffer(data, kind, entry.count, begin)
@@ -229,8 +241,8 @@ def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> 
     count = header.num_samples
     ids: LazyIds | RangeIds = RangeIds(count)
     if "ids" in header.arrays:
-        ids = LazyIds(count, partial(_unpack_ids, path, read("ids")))
-    table = LengthTable(ids, read("lengths").astype(np.int32)).trust()
+        ids = LazyIds(count, partial(_unpack_ids, path, count, read("ids", None, np.uint8)))
+    table = LengthTable(ids, read("lengths", count).astype(np.int32)).trust()
     sizes = {
         "order": [epoch.samples for epoch in header.epochs],
         "offsets": [epoch.batches + 1 for epoch in header.epochs],
@@ -239,14 +251,23 @@ def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> 
     }
     if any(epoch.packs is not None for epoch in header.epochs):
         sizes["pack_offsets"] = [(epoch.packs or 0) + 1 for epoch in header.epochs]
-    parts = {name: np.split(read(name), np.cumsum(counts)[:-1]) for name, counts in sizes.items()}
+    parts = {
+        name: np.split(read(name, sum(counts), _EPOCH_ARRAYS[name]), np.cumsum(counts)[:-1])
+        for name, counts in sizes.items()
+    }
     epochs = []
     for number, epoch in enumerate(header.epochs):
         batches = EpochBatches(**{name: part[number] for name, part in parts.items()})
+        if batches.offsets[0] != 0 or batches.offsets[-1] != epoch.samples:
+            raise CorruptFileError(
+                f"{path} is corrupt: the offsets of epoch {epoch.epoch} are invalid; {_REMEDY}"
+            )
         epochs.append(EpochPlan(epoch.epoch, epoch.seed, batches, table, header.meta.packing))
     return BatchPlan(header.meta, table, tuple(epochs))
 
 
-def _unpack_ids(path: Path, packed: np.ndarray) -> list[str]:
-    ids: list[str] = parse_json(gzip.decompress(packed.tobytes()), path)
+def _unpack_ids(path: Path, count: int, packed: np.ndarray) -> list[str]:
+    ids = parse_json(gzip.decompress(packed.tobytes()), path)
+    if not isinstance(ids, list) or len(ids) != count:
+        raise CorruptFileError(f"{path} is corrupt: it does not have {count} ids; {_REMEDY}")
     return ids
