@@ -67,6 +67,13 @@ def test_samples_are_restored_from_json(created: Sample):
     assert Sample.from_dict(json.loads(json.dumps(created.to_dict()))) == created
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".npz"])
+def test_lone_surrogate_is_read_back(tmp_path: Path, suffix: str):
+    path = tmp_path / f"samples{suffix}"
+    write_samples(path, [Sample("a\ud800b", np.array([1, 2], np.int32), np.array([1, 1], np.int8))])
+    assert [sample.sample_id for sample in read_samples(path)] == ["a\ud800b"]
+
+
 def test_fields_of_earlier_versions_are_rejected():
     with pytest.raises(ValueError, match="'source', which was renamed to 'origin'"):
         Sample.from_dict({**sample().to_dict(), "source": "gym"})

@@ -383,9 +383,11 @@ def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> in
     path = Path(path)
     if path.suffix == ".jsonl":
         count = 0
-        with atomic_write(path, "w") as file:
+        with atomic_write(path, "wb") as file:
             for sample in samples:
-                file.write(json.dumps(sample.to_dict(), ensure_ascii=False) + "\n")
+                line = json.dumps(sample.to_dict(), ensure_ascii=False) + "\n"
+                # Lone surrogates are not valid in UTF-8, so they are written as JSON escapes.
+                file.write(line.encode("utf-8", "backslashreplace"))
                 count += 1
         return count
     if path.suffix != ".npz":
