@@ -119,3 +119,11 @@ def test_internal_error_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "argv", ["phalanx"])
     with pytest.raises(ValueError, match="not the user's doing"):
         cli.main()
+
+
+def test_a_closed_output_pipe_ends_a_command_silently() -> None:
+    command = [sys.executable, "-m", "phalanx", "train", "ppo", "--env", "arc", "--list-settings"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(120)) == (b"", 1)

@@ -26,6 +26,8 @@ def user_errors() -> Iterator[None]:
     """
     try:
         yield
+    except BrokenPipeError:
+        raise  # Typer exits silently when the reader of the output is gone, as in `phalanx ... | head`.
     except (ValueError, OSError) as error:
         raise UserError(_format_error(error)) from error
 
