@@ -25,7 +25,7 @@ from phalanx.config import load_config
 from phalanx.lm import LMPolicy
 from phalanx.lm.evaluation import TextEvalConfig, TextEvalResult, evaluate_language_model
 from phalanx.text.env_spec import TextEnvConfig
-from phalanx.training import GRPO, SFT, Algorithm, GRPOConfig, SFTConfig, load_policy, read_config, train
+from phalanx.training import GRPO, SFT, Algorithm, GRPOConfig, SFTConfig, load_policy, load_run_config, train
 
 suite = Suite("lm_puzzles", unit="%", packages=("jax", "jaxlib", "equinox", "optax"))
 
@@ -241,7 +241,7 @@ def sft(smoke: bool) -> Iterator[Measurement]:
 
 def _all_kinds(runs: Runs) -> Iterator[Measurement]:
     run = runs.sft()
-    env = read_config(run, SFTConfig).env.id
+    env = load_run_config(run, SFTConfig).env.id
     common = {"split": "test", "num_episodes": runs.sizes.num_episodes}
     for result in runs.evaluate(run, env):
         name = _kind(result)

@@ -15,7 +15,7 @@ _registry.register(
     "arc-v2",
     "phalanx.arc.env:ArcEnvironment",
     "ARC grid puzzles: edit a grid until it equals the output grid",
-    report_panel=("browser_policy.json", "phalanx.arc.browser.report_panel:read_agent_panel"),
+    report_panel=("browser_policy.json", "phalanx.arc.browser.report_panel:load_agent_panel"),
 )
 _registry.register(
     "proofs-v1",

@@ -138,7 +138,7 @@ def load_config(
     values = _section_defaults(cls) if base is None else base.model_dump()
     if preset is not None:
         path = _preset_path(cls, preset)
-        values = _merge(values, _check_keys(cls, _read_config_file(path), f"{path}: "))
+        values = _merge(values, _check_keys(cls, _load_config_file(path), f"{path}: "))
     if settings:
         values = _merge(values, _check_keys(cls, settings, ""))
     for override in overrides:
@@ -149,9 +149,9 @@ def load_config(
         raise ValueError(format_validation_error(error, cls)) from error
 
 
-def read_preset(cls: type[BaseModel], preset: str | os.PathLike[str]) -> dict[str, Any]:
+def load_preset(cls: type[BaseModel], preset: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the values in a preset of a config class, or in a YAML file, without validating them."""
-    return _read_config_file(_preset_path(cls, preset))
+    return _load_config_file(_preset_path(cls, preset))
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
@@ -426,7 +426,7 @@ def _preset_path(cls: type[BaseModel], preset: str | os.PathLike[str]) -> Path:
     return PRESET_FOLDER / group / f"{preset}.yaml"
 
 
-def _read_config_file(path: Path) -> dict[str, Any]:
+def _load_config_file(path: Path) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     # The file may be untrusted: resolving ${oc.env:...} would reveal environment variables.

@@ -19,7 +19,7 @@ from phalanx.arc.browser import report_panel
 from phalanx.arc.browser.export import MAX_PARAMETERS, agent_record, export_agent
 from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.config import load_config
-from phalanx.logging.report import page as report_page, read_run, write_report
+from phalanx.logging.report import load_run, page as report_page, write_report
 from tests.helpers.browser import needs_chromium, no_complaints, opened_tab
 from tests.helpers.random_weights import random_weights
 from tests.helpers.run_folders import write_facts
@@ -341,7 +341,7 @@ def test_invalid_agent_file_is_reported(message: str, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "browser_policy.json").read_text())
     INVALID_RECORDS[message](record)
     (tmp_path / "browser_policy.json").write_text(json.dumps(record))
-    run = read_run(tmp_path)
+    run = load_run(tmp_path)
     assert not run.panels
     assert [note for note in run.notes if "browser_policy.json was skipped" in note and message in note]
 
@@ -356,11 +356,11 @@ def test_unsupported_agent_reports_reason(tmp_path: Path) -> None:
     for reason, overrides in cases.items():
         config = arc_config(*overrides)
         export_agent(random_network(config), config, (), tmp_path)
-        run = read_run(tmp_path)
+        run = load_run(tmp_path)
         assert not run.panels and any(reason in note for note in run.notes)
     large = arc_config(*PAINTER)
     export_agent(random_network(large, width=96), large, (), tmp_path)
-    assert any(f"the limit of {MAX_PARAMETERS:,}" in note for note in read_run(tmp_path).notes)
+    assert any(f"the limit of {MAX_PARAMETERS:,}" in note for note in load_run(tmp_path).notes)
 
 
 def test_number_of_exported_puzzles_is_limited() -> None:

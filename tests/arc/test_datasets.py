@@ -307,7 +307,7 @@ def test_interrupted_validation_leaves_no_files(tmp_path, data, scratch, monkeyp
     def interrupt(path: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(datasets, "read_splits", interrupt)
+    monkeypatch.setattr(datasets, "load_task_splits", interrupt)
     with pytest.raises(KeyboardInterrupt):
         download_dataset(str(write_zip(tmp_path / "tasks.zip", PUBLISHED)))
     assert not data.parent.exists()

@@ -180,10 +180,10 @@ def test_arrow_keys_move_selected_cells(create_app: Any) -> None:
 def test_grid_is_resized_to_selected_cell(create_app: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("z")
-        assert app.board.shown_shape == (30, 30)
+        assert app.board.display_shape == (30, 30)
         await click(pilot, 2, 3)
         assert grid(app) == [[1, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
-        assert app.tool is FILL and app.board.shown_shape == (3, 4)
+        assert app.tool is FILL and app.board.display_shape == (3, 4)
         await pilot.press("z", "up", "up", "up", "left", "left", "enter")
         assert grid(app) == [[1, 2]]
         assert (app.board.cursor.row, app.board.cursor.col) == (0, 1)

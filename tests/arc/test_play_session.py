@@ -19,7 +19,7 @@ from phalanx.arc.play.recording import EpisodeSampleFile
 from phalanx.arc.play.session import PlayError, PlayPair, PlaySession, play_config, start_key
 from phalanx.arc.play.task_selection import select_tasks
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
-from phalanx.data import EpisodeStatus, ReplayBuffer, read_samples
+from phalanx.data import EpisodeStatus, ReplayBuffer, load_samples
 from phalanx.lm import EnvironmentStream
 from phalanx.training import SFTConfig, open_data
 
@@ -175,7 +175,7 @@ def test_saved_episode_matches_environment_stream(tmp_path: Path) -> None:
     )
     expected = list(stream)
     assert saved == expected and len(saved) == 2
-    assert read_samples(file.path) == expected
+    assert load_samples(file.path) == expected
     statuses = [sample.info.episode_status for sample in saved if sample.info]
     assert statuses == [EpisodeStatus.SUCCESS] * 2
     tokenizer = ArcTokenizer("bbox", ("input", "working"))
@@ -200,7 +200,7 @@ def test_saving_appends_episodes(tmp_path: Path) -> None:
     second = file.append(session)
     assert file.path.read_bytes().startswith(before)
     assert file.check() == 2
-    assert read_samples(file.path) == [*first, *second]
+    assert load_samples(file.path) == [*first, *second]
     # The second episode uses another seed for the same pair: other sample IDs, but the same tokens.
     assert first[0].sample_id != second[0].sample_id
     assert first[0].input_ids.tolist() == second[0].input_ids.tolist()

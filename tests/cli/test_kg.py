@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from phalanx.kg.formats import read_depths
+from phalanx.kg.formats import load_depths
 from phalanx.kg.knowledge_base import KnowledgeBase
 
 
@@ -77,7 +77,7 @@ def test_check_fails_until_wrong_depths_are_corrected(phalanx, folder):
     file = folder / "places/test_depths.txt"
     result = phalanx(*command[:-1], "--out", file)
     assert result.out.splitlines()[-1] == f"{file}: 4 depths written"
-    assert list(read_depths(file).values()) == [2, 4, -1, -1]
+    assert list(load_depths(file).values()) == [2, 4, -1, -1]
     assert phalanx(*command).code == 0
     # Beyond the limit a given depth is neither confirmed nor wrong.
     assert phalanx(*command, "--max-depth", 3).code == 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from phalanx.kg.formats import read_rules
+from phalanx.kg.formats import load_rules
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_rules_are_mined_saved_and_evaluated(phalanx, folder):
     lines = result.out.splitlines()
     assert lines[0] == "2 rules from 14 facts: 2 paths and 0 with constants"
     assert lines[1].startswith("test, 1 queries, 32 candidates by 2 rules, maxplus, ties random: MRR 1.000")
-    assert [(str(rule.head), rule.weight) for rule in read_rules(out)] == [
+    assert [(str(rule.head), rule.weight) for rule in load_rules(out)] == [
         ("has(X,Y)", 6 / 11),
         ("in(X,Y)", 6 / 13),
     ]

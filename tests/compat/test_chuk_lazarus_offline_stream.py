@@ -12,7 +12,7 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming import (
     SampleSource,
     StreamSample,
 )
-from phalanx.data import ReplayBuffer, write_samples
+from phalanx.data import ReplayBuffer, save_samples
 from phalanx.puzzles.server_client.episodes import StreamStatus
 from tests.helpers.sample_cases import sample, samples
 
@@ -32,7 +32,7 @@ def test_written_samples_are_read_back(made: list[StreamSample], suffix: str) ->
 
     with TemporaryDirectory() as folder:
         path = Path(folder, f"samples{suffix}")
-        assert write_samples(path, made) == len(made)
+        assert save_samples(path, made) == len(made)
         read = list(OfflineDatasetStream(path))
     assert read == [StreamSample.from_sample(one) for one in made]
     assert [one.timestamp for one in read] == [one.info.timestamp for one in made]
@@ -112,7 +112,7 @@ def test_rows_of_tokens_become_samples(tmp_path: Path) -> None:
 )
 def test_invalid_line_is_reported_by_number(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "samples.jsonl"
-    write_samples(path, [sample()])
+    save_samples(path, [sample()])
     with path.open("a") as file:
         file.write(line + "\n")
     stream = OfflineDatasetStream(path)
@@ -127,7 +127,7 @@ def test_invalid_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"max_length \(1\) must be at least min_length \(2\)"):
         OfflineDatasetStream([], min_length=2, max_length=1)
     with pytest.raises(ValueError, match=r"as \.jsonl or \.npz, not '\.csv'"):
-        write_samples(tmp_path / "samples.csv", [])
+        save_samples(tmp_path / "samples.csv", [])
 
 
 def test_rows_without_a_source_keep_their_fields(tmp_path: Path) -> None:

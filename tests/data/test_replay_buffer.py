@@ -16,7 +16,7 @@ from phalanx.data import (
     Sample,
     SampleFilter,
     SampleOrigin,
-    write_samples,
+    save_samples,
 )
 from phalanx.io.checksum import CorruptFileError
 from tests.helpers.file_damage import seal
@@ -230,8 +230,8 @@ def test_corrupt_file_raises_error(tmp_path: Path) -> None:
         ReplayBuffer.load(path)
     with pytest.raises(FileNotFoundError, match=r"No such file .*nothing\.npz"):
         ReplayBuffer.load(tmp_path / "nothing.npz")
-    write_samples(path, [sample()])
-    with pytest.raises(CorruptFileError, match="no replay buffer; read it with read_samples"):
+    save_samples(path, [sample()])
+    with pytest.raises(CorruptFileError, match="no replay buffer; read it with load_samples"):
         ReplayBuffer.load(path)
 
 

@@ -17,8 +17,8 @@ from phalanx.data import (
     Sample,
     TokenDataset,
     collate,
-    read_samples,
-    write_samples,
+    load_samples,
+    save_samples,
 )
 from phalanx.data.samples import SampleInfo
 from phalanx.io.checksum import CorruptFileError
@@ -70,8 +70,8 @@ def test_samples_are_restored_from_json(created: Sample):
 @pytest.mark.parametrize("suffix", [".jsonl", ".npz"])
 def test_lone_surrogate_is_read_back(tmp_path: Path, suffix: str):
     path = tmp_path / f"samples{suffix}"
-    write_samples(path, [Sample("a\ud800b", np.array([1, 2], np.int32), np.array([1, 1], np.int8))])
-    assert [sample.sample_id for sample in read_samples(path)] == ["a\ud800b"]
+    save_samples(path, [Sample("a\ud800b", np.array([1, 2], np.int32), np.array([1, 1], np.int8))])
+    assert [sample.sample_id for sample in load_samples(path)] == ["a\ud800b"]
 
 
 def test_fields_of_earlier_versions_are_rejected():
@@ -86,18 +86,18 @@ def test_fields_of_earlier_versions_are_rejected():
 @pytest.mark.parametrize("suffix", [".jsonl", ".npz"])
 def test_sample_files_are_read_back_unchanged(tmp_path: Path, suffix: str, created: list[Sample]):
     path = tmp_path / f"a{suffix}"
-    assert write_samples(path, created) == len(created)
-    assert read_samples(path) == created
+    assert save_samples(path, created) == len(created)
+    assert load_samples(path) == created
 
 
 def test_corrupt_sample_files_are_rejected(tmp_path: Path):
-    write_samples(tmp_path / "a.npz", [sample()])
+    save_samples(tmp_path / "a.npz", [sample()])
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-30])
     with pytest.raises(CorruptFileError, match=r"a\.npz"):
-        read_samples(tmp_path / "a.npz")
+        load_samples(tmp_path / "a.npz")
     (tmp_path / "b.jsonl").write_text('{"sample_id": "a"}\n')
     with pytest.raises(ValueError, match=r"b\.jsonl:1: not a sample: a sample needs the field 'input_ids'"):
-        read_samples(tmp_path / "b.jsonl")
+        load_samples(tmp_path / "b.jsonl")
 
 
 def test_dataset_is_a_mapping_and_can_be_collated():

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from phalanx import native
 from phalanx.data import BatchingConfig, BatchingMode, BucketSpec, PadPolicy, TokenBudgetBatchSampler
-from phalanx.data.plans.epoch import epoch_seed, random_order, spread_order
+from phalanx.data.plans.epoch import epoch_seed, interleave_by_size, random_order
 from tests.helpers.length_cases import lognormal_lengths, recipes
 
 SEED_LENGTHS = {f"s{i}": 100 + i * 10 for i in range(50)}
@@ -97,7 +97,7 @@ def test_shuffles_are_permutations(count, seed):
     bits = np.random.PCG64(seed)
     assert sorted(random_order(count, bits).tolist()) == list(range(count))
     sizes = np.arange(count, dtype=np.int64) % 7
-    assert sorted(spread_order(sizes, bits).tolist()) == list(range(count))
+    assert sorted(interleave_by_size(sizes, bits).tolist()) == list(range(count))
 
 
 def test_sort_random_keys_sorts_nonrandom_keys():
@@ -137,7 +137,7 @@ def test_random_order_is_uniform():
 
 def test_spread_order_is_uniform():
     bits, sizes = np.random.PCG64(2), np.arange(200, dtype=np.int64)
-    means = np.mean([np.argsort(spread_order(sizes, bits)) for _ in range(400)], axis=0)
+    means = np.mean([np.argsort(interleave_by_size(sizes, bits)) for _ in range(400)], axis=0)
     # The mean of 400 uniform positions in 0..199 has a standard deviation of 2.9.
     assert np.abs(means - 99.5).max() < 5 * 2.9
 

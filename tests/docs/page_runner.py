@@ -21,7 +21,7 @@ from phalanx import registry
 from phalanx.cli import app as cli
 from phalanx.training import load_algorithm
 from phalanx.training.checkpoints import CheckpointRef
-from phalanx.training.trained_policy import read_run
+from phalanx.training.trained_policy import load_algorithm_and_config
 from tests.docs.commands import SHELL_LANGUAGES, ShellCommand, block_commands, parse_command
 from tests.helpers.markdown_pages import ROOT, CodeBlock, code_blocks
 
@@ -206,7 +206,7 @@ def _fewer_trials(words: list[str]) -> list[str]:
 
 def _small_evaluation(params: dict[str, Any]) -> Iterator[str]:
     """Iterate over the settings that make an evaluation small. The number of samples stays as it is."""
-    algorithm_type, config = read_run(CheckpointRef.parse(params["run"]).for_seed(0).run)
+    algorithm_type, config = load_algorithm_and_config(CheckpointRef.parse(params["run"]).for_seed(0).run)
     settings_type = algorithm_type.eval_settings_type(config, params["env"])
     assert settings_type is not None
     for name, value in (setting.removeprefix("evaluation.").split("=") for setting in SMALL_SETTINGS):

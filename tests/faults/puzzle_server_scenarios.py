@@ -20,7 +20,7 @@ from phalanx.puzzles.server_client import (
     episode_specs,
     rollout_episode,
 )
-from phalanx.puzzles.server_client.collect import collect, read_existing
+from phalanx.puzzles.server_client.collect import collect, load_existing
 from phalanx.puzzles.server_client.protocol import ProtocolError
 from tests.faults import network
 from tests.faults.simulator import MOST_PROCESSES, World
@@ -36,7 +36,7 @@ def collecting(world: World) -> None:
         faults = 10 if attempt < 8 else 0
         with world.process(within=400 if attempt < 20 else 10**9):
             try:
-                there = read_existing(out, COLLECTION, resume=True)
+                there = load_existing(out, COLLECTION, resume=True)
                 # Lines are not synced one by one: a power cut takes some back, and they are played again.
                 assert there.count >= acknowledged or world.power_was_cut, "an acknowledged episode is lost"
                 acknowledged = there.count

@@ -27,12 +27,12 @@ from phalanx.data import (
     Sample,
     SampleInfo,
     load_batch_plan,
-    read_samples,
+    load_samples,
     save_batch_plan,
-    write_samples,
+    save_samples,
 )
 from phalanx.kg import Atom, KnowledgeBase
-from phalanx.kg.kge.embedding import KGE, load_kge, read_kge_metadata, save_kge
+from phalanx.kg.kge.embedding import KGE, load_kge, load_kge_metadata, save_kge
 from phalanx.kg.kge.models import KGEModelConfig
 from phalanx.kg.vocabulary import Vocabulary
 from phalanx.training.checkpoints import Checkpointer
@@ -97,7 +97,7 @@ def embedding(path: Path) -> None:
 
 def read_embedding(path: Path) -> Any:
     kge = load_kge(path, NAMES)
-    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(kge)], read_kge_metadata(path)
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(kge)], load_kge_metadata(path)
 
 
 def checkpoint(path: Path) -> None:
@@ -117,8 +117,8 @@ FORMATS = {
     "batches": Format(batches, read_batches),
     "lengths.npz": Format(cache, lambda path: LengthCache.load(path).get_all()),
     "samples.npz": Format(
-        lambda path: write_samples(path, samples()),
-        lambda path: [one.to_dict() for one in read_samples(path)],
+        lambda path: save_samples(path, samples()),
+        lambda path: [one.to_dict() for one in load_samples(path)],
     ),
     "replay.npz": Format(replay, read_replay),
     "fingerprint.json": Format(

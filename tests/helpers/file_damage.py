@@ -115,7 +115,7 @@ def archive(kind: str) -> Callable[[Path], None]:
 
 
 def read_archive(path: Path) -> Any:
-    from phalanx.arc.task_files import read_splits
+    from phalanx.arc.task_files import load_task_splits
     from phalanx.io.archive import unpack
 
     scratch = path.with_suffix(".unpacked")
@@ -123,7 +123,9 @@ def read_archive(path: Path) -> Any:
     scratch.mkdir()
     unpack(path, scratch, str(path))
     return {
-        (split, task.id): task.to_dict() for split, found in read_splits(scratch).items() for task in found
+        (split, task.id): task.to_dict()
+        for split, found in load_task_splits(scratch).items()
+        for task in found
     }
 
 

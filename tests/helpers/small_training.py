@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from phalanx.io.jsonl import read_lines
+from phalanx.io.jsonl import iter_lines
 from phalanx.logging import FileHandler, SVGHandler
 from phalanx.training import PPOConfig
 
@@ -43,7 +43,7 @@ def metrics_of(run: Path) -> dict[int, dict[str, Any]]:
     """Return the logged metrics of a run by update, without those that depend on time."""
     import json
 
-    lines = [json.loads(line) for line in read_lines(run / "batch_metrics.jsonl")]
+    lines = [json.loads(line) for line in iter_lines(run / "batch_metrics.jsonl")]
     timed = ("env_steps_per_second", "seconds")
     return {
         line["step"]: {name: value for name, value in line["metrics"].items() if name not in timed}

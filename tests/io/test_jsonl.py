@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.io.jsonl import JsonlFile, read_lines, read_records
+from phalanx.io.jsonl import JsonlFile, iter_lines, read_records
 from tests.helpers.file_damage import limited_file_size
 
 
@@ -40,14 +40,14 @@ def test_rotated_files_are_read_as_one(compress: bool, tmp_path: Path) -> None:
         "metrics.jsonl",
     ]
     assert path.read_text(encoding="utf-8") == "eee\n"
-    assert list(read_lines(path)) == ["aaa", "bbb", "ccc", "ddd", "eee"]
+    assert list(iter_lines(path)) == ["aaa", "bbb", "ccc", "ddd", "eee"]
 
 
 def test_line_longer_than_the_limit_gets_its_own_file(tmp_path: Path) -> None:
     file = JsonlFile(tmp_path / "a.log", rotate_bytes=4)
     for line in ("long line", "b", "c"):
         file.write_line(line)
-    assert list(read_lines(tmp_path / "a.log")) == ["long line", "b", "c"]
+    assert list(iter_lines(tmp_path / "a.log")) == ["long line", "b", "c"]
     assert (tmp_path / "a.log").read_text(encoding="utf-8") == "b\nc\n"
     with pytest.raises(ValueError, match="rotate_bytes must be positive, got 0"):
         JsonlFile(tmp_path / "b.log", rotate_bytes=0)
@@ -58,10 +58,10 @@ def test_interrupted_compression_is_finished(tmp_path: Path) -> None:
     for number in lines:
         (tmp_path / f"a.000{number}.jsonl").write_text(f"{number}\n", encoding="utf-8")
         (tmp_path / f"a.000{number}.jsonl.gz").write_bytes(gzip.compress(f"{number}\n".encode()))
-    assert list(read_lines(tmp_path / "a.jsonl")) == lines, "each line once, without a current file"
+    assert list(iter_lines(tmp_path / "a.jsonl")) == lines, "each line once, without a current file"
     JsonlFile(tmp_path / "a.jsonl", compress=True).write_line("10")
     assert [path.name for path in tmp_path.glob("*.jsonl")] == ["a.jsonl"]
-    assert list(read_lines(tmp_path / "a.jsonl")) == [*lines, "10"]
+    assert list(iter_lines(tmp_path / "a.jsonl")) == [*lines, "10"]
 
 
 def test_line_is_written_even_if_compression_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_line_is_written_even_if_compression_fails(tmp_path: Path, monkeypatch: 
         file.write_line("bbb")
     monkeypatch.undo()
     file.write_line("ccc")
-    assert list(read_lines(tmp_path / "a.jsonl")) == ["aaa", "bbb", "ccc"]
+    assert list(iter_lines(tmp_path / "a.jsonl")) == ["aaa", "bbb", "ccc"]
 
 
 def test_invalid_record_is_reported_with_its_number(tmp_path: Path) -> None:
@@ -114,5 +114,5 @@ def test_symbolic_links_are_not_followed(name: str, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links are not followed"):
         JsonlFile(tmp_path / "a.jsonl", compress=True)
     with pytest.raises(ValueError, match="is a symbolic link, which is not followed"):
-        list(read_lines(tmp_path / "a.jsonl"))
+        list(iter_lines(tmp_path / "a.jsonl"))
     assert target.read_text(encoding="utf-8") == "secret", "an incomplete last line would be cut off"

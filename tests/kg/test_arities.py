@@ -21,7 +21,7 @@ from phalanx.kg import (
     parse_rule,
     prove,
 )
-from phalanx.kg.formats import read_table
+from phalanx.kg.formats import load_table
 from phalanx.kg.query_answering import answer_query
 from phalanx.proofs import Program, ProofConfig, ProofEnvironment
 from phalanx.proofs.search.best_first import BestFirstConfig, best_first_search
@@ -85,12 +85,12 @@ def test_tables_with_two_to_four_columns_are_read(tmp_path):
     )
     (tmp_path / "plain.tsv").write_text("a\tp\tb\tc\na\tp\tc\tb\n")
     (tmp_path / "hole.csv").write_text("head,relation,tail,third\nada,gave,,bob\n")
-    read = {path.stem: list(map(str, read_table(path))) for path in tmp_path.glob("[tfp]*.?sv")}
+    read = {path.stem: list(map(str, load_table(path))) for path in tmp_path.glob("[tfp]*.?sv")}
     assert read["two"] == ["human(ada)", "human(bob)"]
     assert read["four"] == ["gave(ada,book,bob)", "likes(bob,book)", "human(eve)"]
     assert read["plain"] == ["p(a,b,c)", "p(a,c,b)"]
     with pytest.raises(ValueError, match=r"hole.csv:2: one of the cells 'ada', 'gave', '', 'bob' is empty"):
-        read_table(tmp_path / "hole.csv")
+        load_table(tmp_path / "hole.csv")
 
 
 def test_encoding_pads_with_the_last_argument(data):

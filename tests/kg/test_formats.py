@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.kg.atoms import Atom, Rule, parse_atom, parse_rule
-from phalanx.kg.formats import list_knowledge_bases, read_rules
+from phalanx.kg.formats import list_knowledge_bases, load_rules
 from phalanx.kg.knowledge_base import KnowledgeBase
 
 SPECIAL_NAMES = (
@@ -92,7 +92,7 @@ def test_name_used_as_variable_and_constant_raises_error():
 )
 def test_prolog_rules_are_parsed(tmp_path, line, weight):
     (tmp_path / "rules.txt").write_text(f"% places\n{line}\n")
-    (rule,) = read_rules(tmp_path / "rules.txt")
+    (rule,) = load_rules(tmp_path / "rules.txt")
     assert rule == parse_rule(f"line2:{weight}:in(X,Y), in(Y,europe) -> european(X,europe)")
 
 

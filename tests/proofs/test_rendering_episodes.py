@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
-from phalanx.logging.report import build_page, read_run
+from phalanx.logging.report import build_page, load_run
 from phalanx.logging.report.page import page_data
 from phalanx.proofs.rendering import draw_state, render_episodes
 from tests.helpers.sample_proofs import given_up_episode, index_manager, proof_state, proved_episode
@@ -75,7 +75,7 @@ def test_log_has_the_query_and_the_goals(run: Path) -> None:
 
 
 def test_report_has_all_frames_of_the_proofs(run: Path) -> None:
-    data = read_run(run)
+    data = load_run(run)
     first, second = page_data([data])["episodes"]
     assert [name for name, _ in first["frames"]] == ["initial", "step 1", "step 2, final"]
     assert (first["task"], second["task"]) == ("aunt(eve,cat)", "not aunt(cat,eve)")

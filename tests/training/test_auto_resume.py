@@ -17,7 +17,7 @@ from phalanx.training import (
     CheckpointConfig,
     EvaluationConfig,
     TrainState,
-    read_metadata,
+    load_metadata,
     train,
 )
 from phalanx.training.run_dir import run_status
@@ -75,7 +75,7 @@ def test_run_killed_before_its_first_checkpoint_is_restarted(tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"was started with another config: rate: 0.5"):
         train(Descent(config(rate=0.25)), run, auto_resume=True)
     assert not train(Descent(config()), run, auto_resume=True).interrupted
-    assert (run_status(run), read_metadata(run)["status"]) == ("finished", "finished")
+    assert (run_status(run), load_metadata(run)["status"]) == ("finished", "finished")
 
 
 def test_run_can_be_started_in_a_folder_left_by_a_killed_start(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_finished_run_can_be_extended_repeatedly(tmp_path: Path) -> None:
         show=lambda progress: os.kill(os.getpid(), signal.SIGTERM),
     )
     assert (stopped.update, stopped.interrupted) == (5, True)
-    assert [one["update"] for one in read_metadata(run)["extended"]] == [2, 4]
+    assert [one["update"] for one in load_metadata(run)["extended"]] == [2, 4]
     # The config of the run now has six updates, so resuming does not need `extend`.
     assert train(Descent(config(num_updates=6)), run, resume=True).update == 6
     with pytest.raises(ValueError, match="num_updates is 6: a run can be extended, but not shortened to 5"):
@@ -129,7 +129,7 @@ def test_warm_start_uses_the_parameters_of_another_run_and_is_recorded(tmp_path:
     outcome = train(Descent(config(seed=7)), tmp_path / "second", init_from=f"{first.run_dir}@4")
     start = float(first.evaluations[0]["distance"])
     assert outcome.evaluations[0]["distance"] == pytest.approx(start / 2**4)
-    assert read_metadata(outcome.run_dir)["init_from"] == {
+    assert load_metadata(outcome.run_dir)["init_from"] == {
         "run": str(first.run_dir),
         "step": 4,
         "algorithm": "descent",

@@ -14,14 +14,14 @@ from phalanx import load_policy
 from phalanx.arc import ArcEnvironment, ArcTask, GridPair, Operation
 from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.expert import ArcExpert
-from phalanx.arc.expert_episodes import read_recorded_episodes
+from phalanx.arc.expert_episodes import load_recorded_episodes
 from phalanx.arc.planner import action_from_arrays
 from phalanx.arc.state import ArcState
 from phalanx.cli.app import app
 from phalanx.core.expert import ExpertLabels
-from phalanx.data import write_samples
+from phalanx.data import save_samples
 from phalanx.lm import EnvironmentStream
-from phalanx.logging.report import read_run
+from phalanx.logging.report import load_run
 from phalanx.training import BC, BCConfig, OptimizerConfig, train
 from tests.helpers.short_walk import RIGHT, ShortWalk, WalkNetwork
 
@@ -142,7 +142,7 @@ def test_policy_learns_to_solve_and_submit_tasks(trained):
 
 def test_run_exports_its_policy_for_the_report(trained):
     training, outcome = trained
-    agent = read_run(outcome.run_dir).panels[0].data
+    agent = load_run(outcome.run_dir).panels[0].data
     assert agent is not None
     assert len(agent["puzzles"]) == 16
     weights = np.frombuffer(base64.b64decode(agent["network"]["weights"]), "<f4")
@@ -164,12 +164,12 @@ def episode_file(path: Path, grids=("input", "working")) -> Path:
         environment, fill_center, agent_state=np.int32(0), tokenizer=ArcTokenizer("point", grids), episodes=1,
         batch_size=1, dataset_id="rings",
     )  # fmt: skip
-    assert write_samples(path, stream) == 1
+    assert save_samples(path, stream) == 1
     return path
 
 
 def test_missing_submit_is_added_to_episodes_from_a_file(tmp_path: Path):
-    steps = read_recorded_episodes(episode_file(tmp_path / "rings.jsonl"), make_bc().environment)
+    steps = load_recorded_episodes(episode_file(tmp_path / "rings.jsonl"), make_bc().environment)
     assert np.asarray(steps.labels.actions.operation)[:, 0].tolist() == [3, Operation.SUBMIT]
     assert np.array_equal(steps.observations.input_grid[1], RING)
     assert np.array_equal(steps.observations.working_grid[1], np.full((3, 3), 3))
@@ -178,7 +178,7 @@ def test_missing_submit_is_added_to_episodes_from_a_file(tmp_path: Path):
 def test_episode_file_without_the_input_grid_is_rejected(tmp_path: Path):
     path = episode_file(tmp_path / "rings.jsonl", ("working",))
     with pytest.raises(ValueError, match="does not contain the input"):
-        read_recorded_episodes(path, make_bc().environment)
+        load_recorded_episodes(path, make_bc().environment)
 
 
 def test_command_trains_on_expert_episodes_from_a_file(tmp_path: Path):

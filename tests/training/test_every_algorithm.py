@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from phalanx import load_policy
-from phalanx.data import Sample, write_samples
+from phalanx.data import Sample, save_samples
 from phalanx.lm import LMPolicy
 from phalanx.logging import read_records
 from phalanx.training import (
@@ -20,7 +20,7 @@ from phalanx.training import (
     Progress,
     TrainResult,
     load_algorithm,
-    read_metadata,
+    load_metadata,
     train,
 )
 from phalanx.training.device_mesh import without_key_type
@@ -71,7 +71,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "sft":
         path = tmp_path_factory.mktemp("data") / "samples.jsonl"
         rng = np.random.default_rng(0)
-        write_samples(path, [Sample(f"s{i}", rng.integers(1, 12, 6), [0, 1, 1, 1, 1, 1]) for i in range(20)])
+        save_samples(path, [Sample(f"s{i}", rng.integers(1, 12, 6), [0, 1, 1, 1, 1, 1]) for i in range(20)])
         settings = (*settings, f"data.samples={path}")
     return Case(request.param, settings)
 
@@ -111,7 +111,7 @@ def trained_arrays(policy: Any) -> Any:
 def test_resumed_run_is_bit_identical(case: Case, complete_run: TrainResult, tmp_path: Path) -> None:
     first = train(case.create(), tmp_path / "run", show=stop_after_first_update)
     assert (first.interrupted, first.update) == (True, 1)
-    assert read_metadata(tmp_path / "run")["status"] == "interrupted"
+    assert load_metadata(tmp_path / "run")["status"] == "interrupted"
     second = train(case.create(), tmp_path / "run", resume=True)
     assert (second.interrupted, second.update, second.counts) == (False, 3, complete_run.counts)
     assert_equal(second.state, complete_run.state)
@@ -181,7 +181,7 @@ def test_warm_start_uses_the_parameters_of_another_run(
     if case.name == "grpo":
         assert_equal(state.ref_params, complete_run.state.params)
     result = train(case.create("seed=7"), tmp_path / "run", init_from=str(complete_run.run_dir))
-    assert read_metadata(result.run_dir)["init_from"] == origin
+    assert load_metadata(result.run_dir)["init_from"] == origin
 
 
 def test_policy_of_a_run_can_be_loaded(case: Case, complete_run: TrainResult) -> None:

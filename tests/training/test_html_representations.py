@@ -10,7 +10,7 @@ import pytest
 from phalanx.arc import TaskBuffer
 from phalanx.arc.generators import generate_tasks
 from phalanx.core import Trajectory
-from phalanx.logging.report import read_run
+from phalanx.logging.report import load_run
 from phalanx.svg import line_chart
 from phalanx.training import train
 from tests.helpers.descent import Descent, DescentConfig
@@ -43,7 +43,7 @@ def test_line_chart_omits_values_that_are_not_finite() -> None:
 def test_run_shows_its_metrics_and_a_curve_with_a_band(tmp_path: Path) -> None:
     outcome = train(Descent(DescentConfig(num_updates=3, num_seeds=2)), tmp_path / "run")
     assert repr(outcome) == f"TrainResult({outcome.run_dir}, finished at update 3, 4 evaluations)"
-    run = read_run(outcome.run_dir)
+    run = load_run(outcome.run_dir)
     assert repr(run) == f"RunData(run, descent, finished, 3 updates, {outcome.run_dir})"
     html = outcome._repr_html_()
     assert html == run._repr_html_()

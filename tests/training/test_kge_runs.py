@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from phalanx.config import list_presets
-from phalanx.kg.kge.embedding import load_kge, read_kge_metadata
+from phalanx.kg.kge.embedding import load_kge, load_kge_metadata
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.logging import read_records
 from phalanx.training import run_dir as runs
@@ -60,7 +60,7 @@ def test_run_has_metadata_metrics_and_the_best_embedding(
 ) -> None:
     trainer, result = complete_run
     run = result.run_dir
-    metadata = runs.read_metadata(run)
+    metadata = runs.load_metadata(run)
     assert (metadata["algorithm"], metadata["status"], metadata["updates"]) == ("kge", "finished", 6)
     records = list(read_records(run / "batch_metrics.jsonl"))
     assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
@@ -68,7 +68,7 @@ def test_run_has_metadata_metrics_and_the_best_embedding(
     evaluations = list(read_records(run / "evaluations.jsonl"))
     assert [record["step"] for record in evaluations] == [0, 2, 4, 6]
     best = max(evaluations, key=lambda record: record["mrr_100"])
-    exported = read_kge_metadata(run / "kge")
+    exported = load_kge_metadata(run / "kge")
     validation = {name: exported[name] for name in ("mrr", "mrr_100")}
     assert (best["step"], best["mrr"], best["mrr_100"]) == (exported["epoch"], *validation.values())
     kge = load_kge(run, base.vocabulary)
@@ -100,13 +100,13 @@ def test_resumed_run_is_bit_identical(
     first = train(KGETrainer(small_config(), base), run, show=interrupt_at(epoch))
     assert first.interrupted
     assert first.update == epoch
-    assert runs.read_metadata(run)["status"] == "interrupted"
+    assert runs.load_metadata(run)["status"] == "interrupted"
     load_kge(run, base.vocabulary)
     second = train(trainer, run, resume=True)
     assert not second.interrupted
     assert bits(second.state) == bits(complete_run[1].state)
     folders = (run, complete_run[1].run_dir)
-    assert read_kge_metadata(run / "kge") == read_kge_metadata(folders[1] / "kge")
+    assert load_kge_metadata(run / "kge") == load_kge_metadata(folders[1] / "kge")
     exported, expected = (load_kge(folder, base.vocabulary) for folder in folders)
     assert bits(exported) == bits(expected)
 
@@ -139,7 +139,7 @@ def test_validation_queries_are_held_out_if_there_are_none(tmp_path: Path) -> No
     valid = trainer.knowledge_base.triples("valid")
     assert not {*map(tuple, valid.tolist())} & {*map(tuple, trainer.train.triples.tolist())}
     train(trainer, tmp_path / "run")
-    assert read_kge_metadata(tmp_path / "run" / "kge")["mrr"] < 0.4, "random triples cannot be predicted"
+    assert load_kge_metadata(tmp_path / "run" / "kge")["mrr"] < 0.4, "random triples cannot be predicted"
 
 
 @pytest.mark.parametrize("name", list_presets("kge"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from phalanx.logging import Handler
-from phalanx.logging.report import read_run
+from phalanx.logging.report import load_run
 from phalanx.training import PPO, TrainResult, run_dir as runs, train
 from tests.helpers.small_training import metrics_of, small_config, small_handlers
 
@@ -32,7 +32,7 @@ def test_policy_that_runs_in_the_browser_is_exported_for_the_report(
     training = PPO(small_config("network.kind=color_equivariant"))
     training.export(training.init(jax.random.key(0)), tmp_path)
     (tmp_path / "run.json").write_text(json.dumps({"status": "finished"}))
-    agent = read_run(tmp_path).panels[0].data
+    agent = load_run(tmp_path).panels[0].data
     assert agent is not None
     assert agent["network"]["width"] == 8
 
@@ -48,7 +48,7 @@ def bits(tree) -> list[np.ndarray]:
 
 
 def test_run_has_the_documented_files(complete_run: TrainResult) -> None:
-    metadata = runs.read_metadata(complete_run.run_dir)
+    metadata = runs.load_metadata(complete_run.run_dir)
     assert metadata["status"] == "finished"
     assert (metadata["algorithm"], metadata["updates"], metadata["env_steps"]) == ("ppo", 6, 6 * 8 * 4)
     assert metadata["families"] == ["fill_enclosed"]
@@ -56,8 +56,8 @@ def test_run_has_the_documented_files(complete_run: TrainResult) -> None:
     lines = (complete_run.run_dir / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 6]
     assert json.loads(lines[1])["env_steps"] == 6 * 8 * 4
-    assert runs.read_config(complete_run.run_dir, type(small_config())) == small_config()
-    assert read_run(complete_run.run_dir).notes == []
+    assert runs.load_run_config(complete_run.run_dir, type(small_config())) == small_config()
+    assert load_run(complete_run.run_dir).notes == []
 
 
 def test_sampled_episodes_are_complete_and_rendered_step_by_step(complete_run: TrainResult) -> None:

@@ -22,7 +22,7 @@ from phalanx.training import (
     Progress,
     TrainState,
     UpdateResult,
-    read_metadata,
+    load_metadata,
     train,
 )
 from tests.helpers.descent import Descent, DescentConfig
@@ -121,7 +121,7 @@ def test_signal_stops_the_run_and_the_resumed_run_is_bit_identical(
     first = train(Descent(config()), tmp_path / "run", show=send(number, at=2))
     assert (first.signal, first.update, first.interrupted) == (number, 2, True)
     assert signal.getsignal(number) is before
-    assert read_metadata(first.run_dir)["status"] == "interrupted"
+    assert load_metadata(first.run_dir)["status"] == "interrupted"
     second = train(Descent(config()), tmp_path / "run", resume=True)
     assert (second.signal, second.update, second.interrupted) == (None, 6, False)
     np.testing.assert_array_equal(second.state.params, uninterrupted.state.params)
@@ -141,12 +141,12 @@ def test_second_signal_stops_immediately(tmp_path: Path) -> None:
 
 def test_error_is_raised_and_recorded_in_run_json(tmp_path: Path) -> None:
     def show(progress: Progress) -> None:
-        assert read_metadata(tmp_path / "run")["status"] == "running"
+        assert load_metadata(tmp_path / "run")["status"] == "running"
         raise ZeroDivisionError("in the middle")
 
     with pytest.raises(ZeroDivisionError, match="in the middle"):
         train(Descent(config()), tmp_path / "run", show=show)
-    assert read_metadata(tmp_path / "run")["status"] == "failed"
+    assert load_metadata(tmp_path / "run")["status"] == "failed"
 
 
 class Exhausted(Descent):
@@ -163,7 +163,7 @@ def test_run_is_finished_when_its_data_ends(tmp_path: Path) -> None:
     assert (outcome.update, outcome.interrupted) == (2, False)
     assert outcome.evaluations[-1]["last"]
     assert saved(outcome.run_dir) == [2]
-    assert read_metadata(outcome.run_dir)["status"] == "finished"
+    assert load_metadata(outcome.run_dir)["status"] == "finished"
 
 
 def test_each_seed_equals_a_run_with_that_seed(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_each_seed_equals_a_run_with_that_seed(tmp_path: Path) -> None:
     assert [(line["seed"], line["steps"]) for line in result.evaluations] == [
         (seed, steps) for seed in range(3) for steps in (0, 18)
     ]
-    metadata = read_metadata(result.run_dir)
+    metadata = load_metadata(result.run_dir)
     assert (metadata["steps"], metadata["num_seeds"], metadata["status"]) == (54, 3, "finished")
     for number, seed in enumerate(result.seeds):
         single = train(Descent(config(seed=5 + number)), tmp_path / f"alone_{number}")
@@ -180,7 +180,7 @@ def test_each_seed_equals_a_run_with_that_seed(tmp_path: Path) -> None:
         np.testing.assert_array_equal(seed.state.params, single.state.params)
         assert restore_policy(Descent(config(seed=5 + number)), seed.run_dir) == single.state.params
         assert losses(seed.run_dir) == losses(single.run_dir)
-        assert read_metadata(seed.run_dir)["steps"] == 18
+        assert load_metadata(seed.run_dir)["steps"] == 18
         assert (seed.run_dir / "config.yaml").read_text() == (single.run_dir / "config.yaml").read_text()
     assert len({float(seed.state.params) for seed in result.seeds}) == 3
 
@@ -197,7 +197,7 @@ class TwoCounts(Descent):
 
 
 def test_only_counts_are_summed_over_seeds(tmp_path: Path) -> None:
-    metadata = read_metadata(train(TwoCounts(config(num_seeds=2)), tmp_path / "run").run_dir)
+    metadata = load_metadata(train(TwoCounts(config(num_seeds=2)), tmp_path / "run").run_dir)
     assert [metadata[name] for name in ("steps", "episodes", "num_steps", "updates")] == [36, 24, 7, 6]
 
 
@@ -220,7 +220,7 @@ def test_several_seeds_are_interrupted_resumed_and_extended_together(tmp_path: P
     at_once = train(Descent(config(num_seeds=2, num_updates=8)), tmp_path / "at_once")
     stopped = train(Descent(config(num_seeds=2)), tmp_path / "run", show=send(signal.SIGTERM, at=2))
     assert (stopped.update, stopped.interrupted) == (2, True)
-    assert read_metadata(tmp_path / "run")["status"] == "interrupted"
+    assert load_metadata(tmp_path / "run")["status"] == "interrupted"
     assert train(Descent(config(num_seeds=2)), tmp_path / "run", resume=True).update == 6
     extended = train(Descent(config(num_seeds=2, num_updates=8)), tmp_path / "run", resume=True, extend=True)
     for ours, theirs in zip(extended.seeds, at_once.seeds, strict=True):
@@ -248,7 +248,7 @@ def test_run_folder_of_an_earlier_version_is_rejected(tmp_path: Path) -> None:
 
 
 def test_run_json_identifies_the_training(tmp_path: Path) -> None:
-    metadata = read_metadata(train(Descent(config()), tmp_path / "run").run_dir)
+    metadata = load_metadata(train(Descent(config()), tmp_path / "run").run_dir)
     about = {name: metadata[name] for name in ("format", "algorithm", "env", "status", "updates", "steps")}
     assert about == {
         "format": 2,

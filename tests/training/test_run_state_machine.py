@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 from phalanx.io.atomic import _machine_id
 from phalanx.logging import read_records
 from phalanx.logging.report.metric_tables import metrics_table
-from phalanx.training import CheckpointConfig, Progress, read_metadata, train
+from phalanx.training import CheckpointConfig, Progress, load_metadata, train
 from phalanx.training.run_dir import run_status
 from tests.faults.simulator import World
 from tests.helpers.descent import Descent, DescentConfig
@@ -80,7 +80,7 @@ class RunFolderMachine(RuleBasedStateMachine):
         table = metrics_table(read_records(self.run / "batch_metrics.jsonl"))
         assert table.axes["update"].tolist() == list(range(1, UPDATES + 1))
         assert table.columns["loss"].tolist() == [self.start / 2**step for step in range(1, UPDATES + 1)]
-        assert read_metadata(self.run)["status"] == "finished"
+        assert load_metadata(self.run)["status"] == "finished"
 
     @rule(at=st.integers(1, UPDATES))
     def kill(self, at: int) -> None:

@@ -20,7 +20,7 @@ from phalanx.data import (
     TokenBatch,
     load_tokenizer,
     save_batch_plan,
-    write_samples,
+    save_samples,
 )
 from phalanx.logging import read_records
 from phalanx.training import (
@@ -63,7 +63,7 @@ def samples(tmp_path: Path) -> Path:
         first, length = int(rng.integers(1, 5)), int(rng.integers(3, 7))
         ids = tuple((first + step) % 11 + 1 for step in range(length))
         rows.append(Sample(f"s{index}", ids, (0, *(1,) * (length - 1))))
-    write_samples(tmp_path / "samples.jsonl", rows)
+    save_samples(tmp_path / "samples.jsonl", rows)
     return tmp_path / "samples.jsonl"
 
 

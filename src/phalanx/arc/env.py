@@ -360,9 +360,9 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     def load_expert_episodes(self, path: "Path") -> "LabeledSteps":
         """Load the successful episodes from a `.jsonl` file written by `phalanx play arc --out`."""
-        from phalanx.arc.expert_episodes import read_recorded_episodes
+        from phalanx.arc.expert_episodes import load_recorded_episodes
 
-        return read_recorded_episodes(path, self)
+        return load_recorded_episodes(path, self)
 
     @classmethod
     def default_network(cls, settings: ArcConfig, config: ArcNetworkConfig, key: Key) -> PolicyNetwork:

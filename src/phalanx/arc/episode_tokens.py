@@ -105,12 +105,12 @@ class ArcTokenizer:
         seen: dict[str, np.ndarray] = {}
         for name in self.grids:
             _expect(rest, _ArcMark[name.upper()])
-            seen[name] = _read_grid(rest)
+            seen[name] = _decode_grid(rest)
         _expect(rest, _ArcMark.ACTION)
         operation = rest.pop(0) - _OPERATIONS
         action: dict[str, Any] = {"operation": operation if operation < NUM_OPERATIONS else -1}
         if self.selection_format == "mask":
-            action["selection"] = _read_grid(rest).astype(bool)
+            action["selection"] = _decode_grid(rest).astype(bool)
         else:
             for field in _CELL_FIELDS[self.selection_format]:
                 cell = rest.pop(0) - _CELLS
@@ -139,7 +139,7 @@ def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:
     return TokenPart(tokens.reshape(steps, -1), counts.reshape(steps, -1))
 
 
-def _read_grid(rest: list[int]) -> Int8[np.ndarray, "rows columns"]:
+def _decode_grid(rest: list[int]) -> Int8[np.ndarray, "rows columns"]:
     """Decode the grid at the start of a list of tokens, and remove its tokens from the list."""
     rows: list[list[int]] = []
     while _COLORS <= rest[0] < _OPERATIONS:

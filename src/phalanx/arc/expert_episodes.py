@@ -22,7 +22,7 @@ from phalanx.arc.operations import Operation
 from phalanx.arc.planner import ActionPlan, action_from_arrays, solution_plan
 from phalanx.arc.tasks import format_shape
 from phalanx.core.expert import ExpertLabels
-from phalanx.data.samples import Sample, read_samples
+from phalanx.data.samples import Sample, load_samples
 
 
 class ExpertEpisodeBatch(eqx.Module):
@@ -172,7 +172,7 @@ class LabeledSteps:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], (self.observations, self.labels))
 
 
-def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSteps:
+def load_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSteps:
     """Read the steps of the successful episodes in a `.jsonl` file of samples.
 
     If an episode ended with the correct grid but without Submit, a Submit step is added.
@@ -189,7 +189,7 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
             "env.observation"
         )
     episodes: dict[str, list[Sample]] = {}
-    for sample in read_samples(path):
+    for sample in load_samples(path):
         if sample.info is not None and sample.info.success and sample.info.episode_id is not None:
             episodes.setdefault(sample.info.episode_id, []).append(sample)
     if not episodes:

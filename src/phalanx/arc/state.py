@@ -145,7 +145,7 @@ class ArcState(eqx.Module):
     def solved_pairs(self) -> Bool[Array, "*batch pairs"]:
         """Mask of the task's pairs that have been solved in this episode. The length of its last axis is the
         maximum number of pairs in any attached task."""
-        count = max(len(task.pairs) for task in named_tasks(self))
+        count = max(len(task.pairs) for task in attached_tasks(self))
         return (self.registers[..., Register.SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
 
     @property
@@ -285,7 +285,7 @@ def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcStat
     return ArcState(boards, registers, jnp.zeros(batch, jnp.float32), None, columns)
 
 
-def named_tasks(states: ArcState) -> TaskBuffer:
+def attached_tasks(states: ArcState) -> TaskBuffer:
     """Return the tasks that are attached to states, with their ids and grids. Raises `ValueError` if no tasks
     are attached."""
     if not isinstance(states.tasks, TaskBuffer):

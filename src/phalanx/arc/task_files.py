@@ -62,7 +62,7 @@ def kaggle_split(path: Path) -> str:
     return path.name.removesuffix(_CHALLENGES).rpartition("_")[2]
 
 
-def read_task_file(path: Path, family: str = "") -> list[ArcTask]:
+def load_task_file(path: Path, family: str = "") -> list[ArcTask]:
     """Read the tasks in a JSON file. The file contains either one task, whose id is the file name without the
     extension, or a dictionary from ids to tasks.
 
@@ -87,7 +87,7 @@ def read_task_file(path: Path, family: str = "") -> list[ArcTask]:
     return [ArcTask.from_dict(task, id, family, f"{path}: {id}") for id, task in data.items()]
 
 
-def read_splits(path: Path, split: str = ALL) -> dict[str, list[ArcTask]]:
+def load_task_splits(path: Path, split: str = ALL) -> dict[str, list[ArcTask]]:
     """Read the tasks in a file or folder, grouped by split.
 
     Args:
@@ -98,7 +98,7 @@ def read_splits(path: Path, split: str = ALL) -> dict[str, list[ArcTask]]:
     if split == kaggle_split(path):
         split = ALL
     return {
-        name: [task for file, family in part for task in read_task_file(file, family)]
+        name: [task for file, family in part for task in load_task_file(file, family)]
         for name, part in select_splits(files, split, path).items()
     }
 

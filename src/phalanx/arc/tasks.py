@@ -210,7 +210,7 @@ class ArcTask(Fingerprinted):
         where = where or id
         if not isinstance(data, Mapping):
             raise ValueError(f'{where}: a task is an object with "train" and "test", got {_short(data)}')
-        demos, tests = _read_pairs(data, "train", where), _read_pairs(data, "test", where)
+        demos, tests = _parse_pairs(data, "train", where), _parse_pairs(data, "test", where)
         if not demos and not tests:
             raise ValueError(f'{where}: both "train" and "test" are empty')
         return cls(id, demos, tests, family)
@@ -263,7 +263,7 @@ class ArcTask(Fingerprinted):
         return task_html(self)
 
 
-def _read_pairs(data: Mapping[str, Any], kind: str, where: str) -> tuple[GridPair, ...]:
+def _parse_pairs(data: Mapping[str, Any], kind: str, where: str) -> tuple[GridPair, ...]:
     """Read the pairs in `data[kind]`, where `kind` is "train" or "test". Only test pairs may lack their
     output."""
     if kind not in data:

@@ -12,10 +12,10 @@ import numpy as np
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, OPERATIONS, Operation
-from phalanx.arc.state import ArcState, named_tasks, state_fields
+from phalanx.arc.state import ArcState, attached_tasks, state_fields
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask
-from phalanx.core.vector import read_actions
+from phalanx.core.vector import parse_each
 
 OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
 """Names of the operations in text actions, such as `fill_3` or `rotate_clockwise`, in the order of their
@@ -52,7 +52,7 @@ def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
         config: Settings of the environment.
         states: States with their tasks attached.
     """
-    tasks = named_tasks(states)
+    tasks = attached_tasks(states)
     *grids, task_indices, pairs, steps, dones = jax.device_get(state_fields(states, _VIEW))
     scalars = (part.tolist() for part in (task_indices, pairs, steps, dones))
     texts = []
@@ -115,19 +115,19 @@ def _answers(config: ArcConfig) -> str:
 def parse_action(config: ArcConfig, text: str) -> Action:
     """Parse a text action in the config's selection format, such as `fill_3 2 4` or, equivalently, `3 2 4`.
     Raises `ValueError` if the text is not a valid action."""
-    return _KINDS[config.action.selection_format](*_read_action(config, text))
+    return _KINDS[config.action.selection_format](*_parse_action(config, text))
 
 
 def parse_actions(config: ArcConfig, texts: Sequence[str]) -> tuple[Action | None, list[str]]:
     """Parse a batch of text actions; see `Environment.parse_actions` for the result."""
-    rows, reasons = read_actions(_read_action, ((config, text) for text in texts))
+    rows, reasons = parse_each(_parse_action, ((config, text) for text in texts))
     if rows is None:
         return None, reasons
     columns = (np.stack([np.asarray(part) for part in column]) for column in zip(*rows, strict=True))
     return _KINDS[config.action.selection_format](*columns), reasons
 
 
-def _read_action(config: ArcConfig, text: str) -> tuple[Any, ...]:
+def _parse_action(config: ArcConfig, text: str) -> tuple[Any, ...]:
     """Parse a text action and return the fields of the action: the operation id and the selected cells."""
     selection_format = config.action.selection_format
     form = _FORMS[selection_format][0]

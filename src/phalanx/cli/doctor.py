@@ -122,9 +122,9 @@ def _list_folder(folder: Path) -> list[Path]:
 
 
 def _check_metadata(path: Path) -> str:
-    from phalanx.training.run_dir import read_metadata
+    from phalanx.training.run_dir import load_metadata
 
-    metadata = read_metadata(path)
+    metadata = load_metadata(path)
     return f"{metadata.get('algorithm')}, {metadata.get('status')}, {metadata.get('updates', 0)} updates"
 
 
@@ -164,9 +164,9 @@ def _check_knowledge_base(path: Path) -> str:
 
 
 def _check_arc_tasks(path: Path) -> str:
-    from phalanx.arc.task_files import read_splits
+    from phalanx.arc.task_files import load_task_splits
 
-    return format_count(sum(map(len, read_splits(path).values())), "task")
+    return format_count(sum(map(len, load_task_splits(path).values())), "task")
 
 
 def _check_archive(path: Path) -> str:
@@ -187,9 +187,9 @@ def _check_arrays(path: Path) -> str:
         if "id_bytes" in names:
             return f"length cache, {_check_lengths(path)}"
         if "serials" in names:
-            from phalanx.data.samples import read_packed_samples
+            from phalanx.data.samples import load_packed_samples
 
-            _, header, _ = read_packed_samples(path)
+            _, header, _ = load_packed_samples(path)
             kind = "replay buffer" if "buffer" in header else "samples"
             return f"{kind}, {format_count(header['samples'], 'sample')}"
         return ", ".join(names)
@@ -216,14 +216,14 @@ def _check_json_lines(path: Path) -> str:
 
 
 def _check_json(path: Path) -> str:
-    from phalanx.arc.task_files import read_task_file
+    from phalanx.arc.task_files import load_task_file
     from phalanx.io.checksum import CHECKSUM_FIELD, read_verified_json
     from phalanx.io.untrusted import read_json
 
     value: Any = read_json(path)
     if isinstance(value, dict) and CHECKSUM_FIELD in value:
         return f"fields {', '.join(read_verified_json(path))}"
-    return f"ARC, {format_count(len(read_task_file(path)), 'task')}"
+    return f"ARC, {format_count(len(load_task_file(path)), 'task')}"
 
 
 def _check_settings(path: Path) -> str:

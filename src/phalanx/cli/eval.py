@@ -76,12 +76,12 @@ def evaluate(
     evaluated.
     """
     from phalanx.training.checkpoints import CheckpointRef
-    from phalanx.training.trained_policy import read_run
+    from phalanx.training.trained_policy import load_algorithm_and_config
 
     with user_errors():
         given = CheckpointRef.parse(run)
         refs = [given.for_seed(number) for number in range(max(len(given.seeds), 1))]
-        algorithm_type, config = read_run(refs[0].run)
+        algorithm_type, config = load_algorithm_and_config(refs[0].run)
         settings_type = algorithm_type.eval_settings_type(config, env)
         if settings_type is None:
             raise ValueError(f"{run} was trained with {algorithm_type.name}, which has no evaluation")
@@ -132,10 +132,10 @@ def _load_settings(
 def _evaluate(ref: "CheckpointRef", settings: "Config", untrained: bool) -> "Sequence[EvaluationResult]":
     import jax
 
-    from phalanx.training.trained_policy import read_run, restore_state
+    from phalanx.training.trained_policy import load_algorithm_and_config, restore_state
 
     with user_errors(), show_activity(f"loading {ref.run}"):
-        algorithm_type, config = read_run(ref.run)
+        algorithm_type, config = load_algorithm_and_config(ref.run)
         algorithm = algorithm_type.for_evaluation(config)
         key = jax.random.key(algorithm.seed)
         state = algorithm.init(key) if untrained else restore_state(algorithm, ref)

@@ -38,7 +38,7 @@ from phalanx.kg import (
     parse_query,
 )
 from phalanx.kg.datasets import HOST, dataset_folder
-from phalanx.kg.formats import list_knowledge_bases, read_rules, write_depths
+from phalanx.kg.formats import list_knowledge_bases, load_rules, write_depths
 from phalanx.kg.knowledge_base import GENERATED
 from phalanx.kg.proof_depths import UNDECIDED
 from phalanx.kg.rules.predictor import Aggregation
@@ -326,7 +326,7 @@ def evaluate(
     """Evaluate rules by link prediction, with filtered MRR and Hits@k among all entities."""
     with user_errors():
         base = _load(data).binary()
-        found, unsupported = RuleSet.from_rules(read_rules(rules), base.vocabulary)
+        found, unsupported = RuleSet.from_rules(load_rules(rules), base.vocabulary)
     _warn_about_unsupported(unsupported)
     started = time.process_time()
     predictor = _fit_predictor(found, base, aggregation, kge, power=power, num_threads=num_threads)
@@ -402,9 +402,9 @@ def query(
         base, given = _load(data), None
         if rules is not None and set(base.arities.values()) != {2}:
             # Other arities need exact proving, which supports rules of any form.
-            base = base.replace(rules=read_rules(rules))
+            base = base.replace(rules=load_rules(rules))
         elif rules is not None:
-            given = RuleSet.from_rules(read_rules(rules), base.vocabulary).rules
+            given = RuleSet.from_rules(load_rules(rules), base.vocabulary).rules
         parsed = parse_query(base, query)
         if rules is None and not base.rules and len(parsed.free) == 2:
             print_to_stderr(f"{base.name} has no rules.txt: mining rules for at most {max_seconds:g} s")

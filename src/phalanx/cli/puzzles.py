@@ -102,7 +102,7 @@ def collect(
     """
     from phalanx.data.tokenizers import load_tokenizer
     from phalanx.puzzles.server_client.client import PuzzleClientConfig
-    from phalanx.puzzles.server_client.collect import collect, read_existing
+    from phalanx.puzzles.server_client.collect import collect, load_existing
     from phalanx.puzzles.server_client.episode_pool import ConnectionPoolConfig
     from phalanx.puzzles.server_client.episodes import CollectConfig
 
@@ -118,7 +118,7 @@ def collect(
             max_steps=max_steps,
             pool=ConnectionPoolConfig(connections=connections, queue_size=queue_size, ordered=True),
         )
-        existing = read_existing(out, config, resume=resume)
+        existing = load_existing(out, config, resume=resume)
     message = f"{out} has complete episodes; run the same command with --resume to continue"
     with exit_on_interrupt(message), progress("collecting", "episodes", episodes, quiet=as_json) as advance:
         advance(min(existing.count, episodes))

@@ -34,10 +34,10 @@ def report(
     """
     from phalanx.io.atomic import atomic_write
     from phalanx.logging.report.page import build_page, report_path
-    from phalanx.logging.report.run_data import read_run
+    from phalanx.logging.report.run_data import load_run
 
     with user_errors():
-        data = [read_run(run) for run in runs]
+        data = [load_run(run) for run in runs]
         path = report_path(data, out)
     page = build_page(data)
     with user_errors(), atomic_write(path, "w") as file:

@@ -143,7 +143,7 @@ def _print_ranking(sweep: "Sweep") -> None:
         if not ranking:
             raise UserError(f"no trial finished; see the logs {sweep.folder}/trial_*.log")
         best = sweep.folder / ranking[0][0].name
-        name = sweep.chosen_metric(last_metrics(best))
+        name = sweep.ranking_metric(last_metrics(best))
     varied = [key for key in sweep.space if len({_cell(trial.params[key]) for trial in sweep.trials}) > 1]
     rows = [[trial.name, value, *(_cell(trial.params[key]) for key in varied)] for trial, value in ranking]
     typer.echo(format_table(["TRIAL", name.upper(), *varied], rows))

@@ -178,7 +178,7 @@ def _load_config(
         if not auto_resume and init_from is not None:
             raise ValueError(f"{flag} continues a run, and --init-from starts one: remove one of them")
         run_dirs.check_same_algorithm(out, algorithm_type.name)
-        saved = run_dirs.read_config(out, config_type)
+        saved = run_dirs.load_run_config(out, config_type)
         _check_same_env(out, saved, env)
         if config is None:
             return load_config(type(saved), None, settings, base=saved)
@@ -190,9 +190,9 @@ def _inherited_settings(algorithm_type: "type[Algorithm]", init_from: str | None
     if init_from is None:
         return None
     from phalanx.training.checkpoints import CheckpointRef
-    from phalanx.training.trained_policy import read_run
+    from phalanx.training.trained_policy import load_algorithm_and_config
 
-    _, source = read_run(CheckpointRef.parse(init_from).for_seed(0).run)
+    _, source = load_algorithm_and_config(CheckpointRef.parse(init_from).for_seed(0).run)
     return algorithm_type.inherited_settings(source)
 
 
@@ -206,11 +206,11 @@ def _check_same_env(out: Path, config: "RunConfig", env: str | None) -> None:
 
 def _is_finished(out: Path, config: "RunConfig") -> bool:
     """Return whether the run is already finished with this config. If so, print a message."""
-    from phalanx.training.run_dir import read_config, read_metadata, run_status
+    from phalanx.training.run_dir import load_metadata, load_run_config, run_status
 
-    if run_status(out) != "finished" or read_config(out, type(config)) != config:
+    if run_status(out) != "finished" or load_run_config(out, type(config)) != config:
         return False
-    updates = read_metadata(out).get("updates")
+    updates = load_metadata(out).get("updates")
     typer.echo(f"{out} is finished after {updates} updates; use --extend N to continue up to update N.")
     return True
 

@@ -327,10 +327,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
             Otherwise, the action in the batch is arbitrary. If no text is an action, None is returned instead
             of the batch.
         """
-        from phalanx.core.vector import host_rows, read_actions
+        from phalanx.core.vector import host_rows, parse_each
 
         rows = host_rows(self.attach_names(states))
-        found, errors = read_actions(self.parse_action, zip(texts, rows, strict=True))
+        found, errors = parse_each(self.parse_action, zip(texts, rows, strict=True))
         if found is None:
             return None, errors
         return jax.tree.map(lambda *parts: jnp.stack(list(map(jnp.asarray, parts))), *found), errors

@@ -311,7 +311,7 @@ def host_rows(states: Any, convert: Callable[[Any], Any] = jnp.asarray) -> list[
     return [jax.tree.map(lambda leaf, n=n: convert(leaf[n]), host) for n in range(size)]
 
 
-def read_actions(
+def parse_each(
     parse: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]
 ) -> tuple[list[Any] | None, list[str]]:
     """Parse one action per environment.

@@ -84,8 +84,8 @@ from phalanx.data.samples import (
     SampleInfo as SampleInfo,
     SampleOrigin as SampleOrigin,
     TokenDataset as TokenDataset,
-    read_samples as read_samples,
-    write_samples as write_samples,
+    load_samples as load_samples,
+    save_samples as save_samples,
 )
 from phalanx.data.token_budget_sampler import TokenBudgetBatchSampler as TokenBudgetBatchSampler
 from phalanx.data.tokenization import (

@@ -173,7 +173,7 @@ class BatchWriter:
         largest = int(batch.input_ids.max(initial=0))
         existing = None
         with contextlib.suppress(CorruptFileError, OSError):
-            existing = _read_members(path)
+            existing = _load_members(path)
         if existing is None:
             write_npz(path, members)
         elif existing.keys() != members.keys() or not all(
@@ -236,7 +236,7 @@ class BatchReader:
         path = _batch_path(self._folder, epoch, index)
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; {self._remedy()}")
-        members = _read_members(path)
+        members = _load_members(path)
         if missing := [name for name in (*_METADATA, "input_ids", "loss_mask") if name not in members]:
             raise ValueError(f"{path} is not a batch file: it has no {', '.join(missing)}")
         actual = (str(members["plan"]), int(members["epoch"]), int(members["index"]))
@@ -306,7 +306,7 @@ def _batch_path(folder: Path, epoch: int, index: int) -> Path:
     return _epoch_folder(folder, epoch) / f"batch_{index:06d}.npz"
 
 
-def _read_members(path: Path) -> dict[str, np.ndarray]:
+def _load_members(path: Path) -> dict[str, np.ndarray]:
     with open_npz(path, _REMEDY) as archive:
         return dict(archive)
 

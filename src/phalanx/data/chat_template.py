@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from phalanx.data.tokenizers import (
     find_tokenizer_file,
-    read_special_tokens,
-    read_tokenizer_config,
+    load_tokenizer_config,
+    parse_special_tokens,
     short_hash,
 )
 from phalanx.extras import require_extra
@@ -145,8 +145,8 @@ def load_chat_template(
         template: Name of a built-in template (`chatml`) or path of a Jinja file. Defaults to the tokenizer's
             own template.
     """
-    config = read_tokenizer_config(tokenizer)
-    special = read_special_tokens(config)
+    config = load_tokenizer_config(tokenizer)
+    special = parse_special_tokens(config)
     if template is not None:
         if str(template) in BUILT_IN_TEMPLATES:
             return ChatTemplate(BUILT_IN_TEMPLATES[str(template)], special)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Int, Int32
 
 from phalanx.data.lengths import MAX_LENGTH, LazyIds, LengthTable
-from phalanx.data.npz_files import open_npz, read_header, write_npz
+from phalanx.data.npz_files import open_npz, parse_header, write_npz
 from phalanx.data.readers import check_id
 from phalanx.io.checksum import CorruptFileError
 
@@ -105,7 +105,7 @@ class LengthCache:
                 instead of raising `TornLineError`.
         """
         cache = cls(path, expected_tokenizer_hash or "")
-        torn = cache._read()
+        torn = cache._load()
         if torn is not None and not drop_torn_line:
             raise torn
         return cache
@@ -118,7 +118,7 @@ class LengthCache:
         """
         cache = cls.create(path, tokenizer_hash)
         if cache.path.exists():
-            cache._read()
+            cache._load()
         return cache
 
     def __enter__(self) -> "LengthCache":
@@ -127,7 +127,7 @@ class LengthCache:
         _check_suffix(self.path)
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"cannot write {self.path}: the folder {self.path.parent} does not exist")
-        torn = self._read() if self.path.exists() else None
+        torn = self._load() if self.path.exists() else None
         if not self._is_npz:
             self._file = self.path.open("a+b", buffering=0)
             self._repair(self._file, torn)
@@ -290,14 +290,14 @@ class LengthCache:
             if file.read(1) != b"\n":
                 file.write(b"\n")
 
-    def _read(self) -> TornLineError | None:
+    def _load(self) -> TornLineError | None:
         """Read the file. If its last line is incomplete, skip that line and return a `TornLineError`."""
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no length cache {self.path}")
         _check_suffix(self.path)
         self._entries = None
         if self._is_npz:
-            self._read_npz()
+            self._load_npz()
             return None
         ids: list[str] = []
         lengths = [np.zeros(0, np.int32)]
@@ -348,16 +348,16 @@ class LengthCache:
         header = {"format": _FORMAT, "version": _VERSION, "tokenizer_hash": self.tokenizer_hash}
         write_npz(self.path, arrays, header)
 
-    def _read_npz(self) -> None:
+    def _load_npz(self) -> None:
         """Read the lengths and the tokenizer hash. The ids are read on first use."""
         path, identity = self.path, _file_identity(self.path)
         with open_npz(path, _REMEDY) as archive:
-            header = read_header(archive, path, "a length cache", _FORMAT, _VERSION)
+            header = parse_header(archive, path, "a length cache", _FORMAT, _VERSION)
             lengths = archive["lengths"]
         if lengths.dtype != np.int32 or lengths.ndim != 1 or lengths.min(initial=1) < 1:
             raise CorruptFileError(f"{path} is corrupt: lengths must be positive integers; {_REMEDY}")
 
-        def read_ids() -> list[str]:
+        def load_ids() -> list[str]:
             if _file_identity(path) != identity:
                 raise ValueError(f"{path} was changed after its lengths were loaded; load it again")
             with open_npz(path, _REMEDY) as archive:
@@ -373,7 +373,7 @@ class LengthCache:
 
         self._check_tokenizer(str(header["tokenizer_hash"]), str(path))
         lengths.flags.writeable = False
-        self._ids, self._lengths = LazyIds(len(lengths), read_ids), lengths
+        self._ids, self._lengths = LazyIds(len(lengths), load_ids), lengths
 
 
 def _check_suffix(path: Path) -> None:

@@ -49,7 +49,7 @@ def open_npz(
         raise CorruptFileError(f"{path} is corrupt ({error}); {hint}") from error
 
 
-def read_header(
+def parse_header(
     archive: Mapping[str, np.ndarray], path: str | os.PathLike[str], kind: str, name: str, version: int
 ) -> dict[str, Any]:
     """Read the header of an open file, and check its `format` and `version` fields.

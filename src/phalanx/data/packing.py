@@ -196,7 +196,7 @@ def assign_packs(
     ([1, 0, 2], [0, 1, 3])
     """
     check_type(config, PackingConfig, "config")
-    samples, starts, pieces, skipped = _cut_overlong(check_lengths(lengths), config, sample_ids)
+    samples, starts, pieces, skipped = _split_overlong(check_lengths(lengths), config, sample_ids)
     # A row of n segments has n - 1 separators, which is like n separators in a row that is one token longer.
     extra = int(config.separator_token_id is not None)
     bins = pack_lengths(pieces + np.int32(extra), config.max_length + extra, config.mode)
@@ -216,7 +216,7 @@ def assign_packs(
     return dataclasses.replace(layout, width=int(layout.row_sums(layout.spans).max(initial=0)))
 
 
-def _cut_overlong(
+def _split_overlong(
     lengths: Int32[np.ndarray, " samples"], config: PackingConfig, sample_ids: Sequence[str] | None
 ) -> tuple[
     Int32[np.ndarray, " segments"],

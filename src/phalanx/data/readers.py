@@ -70,7 +70,7 @@ def iter_rows(source: RowSource, split: str | None = None) -> Iterator[Row]:
     """
     if isinstance(source, str | os.PathLike):
         for part in split_files([Path(source)], None, split):
-            yield from read_part(part)
+            yield from iter_part(part)
         return
     if isinstance(source, Mapping):
         raise TypeError(f"choose one of the splits {', '.join(map(str, source))}")
@@ -137,7 +137,7 @@ def dataset_files(path: Path) -> list[Path]:
     raise ValueError(f"the folder {path} has no .parquet, .jsonl or .txt file and is not a saved dataset")
 
 
-def read_part(
+def iter_part(
     part: FilePart,
     *,
     first_line: int = 1,
@@ -154,10 +154,10 @@ def read_part(
         text_field: Name of the column for the lines of a text file.
     """
     if part.is_saved_dataset:
-        return _read_saved_dataset(part, columns)
+        return _iter_saved_dataset(part, columns)
     if part.has_lines:
-        return _read_lines(part, first_line, text_field)
-    return _read_parquet(part, columns)
+        return _iter_lines(part, first_line, text_field)
+    return _iter_parquet(part, columns)
 
 
 def count_lines_before(part: FilePart) -> int:
@@ -174,7 +174,7 @@ def count_lines_before(part: FilePart) -> int:
     return lines
 
 
-def _read_lines(part: FilePart, first_line: int, text_field: str) -> Iterator[Row]:
+def _iter_lines(part: FilePart, first_line: int, text_field: str) -> Iterator[Row]:
     is_text = part.path.endswith(".txt")
     with Path(part.path).open("rb") as file:
         position = _seek_line_start(file, part.begin)
@@ -238,7 +238,7 @@ def _split_parquet(path: str, part_bytes: int | None) -> Iterator[FilePart]:
             begin, first_row, size, rows = end, first_row + rows, 0, 0
 
 
-def _read_parquet(part: FilePart, columns: Sequence[str] | None) -> Iterator[Row]:
+def _iter_parquet(part: FilePart, columns: Sequence[str] | None) -> Iterator[Row]:
     with _open_parquet(part.path) as file:
         batches = file.iter_batches(
             _ROWS_AT_ONCE,
@@ -258,7 +258,7 @@ def _split_saved_dataset(path: Path, part_bytes: int | None, split: str | None) 
         yield FilePart(str(path), begin, min(begin + step, rows), begin, True, split)
 
 
-def _read_saved_dataset(part: FilePart, columns: Sequence[str] | None) -> Iterator[Row]:
+def _iter_saved_dataset(part: FilePart, columns: Sequence[str] | None) -> Iterator[Row]:
     dataset = _load_saved_dataset(Path(part.path), part.split)
     name = f"{part.path}[{part.split}]" if part.split else part.path
     names = _select_columns(dataset.column_names, columns)
@@ -358,5 +358,5 @@ class IdAssigner:
         part = self._parts[index]
         if part is None:
             return f"row {number}"
-        rows = read_part(part, first_line=count_lines_before(part) + 1)
+        rows = iter_part(part, first_line=count_lines_before(part) + 1)
         return next(itertools.islice(rows, number - self._starts[index], None))[0]

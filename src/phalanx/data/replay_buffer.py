@@ -23,11 +23,11 @@ from phalanx.data.samples import (
     CompactSample,
     Sample,
     SampleOrigin,
+    load_packed_samples,
     pack_sample,
-    read_packed_samples,
+    save_packed_samples,
     unpack_sample,
     unpack_tokens,
-    write_packed_samples,
 )
 from phalanx.data.sum_tree import SumTree, draw_slots
 from phalanx.io.checksum import CorruptFileError
@@ -458,7 +458,7 @@ class ReplayBuffer:
             last = self.size if until is None else int(np.searchsorted(serials[order], until))
             slots = order[first : max(first, last if count is None else min(last, first + count))]
             return BufferSnapshot(
-                self._packed(slots), serials[slots].copy(), self._added, self._added - self.size
+                self._compact_samples(slots), serials[slots].copy(), self._added, self._added - self.size
             )
 
     def count_since(self, since: int) -> int:
@@ -501,14 +501,14 @@ class ReplayBuffer:
             }
             # By slot, so that draws and evictions continue as if nothing had happened.
             slots = np.arange(self.size)
-            write_packed_samples(path, self._packed(slots), header, self._serials[: self.size])
+            save_packed_samples(path, self._compact_samples(slots), header, self._serials[: self.size])
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ReplayBuffer":
         """Load a buffer from a file that `save` wrote."""
-        packed, header, serials = read_packed_samples(path)
+        packed, header, serials = load_packed_samples(path)
         if "buffer" not in header:
-            raise CorruptFileError(f"{path} has samples but no replay buffer; read it with read_samples")
+            raise CorruptFileError(f"{path} has samples but no replay buffer; read it with load_samples")
         state = header["buffer"]
         buffer = cls(cls.config_class(**state["config"]))
         if len(packed) > buffer.config.max_size:
@@ -571,9 +571,11 @@ class ReplayBuffer:
 
     def _replay(self, slots: Int64[np.ndarray, " count"]) -> list[Sample]:
         np.add.at(self._numbers["replay_count"], slots, 1)
-        return list(map(unpack_sample, self._packed(slots, origin=ORIGIN_CODES[SampleOrigin.REPLAY])))
+        return list(
+            map(unpack_sample, self._compact_samples(slots, origin=ORIGIN_CODES[SampleOrigin.REPLAY]))
+        )
 
-    def _packed(self, slots: Int64[np.ndarray, " count"], **changes: int) -> list[CompactSample]:
+    def _compact_samples(self, slots: Int64[np.ndarray, " count"], **changes: int) -> list[CompactSample]:
         numbers = self._numbers[slots]
         for name, value in changes.items():
             numbers[name] = value

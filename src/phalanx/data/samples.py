@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Int8, Int32, Int64
 
 from phalanx.data.lengths import LengthTable
-from phalanx.data.npz_files import open_npz, read_header, write_npz
+from phalanx.data.npz_files import open_npz, parse_header, write_npz
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import CorruptFileError
 
@@ -378,7 +378,7 @@ class TokenDataset(Mapping[str, Sample]):
         return sample_id in self._index
 
 
-def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> int:
+def save_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> int:
     """Write samples to a `.jsonl` or `.npz` file atomically. Return the number of samples."""
     path = Path(path)
     if path.suffix == ".jsonl":
@@ -393,18 +393,18 @@ def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> in
     if path.suffix != ".npz":
         raise ValueError(f"{path}: samples can be written as .jsonl or .npz, not {path.suffix!r}")
     packed = [pack_sample(sample) for sample in samples]
-    write_packed_samples(path, packed, {})
+    save_packed_samples(path, packed, {})
     return len(packed)
 
 
-def read_samples(path: str | os.PathLike[str]) -> list[Sample]:
-    """Read a file that `write_samples` or `ReplayBuffer.save` wrote.
+def load_samples(path: str | os.PathLike[str]) -> list[Sample]:
+    """Read a file that `save_samples` or `ReplayBuffer.save` wrote.
 
     Samples are in the order in which they were written or added to the buffer.
     """
     path = Path(path)
     if path.suffix == ".npz":
-        packed, _, serials = read_packed_samples(path)
+        packed, _, serials = load_packed_samples(path)
         return [unpack_sample(packed[index]) for index in np.argsort(serials, kind="stable").tolist()]
     with path.open(encoding="utf-8") as file:
         lines = enumerate(file, 1)
@@ -527,7 +527,7 @@ def unpack_sample(packed: CompactSample) -> Sample:
     return Sample(sample_id, tokens[:length], mask[:length], columns, info if has_info else None)
 
 
-def write_packed_samples(
+def save_packed_samples(
     path: str | os.PathLike[str],
     samples: Sequence[CompactSample],
     header: Mapping[str, Any],
@@ -553,16 +553,16 @@ def write_packed_samples(
     write_npz(path, arrays, fields)
 
 
-def read_packed_samples(
+def load_packed_samples(
     path: str | os.PathLike[str],
 ) -> tuple[list[CompactSample], dict[str, Any], Int64[np.ndarray, " samples"]]:
-    """Read a file that `write_packed_samples` wrote.
+    """Read a file that `save_packed_samples` wrote.
 
     Returns:
         The samples in compact form, the header and the serial numbers.
     """
     with open_npz(path) as archive:
-        header = read_header(archive, path, "a sample file", _FORMAT, _VERSION)
+        header = parse_header(archive, path, "a sample file", _FORMAT, _VERSION)
         count = header["samples"]
         expected: dict[str, tuple[Any, Any]] = {
             name: ((count,), NUMBERS[name]) for name in NUMBERS.names or ()

@@ -25,8 +25,8 @@ from phalanx.data.readers import (
     RowSource,
     as_paths,
     count_lines_before,
+    iter_part,
     iter_rows,
-    read_part,
     row_id,
     split_files,
     total_bytes,
@@ -371,7 +371,7 @@ class _RowTokenizer(NamedTuple):
         config, columns = self.config, None
         if config.format in ("text", "tokens"):
             columns = (*ID_FIELDS, config.text_field, "input_ids", "loss_mask", "labels")
-        read = functools.partial(read_part, part, columns=columns, text_field=config.text_field)
+        read = functools.partial(iter_part, part, columns=columns, text_field=config.text_field)
         try:
             return function(read(first_line=1))
         except ValueError:

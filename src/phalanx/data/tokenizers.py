@@ -169,7 +169,7 @@ class HFTokenizer(Tokenizer):
         self._tokenizer.no_padding()
         description.update(truncation=None, padding=None)
         self._add_special_tokens = add_special_tokens
-        special_tokens = read_special_tokens(read_tokenizer_config(path))
+        special_tokens = parse_special_tokens(load_tokenizer_config(path))
         self.pad_token_id, self.eos_token_id, self.bos_token_id = (
             self._tokenizer.token_to_id(special_tokens[name]) if name in special_tokens else None
             for name in ("pad_token", "eos_token", "bos_token")
@@ -223,7 +223,7 @@ def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: 
     return HFTokenizer(path, add_special_tokens=add_special_tokens)
 
 
-def read_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
+def load_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the contents of a tokenizer's `tokenizer_config.json`.
 
     Return an empty dictionary if there is none.
@@ -250,7 +250,7 @@ def find_tokenizer_file(tokenizer: str | os.PathLike[str], name: str) -> Path | 
     return None
 
 
-def read_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+def parse_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     """Return a mapping from the names of the special tokens in a tokenizer config to their texts."""
     tokens = {name: config[name] for name in _SPECIAL_TOKENS if config.get(name)}
     return {

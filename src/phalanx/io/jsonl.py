@@ -98,7 +98,7 @@ class JsonlFile:
         return self.path.rename(self.path.with_name(f"{self.path.stem}.{number:04d}{self.path.suffix}"))
 
 
-def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+def iter_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield the complete lines of a file, including those of its rotated files, in order.
 
     The file may be untrusted: symbolic links, devices and lines of more than 64 MiB raise `ValueError`.
@@ -122,7 +122,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """Yield the objects in a JSON Lines file, including those in its rotated files, in order."""
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(iter_lines(path), 1):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:

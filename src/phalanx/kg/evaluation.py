@@ -228,7 +228,7 @@ class LinkPredictionResult:
             "num_candidates": self.num_candidates,
             "sides": {name: metrics.as_record() for name, metrics in self.sides.items()},
             "relations": {name: metrics.as_record() for name, metrics in self.relations.items()},
-            "groups": {name: metrics.as_record() for name, metrics in self._named_depths().items()},
+            "groups": {name: metrics.as_record() for name, metrics in self._depth_groups().items()},
             "selected": dict(self.selected),
         }
 
@@ -246,7 +246,7 @@ class LinkPredictionResult:
         ]
         if self.ties != "realistic":
             lines.append(f"  MRR with realistic ties: {self.mrr_realistic:.3f}")
-        for parts in (self.sides, self._named_depths(), self.relations if by_relation else {}):
+        for parts in (self.sides, self._depth_groups(), self.relations if by_relation else {}):
             if len(parts) > 1:
                 width = max(map(len, parts))
                 lines += [
@@ -258,7 +258,7 @@ class LinkPredictionResult:
             lines.append(f"  selected on validation data: {selected}")
         return lines
 
-    def _named_depths(self) -> dict[str, RankMetrics]:
+    def _depth_groups(self) -> dict[str, RankMetrics]:
         names = {NO_PROOF: "no proof", UNDECIDED: "depth not known"}
         return {names.get(depth, f"depth {depth}"): part for depth, part in self.depths.items()}
 

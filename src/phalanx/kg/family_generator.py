@@ -8,7 +8,7 @@ import numpy as np
 
 from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.chaining import entail
-from phalanx.kg.formats import read_rules
+from phalanx.kg.formats import load_rules
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
 from phalanx.kg.proof_depths import compute_proof_depths
 
@@ -20,7 +20,7 @@ _TRAINING_FRACTION = 0.1
 _INTERMARRIAGE_PROB = 0.4
 _MAX_CHILDREN = 4
 
-RULES: tuple[Rule, ...] = read_rules(Path(__file__).parent / "family_rules.txt")
+RULES: tuple[Rule, ...] = load_rules(Path(__file__).parent / "family_rules.txt")
 """Rules of the generated knowledge bases."""
 
 _VOCABULARY = KnowledgeBase(train=(), rules=RULES).vocabulary

@@ -58,7 +58,7 @@ def list_knowledge_bases(path: str | Path) -> list[Path]:
     return sorted(child for child in folder.iterdir() if child.is_dir() and find_atoms(child, "train"))
 
 
-def read_folder(folder: Path) -> dict[str, Any]:
+def load_folder(folder: Path) -> dict[str, Any]:
     """Read the files of a knowledge base, and return them as keyword arguments for `KnowledgeBase`.
 
     Only the training file (`train.txt`, `.csv`, `.tsv` or `.parquet`) is required. If `folder` is a file, it
@@ -66,29 +66,29 @@ def read_folder(folder: Path) -> dict[str, Any]:
     the training atoms.
     """
     if folder.is_file():
-        return {"train": read_atoms(folder)}
+        return {"train": load_atoms(folder)}
     if not folder.is_dir():
         raise FileNotFoundError(f"no knowledge base at {folder}: it is not a folder")
     if find_atoms(folder, "train") is None:
         raise FileNotFoundError(f"{folder} has no train.txt with the facts of a knowledge base")
-    splits = {name: _read_optional_atoms(folder, name) for name in SPLITS}
-    splits["train"] = tuple(dict.fromkeys((*_read_optional_atoms(folder, "facts"), *splits["train"])))
+    splits = {name: _load_optional_atoms(folder, name) for name in SPLITS}
+    splits["train"] = tuple(dict.fromkeys((*_load_optional_atoms(folder, "facts"), *splits["train"])))
     depths = {}
     for name, atoms in splits.items():
         if (path := folder / f"{name}_depths.txt").is_file():
-            depths[name] = read_depths(path, set(atoms), f"{name}.txt")
+            depths[name] = load_depths(path, set(atoms), f"{name}.txt")
     rules, domains = folder / "rules.txt", folder / "domain2constants.txt"
     return {
         **splits,
-        "rules": read_rules(rules) if rules.is_file() else (),
-        "extra_known": _read_optional_atoms(folder, "known"),
+        "rules": load_rules(rules) if rules.is_file() else (),
+        "extra_known": _load_optional_atoms(folder, "known"),
         "split_depths": depths,
-        "domains": read_domains(domains) if domains.is_file() else {},
+        "domains": load_domains(domains) if domains.is_file() else {},
     }
 
 
 def write_folder(folder: Path, knowledge_base: "KnowledgeBase") -> None:
-    """Write a knowledge base in the format that `read_folder` reads. Unrelated files are kept."""
+    """Write a knowledge base in the format that `load_folder` reads. Unrelated files are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*SPLITS, "facts", "known"):
         other = find_atoms(folder, name)
@@ -116,20 +116,20 @@ def _write_lines(path: Path, lines: Iterable[object]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def _read_optional_atoms(folder: Path, name: str) -> tuple[Atom, ...]:
+def _load_optional_atoms(folder: Path, name: str) -> tuple[Atom, ...]:
     path = find_atoms(folder, name)
-    return () if path is None else read_atoms(path)
+    return () if path is None else load_atoms(path)
 
 
-def read_atoms(path: Path) -> tuple[Atom, ...]:
+def load_atoms(path: Path) -> tuple[Atom, ...]:
     """Read the distinct atoms of a text, CSV, TSV or Parquet file.
 
     The lines of a text file are either atoms, `pred(a,b).`, or tab-separated triples of head, relation and
     tail. The first line that is not blank determines the format.
     """
     if path.suffix in TABLE_SUFFIXES:
-        return read_table(path)
-    text = _read_text(path)
+        return load_table(path)
+    text = _load_text(path)
     first = next((line for line in text.split("\n") if line.strip()), "")
     if "\t" in first.strip() and _ATOM_LINES.fullmatch(first) is None:
         triples = _match_lines(path, text, _TRIPLE_LINES, f"{_TRIPLE_FORM}, as in the lines before it")
@@ -151,7 +151,7 @@ def _build_atoms(matches: Iterable[tuple[str, ...]], has_quotes: bool) -> Iterat
         yield tuple.__new__(Atom, map(unquote_name, parts) if has_quotes else parts)
 
 
-def read_depths(path: Path, atoms: Collection[Atom] | None = None, source: str = "") -> dict[Atom, int]:
+def load_depths(path: Path, atoms: Collection[Atom] | None = None, source: str = "") -> dict[Atom, int]:
     """Read proof depths from a file with lines such as `aunt(5,76) 2`, where -1 means that there is no proof.
 
     Args:
@@ -160,7 +160,7 @@ def read_depths(path: Path, atoms: Collection[Atom] | None = None, source: str =
             atoms are allowed.
         source: Name of the file that contains `atoms`, for the error message.
     """
-    text = _read_text(path)
+    text = _load_text(path)
     matches = _match_lines(path, text, _DEPTH_LINES, f"{ATOM_FORM}, and its depth, -1 for no proof")
     found = list(_build_atoms(matches, has_quotes=True))
     depths = {atom: int(groups[4]) for atom, groups in zip(found, matches, strict=True)}
@@ -172,13 +172,13 @@ def read_depths(path: Path, atoms: Collection[Atom] | None = None, source: str =
     return depths
 
 
-def read_rules(path: Path) -> tuple[Rule, ...]:
+def load_rules(path: Path) -> tuple[Rule, ...]:
     """Read a file with one rule per line, as `name:weight:body -> head` or `head :- body.`.
 
     Lines that start with % are comments. A rule without a name is named after its line number, as in `line7`.
     """
     rules: dict[str, Rule] = {}
-    for number, line in _numbered_lines(_read_text(path)):
+    for number, line in _numbered_lines(_load_text(path)):
         if line.lstrip().startswith("%"):
             continue
         try:
@@ -191,10 +191,10 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
     return tuple(rules.values())
 
 
-def read_domains(path: Path) -> dict[str, tuple[str, ...]]:
+def load_domains(path: Path) -> dict[str, tuple[str, ...]]:
     """Read a file in which each line is the name of a domain followed by its constants."""
     domains: dict[str, tuple[str, ...]] = {}
-    for number, line in _numbered_lines(_read_text(path)):
+    for number, line in _numbered_lines(_load_text(path)):
         name, *constants = map(unquote_name, _NAMES.findall(line) if "'" in line else line.split())
         if not constants:
             raise ValueError(
@@ -228,7 +228,7 @@ def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
-def _read_text(path: Path) -> str:
+def _load_text(path: Path) -> str:
     try:
         return path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -248,7 +248,7 @@ _HEADER_HINT = (
 )
 
 
-def read_table(path: Path) -> tuple[Atom, ...]:
+def load_table(path: Path) -> tuple[Atom, ...]:
     """Read the distinct atoms of a CSV, TSV or Parquet file.
 
     The columns are found by their names in the header. Without a header, they are head, relation, tail and
@@ -256,7 +256,7 @@ def read_table(path: Path) -> tuple[Atom, ...]:
     and relation contains atoms with one argument. In a table with four columns, a row with an empty last cell
     is an atom with two arguments, and a row whose last two cells are empty is an atom with one argument.
     """
-    names, rows = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    names, rows = _read_parquet(path) if path.suffix == ".parquet" else _parse_csv(path)
     indices = _find_columns(names)
     if indices is None:
         if not 2 <= len(names) <= 4:
@@ -282,7 +282,7 @@ def read_table(path: Path) -> tuple[Atom, ...]:
     return tuple(dict.fromkeys(atoms))
 
 
-def _read_csv(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def _parse_csv(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Return the cells of the first line, and the cells of all other lines with their line numbers."""
     # In TSV files, quotes are part of names.
     tsv: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
@@ -300,7 +300,7 @@ def _read_parquet(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
         import pyarrow
         import pyarrow.parquet
     try:
-        table = pyarrow.parquet.read_table(path)
+        table = pyarrow.parquet.load_table(path)
     except pyarrow.ArrowInvalid as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
     columns = [["" if cell is None else str(cell) for cell in column.to_pylist()] for column in table.columns]

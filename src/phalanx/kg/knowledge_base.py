@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from phalanx.kg.atoms import Atom, Rule, name_sort_key
-from phalanx.kg.formats import SPLITS, read_folder, write_folder
+from phalanx.kg.formats import SPLITS, load_folder, write_folder
 from phalanx.kg.triple_index import TripleIndex
 from phalanx.kg.vocabulary import EncodedRule, Vocabulary, check_name
 
@@ -89,7 +89,7 @@ class KnowledgeBase:
                         f"{folder} does not exist; download it with `phalanx kg download {path}`"
                     )
         name = folder.stem if folder.is_file() else folder.name
-        return KnowledgeBase(**read_folder(folder), name=name, on_leak=on_leak)
+        return KnowledgeBase(**load_folder(folder), name=name, on_leak=on_leak)
 
     @staticmethod
     def generate(
@@ -189,13 +189,13 @@ class KnowledgeBase:
     def triples(self, split: str) -> Int32[np.ndarray, "queries atom"]:
         """Return the encoded queries of a split (cached, read-only). For `train`, these are the facts."""
         if split not in self._encoded:
-            self._encoded[split] = _read_only(self.vocabulary.encode(self.queries(split)))
+            self._encoded[split] = _make_read_only(self.vocabulary.encode(self.queries(split)))
         return self._encoded[split]
 
     @functools.cached_property
     def known_triples(self) -> Int32[np.ndarray, "known atom"]:
         """The encoded known atoms, sorted by the names of their predicates and arguments."""
-        return _read_only(self.vocabulary.encode(sorted(self.known)))
+        return _make_read_only(self.vocabulary.encode(sorted(self.known)))
 
     @functools.cached_property
     def known_answers(self) -> TripleIndex:
@@ -377,6 +377,6 @@ def _warn(text: str) -> None:
     warnings.warn(text, UserWarning, stacklevel=level)
 
 
-def _read_only(array: np.ndarray) -> np.ndarray:
+def _make_read_only(array: np.ndarray) -> np.ndarray:
     array.setflags(write=False)
     return array

@@ -88,7 +88,7 @@ def import_huggingface(folder: str | Path) -> LanguageModel:
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}; pass a folder that `save_pretrained` created")
-    config = _read_config(folder / CONFIG_FILE)
+    config = _load_config(folder / CONFIG_FILE)
     weights = safetensors.load((folder / WEIGHTS_FILE).read_bytes())
     if "lm_head.weight" not in weights:  # tied embeddings
         weights["lm_head.weight"] = weights.get("model.embed_tokens.weight")
@@ -117,7 +117,7 @@ def import_huggingface(folder: str | Path) -> LanguageModel:
     return loaded
 
 
-def _read_config(path: Path) -> LanguageModelConfig:
+def _load_config(path: Path) -> LanguageModelConfig:
     llama: dict[str, Any] = json.loads(path.read_text())
     rope = llama.get("rope_parameters") or {}
     num_heads = llama.get("num_attention_heads")

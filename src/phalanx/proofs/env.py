@@ -17,7 +17,7 @@ from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Box, Composite, Discrete, Space
-from phalanx.core.vector import host_rows, map_where, read_actions, select_rows
+from phalanx.core.vector import host_rows, map_where, parse_each, select_rows
 from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
@@ -534,7 +534,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     ) -> tuple[Int32[Array, " batch"] | None, list[str]]:
         rows = zip(texts, host_rows(states, np.asarray), strict=True)
         vocabulary = self._require_vocabulary()
-        found, errors = read_actions(text.parse_action, ((answer, row, vocabulary) for answer, row in rows))
+        found, errors = parse_each(text.parse_action, ((answer, row, vocabulary) for answer, row in rows))
         return None if found is None else jnp.asarray(found, jnp.int32), errors
 
     def action_text(self, action: Int32[Array, ""] | np.integer, state: ProofState) -> str:

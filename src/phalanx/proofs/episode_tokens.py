@@ -124,7 +124,7 @@ class ProofTokenizer:
                 groups.append([])
             else:
                 groups[-1].append(token)
-        goals, *successors = (self._read_atoms(group) for group in groups)
+        goals, *successors = (self._decode_atoms(group) for group in groups)
         action = rest[-2] - self._numbers
         return {"goals": goals, "successors": successors}, action if action < self.num_actions else -1
 
@@ -150,7 +150,7 @@ class ProofTokenizer:
         shape = (*atoms.shape[:-2], atoms.shape[-1] * atoms.shape[-2])
         return (atoms + offsets).reshape(shape), counts.reshape(shape)
 
-    def _read_atoms(self, tokens: list[int]) -> list[tuple[int, ...]]:
+    def _decode_atoms(self, tokens: list[int]) -> list[tuple[int, ...]]:
         size = 1 + self.arity
         if len(tokens) % size:
             raise ValueError(f"an atom has {size} tokens, so {len(tokens)} tokens are not a list of atoms")

@@ -36,9 +36,9 @@ from .ppo import PPO as PPO, PPOConfig as PPOConfig, gae as gae, ppo_loss as ppo
 from .run import Run as Run, train as train
 from .run_dir import (
     default_handlers as default_handlers,
+    load_metadata as load_metadata,
+    load_run_config as load_run_config,
     next_free_dir as next_free_dir,
-    read_config as read_config,
-    read_metadata as read_metadata,
 )
 from .search_heuristic import (
     SearchHeuristicConfig as SearchHeuristicConfig,

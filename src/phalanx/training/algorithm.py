@@ -108,9 +108,9 @@ class TrainResult:
         return f"TrainResult({self.run_dir}, {status} at update {self.update}, {evaluations})"
 
     def _repr_html_(self) -> str:
-        from phalanx.logging.report.run_data import read_run
+        from phalanx.logging.report.run_data import load_run
 
-        return read_run(self.run_dir)._repr_html_()
+        return load_run(self.run_dir)._repr_html_()
 
 
 class Algorithm(abc.ABC, Generic[State]):

@@ -30,7 +30,7 @@ from phalanx.io.checksum import (
 from phalanx.io.untrusted import read_yaml
 from phalanx.training.config import CheckpointConfig
 from phalanx.training.device_mesh import with_key_type_of, without_key_type
-from phalanx.training.run_dir import CHECKPOINTS, CONFIG, METADATA, read_metadata
+from phalanx.training.run_dir import CHECKPOINTS, CONFIG, METADATA, load_metadata
 
 _LOG = logging.getLogger("phalanx.training")
 CHECKSUMS = "checksums.json"
@@ -215,7 +215,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             self._verified.discard(step)
             self._scores.pop(step, None)
         # Orbax rejects empty arrays.
-        arrays = {name: without_key_type(leaf) for name, leaf in named(state).items() if leaf.size}
+        arrays = {name: without_key_type(leaf) for name, leaf in arrays_by_name(state).items() if leaf.size}
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(arrays), metadata=ocp.args.JsonSave(dict(metadata))
         )
@@ -239,8 +239,8 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
         return self._manager.restore(step, args=items)["metadata"]
 
-    def read_arrays(self, step: int, names: Sequence[str], *, partial: bool = True) -> dict[str, np.ndarray]:
-        """Read arrays from a checkpoint by name. The names are those that `named` returns.
+    def load_arrays(self, step: int, names: Sequence[str], *, partial: bool = True) -> dict[str, np.ndarray]:
+        """Read arrays from a checkpoint by name. The names are those that `arrays_by_name` returns.
 
         If `partial` is false, `names` must include all arrays in the checkpoint.
         """
@@ -262,9 +262,9 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             ValueError: If the names, shapes or types of the arrays differ from `like`.
         """
         self.verify(step)
-        names = [name for name, leaf in named(like).items() if leaf.size]
+        names = [name for name, leaf in arrays_by_name(like).items() if leaf.size]
         try:
-            arrays = self.read_arrays(step, names, partial=False)
+            arrays = self.load_arrays(step, names, partial=False)
         except (KeyError, ValueError) as error:
             raise ValueError(f"checkpoint {step} does not fit this training: {error}") from error
         return transfer_arrays(arrays, like, f"checkpoint {step}")
@@ -433,12 +433,12 @@ def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Co
             f"checkpoint {step} of {run} was saved by another version of Phalanx: it lacks "
             f"{', '.join(sorted(missing))}; start a new run with another --out"
         )
-    extended = read_metadata(run).get("extended", []) if (run / METADATA).exists() else []
+    extended = load_metadata(run).get("extended", []) if (run / METADATA).exists() else []
     if metadata["config"] not in (config_digest(config), *(entry["config"] for entry in extended)):
         raise ValueError(f"checkpoint {step} of {run} was saved with a config that differs from config.yaml")
 
 
-def named(tree: PyTree) -> dict[str, Any]:
+def arrays_by_name(tree: PyTree) -> dict[str, Any]:
     """Return the arrays of a pytree by name.
 
     The name of an array is its path in the pytree, joined with `-` because Orbax does not allow dots.
@@ -451,14 +451,14 @@ def transfer_arrays(arrays: Mapping[str, np.ndarray], like: PyTree, what: str) -
     """Copy arrays that were read from a checkpoint to the devices of `like`.
 
     Args:
-        arrays: Arrays by the names that `named` returns for `like`.
+        arrays: Arrays by the names that `arrays_by_name` returns for `like`.
         like: Pytree with the expected structure, shapes and types, on the devices to use.
         what: Description of the arrays, for the error message.
 
     Raises:
         ValueError: If the names, shapes or types of the arrays differ from `like`.
     """
-    leaves = named(like)
+    leaves = arrays_by_name(like)
     expected = {name: without_key_type(leaf) for name, leaf in leaves.items()}
     # Checkpoints contain no empty arrays.
     empty = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in expected.items() if not leaf.size}

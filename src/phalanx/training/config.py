@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, create_model, model_validator
 
-from phalanx.config import PRESET_FOLDER, Config, load_config, parse_overrides, read_preset
+from phalanx.config import PRESET_FOLDER, Config, load_config, load_preset, parse_overrides
 from phalanx.core.environment import Environment
 from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationConfig
 from phalanx.logging.config import LoggingConfig
@@ -126,7 +126,7 @@ class EnvRunConfig(RunConfig):
         inherited: Mapping[str, Any] | None = None,
     ) -> AnyEnvRunConfig:
         algorithm_config = cls.algorithm_config or cls
-        preset_values = {} if preset is None else read_preset(algorithm_config, preset)
+        preset_values = {} if preset is None else load_preset(algorithm_config, preset)
         name = choose_environment(env, [preset_values, inherited or {}, parse_overrides(overrides)])
         has_env_section = isinstance(preset_values.get("env"), Mapping)
         name, composed = algorithm_config._with_env_settings(name, has_env_section)
@@ -135,7 +135,7 @@ class EnvRunConfig(RunConfig):
             if preset is not None and env == preset:
                 # A preset named after an environment can select a more specific one, such as
                 # `lights_out::multi`.
-                name = read_preset(algorithm_config, preset).get("env", {}).get("id", name)
+                name = load_preset(algorithm_config, preset).get("env", {}).get("id", name)
                 name, composed = algorithm_config._with_env_settings(name, has_env_section)
         config: Any = load_config(composed, preset, overrides, settings=inherited)
         return config.model_copy(update={"env": config.env.model_copy(update={"id": name})})

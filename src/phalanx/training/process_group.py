@@ -178,7 +178,7 @@ def _accept_others(address: tuple[str, int], size: int, deadline: float) -> dict
                 raise ValueError(
                     f"processes {missing} of {size} did not connect to {address[0]}:{address[1]} in time"
                 ) from None
-            rank = _read_greeting(peer, size)
+            rank = _receive_greeting(peer, size)
             if rank is None or rank in peers:
                 peer.close()
                 continue
@@ -189,7 +189,7 @@ def _accept_others(address: tuple[str, int], size: int, deadline: float) -> dict
     return peers
 
 
-def _read_greeting(peer: socket.socket, size: int) -> int | None:
+def _receive_greeting(peer: socket.socket, size: int) -> int | None:
     """Read the first message of a new connection.
 
     Returns:

@@ -26,10 +26,10 @@ from phalanx.training.algorithm import Algorithm, Progress, TrainResult, UpdateR
 from phalanx.training.checkpoints import (
     Checkpointer,
     CheckpointRef,
+    arrays_by_name,
     check_metadata,
     config_digest,
     intact_checkpoints,
-    named,
 )
 from phalanx.training.device_mesh import unreplicate
 from phalanx.training.process_group import ProcessLostError
@@ -312,12 +312,12 @@ class Run:
             return
         rate = {f"{self.algorithm.unit}_per_second": progress.per_second, "seconds": progress.seconds}
 
-        def sampled_episodes() -> list[dict[str, Any]]:
+        def sample_episodes() -> list[dict[str, Any]]:
             key = jax.random.fold_in(jax.random.key(self.algorithm.seed), self.update)
             return self.algorithm.sample_episodes(unreplicate(self.state), key, self.update)
 
         data = batch_data(unreplicate(result), {**progress.counts, **rate}, self.update)
-        self._logger.log_batch_step(data, sampled_episodes)
+        self._logger.log_batch_step(data, sample_episodes)
 
     def _evaluate(self, *, final: bool) -> bool:
         """Evaluate the policy and log the results.
@@ -358,7 +358,9 @@ class Run:
                 "config": config_digest(algorithm.config),
                 "data": algorithm.data_fingerprint(),
                 "metrics": self._metrics,
-                "params": [name for name, leaf in named({"params": state.params}).items() if leaf.size],
+                "params": [
+                    name for name, leaf in arrays_by_name({"params": state.params}).items() if leaf.size
+                ],
                 "host_state": algorithm.save_host_state(self.run_dir, self.update, self._checkpoints.steps()),
             }
             self._checkpoints.save(self.update, state, metadata)
@@ -393,7 +395,7 @@ class Run:
     def _restore(self, state: PyTree) -> PyTree:
         """Return the state of the newest intact checkpoint, with the structure of `state`."""
         algorithm, config = self.algorithm, self.algorithm.config
-        before = run_dirs.read_config(self.run_dir, type(config))
+        before = run_dirs.load_run_config(self.run_dir, type(config))
         state = self.mesh.gather_state(state)
         for step, metadata in intact_checkpoints(self._checkpoints, self.run_dir):
             check_metadata(self.run_dir, step, metadata, before)
@@ -417,7 +419,7 @@ class Run:
         self.update, self.seconds = step, float(metadata["seconds"])
         self.counts = {name: int(count) for name, count in metadata["counts"].items()}
         self._metrics = metadata["metrics"]
-        self.evaluations = _read_evaluations(self.run_dir, step)
+        self.evaluations = _load_evaluations(self.run_dir, step)
         return self.mesh.shard_state(state)
 
     def _resume_hint(self) -> str:
@@ -429,7 +431,7 @@ class Run:
         )
 
 
-def _read_evaluations(run_dir: Path, last_step: int) -> list[dict[str, Any]]:
+def _load_evaluations(run_dir: Path, last_step: int) -> list[dict[str, Any]]:
     """Read the records of a run's evaluations up to step `last_step`.
 
     If an evaluation was repeated, only its last record is returned. If the file is missing or damaged, the
@@ -472,7 +474,7 @@ def _parent_run(
         run_dirs.create_run(run_dir, config, metadata)
     else:
         _check_same_run(algorithm, run_dir, extend, init_from)
-        before = run_dirs.read_config(run_dir, type(config))
+        before = run_dirs.load_run_config(run_dir, type(config))
         if before != config:
             run_dirs.extend_run(run_dir, config, {"config": config_digest(before)})
     with lock_folder(run_dir):
@@ -486,7 +488,7 @@ def _parent_run(
             existing = [seed for seed in seeds if (seed / run_dirs.METADATA).is_file()]
             with contextlib.suppress(OSError):
                 counts = {name for run in runs for name in run.counts}
-                combined = _combine_metadata([run_dirs.read_metadata(seed) for seed in existing], counts)
+                combined = _combine_metadata([run_dirs.load_metadata(seed) for seed in existing], counts)
                 run_dirs.write_metadata(run_dir, combined)
 
 
@@ -552,7 +554,7 @@ def _check_same_run(
     config = algorithm.config
     run_dirs.check_same_algorithm(run_dir, algorithm.name)
     run_dirs.reject_links(run_dir)
-    before = run_dirs.read_config(run_dir, type(config))
+    before = run_dirs.load_run_config(run_dir, type(config))
     if extend:
         before = run_dirs.extend_config(before, config)
     run_dirs.check_same_config(run_dir, before, config)

@@ -63,7 +63,7 @@ def run_status(folder: str | os.PathLike[str]) -> RunStatus:
     path = Path(folder)
     if not (path / METADATA).is_file():
         return "new"
-    metadata = read_metadata(path)
+    metadata = load_metadata(path)
     # Orbax renames a checkpoint to its step when it is complete.
     checkpoints = (*path.glob(f"{CHECKPOINTS}/*"), *path.glob(f"seed_*/{CHECKPOINTS}/*"))
     if not any(checkpoint.name.isdecimal() for checkpoint in checkpoints):
@@ -124,14 +124,14 @@ def _git_commit() -> str | None:
 def write_metadata(run: Path, metadata: Mapping[str, Any]) -> None:
     """Create or update `run.json`. Existing entries that are not in `metadata` are kept."""
     path = run / METADATA
-    existing = _read_object(path) if path.exists() else {}
+    existing = _load_object(path) if path.exists() else {}
     about = {"format": FORMAT, "phalanx": __version__, "name": run.name, "machine": machine_info()}
     with atomic_write(path, "w") as file:
         json.dump({**about, **existing, **metadata, "updated": _now()}, file, indent=2)
         file.write("\n")
 
 
-def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
+def load_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Read `run.json`.
 
     Raises:
@@ -140,7 +140,7 @@ def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(folder) / METADATA
     if not path.is_file():
         raise ValueError(f"{folder} is not a run: it has no {METADATA}")
-    metadata = _read_object(path)
+    metadata = _load_object(path)
     if metadata.get("format") != FORMAT:
         raise ValueError(
             f"{folder} was written by another version of Phalanx (format {metadata.get('format')}, but this "
@@ -149,16 +149,16 @@ def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return metadata
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _load_object(path: Path) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path} must contain a JSON object")
     return value
 
 
-def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:
+def load_run_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:
     """Read the config of a run as an instance of `cls`."""
-    read_metadata(folder)
+    load_metadata(folder)
     return cls.load(Path(folder) / CONFIG)
 
 
@@ -186,7 +186,7 @@ def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:
         before: Entry to add to the `extended` list in `run.json`. Its `config` field is the digest of the
             config with which the existing checkpoints were saved.
     """
-    extended = read_metadata(run).get("extended", [])
+    extended = load_metadata(run).get("extended", [])
     earlier = [entry for entry in extended if entry["config"] != before["config"]]
     # If the process is killed between the two writes, the run is unchanged.
     write_metadata(run, {"extended": [*earlier, dict(before)]})
@@ -195,14 +195,14 @@ def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:
 
 def check_same_algorithm(run: Path, algorithm: str) -> None:
     """Raise ValueError if a run was trained with another algorithm."""
-    found = read_metadata(run).get("algorithm")
+    found = load_metadata(run).get("algorithm")
     if found != algorithm:
         raise ValueError(f"{run} is a run of {found!r} and cannot be resumed with {algorithm!r}")
 
 
 def check_same_init(run: Path, source: Path) -> None:
     """Raise ValueError if a run did not start from the parameters of the run in `source`."""
-    found = read_metadata(run).get("init_from", {}).get("run")
+    found = load_metadata(run).get("init_from", {}).get("run")
     if found != str(source.absolute()):
         origin = f"from the parameters of {found}" if found else "from new parameters"
         raise ValueError(f"{run} was started {origin}, not from those of {source}")

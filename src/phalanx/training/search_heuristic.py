@@ -26,7 +26,7 @@ from phalanx.core.evaluation import EvaluationConfig, EvaluationRecord
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
-from phalanx.kg.formats import read_rules
+from phalanx.kg.formats import load_rules
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.vocabulary import check_name
 from phalanx.proofs.config import ProofConfig
@@ -56,7 +56,7 @@ from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, Updat
 from phalanx.training.checkpoints import CheckpointRef
 from phalanx.training.config import OPTIMIZER_ALIASES, CheckpointConfig, RunConfig
 from phalanx.training.optimizer import OptimizerConfig, adam, lr_schedule
-from phalanx.training.run_dir import read_config
+from phalanx.training.run_dir import load_run_config
 from phalanx.training.trained_policy import restore_state
 
 _EXAMPLES_FILE = "examples-{update}.npz"
@@ -172,7 +172,7 @@ class HeuristicData(NamedTuple):
         validation queries, a tenth of the facts is held out for validation.
         """
         base = load_knowledge_base(config.env)
-        rules: Sequence[Rule] = base.rules if config.rules is None else read_rules(Path(config.rules))
+        rules: Sequence[Rule] = base.rules if config.rules is None else load_rules(Path(config.rules))
         if not rules:
             raise ValueError(
                 f"{base.name} has no rules to prove with: mine some with `phalanx kg mine "
@@ -549,5 +549,5 @@ def load_heuristic(run: str | Path) -> tuple[SearchHeuristicTrainer, LearnedHeur
     Returns:
         The algorithm, with the knowledge base that it was trained on, and the learned heuristic.
     """
-    trainer = SearchHeuristicTrainer(read_config(Path(run), SearchHeuristicConfig))
+    trainer = SearchHeuristicTrainer(load_run_config(Path(run), SearchHeuristicConfig))
     return trainer, trainer.heuristic(trainer.policy(restore_state(trainer, CheckpointRef(Path(run)))))

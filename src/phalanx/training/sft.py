@@ -33,7 +33,7 @@ from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.plan_files import load_batch_plan
 from phalanx.data.plans.stream_sources import DatasetSource, IterableSource, StreamSource
 from phalanx.data.plans.streaming_plan import StreamingPlan, StreamingPlanConfig
-from phalanx.data.samples import Sample, TokenDataset, read_samples
+from phalanx.data.samples import Sample, TokenDataset, load_samples
 from phalanx.data.tokenization import TokenizeConfig, tokenize_dataset, tokenize_rows
 from phalanx.data.tokenizers import load_tokenizer
 from phalanx.lm.evaluation import (
@@ -582,7 +582,7 @@ def _open_plan(config: SFTConfig) -> SFTData:
 def _open_samples(config: SFTConfig) -> SFTData:
     """Open a file of samples. The first `num_eval_samples` samples are used for evaluation only."""
     data = config.data
-    samples = [sample for sample in _read_samples(config) if sample.length <= data.max_length]
+    samples = [sample for sample in _load_samples(config) if sample.length <= data.max_length]
     if not samples:
         raise ValueError(f"{data.samples} has no sample of at most data.max_length={data.max_length} tokens")
     if len(samples) <= data.num_eval_samples:
@@ -600,15 +600,15 @@ def _open_samples(config: SFTConfig) -> SFTData:
     return _stream_data(source, config, eval_samples)
 
 
-def _read_samples(config: SFTConfig) -> list[Sample]:
+def _load_samples(config: SFTConfig) -> list[Sample]:
     """Read a file of tokenized samples, or tokenize a file of texts."""
     path = Path(config.data.samples)
     if path.suffix == ".npz":
-        return read_samples(path)
+        return load_samples(path)
     with path.open(encoding="utf-8") as file:
         is_tokenized = '"sample_id"' in file.readline()
     if path.suffix == ".jsonl" and is_tokenized:
-        return read_samples(path)
+        return load_samples(path)
     return list(tokenize_rows(path, load_tokenizer(config.tokenizer), TokenizeConfig(add_eos=False)))
 
 

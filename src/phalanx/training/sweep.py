@@ -257,7 +257,7 @@ class Sweep:
         sign = 1 if self.goal == "min" else -1
         return sorted(scores, key=lambda score: (math.isnan(score[1]), sign * score[1]))
 
-    def chosen_metric(self, metrics: Mapping[str, float]) -> str:
+    def ranking_metric(self, metrics: Mapping[str, float]) -> str:
         """Return the name of the metric by which trials are ranked.
 
         It is `metric` or, if that is None, the first of `DEFAULT_METRICS` that the trial has.
@@ -358,7 +358,7 @@ class Sweep:
 
     def _value(self, trial: SweepTrial) -> float:
         metrics = last_metrics(self.folder / trial.name)
-        return metrics[self.chosen_metric(metrics)]
+        return metrics[self.ranking_metric(metrics)]
 
 
 def _extreme_values(distribution: Any) -> list[Any]:

@@ -16,10 +16,10 @@ from phalanx.extras import MissingExtraError
 from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.training.algorithm import Algorithm, load_algorithm
-from phalanx.training.checkpoints import CheckpointRef, check_metadata, named, open_checkpoint
+from phalanx.training.checkpoints import CheckpointRef, arrays_by_name, check_metadata, open_checkpoint
 from phalanx.training.config import PolicyConfig, RunConfig
 from phalanx.training.policy_algorithm import PolicyAlgorithm, default_network
-from phalanx.training.run_dir import read_config, read_metadata
+from phalanx.training.run_dir import load_metadata, load_run_config
 from phalanx.training.warm_start import load_params
 
 
@@ -95,7 +95,7 @@ class Policy:
         (batch,) = jax.export.symbolic_shape("batch")
         arguments = {
             name or "observation": jax.ShapeDtypeStruct((batch, *leaf.shape), leaf.dtype)
-            for name, leaf in named(observation).items()
+            for name, leaf in arrays_by_name(observation).items()
         }
         network, structure = _without_native_code(self.network), jax.tree.structure(observation)
 
@@ -104,7 +104,7 @@ class Policy:
             actions = jax.vmap(functools.partial(select_action, network, key=None))(
                 jax.tree.unflatten(structure, leaves)
             )
-            return {name or "action": leaf for name, leaf in named(actions).items()}
+            return {name or "action": leaf for name, leaf in arrays_by_name(actions).items()}
 
         return jax.export.export(jax.jit(act))(arguments)
 
@@ -139,7 +139,7 @@ def load_policy(run: str | Path) -> Any:
         result of `Algorithm.policy`, which is an `LMPolicy` for SFT and GRPO and a `KGE` for embeddings.
     """
     ref = CheckpointRef.parse(str(run)).for_seed(0)
-    algorithm_type, config = read_run(ref.run)
+    algorithm_type, config = load_algorithm_and_config(ref.run)
     if not issubclass(algorithm_type, PolicyAlgorithm) or not isinstance(config, PolicyConfig):
         algorithm = algorithm_type.for_evaluation(config)
         return algorithm.policy(restore_state(algorithm, ref))
@@ -154,9 +154,9 @@ def load_policy(run: str | Path) -> Any:
     return Policy(eqx.combine(params, structure), config, ref.run, origin["step"])
 
 
-def read_run(run: Path) -> tuple[type[Algorithm], RunConfig]:
+def load_algorithm_and_config(run: Path) -> tuple[type[Algorithm], RunConfig]:
     """Return the algorithm class and the config of a run."""
-    metadata = read_metadata(run)
+    metadata = load_metadata(run)
     address = str(metadata.get("entry_point") or metadata.get("algorithm"))
     file = Path(address.rpartition(":")[0])
     if file.suffix == ".py" and file.resolve().is_relative_to(run.resolve()):
@@ -164,7 +164,7 @@ def read_run(run: Path) -> tuple[type[Algorithm], RunConfig]:
             f"{run} names an algorithm in its own folder, {file}; code in run folders is not run"
         )
     algorithm = load_algorithm(address)
-    return algorithm, read_config(run, algorithm.config_type)
+    return algorithm, load_run_config(run, algorithm.config_type)
 
 
 def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 from jaxtyping import PyTree
 
 from phalanx.training.checkpoints import CheckpointRef, open_checkpoint, transfer_arrays
-from phalanx.training.run_dir import read_metadata
+from phalanx.training.run_dir import load_metadata
 
 
 def load_params(ref: CheckpointRef, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
@@ -24,9 +24,9 @@ def load_params(ref: CheckpointRef, like: PyTree) -> tuple[PyTree, dict[str, Any
     """
     if seeds := ref.seeds:
         raise ValueError(f"{ref.run} has {len(seeds)} seeds; choose one of them, such as {seeds[0]}")
-    algorithm = read_metadata(ref.run).get("algorithm")
+    algorithm = load_metadata(ref.run).get("algorithm")
     with open_checkpoint(ref.run, ref.which) as (checkpoints, step, metadata):
-        arrays = checkpoints.read_arrays(step, metadata["params"])
+        arrays = checkpoints.load_arrays(step, metadata["params"])
     found = {name.removeprefix("params").removeprefix("-"): array for name, array in arrays.items()}
     origin = {"run": str(ref.run.absolute()), "step": step, "algorithm": algorithm}
     return transfer_arrays(found, like, f"the network of {ref.run}"), origin

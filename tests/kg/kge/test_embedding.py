@@ -14,8 +14,8 @@ from phalanx.kg.kge.embedding import (
     KGE,
     calibrate,
     load_kge,
-    read_kge_config,
-    read_kge_metadata,
+    load_kge_config,
+    load_kge_metadata,
     save_kge,
 )
 from phalanx.kg.triple_index import TripleIndex
@@ -42,8 +42,8 @@ def bits(kge: KGE) -> list[bytes]:
 
 def test_saved_embedding_is_bit_identical(kge: KGE, saved: Path) -> None:
     assert bits(load_kge(saved, four_people())) == bits(kge)
-    assert read_kge_config(saved) == CONFIG
-    assert read_kge_metadata(saved) == {"mrr": 0.5}
+    assert load_kge_config(saved) == CONFIG
+    assert load_kge_metadata(saved) == {"mrr": 0.5}
 
 
 def test_rows_are_permuted_for_another_order_of_names(kge: KGE, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_corrupt_folder_raises_error(saved: Path) -> None:
         load_kge(saved, four_people())
     write_json(saved / "config.json", {"format": 3})
     with pytest.raises(ValueError, match="does not describe an embedding: it lacks arrays, config, metadata"):
-        read_kge_config(saved)
+        load_kge_config(saved)
 
 
 def test_saving_with_mismatched_sizes_raises_error(kge: KGE, tmp_path: Path) -> None:

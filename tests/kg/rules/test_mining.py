@@ -8,7 +8,7 @@ import pytest
 from phalanx.kg import MiningConfig, RulePredictor, RuleSet, evaluate_link_prediction, mine_rules
 from phalanx.kg.atoms import Atom, parse_atom, parse_rule
 from phalanx.kg.evaluation import LinkPredictionResult, RankCounts, count_ranks
-from phalanx.kg.formats import read_rules
+from phalanx.kg.formats import load_rules
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.predictor_ensemble import best_per_relation
 from phalanx.kg.rules.predictor import (
@@ -303,7 +303,7 @@ def test_saved_rules_round_trip(tmp_path) -> None:
     for data in (KnowledgeBase(tuple(facts)), random_base(5, facts=14)):
         rules = mine_rules(data, max_length=2, min_support=1, min_confidence=0.0)
         rules.save(tmp_path / "rules.txt")
-        read = read_rules(tmp_path / "rules.txt")
+        read = load_rules(tmp_path / "rules.txt")
         restored, unsupported = RuleSet.from_rules(read, rules.vocabulary)
         assert unsupported == () and len(restored) > 2
         np.testing.assert_array_equal(restored.rows, rules.rows)

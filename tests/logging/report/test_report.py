@@ -17,7 +17,7 @@ from hypothesis import given, strategies as st
 
 from phalanx.formatting import escape_untrusted
 from phalanx.logging import FileHandler, LoggingConfig
-from phalanx.logging.report import read_run, write_report
+from phalanx.logging.report import load_run, write_report
 from phalanx.logging.report.charts import MAX_POINTS
 from phalanx.logging.report.metric_tables import downsample_rows
 from phalanx.logging.report.run_card import render_run_card
@@ -217,7 +217,7 @@ def test_invalid_files_are_noted(bare: Path) -> None:
     (bare / "evaluations.jsonl").write_bytes(b'{"step": 0}\n\xff\xfe\n')
     (bare / "config.yaml").write_text("a: [1\nb: }")
     (bare / "run.json").write_text("{")
-    notes = " ".join(read_run(bare).notes)
+    notes = " ".join(load_run(bare).notes)
     assert "evaluations.jsonl could only be read in part" in notes
     assert "config.yaml could not be read" in notes
     assert "run.json was skipped: it is not a JSON object." in notes
@@ -288,7 +288,7 @@ def test_evaluation_metrics_of_each_algorithm_are_shown(
     for name, value in record.items():
         if name not in ("split", "mode"):
             assert points(data, f"evaluation:{name}") == [(0, value), (5, value)]
-    assert f"{title}, last value" in render_run_card(read_run(bare))
+    assert f"{title}, last value" in render_run_card(load_run(bare))
 
 
 def test_episodes_have_frames_in_order(run: Path) -> None:
@@ -443,7 +443,7 @@ def test_a_link_to_a_folder_inside_a_run_is_rejected(bare: Path, tmp_path: Path)
     with pytest.raises(ValueError, match="seed_0 is a symbolic link inside a run folder"):
         write_report([bare / "seed_0"])
     assert not (elsewhere / "report.html").exists()
-    run = read_run(bare)
+    run = load_run(bare)
     assert run.episodes == run.submissions == [] and len(run.metrics) == 0
     assert "episodes/: skipped 1 symbolic link." in run.notes
 
@@ -498,7 +498,7 @@ def test_compared_runs_have_distinct_names(run: Path, tmp_path: Path) -> None:
 def test_the_newest_config_of_a_continued_run_is_shown(bare: Path) -> None:
     for frequency in (5, 7):
         FileHandler(bare, LoggingConfig(log_frequency=frequency)).close()
-    found = read_run(bare)
+    found = load_run(bare)
     assert found.config["log_frequency"] == "7"
     assert "The run was continued with other settings; showing config.2.yaml." in found.notes
 

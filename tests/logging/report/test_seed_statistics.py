@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from phalanx.logging import FileHandler, LoggingConfig
-from phalanx.logging.report import build_page, read_run
+from phalanx.logging.report import build_page, load_run
 from phalanx.logging.report.page import page_data
 
 
@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_curves_are_means_over_the_seeds_with_bands(run: Path) -> None:
-    data = read_run(run)
+    data = load_run(run)
     np.testing.assert_allclose(data.metrics.columns["loss"], [2.0, 1.5, 4 / 3])
     np.testing.assert_allclose(data.metrics.columns["loss:low"], [1.0, 0.5, 1 / 3])
     np.testing.assert_allclose(data.metrics.columns["loss:high"], [3.0, 2.5, 7 / 3])
@@ -46,7 +46,7 @@ def test_curves_are_means_over_the_seeds_with_bands(run: Path) -> None:
 
 
 def test_the_page_summarizes_all_seeds(run: Path) -> None:
-    shown = page_data([read_run(run)])
+    shown = page_data([load_run(run)])
     (page,) = shown["runs"]
     success = next(tile for tile in page["tiles"] if tile["label"] == "Success rate")
     assert success == {"label": "Success rate", "value": "0.0% → 50.0%", "detail": "3 seeds, 20.0% to 80.0%"}
@@ -64,7 +64,7 @@ def test_the_page_summarizes_all_seeds(run: Path) -> None:
 
 
 def test_write_report_recreates_the_page_of_a_run_with_seeds(run: Path) -> None:
-    before = build_page([read_run(run)])
+    before = build_page([load_run(run)])
     from phalanx.logging.report import write_report
 
     assert write_report([run]).read_text() == before
@@ -75,7 +75,7 @@ def test_updates_and_evaluations_missing_in_a_seed_are_omitted(run: Path) -> Non
     path = run / "seed_1" / "batch_metrics.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
     (run / "seed_2" / "evaluations.jsonl").unlink()
-    data = read_run(run)
+    data = load_run(run)
     assert data.metrics.axes["update"].tolist() == [1, 2]
     assert data.evaluations == {}
     assert "seed_2: No evaluations yet (evaluations.jsonl)." in data.notes

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from phalanx.config import format_validation_error
 from phalanx.formatting import escape_untrusted
-from phalanx.logging.report.metric_tables import read_object
+from phalanx.logging.report.metric_tables import load_object
 from phalanx.logging.report.panels import Panel
 
 FILE_NAME = "browser_policy.json"
@@ -102,13 +102,13 @@ def _dense_size(inputs: int, outputs: int) -> int:
     return (inputs + 1) * outputs
 
 
-def read_agent_panel(folder: Path, notes: list[str]) -> Panel | None:
+def load_agent_panel(folder: Path, notes: list[str]) -> Panel | None:
     """Read a run's exported policy and return the panel for the report page.
 
     Returns None if there is no policy or if it cannot be used; in the latter case, the reason is added to
     `notes`. The file may be untrusted, so only validated values are used.
     """
-    record = read_object(folder / FILE_NAME, notes)
+    record = load_object(folder / FILE_NAME, notes)
     if not record:
         return None
     if isinstance(reason := record.get("unsupported_reason"), str):

@@ -75,7 +75,7 @@ class GridView(Widget):
         self._drawn = Size(0, 0)
 
     @property
-    def shown_shape(self) -> tuple[int, int]:
+    def display_shape(self) -> tuple[int, int]:
         """Number of rows and columns of cells that are drawn."""
         height, width = self.cells.shape
         return height, width
@@ -89,18 +89,18 @@ class GridView(Widget):
 
     def _redraw(self) -> None:
         """Draw the widget again. The layout is updated only if the size has changed."""
-        size = size_at(self.shown_shape, self.scale)
+        size = size_at(self.display_shape, self.scale)
         self.refresh(layout=size != self._drawn)
         self._drawn = size
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
-        return size_at(self.shown_shape, self.scale).width
+        return size_at(self.display_shape, self.scale).width
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return size_at(self.shown_shape, self.scale).height
+        return size_at(self.display_shape, self.scale).height
 
     def render_line(self, y: int) -> Strip:
-        if y >= size_at(self.shown_shape, self.scale).height:
+        if y >= size_at(self.display_shape, self.scale).height:
             return Strip.blank(self.size.width)
         return Strip(self._halves(y) if self.scale == 0 else self._cells(y))
 
@@ -132,7 +132,7 @@ class GridView(Widget):
             row: Row of the grid.
             y: Line of the widget.
         """
-        return ["  " * self.scale] * self.shown_shape[1]
+        return ["  " * self.scale] * self.display_shape[1]
 
 
 class Board(GridView, can_focus=True):
@@ -164,7 +164,7 @@ class Board(GridView, can_focus=True):
         self._dragging = False
 
     @property
-    def shown_shape(self) -> tuple[int, int]:
+    def display_shape(self) -> tuple[int, int]:
         height, width = self.cells.shape
         return self.canvas or (height, width)
 
@@ -186,7 +186,7 @@ class Board(GridView, can_focus=True):
     def cell_at(self, x: int, y: int) -> tuple[int, int]:
         """Return the row and column of the cell at a position in the widget. If there is no cell at this
         position, the nearest cell is returned."""
-        height, width = self.shown_shape
+        height, width = self.display_shape
         row, col = y // self.scale, x // (2 * self.scale)
         return min(max(row, 0), height - 1), min(max(col, 0), width - 1)
 

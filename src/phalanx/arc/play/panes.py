@@ -75,7 +75,7 @@ class PairView(Horizontal):
     def size_at(self, scale: int) -> tuple[int, int]:
         """Return the number of terminal columns and lines that the widget occupies at a scale. The number of
         lines includes the border, but the number of columns does not."""
-        sizes = [size_at(grid.shown_shape, scale) for grid in self.grids]
+        sizes = [size_at(grid.display_shape, scale) for grid in self.grids]
         return sum(size.width for size in sizes) + _ARROW, max(size.height for size in sizes) + _BORDER
 
 
@@ -137,21 +137,21 @@ class WorkPane(Vertical):
             canvas: Height and width of the canvas. If it is given, the canvas cells outside the grid are also
                 drawn. If None, only the grid is drawn.
         """
-        before = self.input.shown_shape, self.board.shown_shape
+        before = self.input.display_shape, self.board.display_shape
         if view.input.tolist() != self.input.cells.tolist():
             self.input.show(view.input)
         self.board.show(view.working)
         self.board.select(cursor, canvas)
         self.frames[0].border_title = f"input {_size(view.input.shape)}"
         self.frames[1].border_title = f"your output {_size(view.working.shape)}"
-        if before != (self.input.shown_shape, self.board.shown_shape):
+        if before != (self.input.display_shape, self.board.display_shape):
             self.fit()
         self.frames[1].scroll_to_region(self.board.region_of(cursor.row, cursor.col), animate=False)
 
     def fit(self) -> None:
         """Choose the largest possible scale for the working grid, and then the largest possible scale for the
         input."""
-        board, above = self.board.shown_shape, self.input.shown_shape
+        board, above = self.board.display_shape, self.input.display_shape
         width, height = self.size.width - _BORDER, self.size.height - 2 * _BORDER
         scales = [(large, small) for large in range(_MAX_SCALE, 0, -1) for small in range(large, -1, -1)]
         for large, small in scales:

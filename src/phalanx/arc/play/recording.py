@@ -11,7 +11,7 @@ import numpy as np
 from phalanx.arc.episode_tokens import ArcTokenizer, GridName
 from phalanx.arc.play.session import PlayError, PlaySession
 from phalanx.data.episode_tokens import EpisodeOutcomes, create_episode_samples
-from phalanx.data.samples import Sample, read_samples
+from phalanx.data.samples import Sample, load_samples
 from phalanx.io.atomic import atomic_write
 
 
@@ -113,7 +113,7 @@ class EpisodeSampleFile:
         if not self.path.exists():
             return set()
         try:
-            samples = read_samples(self.path)
+            samples = load_samples(self.path)
         except ValueError as error:
             raise ValueError(f"{error}; choose another file") from error
         return {None if sample.info is None else sample.info.episode_id for sample in samples}

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Integer
 
 from phalanx.arc.operations import NUM_COLORS, operation_name
-from phalanx.arc.state import ArcState, named_tasks, state_fields
+from phalanx.arc.state import ArcState, attached_tasks, state_fields
 from phalanx.arc.task_buffer import TaskBuffer
 
 GridLike = Integer[np.ndarray, "_ _"] | Integer[jax.Array, "_ _"] | Sequence[Sequence[int]]
@@ -109,7 +109,7 @@ def snapshot(state: ArcState | StateSnapshot) -> StateSnapshot:
 
 def snapshots(states: ArcState, limit: int = 4) -> tuple[StateSnapshot, ...]:
     """Copy the first `limit` states of a batch to the host. A single state is treated as a batch of one."""
-    tasks = named_tasks(states)
+    tasks = attached_tasks(states)
     columns = jax.device_get(state_fields(states, _VIEW, limit))
     return tuple(_one(tasks, dict(zip(_VIEW, row, strict=True))) for row in zip(*columns, strict=True))
 

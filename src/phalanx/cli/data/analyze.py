@@ -10,8 +10,8 @@ from phalanx.cli.data.options import (
     BucketEdges,
     CachePath,
     MaxSampleLength,
+    load_lengths,
     parse_edges,
-    read_lengths,
 )
 from phalanx.cli.errors import user_errors
 from phalanx.cli.output import format_fields, print_json
@@ -42,7 +42,7 @@ def report(
     from phalanx.data.efficiency_report import create_efficiency_report
     from phalanx.data.plans.buckets import BucketSpec
 
-    lengths = read_lengths(cache).table()
+    lengths = load_lengths(cache).table()
     with user_errors():
         spec = BucketSpec(edges=parse_edges(bucket_edges), max_sample_length=max_sample_length)
         found = create_efficiency_report(lengths, spec)
@@ -73,7 +73,7 @@ def histogram(
     """Show a histogram of the sample lengths."""
     from phalanx.data.length_histogram import compute_length_histogram
 
-    found = compute_length_histogram(read_lengths(cache).table(), num_bins=bins)
+    found = compute_length_histogram(load_lengths(cache).table(), num_bins=bins)
     values = {"cache": str(cache), **found.model_dump()}
     _show(values, found.to_ascii(width=width), found, svg, as_json)
 
@@ -99,7 +99,7 @@ def suggest(
     """Find the optimal bucket edges for the lengths of a dataset."""
     from phalanx.data.bucket_search import OptimizationGoal, analyze_bucket_efficiency, suggest_bucket_edges
 
-    lengths = read_lengths(cache).table()
+    lengths = load_lengths(cache).table()
     with user_errors():
         found = suggest_bucket_edges(lengths, num_buckets, OptimizationGoal(goal), max_length, multiple_of)
     fields: list[tuple[str, object]] = [

@@ -16,7 +16,7 @@ from phalanx.cli.data.options import (
     TextField,
     find_chat_template_for_data,
     input_errors,
-    read_plan,
+    load_plan,
 )
 from phalanx.cli.errors import UserError
 from phalanx.cli.output import print_json, progress
@@ -54,7 +54,7 @@ def export(
     from phalanx.data.tokenization import TokenizeConfig, tokenize_rows
     from phalanx.data.tokenizers import load_tokenizer
 
-    loaded = read_plan(plan)
+    loaded = load_plan(plan)
     with input_errors():
         used = load_tokenizer(tokenizer)
         config = TokenizeConfig(

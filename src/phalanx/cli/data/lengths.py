@@ -22,7 +22,7 @@ from phalanx.cli.data.options import (
     Workers,
     find_chat_template_for_data,
     input_errors,
-    read_lengths,
+    load_lengths,
 )
 from phalanx.cli.errors import UserError
 from phalanx.cli.output import format_fields, print_json, progress
@@ -118,7 +118,7 @@ def stats(cache: CachePath, as_json: AsJson = False) -> None:
     """Show the number of samples in a cache and the distribution of their lengths."""
     from phalanx.data.length_histogram import compute_length_histogram
 
-    lengths = read_lengths(cache)
+    lengths = load_lengths(cache)
     found = compute_length_histogram(lengths.table())
     if as_json:
         values = found.model_dump(exclude={"bins"})

@@ -67,7 +67,7 @@ def input_errors() -> Iterator[None]:
         raise UserError(str(error)) from error
 
 
-def read_lengths(path: Path) -> "LengthCache":
+def load_lengths(path: Path) -> "LengthCache":
     """Read a length cache. Raise `UserError` if it is invalid or empty."""
     from phalanx.data.length_cache import LengthCache
 
@@ -78,7 +78,7 @@ def read_lengths(path: Path) -> "LengthCache":
     return cache
 
 
-def read_plan(path: Path) -> "BatchPlan":
+def load_plan(path: Path) -> "BatchPlan":
     """Read a saved batch plan. Raise `UserError` if it is invalid."""
     from phalanx.data.plans.plan_files import load_batch_plan
 

@@ -26,7 +26,7 @@ from phalanx.cli.data.options import (
     TokenizerName,
     Workers,
     input_errors,
-    read_lengths,
+    load_lengths,
 )
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import format_fields, print_json, progress
@@ -125,7 +125,7 @@ def pack(
             raise UserError("--workers cannot be used with --lengths, which needs no tokenization")
         if output.suffix not in (".npz", ".jsonl"):
             raise UserError(f"--output must end in .npz or .jsonl with --lengths, got {output}")
-        _pack_to_file(output, packing, read_lengths(lengths).table(), None, 0, as_json)
+        _pack_to_file(output, packing, load_lengths(lengths).table(), None, 0, as_json)
         return
     if output.suffix == ".jsonl":
         raise UserError(f"--output must be a folder or a .npz file, got {output}")

@@ -12,9 +12,9 @@ from phalanx.cli.data.options import (
     BucketEdges,
     MaxSampleLength,
     PackMode,
+    load_lengths,
+    load_plan,
     parse_edges,
-    read_lengths,
-    read_plan,
 )
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import format_fields, format_table, print_json, progress, show_activity
@@ -83,7 +83,7 @@ def build(
 
     if plan_path(output).exists() and not overwrite:
         raise UserError(f"{plan_path(output)} already exists; choose another name, or pass --overwrite")
-    cache = read_lengths(lengths)
+    cache = load_lengths(lengths)
     create = BatchingConfig.predictable if predictable else BatchingConfig.throughput
     with user_errors():
         config = create(
@@ -133,7 +133,7 @@ def info(
         raise UserError("--rank and --world-size must be used together")
     from phalanx.data.plans.sharding import ShardSpec
 
-    loaded = read_plan(plan)
+    loaded = load_plan(plan)
     if rank is not None and world_size is not None:
         with user_errors():
             spec = ShardSpec(world_size=world_size, policy=policy, balance=balance, d_model=d_model)
@@ -164,7 +164,7 @@ def verify(plan: PlanPath, lengths: LengthsPath, as_json: AsJson = False) -> Non
     from phalanx.data.plans.plan_comparison import verify_batch_plan
     from phalanx.data.plans.plan_files import load_batch_plan
 
-    loaded, cache = read_plan(plan), read_lengths(lengths)
+    loaded, cache = load_plan(plan), load_lengths(lengths)
     found: dict[str, Any] = {}
     expected, actual = loaded.meta.tokenizer_hash, cache.tokenizer_hash
     if expected and expected != actual:
@@ -207,7 +207,7 @@ def shard(
     from phalanx.data.plans.sharding import ShardSpec
     from phalanx.io.atomic import atomic_directory
 
-    loaded = read_plan(plan)
+    loaded = load_plan(plan)
     spec = ShardSpec(world_size=world_size, policy=policy, balance=balance, d_model=d_model)
     rows: list[dict[str, Any]] = []
     with (

@@ -87,7 +87,7 @@ def check_done_states_are_absorbing(rollout: RandomRollout) -> Violations:
     found: list[str] = []
     for index, end in ends.items():
         ending, tail = take(steps.after, end, index), take(steps.after, slice(end + 1, None), index)
-        kept, later = _kept(ending), _kept(tail)
+        kept, later = _final_values(ending), _final_values(tail)
         repeated = jax.tree.map(lambda old, new: np.broadcast_to(old, new.shape), kept, later)
         names = ("state", "observation", "terminated", "truncated")
         for name, left, right in zip(names, repeated, later, strict=True):
@@ -118,7 +118,7 @@ def check_done_states_are_absorbing(rollout: RandomRollout) -> Violations:
     return found or _not_checked_unless(auto.infos.terminated[:-1])
 
 
-def _kept(result: rollouts.StepResult) -> tuple[Any, ...]:
+def _final_values(result: rollouts.StepResult) -> tuple[Any, ...]:
     """Return the values that must not change after the end of an episode."""
     return result.states, result.observations, result.infos.terminated, result.infos.truncated
 

@@ -247,14 +247,14 @@ def plan_epoch(
     config = selected.config
     bits = np.random.PCG64(epoch_seed(config.seed, epoch))
     if selected.packing is not None:
-        batches, is_full = _cut_packs(selected, selected.packing, bits)
+        batches, is_full = _form_pack_batches(selected, selected.packing, bits)
     elif config.is_predictable:
-        batches, is_full = _cut_buckets(selected, bits)
+        batches, is_full = _form_bucket_batches(selected, bits)
     else:
-        batches, is_full = _cut_pools(selected, bits)
+        batches, is_full = _form_pool_batches(selected, bits)
     if config.drop_last and not is_full.all():
         batches = batches.take(np.flatnonzero(is_full))
-    order = spread_order(batches.counts, bits)
+    order = interleave_by_size(batches.counts, bits)
     interleave = config.interleave_buckets if interleave_buckets is None else interleave_buckets
     if not interleave:
         order = order[np.argsort(batches.bucket_ids[order], kind="stable")]
@@ -294,7 +294,7 @@ def random_order(
     return order
 
 
-def spread_order(
+def interleave_by_size(
     sizes: Int64[np.ndarray, " batches"], bits: np.random.PCG64
 ) -> Int32[np.ndarray, " batches"]:
     """Return batch indices in a random order that spreads the batches of every size evenly over the epoch.
@@ -343,7 +343,7 @@ def _shuffle_with_lengths(
     return random_order(selected.num_kept, bits, lengths), lengths
 
 
-def _cut_buckets(
+def _form_bucket_batches(
     selected: SelectedSamples, bits: np.random.PCG64
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
     """Form batches of samples from the same bucket, with as many rows as the token budget allows.
@@ -393,7 +393,7 @@ def _group_by_bucket(
     return order
 
 
-def _cut_pools(
+def _form_pool_batches(
     selected: SelectedSamples, bits: np.random.PCG64
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
     """Form batches of samples with similar lengths from pools.
@@ -453,7 +453,7 @@ def _cut_pools(
     return batches, is_full
 
 
-def _cut_packs(
+def _form_pack_batches(
     selected: SelectedSamples,
     packing: PackingConfig,
     bits: np.random.PCG64,

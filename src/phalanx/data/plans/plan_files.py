@@ -139,14 +139,14 @@ def load_batch_plan(
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError:
             raise CorruptFileError(f"{source} is empty; {_REMEDY}") from None
-    header, start = _read_header(source, data)
+    header, start = _parse_header(source, data)
     for name, expected in (("tokenizer", expected_tokenizer_hash), ("dataset", expected_dataset_hash)):
         actual = getattr(header.meta, f"{name}_hash")
         if expected is not None and actual != expected:
             raise ValueError(
                 f"{source} was built with the {name} {actual!r}, but {expected!r} is expected; {_REMEDY}"
             )
-    plan = _read_plan(source, data, header, start)
+    plan = _parse_plan(source, data, header, start)
     if not verify:
         plan.adopt_fingerprint(header.full_hash)
     elif plan.full_hash != header.full_hash:
@@ -201,7 +201,7 @@ def _write(plan: BatchPlan, file: IO[bytes]) -> None:
         file.write(bytes(-array.nbytes % _ALIGNMENT))
 
 
-def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
+def _parse_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
     if data[: len(_MAGIC)] != _MAGIC:
         raise CorruptFileError(f"{path} is not a batch plan")
     size = int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 8], "little")
@@ -219,8 +219,8 @@ def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
         raise ValueError(f"{path} is not a valid batch plan: {reason}; {_REMEDY}") from error
 
 
-def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:
-    def read(name: str, count: int | None, dtype: Any = None) -> np.ndarray:
+def _parse_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:
+    def array_of(name: str, count: int | None, dtype: Any = None) -> np.ndarray:
         """Read an array, and raise an error unless it has `count` elements of type `dtype` (None means
         any)."""
         if name not in header.arrays:
@@ -241,8 +241,8 @@ def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> 
     count = header.num_samples
     ids: LazyIds | RangeIds = RangeIds(count)
     if "ids" in header.arrays:
-        ids = LazyIds(count, partial(_unpack_ids, path, count, read("ids", None, np.uint8)))
-    table = LengthTable(ids, read("lengths", count).astype(np.int32)).trust()
+        ids = LazyIds(count, partial(_unpack_ids, path, count, array_of("ids", None, np.uint8)))
+    table = LengthTable(ids, array_of("lengths", count).astype(np.int32)).trust()
     sizes = {
         "order": [epoch.samples for epoch in header.epochs],
         "offsets": [epoch.batches + 1 for epoch in header.epochs],
@@ -252,7 +252,7 @@ def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> 
     if any(epoch.packs is not None for epoch in header.epochs):
         sizes["pack_offsets"] = [(epoch.packs or 0) + 1 for epoch in header.epochs]
     parts = {
-        name: np.split(read(name, sum(counts), _EPOCH_ARRAYS[name]), np.cumsum(counts)[:-1])
+        name: np.split(array_of(name, sum(counts), _EPOCH_ARRAYS[name]), np.cumsum(counts)[:-1])
         for name, counts in sizes.items()
     }
     epochs = []

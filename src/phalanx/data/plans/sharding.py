@@ -10,7 +10,7 @@ from jaxtyping import Float64, Int32, Int64
 from pydantic import Field
 
 from phalanx.config import Config, FrozenModel
-from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets, spread_order
+from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets, interleave_by_size
 
 
 class ShardPolicy(StrEnum):
@@ -147,7 +147,7 @@ def shard_epoch(
         costs = batch_costs(batches, lengths, spec.d_model)
         steps = sequence[balance_ranks(costs[sequence], world_size)].reshape(-1, world_size)
         bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(world_size,)))
-        sequence = steps[spread_order(batches.counts[steps[:, 0]], bits)].ravel()
+        sequence = steps[interleave_by_size(batches.counts[steps[:, 0]], bits)].ravel()
     return ShardedEpoch(batches, sequence, world_size)
 
 

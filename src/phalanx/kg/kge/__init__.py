@@ -8,8 +8,8 @@ from phalanx.kg.kge.embedding import (
     KGE as KGE,
     calibrate as calibrate,
     load_kge as load_kge,
-    read_kge_config as read_kge_config,
-    read_kge_metadata as read_kge_metadata,
+    load_kge_config as load_kge_config,
+    load_kge_metadata as load_kge_metadata,
     save_kge as save_kge,
 )
 from phalanx.kg.kge.models import (

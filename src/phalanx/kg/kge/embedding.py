@@ -228,7 +228,7 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
             saved embedding, but their order may differ. If None, the ids of the knowledge base that the
             embedding was trained on are kept.
     """
-    path, config = _embedding_folder(run_or_folder), read_kge_config(run_or_folder)
+    path, config = _embedding_folder(run_or_folder), load_kge_config(run_or_folder)
     with _open_arrays(path) as arrays:
         entities, relations = arrays["entities"].tolist(), arrays["relations"].tolist()
         template = KGE.create(config, len(relations), len(entities), np.random.default_rng(0))
@@ -252,23 +252,23 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
 
 def check_kge(folder: str | os.PathLike[str]) -> tuple[int, int]:
     """Verify the files of a saved embedding, and return how many entities and relations it has."""
-    read_kge_config(folder)
+    load_kge_config(folder)
     with _open_arrays(_embedding_folder(folder)) as arrays:
         return len(arrays["entities"]), len(arrays["relations"])
 
 
-def read_kge_config(folder: str | os.PathLike[str]) -> KGEModelConfig:
+def load_kge_config(folder: str | os.PathLike[str]) -> KGEModelConfig:
     """Return the settings of a saved embedding."""
     path = _embedding_folder(folder)
     try:
-        return KGEModelConfig.model_validate(_read_header(path)["config"])
+        return KGEModelConfig.model_validate(_load_header(path)["config"])
     except ValidationError as error:
         raise ValueError(f"{path / CONFIG_FILE} has invalid settings: {error}") from error
 
 
-def read_kge_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
+def load_kge_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the metadata of a saved embedding, for example its validation MRR."""
-    return _read_header(_embedding_folder(folder))["metadata"]
+    return _load_header(_embedding_folder(folder))["metadata"]
 
 
 def _embedding_folder(run_or_folder: str | os.PathLike[str]) -> Path:
@@ -276,7 +276,7 @@ def _embedding_folder(run_or_folder: str | os.PathLike[str]) -> Path:
     return path / RUN_FOLDER if (path / RUN_FOLDER).is_dir() else path
 
 
-def _read_header(path: Path) -> dict[str, Any]:
+def _load_header(path: Path) -> dict[str, Any]:
     file = path / CONFIG_FILE
     if not file.is_file():
         raise ValueError(f"{path} is not an embedding: it has no {CONFIG_FILE}")
@@ -293,7 +293,7 @@ def _read_header(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _open_arrays(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
-    file = path / _read_header(path)["arrays"]
+    file = path / _load_header(path)["arrays"]
     if not file.is_file():
         raise ValueError(f"{file} does not exist, although {CONFIG_FILE} refers to it")
     with open_verified(file, _RETRAIN) as opened, np.load(opened, allow_pickle=False) as arrays:

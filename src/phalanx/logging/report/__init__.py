@@ -5,4 +5,4 @@ from phalanx.logging.report.page import (
     report_path as report_path,
     write_report as write_report,
 )
-from phalanx.logging.report.run_data import RunData as RunData, read_run as read_run
+from phalanx.logging.report.run_data import RunData as RunData, load_run as load_run

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from phalanx.formatting import format_count
-from phalanx.io.jsonl import read_lines
+from phalanx.io.jsonl import iter_lines
 from phalanx.io.untrusted import MAX_BYTES, is_regular_file, read_limited
 
 IsValid = Callable[[dict[str, Any]], bool]
@@ -30,7 +30,7 @@ def has_metrics(record: Mapping[str, Any]) -> bool:
     return has_step(record) and isinstance(record.get("metrics"), Mapping)
 
 
-def read_valid_records(
+def load_valid_records(
     path: Path, notes: list[str], is_valid: IsValid = lambda record: True
 ) -> list[dict[str, Any]]:
     """Read the valid records of a JSON Lines file, including rotated files.
@@ -44,7 +44,7 @@ def read_valid_records(
         is_valid: Function that returns whether a record is valid. By default, all JSON objects are valid.
     """
     records, num_invalid = [], 0
-    for line in _read_lines(path, notes):
+    for line in _iter_lines(path, notes):
         record = _parse_object(line)
         if record is None or not is_valid(record):
             num_invalid += 1
@@ -55,7 +55,7 @@ def read_valid_records(
     return records
 
 
-def read_object(path: Path, notes: list[str]) -> dict[str, Any]:
+def load_object(path: Path, notes: list[str]) -> dict[str, Any]:
     """Read a JSON object from a file.
 
     Returns `{}` if the file does not exist or is invalid. If it is invalid, a description of the problem is
@@ -109,10 +109,10 @@ def drop_repeated_updates(records: Iterable[dict[str, Any]]) -> list[dict[str, A
     return kept
 
 
-def _read_lines(path: Path, notes: list[str]) -> Iterator[str]:
+def _iter_lines(path: Path, notes: list[str]) -> Iterator[str]:
     num_characters = 0
     try:
-        for line in read_lines(path):
+        for line in iter_lines(path):
             num_characters += len(line)
             if num_characters > _MAX_CHARACTERS:
                 raise ValueError(f"it has more than {_MAX_CHARACTERS:,} characters")

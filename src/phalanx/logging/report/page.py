@@ -31,7 +31,7 @@ from phalanx.logging.report.run_data import (
     MAX_IMAGE_BYTES,
     RunData,
     embed_episodes,
-    read_run,
+    load_run,
 )
 from phalanx.logging.report.seed_statistics import success_interval
 
@@ -54,7 +54,7 @@ def write_report(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
     Returns:
         The path of the page.
     """
-    data = [read_run(run) for run in runs]
+    data = [load_run(run) for run in runs]
     path = report_path(data, out)
     page = build_page(data)
     with atomic_write(path, "w") as file:
@@ -84,21 +84,21 @@ def build_page(runs: Sequence[RunData]) -> str:
             entry = {"run": index, "seeds": parse_finite(run.metadata.get("num_seeds")), **panel.data}
             panels.setdefault(panel.name, []).append(entry)
     data = _escape_texts(page_data(runs)) | {"panels": panels}
-    scripts = [_read_template(name) for name in SCRIPTS]
-    scripts += [panel_scripts([panel for run in runs for panel in run.panels]), _read_template("page.js")]
+    scripts = [_load_template(name) for name in SCRIPTS]
+    scripts += [panel_scripts([panel for run in runs for panel in run.panels]), _load_template("page.js")]
     script = "(() => {\n'use strict';\n" + "\n".join(scripts) + "\n})();"
     # The page's content security policy allows only this script and no network access.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
         "title": html.escape(data["title"].encode(errors="replace").decode()),
         "script-hash": digest,
-        "style": _read_template("page.css"),
+        "style": _load_template("page.css"),
         "script": script,
         "data": _embeddable_json(data),
         "submissions": "\n".join(_submission_sections(run) for run in runs),
     }
     # All placeholders are replaced in one pass, because a text may look like a placeholder.
-    return re.sub(r"\{\{([a-z-]+)\}\}", lambda match: parts[match[1]], _read_template("page.html"))
+    return re.sub(r"\{\{([a-z-]+)\}\}", lambda match: parts[match[1]], _load_template("page.html"))
 
 
 def _submission_sections(run: RunData) -> str:
@@ -186,7 +186,7 @@ def _embeddable_json(data: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _read_template(name: str) -> str:
+def _load_template(name: str) -> str:
     return (importlib.resources.files(f"{__package__}.template") / name).read_text(encoding="utf-8")
 
 

@@ -37,7 +37,7 @@ returns None if there is no panel to show.
 """
 
 
-def read_panels(folder: Path, notes: list[str]) -> list[Panel]:
+def load_panels(folder: Path, notes: list[str]) -> list[Panel]:
     """Read all registered panels whose file exists in a run folder.
 
     Args:

@@ -22,12 +22,12 @@ from phalanx.logging.report.metric_tables import (
     evaluation_tables,
     has_metrics,
     has_step,
+    load_object,
+    load_valid_records,
     metrics_table,
     parse_finite,
-    read_object,
-    read_valid_records,
 )
-from phalanx.logging.report.panels import Panel, read_panels
+from phalanx.logging.report.panels import Panel, load_panels
 
 RUN_FILES = ("run.json", "batch_metrics.jsonl", "evaluations.jsonl", "episodes.jsonl", "config.yaml")
 """Files of a run. A folder that contains at least one of these files is a run folder."""
@@ -118,7 +118,7 @@ class RunData:
         return render_run_card(self)
 
 
-def read_run(path: str | os.PathLike[str]) -> RunData:
+def load_run(path: str | os.PathLike[str]) -> RunData:
     """Read a run folder. A run with several seeds is summarized over its seeds.
 
     Missing and invalid files do not raise an error. They are described in `RunData.notes`.
@@ -139,17 +139,17 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
     if not _is_run(folder):
         raise ValueError(f"{folder} is not a run folder: it contains none of {', '.join(RUN_FILES)}")
     notes: list[str] = []
-    metadata = read_object(folder / "run.json", notes)
+    metadata = load_object(folder / "run.json", notes)
     if seeds := _find_seeds(folder):
         from phalanx.logging.report.seed_statistics import merge_seeds
 
-        merged = merge_seeds(folder, metadata, [read_run(seed) for seed in seeds])
-        return dataclasses.replace(merged, panels=read_panels(folder, merged.notes))
-    config = _read_config(folder, notes)
-    metrics = metrics_table(read_valid_records(folder / "batch_metrics.jsonl", notes, has_metrics))
-    records = read_valid_records(folder / "evaluations.jsonl", notes, has_step)
+        merged = merge_seeds(folder, metadata, [load_run(seed) for seed in seeds])
+        return dataclasses.replace(merged, panels=load_panels(folder, merged.notes))
+    config = _load_config(folder, notes)
+    metrics = metrics_table(load_valid_records(folder / "batch_metrics.jsonl", notes, has_metrics))
+    records = load_valid_records(folder / "evaluations.jsonl", notes, has_step)
     evaluations = evaluation_tables(records, metrics)
-    episode_records = read_valid_records(folder / "episodes.jsonl", notes)
+    episode_records = load_valid_records(folder / "episodes.jsonl", notes)
     episodes = find_episodes(folder / "episodes", episode_records)
     if num_links := _count_links(folder / "episodes"):
         notes.append(f"episodes/: skipped {format_count(num_links, 'symbolic link')}.")
@@ -169,7 +169,7 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         evaluation_records=records,
         episodes=episodes,
         submissions=find_submissions(folder / "submissions", notes),
-        panels=read_panels(folder, notes),
+        panels=load_panels(folder, notes),
         notes=[note for note, contents in missing.items() if not contents] + notes,
     )
 
@@ -206,7 +206,7 @@ def embed_episodes(
     embedded: list[dict[str, Any]] = []
     num_bytes = 0
     for episode in episodes[:max_episodes]:
-        frames, images = _read_frames(episode.folder)
+        frames, images = _load_frames(episode.folder)
         compressed = _compress(images) if images else ""
         num_bytes += len(compressed)
         if num_bytes > max_bytes:
@@ -239,7 +239,7 @@ def find_submissions(folder: Path, notes: list[str]) -> list[SubmissionData]:
     """
     submissions = []
     for path in sorted(_subfolders(folder)):
-        summary = read_object(path / "summary.json", notes) if is_regular_file(path / "summary.json") else {}
+        summary = load_object(path / "summary.json", notes) if is_regular_file(path / "summary.json") else {}
         if not summary:
             continue
         images = {
@@ -284,7 +284,7 @@ def _episode_dirs(folder: Path) -> dict[_EpisodeKey, Path]:
     }
 
 
-def _read_frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
+def _load_frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     """Read the images of an episode.
 
     Returns:
@@ -339,7 +339,7 @@ def _has_file(folder: Path, name: str) -> bool:
     return (folder / name).is_file() or any(folder.glob(f"{stem}.[0-9]*.{suffix}*"))
 
 
-def _read_config(folder: Path, notes: list[str]) -> dict[str, str]:
+def _load_config(folder: Path, notes: list[str]) -> dict[str, str]:
     """Read the newest config of a run, as strings by dotted key.
 
     If a run was continued with different settings, there are also `config.2.yaml`, `config.3.yaml` and so on.

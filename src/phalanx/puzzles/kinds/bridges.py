@@ -184,10 +184,10 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
     def parse_answer(self, puzzle: Puzzle, text: str) -> Cells:
         """Parse a solution, given as one move per line or as a board with bridges drawn on it."""
         if _DRAWN.search(text):
-            return self._read_board(puzzle, text)
+            return self._parse_board(puzzle, text)
         return super().parse_answer(puzzle, text)
 
-    def _read_board(self, puzzle: Puzzle, text: str) -> Cells:
+    def _parse_board(self, puzzle: Puzzle, text: str) -> Cells:
         rows = ["".join(line.split()) for line in split_lines(text, puzzle.size)]
         if [len(row) for row in rows] != [puzzle.size] * puzzle.size:
             raise ValueError(f"a drawn board has {puzzle.size} lines of {puzzle.size} symbols")

@@ -53,7 +53,7 @@ class CollectResult:
     """Number of times that an episode was restored on a new connection."""
 
 
-def read_existing(path: Path, config: CollectConfig, *, resume: bool) -> ExistingEpisodes:
+def load_existing(path: Path, config: CollectConfig, *, resume: bool) -> ExistingEpisodes:
     """Read the complete episodes in an output file, and remove an incomplete episode at its end.
 
     Args:

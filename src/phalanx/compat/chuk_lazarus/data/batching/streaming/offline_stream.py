@@ -20,7 +20,7 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming.types import (
 from phalanx.compat.renamed import alias
 from phalanx.config import format_validation_error
 from phalanx.data.readers import iter_rows
-from phalanx.data.samples import read_samples
+from phalanx.data.samples import load_samples
 from phalanx.puzzles.server_client.client import ClosedOnExit
 
 _READ_AHEAD = 64
@@ -129,7 +129,7 @@ class OfflineDatasetStream:
         if not isinstance(path, Path):
             return iter(path)
         if path.suffix == ".npz":
-            return map(StreamSample.from_sample, read_samples(path))
+            return map(StreamSample.from_sample, load_samples(path))
         return self._read_rows(path)
 
     def _read_rows(self, path: Path) -> Iterator[StreamSample]:
