@@ -17,7 +17,7 @@ if not __package__:
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks.plots import plot
-from benchmarks.speed.arc_env import RandomRollout
+from benchmarks.speed.arc_env import RandomRolloutRunner
 from benchmarks.workers.arc_task import checkerboard_task
 from benchmarks.workers.protocol import measure
 from phalanx.arc import (
@@ -130,7 +130,7 @@ def benchmark_with_config(settings: Mapping[str, Any], batch_size: int = 256, nu
         num_steps: Steps of each environment.
     """
     if settings.get("scan"):
-        rollout = RandomRollout(
+        rollout = RandomRolloutRunner(
             settings["backend"], batch_size, selection_format="point", num_steps=num_steps
         )
         rollout.run()

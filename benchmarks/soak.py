@@ -45,7 +45,7 @@ _SMALL_TRAINING = (
     "num_env_shards=2",
     "evaluation.every=200",
     "evaluation.num_tasks=4",
-    "evaluation.num_samples=0",
+    "evaluation.num_sampled_attempts=0",
     "checkpoint.every=100",
     "checkpoint.keep=2",
     "logging.log_frequency=1",
@@ -313,10 +313,10 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def step_into(folder: Path) -> None:
     """Step environments and log until the process is stopped."""
-    from benchmarks.speed.arc_env import RandomRollout
+    from benchmarks.speed.arc_env import RandomRolloutRunner
     from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig
 
-    rollout = RandomRollout(num_envs=256, size=10, num_steps=64)
+    rollout = RandomRolloutRunner(num_envs=256, size=10, num_steps=64)
     config = LoggingConfig(log_frequency=1, sample_frequency=0)
     folder.mkdir()
     steps = number = 0

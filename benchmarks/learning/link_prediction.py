@@ -59,7 +59,9 @@ def rules(smoke: bool) -> Iterator[Measurement]:
         cpu_start = time.process_time()
         mined = mine_rules(data, config.model_copy(update={"num_threads": 1}))
         mining_seconds = time.process_time() - cpu_start
-        predictor = RulePredictor.fit(mined, data, max_paths=config.max_paths, num_threads=1, **settings)
+        predictor = RulePredictor.fit(
+            mined, data, max_paths_per_entity=config.max_paths_per_entity, num_threads=1, **settings
+        )
         facts = {
             "dataset": name,
             "num_rules": len(mined),

@@ -73,7 +73,7 @@ _SMOKE_SFT = (
     "env.id=binary,sudoku",
     "data.mixture={}",
     "data.token_budget=192",
-    "data.packing_buffer_size=4",
+    "data.packing_buffer_rows=4",
     "data.num_eval_samples=2",
     "evaluation.num_episodes=1",
 )
@@ -130,7 +130,7 @@ class Runs:
         policy = load_policy(run)
         assert isinstance(policy, LMPolicy)
         settings = TextEvalConfig(
-            env=TextEnvConfig(id=env), num_episodes=self.sizes.num_episodes, num_samples=0
+            env=TextEnvConfig(id=env), episodes_per_task=self.sizes.num_episodes, num_sampled_attempts=0
         )
         return evaluate_language_model(policy, settings)
 

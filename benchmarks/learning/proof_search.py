@@ -31,9 +31,17 @@ from phalanx.proofs.search.best_first import (
     best_first_search,
 )
 from phalanx.proofs.search.goal_features import GoalFeatureExtractor
-from phalanx.proofs.search.heuristics import BreadthFirstHeuristic, ConfidenceHeuristic, UniformHeuristic
+from phalanx.proofs.search.heuristics import (
+    BreadthFirstHeuristic,
+    ConfidenceHeuristic,
+    UniformPolicyHeuristic,
+)
 from phalanx.proofs.vocabulary import ProofVocabulary
-from phalanx.training.search_heuristic import HeuristicData, SearchHeuristicConfig, SearchHeuristicTrainer
+from phalanx.training.search_heuristic import (
+    HeuristicTrainingData,
+    SearchHeuristicConfig,
+    SearchHeuristicTrainer,
+)
 
 suite = Suite("proof_search", unit="proofs/1000 expansions", packages=("jax", "numpy", "scipy"))
 
@@ -162,7 +170,7 @@ def _compare(name: str, smoke: bool) -> Iterator[Measurement]:
     features = GoalFeatureExtractor(problem.program, problem.confidence)
     has_confidence = bool((problem.confidence < 1).any())
     results: dict[str, list[SearchResult]] = {}
-    results["uniform"] = [_search(problem, UniformHeuristic(seed), problem.test) for seed in seeds]
+    results["uniform"] = [_search(problem, UniformPolicyHeuristic(seed), problem.test) for seed in seeds]
     results["breadth-first"] = [_search(problem, BreadthFirstHeuristic(), problem.test)]
     if has_confidence:
         heuristic = ConfidenceHeuristic(features.confidence)
@@ -178,8 +186,8 @@ def _compare(name: str, smoke: bool) -> Iterator[Measurement]:
         config = SearchHeuristicConfig(
             env=problem.env, seed=seed, max_expansions=100, max_depth=problem.max_depth, **training
         )
-        first = ConfidenceHeuristic(features.confidence) if has_confidence else UniformHeuristic(seed)
-        data = HeuristicData(problem.program, features, problem.train, problem.valid, first)
+        first = ConfidenceHeuristic(features.confidence) if has_confidence else UniformPolicyHeuristic(seed)
+        data = HeuristicTrainingData(problem.program, features, problem.train, problem.valid, first)
         heuristic, seconds = _train(SearchHeuristicTrainer(config, data), None if smoke else f"{name}-{seed}")
         results["trained"].append(_search(problem, heuristic, problem.test))
         times.append(seconds)

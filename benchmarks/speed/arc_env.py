@@ -35,7 +35,7 @@ _ACTIONS: dict[str, type[Action]] = {"point": PointAction, "bbox": BboxAction, "
 
 
 @dataclasses.dataclass
-class RandomRollout:
+class RandomRolloutRunner:
     """Environments with compiled random rollouts. Each call of `run` continues from the previous state.
 
     Args:
@@ -101,7 +101,7 @@ def _middle_cells(observations: Int8[Array, "batch rows columns"]) -> Int32[Arra
 
 
 def _prepare(**settings: Any) -> Workload:
-    rollout = RandomRollout(**settings)
+    rollout = RandomRolloutRunner(**settings)
     return Workload(rollout.run, rollout.num_envs * rollout.num_steps)
 
 

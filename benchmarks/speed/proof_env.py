@@ -27,7 +27,7 @@ MAX_ACTIONS = {"generated": 64, "kg/family": 130, "kg/wn18rr": 262, "kg/countrie
 
 
 @dataclasses.dataclass
-class RandomRollout:
+class RandomRolloutRunner:
     """Environments with compiled random rollouts. Each call of `run` continues from the previous state.
 
     Args:
@@ -95,7 +95,7 @@ def _random_actions(
 
 
 def _prepare(**settings: Any) -> Workload:
-    rollout = RandomRollout(**settings)
+    rollout = RandomRolloutRunner(**settings)
     facts = {"num_facts": rollout.num_facts, "num_rules": rollout.num_rules}
     return Workload(rollout.run, rollout.num_envs * rollout.num_steps, facts)
 

@@ -17,7 +17,7 @@ from phalanx.puzzles.server_client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server_client.episode_pool import (
     ConnectionPoolConfig,
     EpisodeSpec,
-    PuzzleEpisodeRunner,
+    PuzzleEpisodePool,
     episode_specs,
 )
 from phalanx.puzzles.server_client.protocol import PuzzleDifficulty
@@ -44,7 +44,7 @@ async def _run_client(client: PuzzleClient, game: str, count: int) -> None:
         await _episode(client, spec)
 
 
-async def _run_pool(pool: PuzzleEpisodeRunner, game: str, count: int) -> None:
+async def _run_pool(pool: PuzzleEpisodePool, game: str, count: int) -> None:
     completed = [spec.index async for spec, _ in pool.episodes(_specs(game, count), _episode)]
     if len(completed) != count:
         raise AssertionError(f"{len(completed)} of {count} episodes are complete")
@@ -84,7 +84,7 @@ def _compare(
     streams = runner.run(asyncio.open_connection("127.0.0.1", server.port))
     # The menu is sent after a second in which the server waits for terminal settings.
     runner.run(streams[0].readuntil(b"Examples:"))
-    pool = runner.run(PuzzleEpisodeRunner(config, ConnectionPoolConfig(connections=8)).__aenter__())
+    pool = runner.run(PuzzleEpisodePool(config, ConnectionPoolConfig(connections=8)).__aenter__())
     for game in games:
         runs: dict[str, Callable[[], None]] = {
             "client": lambda game=game: runner.run(_run_client(client, game, count)),

@@ -81,10 +81,18 @@ class PhalanxStreaming:
         pass
 
     def open(self, folder, data, state):
-        from phalanx.data import DatasetSource, LengthTable, PackingConfig, StreamingPlan, StreamingPlanConfig
+        from phalanx.data import (
+            LengthTable,
+            PackingConfig,
+            ShuffledDatasetSource,
+            StreamingPlan,
+            StreamingPlanConfig,
+        )
         from phalanx.integrations.torch_data import PlanDataset
 
-        source = DatasetSource(LengthTable.from_arrays(None, data.lengths), data, seed=SEED, num_epochs=1)
+        source = ShuffledDatasetSource(
+            LengthTable.from_arrays(None, data.lengths), data, seed=SEED, num_epochs=1
+        )
         config = StreamingPlanConfig(packing=PackingConfig(max_length=MAX_LENGTH), packs_per_batch=ROWS)
         dataset = PlanDataset(StreamingPlan({"data": source}, config))
         if state is not None:

@@ -107,7 +107,7 @@ def main() -> None:
         f"num_updates={arguments.updates}",
         "evaluation.every=0",
         "evaluation.num_tasks=50",
-        "evaluation.num_samples=0",
+        "evaluation.num_sampled_attempts=0",
         "logging.sample_frequency=0",
     )
     training = BC(BCConfig.load("arc", overrides))

@@ -44,7 +44,7 @@ def main() -> None:
             "optimizer.learning_rate=0.004",
             "evaluation.every=0",
             "evaluation.num_tasks=100",
-            "evaluation.num_samples=0",
+            "evaluation.num_sampled_attempts=0",
             "logging.sample_frequency=0",
             *arguments.overrides,
         ),

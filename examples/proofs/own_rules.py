@@ -86,7 +86,7 @@ def main() -> None:
             "num_steps=32",
             f"num_updates={arguments.updates}",
             "evaluation.every=0",
-            "env.max_exact_proof_depth=9",
+            "env.compute_depths_up_to=9",
             "logging.sample_frequency=0",
         ),
     )

@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
 from tiny_model import Samples, learned_tokens, planned, sums, tiny_model
 
-from phalanx.data import BatchPlan, ShardSpec
+from phalanx.data import BatchPlan, ShardingConfig
 from phalanx.integrations.torch_data import PlanDataset, PlanLoader
 
 
@@ -29,7 +29,7 @@ class Training:
         rank, ranks = accelerator.process_index, accelerator.num_processes
         # Not prepared by accelerate, which would deal the batches once more. With a generator of its own the
         # loader draws nothing from torch's, whose state is dropout's.
-        shard = ShardSpec(world_size=ranks, balance=True)
+        shard = ShardingConfig(world_size=ranks, balance=True)
         tokens = PlanDataset(plan, samples, rank=rank, world_size=shard)
         self.loader = PlanLoader(tokens, generator=torch.Generator())
         model = tiny_model()

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from phalanx.data import BatchingConfig, BatchPlanBuilder, ByteTokenizer, PackingConfig, ShardSpec
+from phalanx.data import BatchingConfig, BatchPlanBuilder, ByteTokenizer, PackingConfig, ShardingConfig
 from phalanx.integrations.torch_data import PlanDataset, PlanLoader, TorchBatch
 
 WIDTH = 64
@@ -50,7 +50,7 @@ def loader_of(rank: int, world_size: int, count: int, epochs: int = 2, *, packed
     batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), max_sample_length=WIDTH)
     packing = PackingConfig(max_length=WIDTH) if packed else None
     plan = BatchPlanBuilder(lengths, batching, packing=packing).build(epochs)
-    shard = ShardSpec(world_size=world_size, balance=True)
+    shard = ShardingConfig(world_size=world_size, balance=True)
     tokens = PlanDataset(plan, samples, rank=rank, world_size=shard, attention="segments")
     return PlanLoader(tokens)
 

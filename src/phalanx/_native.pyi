@@ -89,7 +89,7 @@ class PathRuleMiner:
         max_length: int,
         max_edges_per_step: int,
         max_predictions: int,
-        max_paths: int,
+        max_paths_per_entity: int,
         seed: int,
         num_threads: int,
     ) -> None: ...
@@ -121,7 +121,7 @@ def mine_constant_rules(
     min_support: int,
     min_confidence: float,
     confidence_smoothing: float,
-    max_entity_degree: int,
+    max_constant_rule_degree: int,
     dangling_rules: bool,
     pca_confidence: bool,
     num_threads: int,
@@ -145,7 +145,7 @@ class RulePredictor:
         confidence_ranks: Annotated[
             NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)
         ],
-        max_paths: int,
+        max_paths_per_entity: int,
         num_threads: int,
     ) -> None: ...
     def count_ranks(

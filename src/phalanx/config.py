@@ -319,7 +319,10 @@ def _dotted_name(location: tuple[int | str, ...]) -> str:
 
 
 def _range(location: tuple[int | str, ...], cls: type[BaseModel]) -> str:
-    """Describe the range of a field that has a lower and an upper bound. Empty for other fields."""
+    """Describe the range of a field that has a lower and an upper bound.
+
+    Return an empty string for other fields.
+    """
     field = _find_field(location, cls)
     low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None) if field else None
     high = next((m.le for m in field.metadata if isinstance(m, Le)), None) if field else None

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 
-class LazyPackage(ModuleType):
+class _PackageModule(ModuleType):
     """A package whose public names are not overwritten by submodules with the same name.
 
     When Python imports a submodule, it sets an attribute of the package. This would replace, for example, a
@@ -25,8 +25,8 @@ def import_lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callab
     """Return `__getattr__`, `__dir__` and `__all__` for a package whose names are imported on first use.
 
     The names are those that the package's stub, `__init__.pyi`, imports from its submodules with statements
-    such as `from .env import ArcEnvironment as ArcEnvironment`. The `lazy-loader` library has a similar
-    function. It is not used, because this function is simpler and keeps the base install small.
+    such as `from .env import ArcEnvironment as ArcEnvironment`. The similar function of the `lazy-loader`
+    library is not used, because the implementation here is simpler and keeps the base install small.
 
     Args:
         package: `__name__` of the package.
@@ -40,7 +40,7 @@ def import_lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callab
         for alias in statement.names
     }
     names = sorted(modules)
-    sys.modules[package].__class__ = LazyPackage
+    sys.modules[package].__class__ = _PackageModule
 
     def get_attribute(name: str) -> Any:
         if name not in modules:

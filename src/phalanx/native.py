@@ -1,4 +1,4 @@
-"""Access to the compiled C++ extension, with an explanation if it is unavailable."""
+"""Functions that load the compiled C++ extension or report why it is unavailable."""
 
 import functools
 import os

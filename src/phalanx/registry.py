@@ -179,7 +179,10 @@ def register_group(
 
 
 def group_members(name: str) -> tuple[str, ...]:
-    """Return the names of the members of a group. The result is empty if there is no such group."""
+    """Return the names of the members of a group of text environments.
+
+    The result is empty if there is no such group.
+    """
     return tuple(import_object(_groups[name][0])) if name in _groups else ()
 
 
@@ -282,7 +285,8 @@ def settings_class(environment: type[Any], base: type[Any]) -> type[Any]:
 def registered_environments(interface: str = "jax") -> tuple[EnvSpec, ...]:
     """Return all registered environments that have the given interface (`jax` or `text`), sorted by id.
 
-    Environments of other installed packages are included. Members of groups are not.
+    Environments of other installed packages are included. Members of groups that were registered with
+    `register_group`, such as the puzzle kinds in `puzzles`, are not included.
     """
     _discover()
     return tuple(_registered[id] for id in sorted(_registered) if _registered[id].interface == interface)
@@ -453,9 +457,10 @@ def absolute_address(address: str) -> str:
 
 
 def _address(entry_point: EntryPoint) -> str:
-    """Return the import path of a class or function.
+    """Return the import path of a class or function. An import path is returned unchanged.
 
-    Import paths are compared instead of objects, because running a notebook cell again creates a new object.
+    Entry points are compared by import path and not as objects, because running a notebook cell again
+    creates a new object for the same class or function.
     """
     if isinstance(entry_point, str):
         return entry_point

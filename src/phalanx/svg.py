@@ -360,7 +360,7 @@ class Bar(NamedTuple):
     value: int
     """Count shown by the dark part of the bar, out of `total`."""
     total: int
-    """Count shown by the whole bar. The part beyond `value` is light."""
+    """Count shown by the complete bar. The part beyond `value` has a lighter color."""
     note: str
     """Text to the right of the bar."""
     highlighted: bool = False

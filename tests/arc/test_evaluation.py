@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from phalanx.arc import ArcEnvironment, DatasetConfig, EpisodeConfig
-from phalanx.arc.evaluation import ArcEvalCommandConfig, ArcEvaluation, ArcEvaluationConfig, ArcResult
+from phalanx.arc.evaluation import ArcEvalCommandConfig, ArcEvaluationConfig, ArcEvaluator, ArcResult
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.operations import Operation
 from phalanx.logging.records import format_json
@@ -32,11 +32,11 @@ TASKS = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num
 def evaluate_known(mode: str, unknown_families: tuple[str, ...] = ()) -> ArcResult:
     environment = ArcEnvironment.create(box_config(SIDE, mode), TASKS)
     policy = knows(TASKS, (SIDE, SIDE), unknown_families, submits=mode == "evaluation")
-    return ArcEvaluation(environment).evaluate(policy)
+    return ArcEvaluator(environment).evaluate(policy)
 
 
 def evaluate_network(tasks: list[Any], network: Paints, config: Any = CELL, **settings: Any) -> ArcResult:
-    return ArcEvaluation(ArcEnvironment.create(config, tasks)).evaluate(network, **settings)
+    return ArcEvaluator(ArcEnvironment.create(config, tasks)).evaluate(network, **settings)
 
 
 @pytest.mark.parametrize(("mode", "pairs"), [("training", slice(0, 2)), ("evaluation", slice(2, 3))])
@@ -175,7 +175,7 @@ def test_solving_another_pair_does_not_count() -> None:
     steps = ((Operation.NEXT_DEMO_PAIR, 0), (Operation.FILL_3, 0))
     actions = jnp.array([[[operation, 0, 0, 0, 0] for operation, _ in steps]], jnp.int32)
     network = type(knows(TASKS, (SIDE, SIDE)))(jnp.zeros((1, 1, 1), jnp.int8), actions)
-    result = ArcEvaluation(ArcEnvironment.create(config, task)).evaluate(network)
+    result = ArcEvaluator(ArcEnvironment.create(config, task)).evaluate(network)
     # The policy switches from the first pair to the second and solves only that one.
     assert result.success_rate == 0.0
 
@@ -240,9 +240,9 @@ def small_environment() -> ArcEnvironment:
 
 
 def test_held_out_evaluation_uses_tasks_of_evaluation_split() -> None:
-    environment, settings = small_environment(), ArcEvaluationConfig(num_tasks=4, num_samples=2)
+    environment, settings = small_environment(), ArcEvaluationConfig(num_tasks=4, num_sampled_attempts=2)
     held_out = environment.held_out(settings)
-    assert held_out is environment.held_out(settings.model_copy(update={"num_samples": 3}))
+    assert held_out is environment.held_out(settings.model_copy(update={"num_sampled_attempts": 3}))
     assert held_out.answers is not None
     assert not set(held_out.task_buffer.tasks) & set(environment.task_buffer.tasks)
     network = knows(TASKS, (SIDE, SIDE), submits=True)
@@ -274,7 +274,7 @@ def test_eval_config_with_dataset_gives_submission() -> None:
 
 
 def test_renamed_settings_are_rejected_with_new_names() -> None:
-    with pytest.raises(ValueError, match="attempts was renamed to num_samples"):
+    with pytest.raises(ValueError, match="attempts was renamed to num_sampled_attempts"):
         ArcEvaluationConfig.model_validate({"attempts": 3})
     with pytest.raises(ValueError, match="pass_at was renamed to pass_at_k"):
         ArcEvalCommandConfig.model_validate({"pass_at": (1,)})

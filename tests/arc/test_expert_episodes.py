@@ -14,8 +14,8 @@ from phalanx.arc import (
     ArcTask,
     DatasetConfig,
     EpisodeConfig,
-    ExpertEpisodeBatch,
     ObservationConfig,
+    PlannedEpisodeSteps,
     SolutionStep,
     generate_tasks,
     plan_expert_episodes,
@@ -42,11 +42,11 @@ def create_environment(tasks, selection_format="point", allowed=None, **settings
     return ArcEnvironment.create(config, tasks)
 
 
-def concatenate(batches) -> ExpertEpisodeBatch:
+def concatenate(batches) -> PlannedEpisodeSteps:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
 
 
-def group_by_episode(steps: ExpertEpisodeBatch) -> dict[int, list[tuple[list[list[int]], tuple[int, ...]]]]:
+def group_by_episode(steps: PlannedEpisodeSteps) -> dict[int, list[tuple[list[list[int]], tuple[int, ...]]]]:
     """Return the top left 2x2 cells of each observed grid and the action, by episode."""
     actions = np.stack([steps.action.operation, steps.action.row, steps.action.col], axis=-1)
     result: dict[int, list] = {}

@@ -20,7 +20,7 @@ from textual.widgets import OptionList, Static
 
 from phalanx.arc.operations import OPERATIONS, Operation
 from phalanx.arc.play.app import PlayApp
-from phalanx.arc.play.grids import Board, GridView, PaletteBar, _cell_style, terminal_palette
+from phalanx.arc.play.grids import GridView, PaletteBar, WorkingGridView, _cell_style, terminal_palette
 from phalanx.arc.play.keys import FILL, FLOOD, MOVE, PASTE, TOOLS, key_text
 from phalanx.arc.play.panes import (
     HelpScreen,
@@ -67,7 +67,7 @@ def run(app: PlayApp, play: Play, size: tuple[int, int] = NARROW) -> PlayApp:
 
 
 def grid(app: PlayApp) -> list[list[int]]:
-    cells: list[list[int]] = app.query_one(Board).cells.tolist()
+    cells: list[list[int]] = app.query_one(WorkingGridView).cells.tolist()
     return cells
 
 
@@ -76,8 +76,8 @@ def shown_text(app: PlayApp, part: str = "message") -> str:
 
 
 async def click(pilot: Pilot, row: int, col: int, action: str = "click", **keys: Any) -> None:
-    region = pilot.app.query_one(Board).region_of(row, col)
-    await getattr(pilot, action)(Board, offset=(region.x + 1, region.y), **keys)
+    region = pilot.app.query_one(WorkingGridView).region_of(row, col)
+    await getattr(pilot, action)(WorkingGridView, offset=(region.x + 1, region.y), **keys)
     await pilot.pause()
 
 

@@ -18,7 +18,7 @@ from phalanx.arc import (
     GridPair,
     PointAction,
     RewardConfig,
-    Transition,
+    RewardInput,
     as_grid,
     batch_reset,
 )
@@ -62,7 +62,7 @@ def test_reward_weights_as_arguments_match_reference(backend: str, scenario: Sce
     assert step._cache_size() == 1
 
 
-def encode_transition(transition: Transition) -> jax.Array:
+def encode_transition(transition: RewardInput) -> jax.Array:
     """Encode all fields of a transition as the digits of one number."""
     ends = (transition.solved, transition.terminated, transition.truncated)
     flags = (transition.is_invalid, transition.is_submission, *ends)
@@ -94,7 +94,7 @@ def test_reward_function_receives_transition(backend: str) -> None:
 def test_reward_function_receives_single_transitions(backend: str) -> None:
     shapes = []
 
-    def custom_reward(transition: Transition) -> jax.Array:
+    def custom_reward(transition: RewardInput) -> jax.Array:
         shapes.append(transition.similarity_after.shape)
         return jnp.where(transition.solved, transition.max_steps - transition.step_count, -0.5)
 
@@ -106,7 +106,7 @@ def test_reward_function_receives_single_transitions(backend: str) -> None:
     assert set(shapes) == {()}
     with pytest.raises(ValueError, match=r"must return a scalar, got shape \(2,\)"):
         environment.with_reward(lambda transition: jnp.zeros(2)).batch_step(states, actions)
-    with pytest.raises(TypeError, match="a reward must be a function of a Transition, got float"):
+    with pytest.raises(TypeError, match="a reward must be a function of a RewardInput, got float"):
         as_reward_function.__wrapped__(1.0)  # without runtime type checking
 
 
@@ -115,7 +115,7 @@ class Bonus(eqx.Module):
 
     size: jax.Array
 
-    def __call__(self, transition: Transition) -> jax.Array:
+    def __call__(self, transition: RewardInput) -> jax.Array:
         return self.size * (transition.similarity_after - transition.similarity_before)
 
 

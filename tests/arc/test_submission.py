@@ -18,7 +18,7 @@ from phalanx.arc import (
     submit_random,
     submitted_grids,
 )
-from phalanx.arc.evaluation import ArcEvaluation, ArcEvaluationConfig, copy_solves
+from phalanx.arc.evaluation import ArcEvaluationConfig, ArcEvaluator, copy_solves
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.submission import submission_env
 from phalanx.logging.report import write_report
@@ -141,7 +141,7 @@ def test_tasks_larger_than_canvas_are_reported(tmp_path: Path) -> None:
     assert environment.config.episode.mode == "evaluation"
     data = config.dataset.model_copy(update={"source": str(tmp_path), "split": "evaluation"})
     settings = ArcEvaluationConfig(split="evaluation")
-    evaluation = ArcEvaluation.held_out(config.model_copy(update={"dataset": data}), settings)
+    evaluation = ArcEvaluator.held_out(config.model_copy(update={"dataset": data}), settings)
     assert evaluation.baselines() == {"copy_input": 0.0, "do_nothing": 0.0}
     assert evaluation.notes == (f"{tmp_path}, evaluation: 1 of 2 tasks fit a canvas of {SIDE}x{SIDE}",)
     with pytest.raises(ValueError, match="none of the 1 tasks"):

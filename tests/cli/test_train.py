@@ -21,7 +21,7 @@ from tests.helpers import small_training
 pytestmark = pytest.mark.slow
 
 # The same settings as in tests/training, so that compiled programs are reused.
-SMALL = (*small_training.SMALL, "evaluation.num_samples=2", "logging.sample_frequency=1")
+SMALL = (*small_training.SMALL, "evaluation.num_sampled_attempts=2", "logging.sample_frequency=1")
 DESCENT = str(Path(__file__).parents[1] / "helpers" / "descent.py")
 """The smallest algorithm; it compiles at once."""
 
@@ -72,7 +72,7 @@ def test_existing_run_is_not_changed(run: tuple[Path, str], phalanx: Callable[..
 
 def test_eval_prints_greedy_and_sampled_scores(run: tuple[Path, str], phalanx: Callable[..., Any]) -> None:
     out, _ = run
-    done = phalanx("eval", out, "--json", "num_samples=8")
+    done = phalanx("eval", out, "--json", "num_sampled_attempts=8")
     assert done.code == 0, done.err
     greedy, sampled = (json.loads(line) for line in done.out.splitlines())
     assert (greedy["mode"], greedy["num_episodes"], greedy["split"]) == ("greedy", 4, "evaluation")
@@ -113,10 +113,10 @@ def test_all_seeds_are_reported_and_evaluated(tmp_path: Path, phalanx: Callable[
     page = (out / "report.html").read_bytes()
     assert phalanx("report", out).code == 0
     assert (out / "report.html").read_bytes() == page
-    result = phalanx("eval", out, "--json", "num_samples=0")
+    result = phalanx("eval", out, "--json", "num_sampled_attempts=0")
     assert result.code == 0, result.err
     assert [json.loads(line)["seed"] for line in result.out.splitlines()] == [0, 1]
-    one = phalanx("eval", out / "seed_1", "num_samples=0")
+    one = phalanx("eval", out / "seed_1", "num_sampled_attempts=0")
     assert one.out.startswith("seed 1\n")
     assert one.out.splitlines()[-1] == "Baselines: submitting the input solves 0.0%, submitting nothing 0%"
 
@@ -136,7 +136,7 @@ def test_print_config_and_list_settings_do_not_train(
     listed = phalanx("train", "bc", "--env=arc", "--list-settings")
     assert listed.code == 0, listed.err
     assert "env.dataset.num_tasks: int = " in listed.out
-    assert "expert_prob: float = 1.0" in listed.out
+    assert "expert_prob_start: float = 1.0" in listed.out
     assert "clip_eps: float = 0.2" in phalanx("train", "ppo", "--list-settings").out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.yaml"]
 
@@ -241,7 +241,7 @@ def test_signal_saves_a_checkpoint_and_sets_the_exit_code(
         (["eval", "/nowhere"], "is not a run"),
         (["eval", "{run}", "--out", "x"], "--out: this evaluation writes no files"),
         (["eval", "{run}", "dataset=no-such-data"], "no such file or folder"),
-        (["eval", "{run}", "num_sample=3"], "did you mean 'num_samples'?"),
+        (["eval", "{run}", "num_sampled_attempt=3"], "did you mean 'num_sampled_attempts'?"),
         (["eval", "{run}", "--env", "arc"], "can only be evaluated in its own environment"),
     ],
 )

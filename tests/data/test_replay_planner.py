@@ -16,7 +16,7 @@ from phalanx.data import (
     ReplayPlanner,
     ReplayPlannerConfig,
 )
-from phalanx.data.replay_planner import LastWindowPolicy
+from phalanx.data.replay_planner import BufferEndPolicy
 from tests.helpers.sample_cases import sample
 
 BATCHING = BatchingConfig.predictable(token_budget=64, bucket_edges=(4, 8), max_sample_length=16)
@@ -187,7 +187,7 @@ def test_windows_cover_consecutive_samples_with_overlap(
 
 
 def test_planner_can_wait_for_new_samples() -> None:
-    planner = create_planner(create_buffer(4), 4, 1, at_end=LastWindowPolicy.WAIT, min_new_samples=2)
+    planner = create_planner(create_buffer(4), 4, 1, at_end=BufferEndPolicy.WAIT, min_new_samples=2)
     planner.next_plan()
     assert not planner.can_plan
     thread = threading.Thread(target=planner.next_plan)

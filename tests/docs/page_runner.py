@@ -44,8 +44,8 @@ SMALL_SETTINGS = (
     *("env.generated.num_families=2", "env.generated.generations=3", "env.max_actions=8", "env.max_goals=3"),
     *("network.kind=conv", "network.hidden_dim=8", "network.embedding_dim=4", "network.num_layers=1"),
     *("model.d_model=8", "model.num_heads=1", "model.num_layers=1", "model.d_ff=8", "model.embedding_dim=4"),
-    *("data.token_budget=512", "data.packing_buffer_size=4", "data.num_eval_samples=2"),
-    *("evaluation.num_tasks=4", "evaluation.num_samples=0", "evaluation.num_queries=4"),
+    *("data.token_budget=512", "data.packing_buffer_rows=4", "data.num_eval_samples=2"),
+    *("evaluation.num_tasks=4", "evaluation.num_sampled_attempts=0", "evaluation.max_positives=4"),
     *("evaluation.num_episodes=2", "evaluation.max_queries=4", "checkpoint.every=1"),
 )
 """Settings of short training runs; those that a config does not have are left out."""
@@ -210,7 +210,7 @@ def _small_evaluation(params: dict[str, Any]) -> Iterator[str]:
     settings_type = algorithm_type.eval_settings_type(config, params["env"])
     assert settings_type is not None
     for name, value in (setting.removeprefix("evaluation.").split("=") for setting in SMALL_SETTINGS):
-        if name in settings_type.model_fields and name != "num_samples":
+        if name in settings_type.model_fields and name != "num_sampled_attempts":
             yield f"{name}={value}"
 
 

@@ -111,8 +111,8 @@ def test_sweeps_make_few_trials() -> None:
 
 def test_evaluations_are_shortened(tmp_path: Path, sample_runs: Path) -> None:
     provide_runs("runs/bc", tmp_path, sample_runs)
-    words = shrink(["phalanx", "eval", str(tmp_path / "runs/bc"), "num_tasks=400", "num_samples=8"])
-    assert words[3:] == ["num_tasks=400", "num_samples=8", "num_tasks=4"]
+    words = shrink(["phalanx", "eval", str(tmp_path / "runs/bc"), "num_tasks=400", "num_sampled_attempts=8"])
+    assert words[3:] == ["num_tasks=400", "num_sampled_attempts=8", "num_tasks=4"]
 
 
 @pytest.mark.parametrize(("settings", "expected"), [([], True), (["env.dataset=family"], False)])

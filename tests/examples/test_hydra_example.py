@@ -16,7 +16,7 @@ SMALL = (
     "network.num_layers=1",
     "num_envs=32",
     "evaluation.num_tasks=8",
-    "evaluation.num_samples=0",
+    "evaluation.num_sampled_attempts=0",
     "evaluation.every=0",
 )
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sweeps/hydra_training.py"

@@ -14,7 +14,7 @@ from phalanx.puzzles.server_client import (
     PuzzleClient,
     PuzzleClientConfig,
     PuzzleEpisode,
-    PuzzleEpisodeRunner,
+    PuzzleEpisodePool,
     PuzzleServerUnavailableError,
     episode_samples,
     episode_specs,
@@ -66,7 +66,7 @@ def pool_of_connections(world: World) -> None:
     ordered = world.chance.random() < 0.5
     config = ConnectionPoolConfig(
         connections=world.chance.randrange(1, 6),
-        queue_size=world.chance.randrange(1, 9),
+        max_pending_episodes=world.chance.randrange(1, 9),
         max_connection_age=world.chance.choice([0.05, 240.0]),
         ordered=ordered,
     )
@@ -75,7 +75,7 @@ def pool_of_connections(world: World) -> None:
     async def play(loop: network.SimulatedLoop) -> None:
         while len(taken) < len(calm):
             left = [spec for spec in SPECS if spec.index not in taken]
-            async with PuzzleEpisodeRunner(PATIENT, config) as pool:
+            async with PuzzleEpisodePool(PATIENT, config) as pool:
                 try:
                     async for spec, episode in pool.episodes(left, rollout_episode):
                         assert spec.index not in taken, f"episode {spec.index} comes twice"
@@ -157,7 +157,9 @@ _SEED, _EPISODES = 3, 10
 GAMES = ["sudoku"]
 SPECS = list(episode_specs(GAMES, ["easy"], _SEED, end=_EPISODES))
 COLLECTION = CollectConfig(
-    games=tuple(GAMES), seed=_SEED, pool=ConnectionPoolConfig(connections=3, queue_size=4, ordered=True)
+    games=tuple(GAMES),
+    seed=_SEED,
+    pool=ConnectionPoolConfig(connections=3, max_pending_episodes=4, ordered=True),
 )
 PATIENT = PuzzleClientConfig(max_retries=12)
 
@@ -171,7 +173,7 @@ def calm_episodes() -> list[PuzzleEpisode]:
     """Return the episodes of a pool on a reliable network."""
 
     async def play(loop: network.SimulatedLoop) -> list[PuzzleEpisode]:
-        async with PuzzleEpisodeRunner(PATIENT, ConnectionPoolConfig(ordered=True)) as pool:
+        async with PuzzleEpisodePool(PATIENT, ConnectionPoolConfig(ordered=True)) as pool:
             return [episode async for _, episode in pool.episodes(SPECS, rollout_episode)]
 
     with tempfile.TemporaryDirectory() as folder:

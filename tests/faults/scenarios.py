@@ -13,13 +13,13 @@ from phalanx.data import (
     BatchPlanBuilder,
     BatchReader,
     BatchWriter,
-    DatasetSource,
     LengthCache,
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
     Sample,
-    ShardSpec,
+    ShardingConfig,
+    ShuffledDatasetSource,
     StreamingPlan,
     StreamingPlanConfig,
     load_batch_plan,
@@ -160,9 +160,9 @@ def streaming_ranks(world: World) -> None:
     """The same with a streaming plan: each position of its source is used once."""
     path = world.folder / "place.json"
     config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=10), packs_per_batch=1, packing_buffer_size=4
+        packing=PackingConfig(max_length=10), packs_per_batch=1, packing_buffer_rows=4
     )
-    plan = StreamingPlan({"all": DatasetSource(LENGTHS, num_epochs=2)}, config)
+    plan = StreamingPlan({"all": ShuffledDatasetSource(LENGTHS, num_epochs=2)}, config)
     balance = world.chance.random() < 0.5
     state = plan.batches().state_dict()
     learned: list[int] = []
@@ -173,7 +173,7 @@ def streaming_ranks(world: World) -> None:
             while not ended:
                 batches, after = list[Any](), state
                 for rank in range(ranks):  # every rank plans for itself, and takes its own packs
-                    own = plan.batches(rank, ShardSpec(world_size=ranks, balance=balance))
+                    own = plan.batches(rank, ShardingConfig(world_size=ranks, balance=balance))
                     own.load_state_dict(state)
                     batches.append(next(own, None))
                     after = own.state_dict()

@@ -47,7 +47,12 @@ CASES = [
     Case("countdown", {"turns": "single"}, 5, ()),
     Case("knights", {"turns": "single"}, 6, ("```\nAnn knight\n```",)),
     Case("lights_out", {"max_steps": 2}, 7, ("1 1", "9 9")),
-    Case("proofs-v1", {"max_actions": 16, "text": {"max_invalid_answers": 3}}, 1, ("the second one",)),
+    Case(
+        "proofs-v1",
+        {"max_actions": 16, "text": {"max_consecutive_invalid_answers": 3}},
+        1,
+        ("the second one",),
+    ),
 ]
 
 

@@ -17,9 +17,9 @@ from phalanx.data import (  # noqa: E402
     BatchingConfig,
     BatchPlan,
     BatchPlanBuilder,
-    DatasetSource,
     PackingConfig,
-    ShardSpec,
+    ShardingConfig,
+    ShuffledDatasetSource,
     StreamingPlan,
     StreamingPlanConfig,
 )
@@ -175,7 +175,7 @@ def test_state_of_one_rank_is_valid_for_all_ranks_of_the_plan() -> None:
     with pytest.raises(ValueError, match="the dataset, the settings or the seed differ"):
         PlanLoader(PlanDataset(PADDED, SAMPLES)).load_state_dict(loader().state_dict())
     with pytest.raises(ValueError, match="only world_size may differ"):
-        loader(world_size=ShardSpec(world_size=2, balance=True)).load_state_dict(state)
+        loader(world_size=ShardingConfig(world_size=2, balance=True)).load_state_dict(state)
     with pytest.raises(ValueError, match="not the state of a batch plan"):
         loader().load_state_dict({"epoch": 0})
 
@@ -308,12 +308,12 @@ def test_all_epochs_can_be_iterated_from_any_batch():
 def test_streaming_plan_resumes_from_its_state() -> None:
     lengths = {name: len(sample["input_ids"]) for name, sample in SAMPLES.items()}
     config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=8), packs_per_batch=2, packing_buffer_size=4
+        packing=PackingConfig(max_length=8), packs_per_batch=2, packing_buffer_rows=4
     )
 
     def dataset() -> PlanDataset:
         return PlanDataset(
-            StreamingPlan({"t": DatasetSource(lengths, SAMPLES)}, config), attention="segments"
+            StreamingPlan({"t": ShuffledDatasetSource(lengths, SAMPLES)}, config), attention="segments"
         )
 
     first = dataset()

@@ -11,7 +11,7 @@ from phalanx.kg.chaining import chaining_rounds
 from phalanx.kg.proof_depths import UNDECIDED, compute_proof_depths
 from phalanx.kg.proving import parse_query
 from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
-from phalanx.proofs import ProofConfig, ProofEnvironment, QueryConfig, QuerySet, env as environment
+from phalanx.proofs import PositiveQueries, ProofConfig, ProofEnvironment, QueryConfig, env as environment
 from phalanx.proofs.link_prediction import exact_scorer
 
 
@@ -107,7 +107,7 @@ def test_depths_are_not_computed_without_a_depth_limit(data, monkeypatch):
 
 
 def test_selecting_queries_by_unknown_depth_raises_error():
-    queries = QuerySet.create(np.ones((3, 3), np.int32))
-    with pytest.raises(ValueError, match="because no depth is known: set max_exact_proof_depth"):
+    queries = PositiveQueries.create(np.ones((3, 3), np.int32))
+    with pytest.raises(ValueError, match="because no depth is known: set compute_depths_up_to"):
         queries.select(QueryConfig(max_depth=2))
     assert len(queries.select(QueryConfig())) == 3

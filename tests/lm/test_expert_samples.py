@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from phalanx.lm import PromptTokenizer, generate_expert_samples
+from phalanx.lm import LMTokenizer, generate_expert_samples
 from phalanx.puzzles.kinds import KINDS
 from phalanx.text import TextVectorEnvironment, make_text_env, make_text_vector_env, split_of
 from phalanx.text.env_spec import TextEnvConfig
@@ -20,7 +20,7 @@ def environment(spec: str) -> TextVectorEnvironment:
 @pytest.mark.parametrize("kind", KINDS)
 def test_expert_answers_solve_the_puzzles(kind: str) -> None:
     make_env = functools.partial(environment, f"{kind},{kind}::multi")
-    tokenizer = PromptTokenizer("characters")
+    tokenizer = LMTokenizer("characters")
 
     def samples() -> list:
         stream = generate_expert_samples(make_env, "characters", random_move_prob=0.3)
@@ -72,7 +72,7 @@ def test_splits_have_different_episodes() -> None:
 
 
 def test_unknown_characters_of_a_prompt_are_replaced_if_the_environment_says_so() -> None:
-    tokenizer = PromptTokenizer("characters", unknown="replace")
+    tokenizer = LMTokenizer("characters", unknown="replace")
     assert tokenizer.decode(tokenizer.encode_prompt("née")) == "n?e>"
     with pytest.raises(ValueError, match="é"):
-        PromptTokenizer("characters").encode_prompt("née")
+        LMTokenizer("characters").encode_prompt("née")

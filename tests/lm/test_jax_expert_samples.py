@@ -4,11 +4,11 @@ import itertools
 
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.text import OPERATION_NAMES, compact_task
-from phalanx.lm import PromptTokenizer
+from phalanx.lm import LMTokenizer
 from phalanx.lm.expert_samples import generate_expert_samples
 from phalanx.training import SFTConfig, open_data
 
-TOKENIZER = PromptTokenizer("characters")
+TOKENIZER = LMTokenizer("characters")
 
 
 def test_expert_of_proofs_proves_true_queries_and_gives_up_on_false_ones() -> None:
@@ -35,7 +35,7 @@ def test_arc_samples_show_the_other_pairs_but_not_the_answer() -> None:
         "env.dataset.num_tasks=120",
         "data.num_eval_samples=3",
         "data.max_length=512",
-        "data.packing_buffer_size=4",
+        "data.packing_buffer_rows=4",
     )
     data = open_data(SFTConfig.load(None, settings))
     assert [sample.sample_id.split("-")[1] for sample in data.eval_samples] == ["validation"] * 3
@@ -50,5 +50,5 @@ def test_arc_samples_show_the_other_pairs_but_not_the_answer() -> None:
         if outputs.count(output) == 1
     )
     sample = data.eval_samples[0]
-    answer = PromptTokenizer("bytes").decode(sample.input_ids[sample.loss_mask == 1].tolist())
+    answer = LMTokenizer("bytes").decode(sample.input_ids[sample.loss_mask == 1].tolist())
     assert answer.split()[0] in OPERATION_NAMES

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from phalanx.lm import LanguageModel, LanguageModelConfig
-from phalanx.lm.generation import GenerationArrays, GenerationRequest, _generate
+from phalanx.lm.generation import GenerationArrays, GenerationInputs, _generate
 from phalanx.native import is_native_available, native_unavailable_reason
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def model_of(**sizes: Any) -> LanguageModel:
     return make(jax.random.key(4))
 
 
-def request_of(batch: int, padded: int, **changes: Any) -> GenerationRequest:
+def request_of(batch: int, padded: int, **changes: Any) -> GenerationInputs:
     """Create a request with prompts of various lengths; every third prompt is the same."""
     rng = np.random.default_rng(batch)
     starts, prompts = rng.integers(0, padded, batch), rng.integers(0, SMALL["vocab_size"], (batch, padded))
@@ -50,7 +50,7 @@ def request_of(batch: int, padded: int, **changes: Any) -> GenerationRequest:
         "stop_token_id": jnp.int32(END),
         "choices": None,
     }
-    return GenerationRequest(**{**defaults, **changes})
+    return GenerationInputs(**{**defaults, **changes})
 
 
 def create_choices(batch: int) -> jax.Array:
@@ -64,7 +64,7 @@ def create_choices(batch: int) -> jax.Array:
 
 
 def assert_backends_agree(
-    model: LanguageModel, request: GenerationRequest, top_k: int = 0
+    model: LanguageModel, request: GenerationInputs, top_k: int = 0
 ) -> GenerationArrays:
     nucleus = float(request.top_p) < 1
     native, xla = (

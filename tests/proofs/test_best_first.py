@@ -12,7 +12,7 @@ from phalanx.proofs.search.heuristics import (
     BreadthFirstHeuristic,
     ConfidenceHeuristic,
     RandomHeuristic,
-    UniformHeuristic,
+    UniformPolicyHeuristic,
 )
 from phalanx.proofs.vocabulary import ProofVocabulary
 
@@ -64,6 +64,6 @@ def test_confidence_heuristic_tries_confident_rules_first():
 def test_expansion_limit_is_respected(genealogy):
     program, _, queries = genealogy
     tight = SEARCH.model_copy(update={"max_expansions": 5})
-    for heuristic in (UniformHeuristic(), RandomHeuristic(), BreadthFirstHeuristic()):
+    for heuristic in (UniformPolicyHeuristic(), RandomHeuristic(), BreadthFirstHeuristic()):
         found = best_first_search(CONFIG, program, heuristic, queries[:20], tight)
         assert (found.expansions <= 5).all() and not found.proved.any(), "a proof needs eight expansions"

@@ -21,8 +21,8 @@ from phalanx.kg.kge.models import KGEModelConfig
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.nn.distributions import MaskedCategorical
 from phalanx.proofs import env as env_module
-from phalanx.proofs.config import CurriculumStage, ProofConfig, ProofEvaluationConfig
-from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper
+from phalanx.proofs.config import DepthCurriculumStage, ProofConfig, ProofEvaluationConfig
+from phalanx.proofs.depth_curriculum import DepthCurriculumEnvironment
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.evaluation import evaluate_prover, sample_held_out_queries
 from phalanx.proofs.link_prediction import LinkPredictionConfig
@@ -31,7 +31,7 @@ from phalanx.proofs.state import ProofObservation
 from phalanx.proofs.vocabulary import ProofVocabulary
 
 FAMILY = {"num_families": 2, "generations": 3}
-SIZES: dict[str, Any] = {"max_actions": 8, "max_goals": 3, "max_episode_steps": 4, "max_exact_proof_depth": 6}
+SIZES: dict[str, Any] = {"max_actions": 8, "max_goals": 3, "max_episode_steps": 4, "compute_depths_up_to": 6}
 NETWORK = ProofNetworkConfig(embedding_dim=4, num_layers=1)
 
 
@@ -57,8 +57,11 @@ class FirstChoice(eqx.Module):
     ("overrides", "message"),
     [
         (("dataset=data/kg/family",), "generated has no effect because dataset is 'data/kg/family'"),
-        (("curriculum=[{from_step: 5}, {from_step: 2}]",), r"must have increasing from_step, got \[5, 2\]"),
-        (("curriculum=[{update: 5}]",), "update was replaced by from_step"),
+        (
+            ("curriculum=[{from_env_step: 5}, {from_env_step: 2}]",),
+            r"must have increasing from_env_step, got \[5, 2\]",
+        ),
+        (("curriculum=[{update: 5}]",), "update was replaced by from_env_step"),
         (("depth_seconds=3",), "depth_seconds was renamed to depth_computation_seconds"),
         (("split=training",), "split must be 'train', 'valid' or 'test'"),
     ],
@@ -85,14 +88,14 @@ def test_facts_rules_queries_and_depths_come_from_files(tmp_path: Path) -> None:
     config = ProofConfig(dataset=str(tmp_path), split="valid", max_goals=3)
     data = KnowledgeBase.load(tmp_path)
     assert ProofEnvironment.from_config(config).queries.depths.tolist() == [-1, -1, -1]
-    env = ProofEnvironment.from_config(config.model_copy(update={"max_exact_proof_depth": 6}))
+    env = ProofEnvironment.from_config(config.model_copy(update={"compute_depths_up_to": 6}))
     assert (len(env.program.facts), len(env.program.heads)) == (3, 2)
     # r0 proves the first query in one step; r1 and the fact wife(eve,adam) prove the second in two.
     assert env.queries.depths.tolist() == [1, 2, -1]
     assert env.known.domains.tolist() == [0, 2, 1, 2, 1]
     (tmp_path / "valid_depths.txt").write_text("husband(adam,eve) 7\n")
     assert ProofEnvironment.from_config(config).queries.depths.tolist() == [7, -1, -1]
-    exact = ProofEnvironment.from_config(config.model_copy(update={"max_exact_proof_depth": 1}))
+    exact = ProofEnvironment.from_config(config.model_copy(update={"compute_depths_up_to": 1}))
     assert exact.queries.depths.tolist() == [1, -1, -1]
     with pytest.raises(ValueError, match="has no test queries"):
         ProofEnvironment.from_knowledge_base(data, config, "test")
@@ -117,11 +120,11 @@ def test_saved_knowledge_base_gives_the_same_environment(
 
 
 def test_new_episodes_come_from_the_current_stage_of_a_curriculum() -> None:
-    stages = "curriculum=[{from_step: 4, min_depth: 2, max_depth: 2}, {from_step: 12, min_depth: 3}]"
+    stages = "curriculum=[{from_env_step: 4, min_depth: 2, max_depth: 2}, {from_env_step: 12, min_depth: 3}]"
     config = small(stages, "queries.negative_ratio=0")
-    assert config.curriculum[0] == CurriculumStage(from_step=4, min_depth=2, max_depth=2)
+    assert config.curriculum[0] == DepthCurriculumStage(from_env_step=4, min_depth=2, max_depth=2)
     env: Any = ProofEnvironment.from_config(config)
-    assert isinstance(env, DepthCurriculumWrapper)
+    assert isinstance(env, DepthCurriculumEnvironment)
     assert [env.at_step(step) for step in (0, 3, 4, 11, 12)] == [env.stages[i] for i in (0, 0, 1, 1, 2)]
     assert env.metadata()["training_queries"] == [len(stage.queries) for stage in env.stages]
 
@@ -143,7 +146,7 @@ def test_new_episodes_come_from_the_current_stage_of_a_curriculum() -> None:
 
 
 def test_wrapper_has_the_capabilities_of_the_environment(environment: ProofEnvironment) -> None:
-    wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{from_step: 4, max_depth: 2}]"))
+    wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{from_env_step: 4, max_depth: 2}]"))
     for name in ("config_type", "network_config", "evaluation_config", "eval_config", "version"):
         assert getattr(wrapper, name) == getattr(environment, name)
     assert wrapper.max_episode_steps == environment.max_episode_steps == 4
@@ -164,7 +167,7 @@ def test_default_network_needs_only_the_vocabulary(monkeypatch: pytest.MonkeyPat
 
 
 def test_evaluations_during_training_share_the_held_out_environment(environment: ProofEnvironment) -> None:
-    settings = ProofEvaluationConfig(num_queries=6)
+    settings = ProofEvaluationConfig(max_positives=6)
     (result,) = environment.evaluate(FirstChoice(), settings, final=False)
     (again,) = environment.evaluate(FirstChoice(), settings, final=True)
     assert isinstance(result, EvaluationResult) and result == again
@@ -284,7 +287,7 @@ def test_expert_proves_true_queries_and_gives_up_on_false_ones(environment: Proo
 
 
 def test_expert_of_a_curriculum_labels_its_states(environment: ProofEnvironment) -> None:
-    wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{from_step: 4, max_depth: 2}]"))
+    wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{from_env_step: 4, max_depth: 2}]"))
     states, _ = jax.jit(wrapper.batch_reset)(jax.random.split(jax.random.key(1), 4))
     labels, expected = wrapper.expert().label(states, ()), environment.expert().label(states, ())
     np.testing.assert_array_equal(labels.actions, expected.actions)

@@ -16,7 +16,7 @@ from phalanx.native import is_native_available, native_unavailable_reason
 from phalanx.proofs.config import ProofConfig, ProofRewardConfig, QueryConfig
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
-from phalanx.proofs.queries import KnownArrays, NegativeSampler, QuerySet, corrupt, sample_query
+from phalanx.proofs.queries import KnownArrays, NegativeSampler, PositiveQueries, corrupt, sample_query
 from tests.helpers import families as f, proof_cases as pc
 from tests.reference import proofs as reference
 
@@ -183,7 +183,7 @@ def test_corruption_of_either_side_falls_back_to_the_side_with_unknown_triples()
     sampled, possible = sample_corruptions(known.arrays, "either", jnp.array([1, 1, 2], jnp.int32))
     assert np.asarray(possible).all() and {tuple(r) for r in sampled.tolist()} == {(1, 2, 2), (1, 3, 2)}
     full = NegativeSampler.create(np.array([(1, a, b) for a in (1, 2) for b in (1, 2)], np.int32), 1, 2)
-    queries = QuerySet.create(np.array([[1, 1, 2]], np.int32))
+    queries = PositiveQueries.create(np.array([[1, 1, 2]], np.int32))
     sample = jax.jit(jax.vmap(lambda w: sample_query(QueryConfig(), queries, full, w)))
     assert np.asarray(sample(random_bits(40, 5)).label).all()
 

@@ -14,7 +14,7 @@ from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.link_prediction import (
     LinkPredictionConfig,
-    ProofLinkPrediction,
+    ProofLinkPredictionTask,
     can_chain,
     embedding_scorer,
     evaluate_proofs,
@@ -53,16 +53,16 @@ class UniformEmbedding:
 
 
 @pytest.fixture(scope="module")
-def ranking() -> ProofLinkPrediction:
+def ranking() -> ProofLinkPredictionTask:
     data = KnowledgeBase.generate(num_families=3, generations=4)
     config = LinkPredictionConfig(
         num_candidates=10, beam=SEARCH, max_queries=30, max_fit_queries=30, batch_size=32
     )
     settings = ProofConfig(max_actions=64, max_goals=6)
-    return ProofLinkPrediction(data, ProofVocabulary(data), settings, config)
+    return ProofLinkPredictionTask(data, ProofVocabulary(data), settings, config)
 
 
-def test_exact_prover_ranks_the_generated_families_well(ranking: ProofLinkPrediction) -> None:
+def test_exact_prover_ranks_the_generated_families_well(ranking: ProofLinkPredictionTask) -> None:
     result = evaluate_proofs("exact", ranking)
     assert (result.total.num_queries, result.total.num_lists) == (30, 60)
     assert result.total.mrr > 0.9
@@ -72,7 +72,7 @@ def test_exact_prover_ranks_the_generated_families_well(ranking: ProofLinkPredic
 
 
 def test_uniform_policy_proves_provable_queries_and_ranks_by_proofs(
-    ranking: ProofLinkPrediction,
+    ranking: ProofLinkPredictionTask,
 ) -> None:
     result = evaluate_proofs("policy", ranking, policy=UniformPolicy())
     provable = sum(part.num_queries for depth, part in result.depths.items() if depth > 0) / 30
@@ -82,10 +82,10 @@ def test_uniform_policy_proves_provable_queries_and_ranks_by_proofs(
     assert result.depths[2].proved_rate == 1.0 and result.depths[2].mrr > 0.9
 
 
-def test_skipping_unprovable_candidates_does_not_change_scores(ranking: ProofLinkPrediction) -> None:
+def test_skipping_unprovable_candidates_does_not_change_scores(ranking: ProofLinkPredictionTask) -> None:
     candidates = ranking.candidates(ranking.queries("test", 10))
     searching_all = dataclasses.replace(
-        ranking, config=ranking.config.model_copy(update={"skip_unprovable": False})
+        ranking, config=ranking.config.model_copy(update={"skip_unprovable_search": False})
     )
     unscreened = score_candidates(searching_all.policy_scorer(UniformPolicy()), candidates)
     screened = score_candidates(ranking.policy_scorer(UniformPolicy()), candidates)
@@ -95,7 +95,7 @@ def test_skipping_unprovable_candidates_does_not_change_scores(ranking: ProofLin
     assert np.isneginf(unscreened.score[~unscreened.proved]).all() and not unscreened.proved.all()
 
 
-def test_embedding_ranks_alone_and_in_a_hybrid(ranking: ProofLinkPrediction) -> None:
+def test_embedding_ranks_alone_and_in_a_hybrid(ranking: ProofLinkPredictionTask) -> None:
     perfect, uniform = PerfectEmbedding(ranking.knowledge_base, ranking.vocabulary), UniformEmbedding()
     assert evaluate_proofs("kge", ranking, kge=perfect).total.mrr == 1.0
     assert evaluate_proofs("kge", ranking, kge=uniform).total.mrr < 0.5
@@ -109,7 +109,7 @@ def test_embedding_ranks_alone_and_in_a_hybrid(ranking: ProofLinkPrediction) -> 
     assert evaluate_proofs("hybrid", both, kge=perfect).total.mrr == 1.0
 
 
-def test_learned_combination_is_fitted_to_the_validation_split(ranking: ProofLinkPrediction) -> None:
+def test_learned_combination_is_fitted_to_the_validation_split(ranking: ProofLinkPredictionTask) -> None:
     embedding = PerfectEmbedding(ranking.knowledge_base, ranking.vocabulary)
     assert evaluate_proofs("learned", ranking, kge=embedding).total.mrr > 0.99
     scored = []
@@ -130,12 +130,14 @@ def test_learned_combination_is_fitted_to_the_validation_split(ranking: ProofLin
     ("mode", "message"),
     [("policy", "mode=policy needs a policy"), ("hybrid", "mode=hybrid needs an embedding")],
 )
-def test_missing_input_of_a_mode_is_reported(ranking: ProofLinkPrediction, mode: str, message: str) -> None:
+def test_missing_input_of_a_mode_is_reported(
+    ranking: ProofLinkPredictionTask, mode: str, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate_proofs(mode, ranking)
 
 
-def test_queries_are_sampled_reproducibly(ranking: ProofLinkPrediction) -> None:
+def test_queries_are_sampled_reproducibly(ranking: ProofLinkPredictionTask) -> None:
     every, some = ranking.queries("test", None), ranking.queries("test", 5)
     assert len(some) == 5 and {tuple(row) for row in some.tolist()} <= {tuple(row) for row in every.tolist()}
     np.testing.assert_array_equal(some, ranking.queries("test", 5))
@@ -147,7 +149,7 @@ def test_rules_with_unbound_head_variables_cannot_be_chained() -> None:
     assert not can_chain([((1, -1, -3), ((1, -1, -2),))])
 
 
-def test_depths_match_forward_chaining(ranking: ProofLinkPrediction) -> None:
+def test_depths_match_forward_chaining(ranking: ProofLinkPredictionTask) -> None:
     queries = ranking.queries("test", 30)
     expected = compute_proof_depths(
         queries,
@@ -159,7 +161,7 @@ def test_depths_match_forward_chaining(ranking: ProofLinkPrediction) -> None:
 
 
 def test_policy_weight_of_a_hybrid_is_selected_on_validation_unless_given(
-    ranking: ProofLinkPrediction, capsys: pytest.CaptureFixture[str]
+    ranking: ProofLinkPredictionTask, capsys: pytest.CaptureFixture[str]
 ) -> None:
     positives = {tuple(row) for row in ranking.queries("valid", None).tolist()}
 

@@ -17,7 +17,7 @@ from phalanx.proofs.link_prediction import embedding_scorer
 from phalanx.proofs.score_combination import (
     FEATURES,
     HybridConfig,
-    ScoreCombination,
+    LearnedCombination,
     combine_scores,
     compute_features,
     fit_combination,
@@ -129,7 +129,7 @@ def test_learned_weights_minimize_the_loss(index: Vocabulary, candidates: Candid
     features = compute_features(*noisy_scores(candidates))
     learned = fit_combination(candidates, features, index, shared_penalty=0.5, relation_penalty=2.0)
 
-    def loss(combination: ScoreCombination) -> float:
+    def loss(combination: LearnedCombination) -> float:
         score = combination.score(candidates.triples[:, 0], features)
         total = 0.25 * np.sum(combination.shared**2) + 1.0 * np.sum(combination.by_relation**2)
         for start, end in zip(candidates.starts[:-1], candidates.starts[1:], strict=True):
@@ -138,7 +138,7 @@ def test_learned_weights_minimize_the_loss(index: Vocabulary, candidates: Candid
 
     random = np.random.default_rng(1)
     for _ in range(20):
-        perturbed = ScoreCombination(
+        perturbed = LearnedCombination(
             learned.relations,
             learned.mean,
             learned.scale,
@@ -162,7 +162,7 @@ def test_combination_can_be_saved_and_loaded(
     search, kge_scores = noisy_scores(candidates)
     learned = fit_combination(candidates, compute_features(search, kge_scores), index)
     learned.save(tmp_path / "combination.json")
-    loaded = ScoreCombination.load(tmp_path / "combination.json", index)
+    loaded = LearnedCombination.load(tmp_path / "combination.json", index)
     triples = candidates.triples
     before = learned.scorer(lambda _: search, lambda _: kge_scores)(triples)
     after = loaded.scorer(lambda _: search, lambda _: kge_scores)(triples)
@@ -177,10 +177,10 @@ def test_invalid_combination_file_is_rejected(
     path = tmp_path / "combination.json"
     path.write_text("[1, 2]")
     with pytest.raises(ValueError, match=r"combination.json is corrupt or was written by an older version"):
-        ScoreCombination.load(path, index)
+        LearnedCombination.load(path, index)
     write_json(path, {"format": 2})
     with pytest.raises(ValueError, match=r"combination.json is not a combination in format 2 with"):
-        ScoreCombination.load(path, index)
+        LearnedCombination.load(path, index)
     fit_combination(candidates, compute_features(*noisy_scores(candidates)), index).save(path)
     record = json.loads(path.read_text())
     for changed, message in (
@@ -190,4 +190,4 @@ def test_invalid_combination_file_is_rejected(
     ):
         write_json(path, record | changed)
         with pytest.raises(ValueError, match=message):
-            ScoreCombination.load(path, index)
+            LearnedCombination.load(path, index)

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from phalanx.puzzles import PuzzleEnvironment, PuzzleVectorEnvironment
 from phalanx.puzzles.kinds import KINDS
-from phalanx.text import EpisodeId, TextRewards, TextVectorEnvironment, split_of
+from phalanx.text import TaskSeed, TextRewards, TextVectorEnvironment, split_of
 from phalanx.text.env import MAX_SEED
 
 TURNS = ("multi", "single")
@@ -182,7 +182,7 @@ def test_invalid_batch_calls_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"expected 1 to .* episodes, got 0"):
         batch.reset([])
     with pytest.raises(ValueError, match="unknown task 'binary:easy:multi'; choose from sudoku:easy:multi"):
-        batch.start([EpisodeId("binary:easy:multi", 0)])
+        batch.start([TaskSeed("binary:easy:multi", 0)])
     with pytest.raises(ValueError, match="the task sudoku:easy:multi appears twice"):
         PuzzleVectorEnvironment("sudoku,sudoku:easy")
     with pytest.raises(ValueError, match=r"expected KIND\[:DIFFICULTY\[:TURNS\]\], got 'sudoku"):
@@ -206,7 +206,7 @@ def test_batch_of_several_kinds_starts_the_requested_episodes() -> None:
     batch = PuzzleVectorEnvironment("sokoban:easy:multi,sudoku", turns="single", prompt_format="compact")
     assert batch.tasks == ("sokoban:easy:multi", "sudoku:easy:single")
     assert batch.fingerprint == "sokoban:easy:multi@1 sudoku:easy:single@1"
-    episodes = [EpisodeId(batch.tasks[1], 5), EpisodeId(batch.tasks[0], 5), EpisodeId(batch.tasks[1], 5)]
+    episodes = [TaskSeed(batch.tasks[1], 5), TaskSeed(batch.tasks[0], 5), TaskSeed(batch.tasks[1], 5)]
     prompts = batch.start(episodes)
     single = PuzzleEnvironment("sudoku", turns="single", prompt_format="compact")
     assert prompts[0] == prompts[2] == single.reset(5)

@@ -160,7 +160,7 @@ def _batching(mode: str = "predictable", **settings: Any) -> Any:
 @workload("integers")
 def plans() -> Digests:
     """Digest 12 plans: batching modes x packing x (complete, or dropping the last batch and sharded)."""
-    from phalanx.data import BatchPlanBuilder, LengthTable, PackingConfig, ShardSpec
+    from phalanx.data import BatchPlanBuilder, LengthTable, PackingConfig, ShardingConfig
 
     def arrays(plan: Any) -> Iterator[Any]:
         for epoch in plan.epochs:
@@ -183,7 +183,7 @@ def plans() -> Digests:
             parts = [plan]
             if sharded:
                 parts = [
-                    plan.shard(rank, ShardSpec(world_size=3, policy=policy))
+                    plan.shard(rank, ShardingConfig(world_size=3, policy=policy))
                     for policy in ("drop", "repeat", "split")
                     for rank in range(3)
                 ]
@@ -243,7 +243,7 @@ def streaming_plan() -> Digests:
             name: SimulatedSource(seed, mean=20, longest=64) for seed, name in enumerate(("web", "code"))
         }
         config = StreamingPlanConfig(
-            packing=PackingConfig(max_length=64), packs_per_batch=2, packing_buffer_size=16, seed=5
+            packing=PackingConfig(max_length=64), packs_per_batch=2, packing_buffer_rows=16, seed=5
         )
         plan = StreamingPlan(sources, config, Mixture(weights={"web": 3.0, "code": 1.0}))
         batches = itertools.islice(plan.batches(rank, 3), 40)
@@ -313,7 +313,7 @@ _SMALL_ARC = (
     "env.episode.max_episode_steps=5",
     "evaluation.every=0",
     "evaluation.num_tasks=8",
-    "evaluation.num_samples=0",
+    "evaluation.num_sampled_attempts=0",
 )
 
 
@@ -753,8 +753,8 @@ def ppo_proofs() -> Digests:
         "env.max_episode_steps=4",
         "network.embedding_dim=4",
         "network.num_layers=1",
-        "evaluation.num_queries=6",
-        "env.curriculum=[{from_step: 8, max_depth: 2}]",
+        "evaluation.max_positives=6",
+        "env.curriculum=[{from_env_step: 8, max_depth: 2}]",
     )
     return _train(PPO(PPOConfig.load("proofs", small)), 3)
 
@@ -802,7 +802,7 @@ def demo() -> Digests:
     from phalanx.training import train
     from phalanx.training.bc import BC, BCConfig
 
-    small = (*_SMALL_BC, "num_updates=3", "evaluation.num_samples=2", "evaluation.pass_at_k=[1,2]")
+    small = (*_SMALL_BC, "num_updates=3", "evaluation.num_sampled_attempts=2", "evaluation.pass_at_k=[1,2]")
     algorithm = BC(BCConfig.load("arc", ("seed=1", *small)))
     with tempfile.TemporaryDirectory() as folder:
         outcome = train(algorithm, Path(folder) / "run")
@@ -843,7 +843,7 @@ def sft_puzzles() -> Digests:
         "data.mixture={lights_out: 2}",
         "data.max_length=96",
         "data.token_budget=384",
-        "data.packing_buffer_size=8",
+        "data.packing_buffer_rows=8",
         "data.num_eval_samples=8",
         "num_updates=4",
         "optimizer.warmup_steps=2",

@@ -25,7 +25,7 @@ FORBIDDEN_WORDS = (
     *("wander", "fan", "enough", "pessimism", "widest", "peak_share", "clipped_share", "cloning"),
     # Use TrainState, run loop, stop_signals, run_status, backend, heuristic, QueryAnswerer.
     *("learner", "journal", "safeguards", "standing", "engine", "engines", "guide", "guides", "asker"),
-    # Use PromptTokenizer, error, invalid; StreamingPlan; puzzle server; logp_diff_max.
+    # Use LMTokenizer, error, invalid; StreamingPlan; puzzle server; logp_diff_max.
     *("prompter", "refused", "refusal", "live_plan", "arcade", "legal_only", "first_gap", "largest_gap"),
     # Use pad_to, TaskArrays, REWARD_WEIGHTS, reward.
     *("with_room", "unnamed_tasks", "reward_numbers", "pay", "pays"),

@@ -66,8 +66,8 @@ def test_environments_are_created_by_name(tmp_path: Path) -> None:
     assert custom.reset(2) == PuzzleEnvironment("sudoku", "medium").reset(2)
     batch = make_text_vector_env("custom_puzzles:CustomPuzzle")
     assert type(batch) is TextVectorEnvironment and batch.reset([2]) == [PuzzleEnvironment("sudoku").reset(2)]
-    proofs = make_text_vector_env("proofs-v1", max_actions=16, text={"max_invalid_answers": 2})
-    assert isinstance(proofs, TextVectorWrapper) and proofs.max_invalid_answers == 2
+    proofs = make_text_vector_env("proofs-v1", max_actions=16, text={"max_consecutive_invalid_answers": 2})
+    assert isinstance(proofs, TextVectorWrapper) and proofs.max_consecutive_invalid_answers == 2
     assert proofs.tasks == ("proofs-v1",)
 
 

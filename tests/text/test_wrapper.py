@@ -61,7 +61,9 @@ def test_answers_give_the_same_episodes_as_actions(name: str) -> None:
 
 def test_batch_rejects_invalid_answers_row_by_row() -> None:
     environment = Corridor()
-    batch = TextVectorWrapper(environment, max_invalid_answers=2, rewards=TextRewards(invalid=-0.5))
+    batch = TextVectorWrapper(
+        environment, max_consecutive_invalid_answers=2, rewards=TextRewards(invalid=-0.5)
+    )
     first = batch.reset([0, 1, 2])
     single = TextWrapper(environment)
     assert first == [single.reset(seed) for seed in range(3)]

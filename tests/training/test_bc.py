@@ -42,7 +42,7 @@ SMALL = (
     "minibatch_size=48",
     "evaluation.every=0",
     "evaluation.num_tasks=16",
-    "evaluation.num_samples=0",
+    "evaluation.num_sampled_attempts=0",
     "logging.sample_frequency=1000",
 )
 

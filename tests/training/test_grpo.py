@@ -16,7 +16,7 @@ from phalanx.lm import LanguageModelConfig, SamplingConfig, generate_batch
 from phalanx.lm.text_policy import allowed_token_ids
 from phalanx.logging import read_records
 from phalanx.puzzles import PuzzleEnvironment
-from phalanx.text import EpisodeId, TextVectorEnvironment
+from phalanx.text import TaskSeed, TextVectorEnvironment
 from phalanx.training import (
     GRPO,
     Completion,
@@ -108,7 +108,7 @@ def test_copies_with_other_seeds_share_the_environment_which_is_closed_once() ->
     algorithm = GRPO(GRPOConfig(model=MODEL), environment)
     copy = algorithm.with_seed(1)
     assert copy.environment is environment
-    environment.start([EpisodeId("lights", 0), EpisodeId("lights", 1)])
+    environment.start([TaskSeed("lights", 0), TaskSeed("lights", 1)])
     copy.close()
     algorithm.close()
     assert len(closed) == 2

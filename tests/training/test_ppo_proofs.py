@@ -15,7 +15,7 @@ SMALL = (
     "env.max_episode_steps=4",
     "network.embedding_dim=4",
     "network.num_layers=1",
-    "evaluation.num_queries=6",
+    "evaluation.max_positives=6",
 )
 
 

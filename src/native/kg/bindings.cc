@@ -70,19 +70,20 @@ std::shared_ptr<TripleGraph> create_graph(Triples triples, int32_t num_entities,
 
 std::shared_ptr<PathRuleMiner> create_miner(std::shared_ptr<TripleGraph> graph, int32_t max_length,
                                             int64_t max_edges_per_step, int64_t max_predictions,
-                                            int64_t max_paths, uint64_t seed, int32_t num_threads) {
+                                            int64_t max_paths_per_entity, uint64_t seed,
+                                            int32_t num_threads) {
   require(max_length >= 1 && max_length <= kMaxPathLength, "max_length must be 1 to 5");
   require(max_edges_per_step >= 1 && max_edges_per_step <= kMaxLimit, "max_edges_per_step must be 1 to 2^40");
   check_threads(num_threads);
   nb::gil_scoped_release unlocked;
-  return std::make_shared<PathRuleMiner>(graph, max_length, max_edges_per_step, max_predictions, max_paths,
-                                         seed, num_threads);
+  return std::make_shared<PathRuleMiner>(graph, max_length, max_edges_per_step, max_predictions,
+                                         max_paths_per_entity, seed, num_threads);
 }
 
 RuleTable mine_rules_with_constants(std::shared_ptr<TripleGraph> graph, int32_t begin, int32_t end,
                                     int64_t min_support, double min_confidence, double confidence_smoothing,
-                                    int64_t max_entity_degree, bool dangling_rules, bool pca_confidence,
-                                    int32_t num_threads) {
+                                    int64_t max_constant_rule_degree, bool dangling_rules,
+                                    bool pca_confidence, int32_t num_threads) {
   check_threads(num_threads);
   end = std::min(end, graph->num_entities);
   require(begin >= 0 && begin <= end, "begin and end must be a range of entities");
@@ -90,14 +91,14 @@ RuleTable mine_rules_with_constants(std::shared_ptr<TripleGraph> graph, int32_t 
   {
     nb::gil_scoped_release unlocked;
     rules = mine_constant_rules(*graph, begin, end, min_support, min_confidence, confidence_smoothing,
-                                max_entity_degree, dangling_rules, pca_confidence, num_threads);
+                                max_constant_rule_degree, dangling_rules, pca_confidence, num_threads);
   }
   return to_arrays(rules);
 }
 
 std::shared_ptr<RulePredictor> create_predictor(std::shared_ptr<TripleGraph> graph, RuleRows rows,
-                                                InputVector<int32_t> confidence_ranks, int64_t max_paths,
-                                                int32_t num_threads) {
+                                                InputVector<int32_t> confidence_ranks,
+                                                int64_t max_paths_per_entity, int32_t num_threads) {
   require(rows.shape(0) == confidence_ranks.shape(0), "rules and confidence_ranks must have the same length");
   check_threads(num_threads);
   std::vector<MinedRule> rules(rows.shape(0));
@@ -116,7 +117,8 @@ std::shared_ptr<RulePredictor> create_predictor(std::shared_ptr<TripleGraph> gra
   }
   std::vector<int32_t> ranks(confidence_ranks.data(), confidence_ranks.data() + confidence_ranks.shape(0));
   nb::gil_scoped_release unlocked;
-  return std::make_shared<RulePredictor>(graph, std::move(rules), std::move(ranks), max_paths, num_threads);
+  return std::make_shared<RulePredictor>(graph, std::move(rules), std::move(ranks), max_paths_per_entity,
+                                         num_threads);
 }
 
 void check_query(const TripleGraph& graph, const Query& query) {
@@ -257,7 +259,8 @@ void bind_kg(nb::module_& module) {
       .def(nb::new_(&create_graph), nb::arg("triples"), nb::arg("num_entities"), nb::arg("num_relations"));
   nb::class_<PathRuleMiner>(module, "PathRuleMiner", "Mines path rules in rounds.")
       .def(nb::new_(&create_miner), nb::arg("graph"), nb::arg("max_length"), nb::arg("max_edges_per_step"),
-           nb::arg("max_predictions"), nb::arg("max_paths"), nb::arg("seed"), nb::arg("num_threads"))
+           nb::arg("max_predictions"), nb::arg("max_paths_per_entity"), nb::arg("seed"),
+           nb::arg("num_threads"))
       .def("find_bodies", &PathRuleMiner::find_bodies, nb::arg("num_triples"), unlocked,
            "Collect the bodies that connect the head and tail of the next triples. Return False when none "
            "are left.")
@@ -272,13 +275,13 @@ void bind_kg(nb::module_& module) {
           nb::arg("min_support"), "Return the rules and their counts.");
   module.def("mine_constant_rules", &mine_rules_with_constants, nb::arg("graph"), nb::arg("begin"),
              nb::arg("end"), nb::arg("min_support"), nb::arg("min_confidence"),
-             nb::arg("confidence_smoothing"), nb::arg("max_entity_degree"), nb::arg("dangling_rules"),
+             nb::arg("confidence_smoothing"), nb::arg("max_constant_rule_degree"), nb::arg("dangling_rules"),
              nb::arg("pca_confidence"), nb::arg("num_threads"),
              "Mine rules whose head constants are the entities from `begin` to `end`.");
   nb::class_<RulePredictor>(module, "RulePredictor",
                             "Answers queries (entity, directed relation) with rules.")
       .def(nb::new_(&create_predictor), nb::arg("graph"), nb::arg("rules"), nb::arg("confidence_ranks"),
-           nb::arg("max_paths"), nb::arg("num_threads"))
+           nb::arg("max_paths_per_entity"), nb::arg("num_threads"))
       .def("count_ranks", &count_ranks, nb::arg("known"), nb::arg("queries"), nb::arg("begins"),
            nb::arg("targets"), nb::arg("aggregation"), nb::arg("weights"), nb::arg("num_higher").noconvert(),
            nb::arg("num_tied").noconvert(),

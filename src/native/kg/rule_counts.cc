@@ -63,8 +63,8 @@ struct PathRuleMiner::PathSearch {
 };
 
 struct PathRuleMiner::RuleStatistics {
-  RuleStatistics(const TripleGraph& graph, int64_t max_paths, size_t rules, size_t bodies)
-      : walker(graph, max_paths),
+  RuleStatistics(const TripleGraph& graph, int64_t max_paths_per_entity, size_t rules, size_t bodies)
+      : walker(graph, max_paths_per_entity),
         mark(graph.num_entities, -1),
         first_edge(graph.num_entities, 0),
         support(rules, 0),
@@ -78,13 +78,13 @@ struct PathRuleMiner::RuleStatistics {
 PathRuleMiner::~PathRuleMiner() = default;
 
 PathRuleMiner::PathRuleMiner(std::shared_ptr<const TripleGraph> graph, int32_t max_length,
-                             int64_t max_edges_per_step, int64_t max_predictions, int64_t max_paths,
-                             uint64_t seed, int32_t num_threads)
+                             int64_t max_edges_per_step, int64_t max_predictions,
+                             int64_t max_paths_per_entity, uint64_t seed, int32_t num_threads)
     : graph_(std::move(graph)),
       max_length_(max_length),
       max_edges_per_step_(max_edges_per_step),
       max_predictions_(max_predictions),
-      max_paths_(max_paths),
+      max_paths_per_entity_(max_paths_per_entity),
       seed_(seed),
       num_threads_(num_threads) {
   const TripleGraph& g = *graph_;
@@ -219,7 +219,8 @@ int64_t PathRuleMiner::select_rules(int64_t min_count, int64_t max_rules) {
   num_predictions_.assign(bodies_.size(), 0);
   counts_.clear();
   for (int32_t t = 0; t < num_threads_; ++t)
-    counts_.push_back(std::make_unique<RuleStatistics>(*graph_, max_paths_, heads_.size(), bodies_.size()));
+    counts_.push_back(
+        std::make_unique<RuleStatistics>(*graph_, max_paths_per_entity_, heads_.size(), bodies_.size()));
   next_entity_ = 0;
   return static_cast<int64_t>(heads_.size());
 }
@@ -308,7 +309,7 @@ struct Counter {
 
 std::vector<MinedRule> mine_constant_rules(const TripleGraph& graph, int32_t begin, int32_t end,
                                            int64_t min_support, double min_confidence,
-                                           double confidence_smoothing, int64_t max_entity_degree,
+                                           double confidence_smoothing, int64_t max_constant_rule_degree,
                                            bool dangling_rules, bool pca_confidence, int32_t num_threads) {
   const TripleGraph& g = graph;
   std::vector<Counter> counters(num_threads, Counter(g));
@@ -330,7 +331,7 @@ std::vector<MinedRule> mine_constant_rules(const TripleGraph& graph, int32_t beg
       if (run.end - run.begin < min_support) continue;
       for (int64_t i = run.begin; i < run.end; ++i) {
         const int32_t x = g.targets[i];
-        if (g.edge_start[x + 1] - g.edge_start[x] > max_entity_degree) continue;
+        if (g.edge_start[x + 1] - g.edge_start[x] > max_constant_rule_degree) continue;
         for (int64_t k = g.run_start[x]; k < g.run_start[x + 1]; ++k) {
           const EdgeRun& body = g.runs[k];
           int64_t others = body.end - body.begin;

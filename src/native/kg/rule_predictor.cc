@@ -15,8 +15,8 @@ std::pair<const int32_t*, const int32_t*> RulePredictor::Lookup::find(int64_t ke
 }
 
 struct RulePredictor::Workspace {
-  Workspace(const TripleGraph& graph, int64_t max_paths)
-      : walker(graph, max_paths), count(graph.num_entities, 0) {}
+  Workspace(const TripleGraph& graph, int64_t max_paths_per_entity)
+      : walker(graph, max_paths_per_entity), count(graph.num_entities, 0) {}
   Walker walker;
   std::vector<std::pair<int32_t, int32_t>> pairs;  // an answer and a rule
   std::vector<int64_t> count;
@@ -24,11 +24,12 @@ struct RulePredictor::Workspace {
 };
 
 RulePredictor::RulePredictor(std::shared_ptr<const TripleGraph> graph, std::vector<MinedRule> rules,
-                             std::vector<int32_t> confidence_ranks, int64_t max_paths, int32_t num_threads)
+                             std::vector<int32_t> confidence_ranks, int64_t max_paths_per_entity,
+                             int32_t num_threads)
     : graph_(std::move(graph)),
       rules_(std::move(rules)),
       confidence_ranks_(std::move(confidence_ranks)),
-      max_paths_(max_paths),
+      max_paths_per_entity_(max_paths_per_entity),
       num_threads_(num_threads) {
   const int32_t num_directed_relations = graph_->num_directed_relations;
   std::vector<std::vector<std::pair<Body, int32_t>>> bodies(num_directed_relations);
@@ -132,7 +133,7 @@ void RulePredictor::collect_predictions(Query query, Workspace& workspace) const
 }
 
 Predictions RulePredictor::predict(Query query) const {
-  Workspace workspace(*graph_, max_paths_);
+  Workspace workspace(*graph_, max_paths_per_entity_);
   collect_predictions(query, workspace);
   return workspace.predictions;
 }
@@ -140,7 +141,7 @@ Predictions RulePredictor::predict(Query query) const {
 void RulePredictor::count_ranks(const TripleGraph& known_graph, const std::vector<Query>& queries,
                                 const int64_t* begins, const int32_t* targets, Aggregation aggregation,
                                 const double* weights, int64_t* num_higher, int64_t* num_tied) const {
-  std::vector<Workspace> workspaces(num_threads_, Workspace(*graph_, max_paths_));
+  std::vector<Workspace> workspaces(num_threads_, Workspace(*graph_, max_paths_per_entity_));
   const auto rank_query = [&](Workspace& workspace, int64_t q) {
     const Query query = queries[q];
     collect_predictions(query, workspace);
@@ -213,7 +214,7 @@ void RulePredictor::count_ranks(const TripleGraph& known_graph, const std::vecto
 
 void RulePredictor::score(const std::vector<Query>& queries, Aggregation aggregation, const double* weights,
                           float* score_table) const {
-  std::vector<Workspace> workspaces(num_threads_, Workspace(*graph_, max_paths_));
+  std::vector<Workspace> workspaces(num_threads_, Workspace(*graph_, max_paths_per_entity_));
   const auto score_query = [&](Workspace& workspace, int64_t q) {
     collect_predictions(queries[q], workspace);
     const Predictions& predictions = workspace.predictions;
@@ -246,7 +247,7 @@ void RulePredictor::fit_weights(double* weights, int32_t relation, int64_t max_e
   // One example per source: its predicted answers, the true ones first, with their rules.
   std::vector<int64_t> example{0}, begins{0};
   std::vector<int32_t> rules, num_positives;
-  Workspace workspace(g, max_paths_);
+  Workspace workspace(g, max_paths_per_entity_);
   for (const auto& [random, source] : sources) {
     collect_predictions({source, relation}, workspace);
     const Predictions& predictions = workspace.predictions;

@@ -29,7 +29,7 @@ class RulePredictor {
  public:
   // `rules` are sorted by confidence; rules of equal confidence have equal `confidence_ranks`.
   RulePredictor(std::shared_ptr<const TripleGraph> graph, std::vector<MinedRule> rules,
-                std::vector<int32_t> confidence_ranks, int64_t max_paths, int32_t num_threads);
+                std::vector<int32_t> confidence_ranks, int64_t max_paths_per_entity, int32_t num_threads);
 
   // For each query and each of its targets (a range of `targets`), counts the entities that score higher than
   // the target and the other entities with the same score. Answers in `known` are not counted.
@@ -66,7 +66,7 @@ class RulePredictor {
   std::shared_ptr<const TripleGraph> graph_;
   std::vector<MinedRule> rules_;
   std::vector<int32_t> confidence_ranks_;
-  const int64_t max_paths_;
+  const int64_t max_paths_per_entity_;
   const int32_t num_threads_;
   std::vector<Trie> tries_;  // for each directed relation, like the members below
   std::vector<std::vector<int32_t>> trie_rules_;

@@ -48,14 +48,14 @@ class Trie {
 // never uses the edge that it is to predict.
 class Walker {
  public:
-  Walker(const TripleGraph& graph, int64_t max_paths)
+  Walker(const TripleGraph& graph, int64_t max_paths_per_entity)
       : graph_(graph),
-        max_paths_(max_paths),
+        max_paths_per_entity_(max_paths_per_entity),
         reached_(graph.num_entities, 0),
         present_(graph.num_directed_relations, 0) {}
 
-  // Calls `visit(body, ends)` with the distinct ends of each body. Only the first `max_paths` paths of each
-  // node of the trie are extended.
+  // Calls `visit(body, ends)` with the distinct ends of each body. Only the first `max_paths_per_entity`
+  // paths of each node of the trie are extended.
   template <typename Visit>
   void walk(const Trie& trie, int32_t from, const Visit& visit) {
     paths_[0].assign(1, from);
@@ -95,11 +95,11 @@ class Walker {
       stamp_ = 1;
     }
     int64_t stored = 0;
-    for (int64_t p = 0; p < count && stored < max_paths_; ++p) {
+    for (int64_t p = 0; p < count && stored < max_paths_per_entity_; ++p) {
       const int32_t* path = &paths_[depth][p * width];
       const EdgeRun* run = graph_.find_run(path[depth], node.relation);
       if (run == nullptr) continue;
-      for (int64_t i = run->begin; i < run->end && stored < max_paths_; ++i) {
+      for (int64_t i = run->begin; i < run->end && stored < max_paths_per_entity_; ++i) {
         const int32_t to = graph_.targets[i];
         bool revisited = false;
         for (int32_t d = 0; d < depth; ++d) revisited |= path[d] == to;
@@ -120,7 +120,7 @@ class Walker {
   }
 
   const TripleGraph& graph_;
-  const int64_t max_paths_;
+  const int64_t max_paths_per_entity_;
   std::vector<uint32_t> reached_;
   std::vector<int64_t> present_;
   std::vector<int32_t> ends_;
@@ -136,7 +136,7 @@ class Walker {
 class PathRuleMiner {
  public:
   PathRuleMiner(std::shared_ptr<const TripleGraph> graph, int32_t max_length, int64_t max_edges_per_step,
-                int64_t max_predictions, int64_t max_paths, uint64_t seed, int32_t num_threads);
+                int64_t max_predictions, int64_t max_paths_per_entity, uint64_t seed, int32_t num_threads);
   ~PathRuleMiner();
   // Processes the next triples; returns false when none are left.
   bool find_bodies(int64_t num_triples);
@@ -172,7 +172,7 @@ class PathRuleMiner {
 
   std::shared_ptr<const TripleGraph> graph_;
   const int32_t max_length_;
-  const int64_t max_edges_per_step_, max_predictions_, max_paths_;
+  const int64_t max_edges_per_step_, max_predictions_, max_paths_per_entity_;
   const uint64_t seed_;
   const int32_t num_threads_;
   std::vector<Triple> triples_;
@@ -188,11 +188,11 @@ class PathRuleMiner {
 };
 
 // Mines rules with heads `head(X, c)` for the entities c in [begin, end). Entities X with more than
-// `max_entity_degree` edges are skipped. Without `pca_confidence`, `num_known_predictions`, which takes most
-// of the time, is -1.
+// `max_constant_rule_degree` edges are skipped. Without `pca_confidence`, `num_known_predictions`, which
+// takes most of the time, is -1.
 std::vector<MinedRule> mine_constant_rules(const TripleGraph& graph, int32_t begin, int32_t end,
                                            int64_t min_support, double min_confidence,
-                                           double confidence_smoothing, int64_t max_entity_degree,
+                                           double confidence_smoothing, int64_t max_constant_rule_degree,
                                            bool dangling_rules, bool pca_confidence, int32_t num_threads);
 
 }  // namespace phalanx::kg

@@ -30,16 +30,16 @@ from .datasets import download_dataset as download_dataset, load_tasks as load_t
 from .env import ArcEnvironment as ArcEnvironment
 from .evaluation import (
     ArcEvalCommandConfig as ArcEvalCommandConfig,
-    ArcEvaluation as ArcEvaluation,
     ArcEvaluationConfig as ArcEvaluationConfig,
+    ArcEvaluator as ArcEvaluator,
     ArcResult as ArcResult,
 )
 from .evaluation_mode import submitted_grids as submitted_grids
 from .expert import ArcExpert as ArcExpert
 from .expert_episodes import (
-    ExpertEpisodeBatch as ExpertEpisodeBatch,
-    ExpertEpisodes as ExpertEpisodes,
     LabeledSteps as LabeledSteps,
+    PlannedEpisodes as PlannedEpisodes,
+    PlannedEpisodeSteps as PlannedEpisodeSteps,
     plan_expert_episodes as plan_expert_episodes,
 )
 from .functional import (
@@ -79,8 +79,8 @@ from .random_agent import RandomAgent as RandomAgent, VectorizedRandomAgent as V
 from .reward import (
     REWARD_WEIGHTS as REWARD_WEIGHTS,
     RewardFunction as RewardFunction,
+    RewardInput as RewardInput,
     StepInfo as StepInfo,
-    Transition as Transition,
 )
 from .state import ArcState as ArcState
 from .submission import (

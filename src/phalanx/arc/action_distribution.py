@@ -28,8 +28,8 @@ _CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_
 
 
 class CellLogits(eqx.Module):
-    """Logits for choosing the selected cell, one per cell of the canvas. The leading axis indexes groups of
-    operations, because the operations in a group share their logits; see `ArcLogits.groups`."""
+    """Logits for choosing the selected cell, one per cell of the canvas. The leading axis has one entry per
+    group of operations. The operations in a group share their logits; see `ArcLogits.groups`."""
 
     cells: Float[Array, "groups rows columns"]
 
@@ -37,7 +37,7 @@ class CellLogits(eqx.Module):
 class AxisLogits(eqx.Module):
     """Logits for choosing the selected cell, with separate logits for its row and its column. On large
     canvases, they are much faster to compute than `CellLogits`, but the row and the column are sampled
-    independently. The leading axis indexes groups of operations, because the operations in a group share
+    independently. The leading axis has one entry per group of operations. The operations in a group share
     their logits; see `ArcLogits.groups`."""
 
     rows: Float[Array, "groups rows"]
@@ -55,16 +55,16 @@ class ArcLogits(eqx.Module):
     operations: Float[Array, " operations"]
     """One logit per allowed operation."""
     selections: tuple[SelectionLogits, ...]
-    """Logits for choosing the selected cells: one entry if actions select a point, two entries (one per
-    corner) if they select a box."""
+    """Logits for choosing the selected cells: one entry if actions select a point, or two entries if they
+    select a box, one for each of two opposite corners."""
     groups: tuple[int, ...] | None = eqx.field(static=True, default=None)
     """For each operation, the index of its logits along the `groups` axis of `selections`. Operations with
     the same index share their logits. If None, the i-th operation uses index i."""
 
 
 class _SelectionDistribution(eqx.Module):
-    """Distributions of one selected cell: one distribution for each group of operations that share their
-    selection logits."""
+    """Distributions over the position of one cell (the point, or one corner of the box): one distribution for
+    each group of operations that share their selection logits."""
 
     axes: tuple[Float[Array, "groups _"], ...]
     """Log-probabilities of the selected cell: either one array over all cells, or one array over rows and one

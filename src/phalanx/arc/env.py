@@ -18,8 +18,8 @@ from phalanx.arc.config import GENERATED, ArcConfig
 from phalanx.arc.datasets import config_tasks
 from phalanx.arc.evaluation import (
     ArcEvalCommandConfig,
-    ArcEvaluation,
     ArcEvaluationConfig,
+    ArcEvaluator,
     held_out_environment,
 )
 from phalanx.arc.evaluation_mode import HiddenTestOutputs
@@ -27,12 +27,12 @@ from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.arc.observation import ArcObservation, Observation, create_observation, observation_space
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.reward import RewardFunction, RewardWeights, StepInfo
-from phalanx.arc.state import NUM_BOARDS, ArcState, Register, blank_states, replace_fields
+from phalanx.arc.state import NUM_BOARDS, ArcState, RegisterIndex, blank_states, replace_fields
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
 from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.arc.tasks import ArcTask, as_grid
 from phalanx.core.backends import resolve_backend
-from phalanx.core.environment import Key, Keys, TracedEnvironment
+from phalanx.core.environment import Key, Keys, PyTreeEnvironment
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Space
 from phalanx.core.vector import map_where
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
+class ArcEnvironment(PyTreeEnvironment[ArcState, Observation, Action]):
     """ARC tasks as a grid-editing environment. Starting with the input of an input-output pair, the agent
     edits a working grid until it equals the output.
 
@@ -120,7 +120,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             config: Settings. If the backend is `auto`, it is replaced by the backend that is actually used.
             task: A task, several tasks or a task buffer. If None, the tasks of `config.dataset` are used.
             weights: Sampling weight of each task. If None, tasks are sampled uniformly.
-            reward: Custom reward function, which maps one `Transition` to a scalar. If it is an Equinox
+            reward: Custom reward function, which maps one `RewardInput` to a scalar. If it is an Equinox
                 module, its arrays are traced. If None, the default reward is used.
         """
         buffer = None if task is None else with_answers(as_buffer(task))
@@ -193,7 +193,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         """Return a copy of the environment with a different reward. Pass either a function or weights.
 
         Args:
-            function: Custom reward function, which maps one `Transition` to a scalar. If None, the default
+            function: Custom reward function, which maps one `RewardInput` to a scalar. If None, the default
                 reward is used.
             weights: New weights of the default reward, such as `step_penalty=-0.1`. Other weights keep their
                 values. Weights may be traced.
@@ -315,7 +315,9 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
 
     def comparable_state(self, state: ArcState) -> PyTree:
-        registers = state.registers.at[..., jnp.array([Register.STEP_COUNT, Register.STATUS])].set(0)
+        registers = state.registers.at[..., jnp.array([RegisterIndex.STEP_COUNT, RegisterIndex.STATUS])].set(
+            0
+        )
         return state.boards, registers, state.similarity, state.submission
 
     def legal_actions(self, state: ArcState) -> Bool[Array, "*batch 42"]:
@@ -333,9 +335,10 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     def refresh_tasks(self, rng: np.random.Generator, seed: int, update: int) -> "ArcEnvironment":
         """Return a copy of the environment with new tasks for one behavior-cloning update.
 
-        There are `dataset.tasks_per_update` tasks, or fewer if the dataset is smaller. They are generated
-        from `seed` and `update`, or sampled from this environment's tasks with `rng` and augmented if
-        `dataset.augment` is set. The shapes of the arrays are the same for every update.
+        There are `dataset.tasks_per_update` tasks, or fewer if the dataset is smaller. If `dataset.source` is
+        `generated`, the tasks are generated from `seed` and `update`. Otherwise, they are sampled from this
+        environment's tasks with `rng`, and augmented if `dataset.augment` is set. The shapes of the arrays
+        are the same for every update.
         """
         from phalanx.arc.augmentation import augment_tasks
         from phalanx.arc.generators.generate import generate_tasks
@@ -383,8 +386,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         Args:
             network: Policy network.
             settings: `ArcEvaluationConfig` during training, `ArcEvalCommandConfig` for `phalanx eval`.
-            final: In addition to the greedy policy, evaluate `settings.num_samples` sampled attempts per task
-                for pass@k.
+            final: In addition to the greedy policy, evaluate `settings.num_sampled_attempts` sampled attempts
+                per task for pass@k.
 
         Returns:
             If `settings.dataset` is set, a single result, with the submission for this dataset. Otherwise,
@@ -396,11 +399,11 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             from phalanx.arc.submission import evaluate_on_dataset
 
             return [evaluate_on_dataset(self.config, network, settings)]
-        evaluation = ArcEvaluation.held_out(self.config, settings)
+        evaluation = ArcEvaluator.held_out(self.config, settings)
         results: list[EvaluationResult] = [evaluation.evaluate(network)]
-        if final and (count := settings.num_samples):
+        if final and (count := settings.num_sampled_attempts):
             pass_at_k = tuple(k for k in settings.pass_at_k if k <= count)
-            seed = settings.seed if isinstance(settings, ArcEvalCommandConfig) else 0
+            seed = settings.sampling_seed if isinstance(settings, ArcEvalCommandConfig) else 0
             sampled = evaluation.evaluate(
                 network, mode="sampled", num_samples=count, pass_at_k=pass_at_k, seed=seed
             )
@@ -541,7 +544,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         batch = states.batch_shape
         for name, shape, dtype in (
             ("boards", (*batch, NUM_BOARDS, rows), jnp.uint32),
-            ("registers", (*batch, len(Register)), jnp.int32),
+            ("registers", (*batch, len(RegisterIndex)), jnp.int32),
             ("similarity", batch, jnp.float32),
         ):
             leaf = getattr(states, name)

@@ -14,7 +14,13 @@ from jaxtyping import Array, Bool, Float64, Int8, Int32
 from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS
 from phalanx.arc.state import ArcState
-from phalanx.data.episode_tokens import TokenizedSteps, TokenPart, full_part, join_parts, repeated_token
+from phalanx.data.episode_tokens import (
+    PaddedStepTokens,
+    TokenizedSteps,
+    full_part,
+    join_parts,
+    repeated_token,
+)
 
 GridName = Literal["input", "working", "target"]
 
@@ -75,11 +81,11 @@ class ArcTokenizer:
         """Encode a batch of steps.
 
         Args:
-            seen: Views of the states before the steps.
+            seen: Grids and similarities of the states before the steps, as returned by `view`.
             actions: Actions of the steps.
         """
         steps = len(seen["similarity"])
-        parts: list[TokenPart] = []
+        parts: list[PaddedStepTokens] = []
         for name in self.grids:
             parts += [repeated_token(_ArcMark[name.upper()], steps), _grid(seen[name])]
         operation = np.asarray(actions.operation)
@@ -128,7 +134,7 @@ class ArcTokenizer:
         return np.clip(1.0 - np.asarray(seen["similarity"], np.float64), 0.0, 1.0)
 
 
-def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:
+def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> PaddedStepTokens:
     """Encode grids row by row. Each row is followed by a ROW token. Cells of -1 are outside the grid and have
     no token."""
     steps, rows, columns = grids.shape
@@ -136,7 +142,7 @@ def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:
     tokens[:, :, :columns] = grids.astype(np.int32) + _COLORS
     inside = grids >= 0
     counts = np.concatenate([inside, inside.any(axis=2, keepdims=True)], axis=2)
-    return TokenPart(tokens.reshape(steps, -1), counts.reshape(steps, -1))
+    return PaddedStepTokens(tokens.reshape(steps, -1), counts.reshape(steps, -1))
 
 
 def _decode_grid(rest: list[int]) -> Int8[np.ndarray, "rows columns"]:

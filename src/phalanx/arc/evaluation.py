@@ -37,7 +37,11 @@ NO_FAMILY = "no family"
 class ArcEvaluationConfig(EvaluationConfig):
     """Settings for evaluations on ARC tasks during training."""
 
-    renamed_settings: ClassVar[Mapping[str, str]] = {"attempts": "num_samples", "pass_at": "pass_at_k"}
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "attempts": "num_sampled_attempts",
+        "num_samples": "num_sampled_attempts",
+        "pass_at": "pass_at_k",
+    }
 
     split: str = "evaluation"
     """Split of `env.dataset.source` to evaluate on. Generated tasks differ between splits. If this equals
@@ -45,11 +49,11 @@ class ArcEvaluationConfig(EvaluationConfig):
     num_tasks: int = Field(default=200, ge=1)
     """Number of tasks to generate for the evaluation. Used only if the tasks are generated and `split`
     differs from `env.dataset.split`."""
-    num_samples: int = Field(default=8, ge=0)
+    num_sampled_attempts: int = Field(default=8, ge=0)
     """Number of sampled attempts per task in the last evaluation, for pass@k, in addition to the greedy
     attempt. 0 disables pass@k."""
     pass_at_k: tuple[int, ...] = (1, 8)
-    """Values of k for which pass@k is computed. Values above `num_samples` are skipped."""
+    """Values of k for which pass@k is computed. Values above `num_sampled_attempts` are skipped."""
 
 
 class ArcEvalCommandConfig(ArcEvaluationConfig):
@@ -61,7 +65,7 @@ class ArcEvalCommandConfig(ArcEvaluationConfig):
     attempts: int = Field(default=2, ge=1)
     """Number of attempts per task in `dataset`. The first attempt is greedy, and all further attempts are
     sampled. ARC Prize allows two attempts."""
-    seed: int = 0
+    sampling_seed: int = 0
     """Random seed for sampled attempts."""
 
 
@@ -147,7 +151,7 @@ def _details(similarity: float, steps: float | None) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class ArcEvaluation:
+class ArcEvaluator:
     """Evaluates policies on all tasks of an environment.
 
     In evaluation mode, there is one episode per task; in training mode, there is one episode per pair. In
@@ -160,7 +164,7 @@ class ArcEvaluation:
     """Remarks to include in the results."""
 
     @classmethod
-    def held_out(cls, config: ArcConfig, settings: ArcEvaluationConfig) -> "ArcEvaluation":
+    def held_out(cls, config: ArcConfig, settings: ArcEvaluationConfig) -> "ArcEvaluator":
         """Create an evaluation on the held-out tasks of a training run, in evaluation mode.
 
         Args:

@@ -26,7 +26,7 @@ from phalanx.arc.state import (
     SIZE,
     WORKING,
     ArcState,
-    Register,
+    RegisterIndex,
     Status,
     SubmissionState,
     replace_fields,
@@ -181,18 +181,18 @@ def step(
         running = ~before.episode_done
         overdue = running & (after.step_count >= config.episode.max_episode_steps)
         finished = running & (num_submissions > 0) & ((num_submissions >= attempts) | overdue)
-        unfinished = jnp.where(overdue, Status.TRUNCATED, before.registers[Register.STATUS])
+        unfinished = jnp.where(overdue, Status.TRUNCATED, before.registers[RegisterIndex.STATUS])
         scores = _score(answers.planes[task], answers.sizes[task], submitted, submitted_sizes)
         num_tests = jnp.clip(count, 1, tests)
         exists = number < num_tests
         score = jnp.sum(jnp.where(exists, scores, 0.0)) / num_tests.astype(jnp.float32)
         correct = jnp.sum(jnp.where(exists & (scores == 1.0), jnp.int32(1) << (demos + number), 0))
-        registers = registers.at[Register.STATUS].set(jnp.where(finished, Status.TERMINATED, unfinished))
-        solved_pairs = jnp.where(finished, correct, registers[Register.SOLVED_PAIRS])
+        registers = registers.at[RegisterIndex.STATUS].set(jnp.where(finished, Status.TERMINATED, unfinished))
+        solved_pairs = jnp.where(finished, correct, registers[RegisterIndex.SOLVED_PAIRS])
         new = replace_fields(
             before,
             boards=boards,
-            registers=registers.at[Register.SOLVED_PAIRS].set(solved_pairs),
+            registers=registers.at[RegisterIndex.SOLVED_PAIRS].set(solved_pairs),
             similarity=jnp.where(finished, score, before.similarity),
             submission=SubmissionState(grids, sizes, submitted, submitted_sizes, num_submissions),
         )

@@ -1,5 +1,5 @@
-"""The ARC expert, which follows the known solution of a pair or, from any other grid, plans actions that lead
-to the output."""
+"""The ARC expert, which follows the known solution of a pair. If an episode has deviated from the solution,
+the expert plans actions that lead from the current grid to the output."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -25,7 +25,7 @@ from phalanx.core.expert import ExpertLabels
 from phalanx.data.samples import Sample, load_samples
 
 
-class ExpertEpisodeBatch(eqx.Module):
+class PlannedEpisodeSteps(eqx.Module):
     """The steps of a batch of complete episodes, as arrays. The steps of each episode are consecutive and in
     order."""
 
@@ -34,11 +34,11 @@ class ExpertEpisodeBatch(eqx.Module):
     action: Action
     """Action of each step, with leading axis [steps]."""
     episode: Int32[np.ndarray, " steps"]
-    """For each step, the index of its episode in `ExpertEpisodes.plans`."""
+    """For each step, the index of its episode in `PlannedEpisodes.plans`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ExpertEpisodes:
+class PlannedEpisodes:
     """Planned episodes, each of which ends with the correct grid. Call `batches` to get their steps."""
 
     environment: ArcEnvironment
@@ -60,7 +60,7 @@ class ExpertEpisodes:
         """Total number of steps in all episodes."""
         return sum(map(len, self.plans))
 
-    def batches(self, batch_size: int = 256) -> Iterator[ExpertEpisodeBatch]:
+    def batches(self, batch_size: int = 256) -> Iterator[PlannedEpisodeSteps]:
         """Replay the episodes in batches and yield the steps of each batch.
 
         Episodes are sorted by length, so that the episodes in a batch have similar lengths.
@@ -73,7 +73,7 @@ class ExpertEpisodes:
         for first in range(0, len(order), batch_size):
             yield self._replay(order[first : first + batch_size], batch_size, step)
 
-    def _replay(self, episodes: np.ndarray, batch_size: int, step: Any) -> ExpertEpisodeBatch:
+    def _replay(self, episodes: np.ndarray, batch_size: int, step: Any) -> PlannedEpisodeSteps:
         # The last batch is padded with copies of its episodes, so that one compilation serves all batches.
         slots = np.resize(episodes, batch_size)
         plans = [self.plans[slot] for slot in slots]
@@ -93,7 +93,7 @@ class ExpertEpisodes:
             actions = action_from_arrays(operations[:, time], selections[:, time])
             states, observations, *_ = step(states, actions)
         self._check(np.asarray(states.working_grid)[: len(episodes)], episodes)
-        return ExpertEpisodeBatch(
+        return PlannedEpisodeSteps(
             jax.tree.map(lambda *leaves: np.stack(leaves, axis=1)[valid], *observed),
             action_from_arrays(operations[valid], selections[valid]),
             np.broadcast_to(slots[:, None], valid.shape)[valid].astype(np.int32),
@@ -111,12 +111,12 @@ class ExpertEpisodes:
                 )
 
 
-def plan_expert_episodes(environment: ArcEnvironment) -> ExpertEpisodes:
+def plan_expert_episodes(environment: ArcEnvironment) -> PlannedEpisodes:
     """Plan an episode for every pair with which an episode of the environment can start.
 
     If a pair has a known solution, the solution is used; otherwise, the actions are planned. Pairs that need
     no action are omitted. Pairs whose plans exceed `max_episode_steps` are also omitted, and are counted in
-    `ExpertEpisodes.dropped`. Plans end with Submit if `episode.require_submit` is set.
+    `PlannedEpisodes.dropped`. Plans end with Submit if `episode.require_submit` is set.
 
     Args:
         environment: Environment in training mode.
@@ -137,7 +137,7 @@ def plan_expert_episodes(environment: ArcEnvironment) -> ExpertEpisodes:
             elif len(plan):
                 episodes.append((index, pair, plan))
     tasks, pairs, plans = zip(*episodes, strict=True) if episodes else ((), (), ())
-    return ExpertEpisodes(
+    return PlannedEpisodes(
         environment, np.array(tasks, np.int32), np.array(pairs, np.int32), tuple(plans), dropped
     )
 
@@ -157,7 +157,7 @@ class LabeledSteps:
     with Submit."""
 
     observations: PyTree
-    """Observation before each step, with leading axis [steps]."""
+    """Observation before each step, with a leading axis [steps]."""
     labels: ExpertLabels
     """Labels of the steps. Each step has exactly one label, the recorded action."""
     fingerprint: str

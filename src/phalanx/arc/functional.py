@@ -182,7 +182,7 @@ def arc_step(state: ArcState, action: Action, config: ArcConfig) -> StepResult:
 
 _get, _new = object.__getattribute__, object.__new__
 _array_types: set[type] = set()
-"""Types of concrete (not traced) arrays."""
+"""Array types that are known not to be tracers. `_first_step` adds the types that it encounters."""
 _calls: dict[tuple[int, int, int, type], tuple[Callable[..., Any], tuple[Array, ...], Any]] = {}
 """Cache of compiled steps. The key consists of the ids of the config and the tasks, the width of the canvas
 and the type of the action. Each entry contains the compiled function, the task arrays, and the config and

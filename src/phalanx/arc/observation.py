@@ -12,7 +12,7 @@ from phalanx.arc.actions import legal_operations
 from phalanx.arc.bitplanes import unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
-from phalanx.arc.state import ArcState, Register, pair_grid
+from phalanx.arc.state import ArcState, RegisterIndex, pair_grid
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.spaces import Box, Composite, Space
 
@@ -81,9 +81,9 @@ def _other_demonstrations(
 ) -> Int8[Array, "*batch shown 2 rows columns"]:
     """Return the input and output of `count` demonstrations per state. The current pair is skipped because it
     would reveal the answer."""
-    table = tasks.table[registers[..., Register.TASK]]
+    table = tasks.table[registers[..., RegisterIndex.TASK]]
     slot = jnp.arange(count)
-    chosen = slot + (slot >= registers[..., Register.PAIR, None])
+    chosen = slot + (slot >= registers[..., RegisterIndex.PAIR, None])
     exists = chosen < table[..., 1, None]
     index = table[..., 0, None] + jnp.where(exists, chosen, 0)
     rows, columns = grid_shape

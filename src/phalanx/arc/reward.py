@@ -41,8 +41,8 @@ class StepInfo:
     truncated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
     """True if the episode ended because it reached the step limit."""
     solved: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
-    """True if the episode has ended with a correct solution. In evaluation mode, every test output must be
-    correct in one of the submissions."""
+    """True if the episode has ended with a correct solution. In evaluation mode, at least one submission for
+    each test pair must be correct."""
 
     if not TYPE_CHECKING:
 
@@ -90,7 +90,7 @@ def _unflatten(_: None, values: Iterable[Any]) -> StepInfo:
 jax.tree_util.register_pytree_with_keys(StepInfo, _flatten, _unflatten)
 
 
-class Transition(eqx.Module):
+class RewardInput(eqx.Module):
     """Description of one step, which is passed to reward functions."""
 
     similarity_before: Float32[Array, "*batch"]
@@ -118,7 +118,7 @@ class Transition(eqx.Module):
 
 Rewards = Float32[Array, "*batch"]
 """Rewards for a batch of any shape, or a single reward."""
-RewardFunction = Callable[[Transition], Any]
+RewardFunction = Callable[[RewardInput], Any]
 """Function that maps one transition to its reward, a scalar. It is traced, so it must use `jax.numpy`."""
 
 
@@ -147,7 +147,7 @@ def as_reward_function(function: RewardFunction) -> RewardFunction:
     """Convert a reward function to a pytree, so that it can be a field of an environment. An Equinox module
     is already a pytree and is returned unchanged. Its arrays are traced."""
     if not callable(function):
-        raise TypeError(f"a reward must be a function of a Transition, got {type(function).__name__}")
+        raise TypeError(f"a reward must be a function of a RewardInput, got {type(function).__name__}")
     leaves: list[Any] = jax.tree.leaves(function)
     if len(leaves) == 1 and leaves[0] is function:
         return jax.tree_util.Partial(function)
@@ -173,7 +173,7 @@ def compute_reward(
     """
     operation = jnp.asarray(info.operation_type)
     same_names = ("solved", "terminated", "truncated", "step_count")
-    transition = Transition(
+    transition = RewardInput(
         similarity_before=state.similarity,
         similarity_after=jnp.asarray(info.similarity),
         operation=operation,
@@ -189,7 +189,7 @@ def compute_reward(
     return jnp.where(state.episode_done, 0.0, reward)
 
 
-def default_reward(config: ArcConfig, weights: RewardWeights, transition: Transition) -> Rewards:
+def default_reward(config: ArcConfig, weights: RewardWeights, transition: RewardInput) -> Rewards:
     """Compute the default reward of each step, for episodes that were still running before the step."""
     weight = dict(zip(REWARD_WEIGHTS, weights, strict=True))
     step = jnp.zeros_like(transition.similarity_after)
@@ -204,8 +204,8 @@ def default_reward(config: ArcConfig, weights: RewardWeights, transition: Transi
     return reward + jnp.where(transition.terminated, end, 0.0)
 
 
-def _apply_function(function: RewardFunction, transition: Transition, batch: tuple[int, ...]) -> Rewards:
-    def apply(one: Transition) -> Array:
+def _apply_function(function: RewardFunction, transition: RewardInput, batch: tuple[int, ...]) -> Rewards:
+    def apply(one: RewardInput) -> Array:
         reward = jnp.asarray(function(one))
         if reward.shape:
             raise ValueError(f"a reward function must return a scalar, got shape {reward.shape}")

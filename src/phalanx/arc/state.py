@@ -21,18 +21,18 @@ WORKING, CLIPBOARD, CLIPBOARD_MASK, SELECTION = slice(0, 4), slice(4, 8), 8, 9
 """Indices of the bit-planes and masks in `ArcState.boards`; see `NUM_BOARDS`."""
 
 
-class Register(enum.IntEnum):
+class RegisterIndex(enum.IntEnum):
     """Index of each number in `ArcState.registers`."""
 
     TASK, PAIR, HEIGHT, WIDTH, STEP_COUNT, STATUS, SOLVED_PAIRS, LAST_OPERATION = range(8)
 
 
-SIZE = slice(Register.HEIGHT, Register.WIDTH + 1)
+SIZE = slice(RegisterIndex.HEIGHT, RegisterIndex.WIDTH + 1)
 """Slice of `ArcState.registers` that contains the height and width of the working grid."""
 
 
 class Status(enum.IntEnum):
-    """Values of the `STATUS` register."""
+    """Status of an episode. These are the values of `ArcState.registers[..., Register.STATUS]`."""
 
     RUNNING, TERMINATED, TRUNCATED = range(3)
 
@@ -93,47 +93,47 @@ class ArcState(eqx.Module):
     @property
     def task_index(self) -> Int32[Array, "*batch"]:
         """Index of the task."""
-        return self.registers[..., Register.TASK]
+        return self.registers[..., RegisterIndex.TASK]
 
     @property
     def pair_index(self) -> Int32[Array, "*batch"]:
         """Index of the pair in `ArcTask.pairs`, which starts with the demonstrations."""
-        return self.registers[..., Register.PAIR]
+        return self.registers[..., RegisterIndex.PAIR]
 
     @property
     def height(self) -> Int32[Array, "*batch"]:
         """Height of the working grid."""
-        return self.registers[..., Register.HEIGHT]
+        return self.registers[..., RegisterIndex.HEIGHT]
 
     @property
     def width(self) -> Int32[Array, "*batch"]:
         """Width of the working grid."""
-        return self.registers[..., Register.WIDTH]
+        return self.registers[..., RegisterIndex.WIDTH]
 
     @property
     def step_count(self) -> Int32[Array, "*batch"]:
         """Number of steps taken in this episode."""
-        return self.registers[..., Register.STEP_COUNT]
+        return self.registers[..., RegisterIndex.STEP_COUNT]
 
     @property
     def last_operation(self) -> Int32[Array, "*batch"]:
         """Id of the last valid operation, or -1 at the start of an episode."""
-        return self.registers[..., Register.LAST_OPERATION]
+        return self.registers[..., RegisterIndex.LAST_OPERATION]
 
     @property
     def terminated(self) -> Bool[Array, "*batch"]:
         """True if the episode ended with a submission or a solved grid."""
-        return self.registers[..., Register.STATUS] == Status.TERMINATED
+        return self.registers[..., RegisterIndex.STATUS] == Status.TERMINATED
 
     @property
     def truncated(self) -> Bool[Array, "*batch"]:
         """True if the episode ended because it reached the step limit."""
-        return self.registers[..., Register.STATUS] == Status.TRUNCATED
+        return self.registers[..., RegisterIndex.STATUS] == Status.TRUNCATED
 
     @property
     def episode_done(self) -> Bool[Array, "*batch"]:
         """True if the episode has ended."""
-        return self.registers[..., Register.STATUS] != Status.RUNNING
+        return self.registers[..., RegisterIndex.STATUS] != Status.RUNNING
 
     @property
     def solved(self) -> Bool[Array, "*batch"]:
@@ -146,7 +146,7 @@ class ArcState(eqx.Module):
         """Mask of the task's pairs that have been solved in this episode. The length of its last axis is the
         maximum number of pairs in any attached task."""
         count = max(len(task.pairs) for task in attached_tasks(self))
-        return (self.registers[..., Register.SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
+        return (self.registers[..., RegisterIndex.SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
 
     @property
     def similarity_score(self) -> Float32[Array, "*batch"]:
@@ -281,7 +281,7 @@ def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcStat
     """Return states filled with zeros, as placeholders for a reset."""
     rows, columns = grid_shape
     boards = jnp.zeros((*batch, NUM_BOARDS, rows), jnp.uint32)
-    registers = jnp.zeros((*batch, len(Register)), jnp.int32)
+    registers = jnp.zeros((*batch, len(RegisterIndex)), jnp.int32)
     return ArcState(boards, registers, jnp.zeros(batch, jnp.float32), None, columns)
 
 
@@ -323,5 +323,5 @@ def pair_grid(
 def _current_grid(
     tasks: TaskArrays, registers: Int32[Array, "*batch 8"], output: bool, rows: int
 ) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
-    index = tasks.table[registers[..., Register.TASK], 0] + registers[..., Register.PAIR]
+    index = tasks.table[registers[..., RegisterIndex.TASK], 0] + registers[..., RegisterIndex.PAIR]
     return pair_grid(tasks, index, output, rows)

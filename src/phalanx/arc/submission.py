@@ -243,9 +243,9 @@ def evaluate_on_dataset(
     """
     environment, too_large = submission_env(config, settings.dataset)
     submission = submit(
-        environment, network, attempts=settings.attempts, seed=settings.seed, too_large=too_large
+        environment, network, attempts=settings.attempts, seed=settings.sampling_seed, too_large=too_large
     )
-    baseline = submit_random(environment, settings.seed)
+    baseline = submit_random(environment, settings.sampling_seed)
     return dataclasses.replace(submission, name=settings.dataset, random=baseline)
 
 
@@ -377,8 +377,9 @@ def submit_grids(
     """Check complete output grids, such as those that `TransductionNetwork` predicts, by submitting them to
     the environment.
 
-    Each answer is submitted in a separate episode. The episode starts with the pair's input, which a resize
-    and fills turn into the answer. The answer is correct if the environment reports the episode as solved.
+    Each answer is submitted in a separate episode. The episode starts with the pair's input. One Resize and
+    at most one fill per color turn this grid into the answer. The answer is correct if the environment
+    reports the episode as solved.
 
     Args:
         pairs: Pairs with known outputs.

@@ -238,11 +238,13 @@ def _pack(tasks: ArcTask | tuple[ArcTask, ...]) -> TaskBuffer:
 
 
 def with_answers(buffer: TaskBuffer) -> TaskBuffer:
-    """Return the version of a buffer that contains the test outputs. If they were removed by
-    `TaskBuffer.without_answers`, the original buffer is returned. Otherwise, the given buffer is returned
-    unchanged.
+    """Return the version of a buffer that contains the test outputs.
 
-    This is not a method of `TaskBuffer`, because agents can access the buffer that is attached to a state.
+    If the buffer was created by `TaskBuffer.without_answers`, this is the original buffer. Otherwise, it is
+    the given buffer.
+
+    This is not a method of `TaskBuffer`, because agents could call it on the buffer that is attached to a
+    state.
     """
     return buffer._with_answers or buffer
 

@@ -55,7 +55,7 @@ def cumulative_weights(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> 
 
 @partial(jax.jit, inline=True)
 def sample_start(key: Key, tasks: TaskArrays, cumulative: Float32[Array, " tasks"] | None) -> EpisodeStart:
-    """Sample the task and the pair with which an episode starts, and return them as `EpisodeStart`.
+    """Sample the task and the pair with which an episode starts, and return them as an `EpisodeStart`.
 
     Args:
         key: Random key.

@@ -144,7 +144,7 @@ class GridPair:
 
 
 def format_shape(shape: tuple[int, ...]) -> str:
-    """Format the height and width of a grid, such as `3x4`."""
+    """Format the height and width of a grid, as in `3x4`."""
     return f"{shape[0]}x{shape[1]}"
 
 

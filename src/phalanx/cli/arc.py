@@ -158,7 +158,7 @@ def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
 
 
 def _dataset_state(row: dict[str, Any]) -> str:
-    """Describe the location of a dataset and its number of tasks."""
+    """Describe the state of a dataset: invalid, not downloaded, or its number of tasks and its location."""
     if row["error"]:
         return f"invalid: {row['error']}"
     if row["where"] is None:

@@ -26,7 +26,7 @@ class CheckResult(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Format:
+class FileFormat:
     """A format that `phalanx doctor` can check."""
 
     name: str
@@ -77,7 +77,7 @@ def check_path(path: Path) -> Iterator[CheckResult]:
         yield _check(path, _find_format(path))
 
 
-def _check(path: Path, format: Format) -> CheckResult:
+def _check(path: Path, format: FileFormat) -> CheckResult:
     # Reading from a pipe would block.
     if not path.is_file() and not path.is_dir():
         return CheckResult(path, format.name, "it is neither a file nor a folder")
@@ -88,7 +88,7 @@ def _check(path: Path, format: Format) -> CheckResult:
     return CheckResult(path, f"{format.name}: {summary}" if summary else format.name, "")
 
 
-def _find_format(path: Path) -> Format:
+def _find_format(path: Path) -> FileFormat:
     if path.is_dir():
         return next((format for format in FORMATS if format.marker and (path / format.marker).exists()), ARC)
     name = path.name.lower()
@@ -233,24 +233,24 @@ def _check_settings(path: Path) -> str:
     return format_count(len(value) if isinstance(value, dict) else 0, "section")
 
 
-RUN = Format("run", _check_metadata, marker="run.json")
-CHECKPOINT = Format("checkpoint", _check_checkpoint, marker="_CHECKPOINT_METADATA")
-EMBEDDING = Format("embedding", _check_embedding, marker="config.json")
-ARC = Format("ARC tasks", _check_arc_tasks)
-ARCHIVE = Format("archive", _check_archive, suffixes=ARCHIVE_SUFFIXES)
-JSON_LINES = Format("JSON Lines", _check_json_lines, suffixes=(".jsonl",))
-SETTINGS = Format("settings", _check_settings, suffixes=(".yaml",))
+RUN = FileFormat("run", _check_metadata, marker="run.json")
+CHECKPOINT = FileFormat("checkpoint", _check_checkpoint, marker="_CHECKPOINT_METADATA")
+EMBEDDING = FileFormat("embedding", _check_embedding, marker="config.json")
+ARC = FileFormat("ARC tasks", _check_arc_tasks)
+ARCHIVE = FileFormat("archive", _check_archive, suffixes=ARCHIVE_SUFFIXES)
+JSON_LINES = FileFormat("JSON Lines", _check_json_lines, suffixes=(".jsonl",))
+SETTINGS = FileFormat("settings", _check_settings, suffixes=(".yaml",))
 FORMATS = (
     # A folder of batch files also contains their plan.
-    Format("batch files", _check_batches, marker="manifest.json"),
-    Format("batch plan", _check_plan, marker="batch.plan", suffixes=(".plan",)),
+    FileFormat("batch files", _check_batches, marker="manifest.json"),
+    FileFormat("batch plan", _check_plan, marker="batch.plan", suffixes=(".plan",)),
     EMBEDDING,
     CHECKPOINT,
-    Format("checkpoint", _check_checkpoint, marker="checksums.json"),
-    Format("knowledge base", _check_knowledge_base, marker="train.txt"),
-    Format("arrays", _check_arrays, suffixes=(".npz",)),
+    FileFormat("checkpoint", _check_checkpoint, marker="checksums.json"),
+    FileFormat("knowledge base", _check_knowledge_base, marker="train.txt"),
+    FileFormat("arrays", _check_arrays, suffixes=(".npz",)),
     JSON_LINES,
-    Format("JSON", _check_json, suffixes=(".json",)),
+    FileFormat("JSON", _check_json, suffixes=(".json",)),
     SETTINGS,
     ARCHIVE,
 )

@@ -39,7 +39,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Settings for the evaluation, such as num_samples=8 or mode=hybrid.",
+            help="Settings for the evaluation, such as num_sampled_attempts=8 or mode=hybrid.",
         ),
     ] = None,
     env: Annotated[
@@ -70,7 +70,7 @@ def evaluate(
 ) -> None:
     """Evaluate the policy of a run.
 
-    The metrics depend on the run. ARC policies: solved tasks by family, pass@k, or answers to a dataset
+    The metrics depend on the run. ARC policies: solved tasks by family, pass@k, or a submission for a dataset
     (dataset=arc-agi-1/evaluation). Proofs and embeddings: link prediction. Language models: solved episodes
     in text environments. Other policies: greedy episodes. If a run has several seeds, every seed is
     evaluated.
@@ -155,7 +155,7 @@ def _print(
     as_json: bool,
     out: Path | None,
 ) -> None:
-    from phalanx.core.evaluation import PerTaskEvaluationResult, SavableResult
+    from phalanx.core.evaluation import PerTaskEvaluationResult, SubmittableResult
     from phalanx.logging.report.page import write_report
 
     fields: dict[str, Any] = {"run": str(ref.run)}
@@ -168,7 +168,7 @@ def _print(
         typer.echo(", ".join(notes))
     for result in results:
         record = fields | result.as_record()
-        if isinstance(result, SavableResult):
+        if isinstance(result, SubmittableResult):
             # The results of the untrained policy do not replace those of the trained one.
             name = re.sub(r"[^\w.-]+", "-", "-".join([result.name, *notes])).strip("-.")
             folder = out or ref.run / _SUBMISSIONS / name

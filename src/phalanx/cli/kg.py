@@ -303,7 +303,11 @@ def mine(
         for index in range(0 if out or evaluate else min(10, len(rules))):
             typer.echo(f"  {rules[index]}")
     if evaluate is not None:
-        options = {"power": power, "num_threads": num_threads, "max_paths": config.max_paths}
+        options = {
+            "power": power,
+            "num_threads": num_threads,
+            "max_paths_per_entity": config.max_paths_per_entity,
+        }
         started = time.process_time()
         predictor = _fit_predictor(rules, base, aggregation, kge, **options)
         record |= _evaluate(predictor, base, evaluate, ties, as_json, started)

@@ -122,7 +122,7 @@ def progress(
         what: Description of the work.
         unit: Plural name of the items, such as `samples`.
         total: Number of items. None if it is unknown.
-        quiet: Whether to show nothing.
+        quiet: If True, show nothing.
 
     Yields:
         A function to call with the number of items that were finished since the previous call.

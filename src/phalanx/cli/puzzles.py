@@ -109,14 +109,16 @@ def collect(
     with user_errors():
         encode = load_tokenizer(tokenizer).encode
         client = PuzzleClientConfig(host=host, port=port, deadline=deadline, max_retries=12, retry_seed=seed)
-        queue_size = max(32, 2 * connections)
+        max_pending_episodes = max(32, 2 * connections)
         config = CollectConfig(
             client=client,
             games=_parse_games(games),
             difficulties=_split_names(difficulty),
             seed=seed,
             max_steps=max_steps,
-            pool=ConnectionPoolConfig(connections=connections, queue_size=queue_size, ordered=True),
+            pool=ConnectionPoolConfig(
+                connections=connections, max_pending_episodes=max_pending_episodes, ordered=True
+            ),
         )
         existing = load_existing(out, config, resume=resume)
     message = f"{out} has complete episodes; run the same command with --resume to continue"

@@ -24,7 +24,10 @@ class RenamedAttributes:
 
 
 def reject_renamed(cls: type, values: Any, renamed: Mapping[str, str]) -> Any:
-    """Return the arguments of a model, or raise `ValueError` if one of them has been renamed."""
+    """Check that no argument of a Pydantic model has been renamed, and return the arguments unchanged.
+
+    Raises `ValueError` with a suggested replacement if an argument has been renamed.
+    """
     for name in values if isinstance(values, Mapping) else ():
         if name in renamed:
             raise ValueError(f"{cls.__name__} has no {name}: use {renamed[name]}")

@@ -13,7 +13,7 @@ from phalanx.core.environment import (
     Environment as Environment,
     Key as Key,
     Keys as Keys,
-    TracedEnvironment as TracedEnvironment,
+    PyTreeEnvironment as PyTreeEnvironment,
     TransitionInfo as TransitionInfo,
 )
 from phalanx.core.episodes import (

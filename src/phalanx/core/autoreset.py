@@ -27,7 +27,8 @@ class AutoResetInfo(eqx.Module):
     info: TransitionInfo
     """Info returned by the environment itself. In `next_step` mode, ignore it where `reset_mask` is True."""
     final_observation: PyTree
-    """Observation before any reset. Where an episode has ended, this is the terminal observation."""
+    """Observation after the step but before any reset. Where an episode has ended, this is the terminal
+    observation."""
     reset_mask: Bool[Array, " batch"]
     """True for environments whose returned observation is the first observation of a new episode."""
     terminated: Bool[Array, " batch"]

@@ -184,9 +184,9 @@ class BackendFunction:
         return self._build(backend, static, is_constant, 0)(shared, *rows)
 
     def _build_uncached(self, backend: Backend, static: Any, is_constant: bool, depth: int) -> Any:
-        """Build the function that runs the kernel.
+        """Build a function `(shared, *rows) -> results` that runs the kernel.
 
-        Its `shared` argument has `depth` leading group axes, one for each `vmap` over it.
+        `shared` has `depth` leading group axes, one for each `vmap` that maps over it.
         """
         from phalanx.core.vector import broadcast_unbatched
 

@@ -1,4 +1,4 @@
-"""Base classes for JAX environments: `Environment`, and `TracedEnvironment` for those that contain arrays."""
+"""Base classes for JAX environments: `Environment`, and `PyTreeEnvironment` for those that contain arrays."""
 
 import abc
 import dataclasses
@@ -28,7 +28,7 @@ register_configs_with_jax()
 State = TypeVar("State")
 Observation = TypeVar("Observation")
 Action = TypeVar("Action")
-Traced = TypeVar("Traced", bound="TracedEnvironment")
+Traced = TypeVar("Traced", bound="PyTreeEnvironment")
 AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
 
 
@@ -69,9 +69,9 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
     """Config class of evaluations during training, for the `evaluation` section of a training config."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Config class for the `phalanx eval` command. If neither `evaluate` nor `evaluation_config` is
-    overridden, None means `EpisodeEvalCommandConfig`, which has an additional `seed`. Otherwise, None means
-    `evaluation_config`."""
+    """Config class for the `phalanx eval` command. Defaults to `evaluation_config`, or to
+    `EpisodeEvalCommandConfig` (which adds a `seed`) if neither `evaluate` nor `evaluation_config` is
+    overridden."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -312,10 +312,9 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return [self.observation_text(row) for row in host_rows(self.attach_names(states))]
 
     def episode_keys(self, states: State) -> list[str]:
-        """Identify the episode of each initial state by a string. The strings are not PRNG keys.
+        """Return, for each initial state, a string that identifies its episode. It is not a PRNG key.
 
-        The string of an episode determines whether the episode belongs to the train, validation or test
-        split.
+        The string determines the split of the episode: train, validation or test.
         """
         return self.observation_texts(states)
 
@@ -436,7 +435,7 @@ def info_fields(info: TransitionInfo) -> dict[str, Any]:
     }
 
 
-class TracedEnvironment(Environment[State, Observation, Action]):
+class PyTreeEnvironment(Environment[State, Observation, Action]):
     """Base class for environments that contain arrays, such as tasks or reward weights.
 
     Subclasses are frozen dataclasses with `eq=False`. If an instance is an argument of a jitted function, its
@@ -456,7 +455,10 @@ class TracedEnvironment(Environment[State, Observation, Action]):
         jax.tree_util.register_pytree_node_class(cls)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
-        """Return the arrays and the settings. Names are omitted, because they would cause recompilation."""
+        """Return the arrays and the settings.
+
+        The fields in `name_fields` are omitted, because a change of the names would cause recompilation.
+        """
         settings = tuple((name, getattr(self, name)) for name in _setting_names(type(self)))
         return tuple(getattr(self, name) for name in self.array_fields), settings
 
@@ -492,7 +494,7 @@ class TracedEnvironment(Environment[State, Observation, Action]):
         if self is other:
             return True
         return (
-            isinstance(other, TracedEnvironment)
+            isinstance(other, PyTreeEnvironment)
             and hash(self) == hash(other)
             and self._identity == other._identity
             and all(getattr(self, name) == getattr(other, name) for name in self.name_fields)

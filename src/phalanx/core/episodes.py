@@ -116,9 +116,10 @@ def run_episode_batch(
 
 
 def _hash_by_value(agent_fn: AgentFunction) -> AgentFunction:
-    """Convert a bound method to a partial function, which is compared and hashed by the value of its owner.
+    """Convert a bound method to an `eqx.Partial`, which compares and hashes the method's object by value.
 
-    Python's own bound methods compare their owners by identity.
+    A bound method compares its object by identity. Methods of unhashable objects, and functions that are not
+    bound methods, are returned unchanged.
     """
     if isinstance(agent_fn, MethodType):
         with contextlib.suppress(TypeError):  # the owner is not hashable

@@ -43,7 +43,7 @@ class EpisodeEvalCommandConfig(EpisodeEvaluationConfig):
     """Settings for `phalanx eval` with the default evaluation."""
 
     seed: int = Field(default=0, ge=0)
-    """Seed for the initial states of the episodes. With 0, they are the same as in evaluations during
+    """Seed for the initial states of the episodes. With 0, these states are the same as in evaluations during
     training."""
 
 
@@ -71,7 +71,7 @@ class PerTaskEvaluationResult(EvaluationResult, Protocol):
 
 
 @runtime_checkable
-class SavableResult(EvaluationResult, Protocol):
+class SubmittableResult(EvaluationResult, Protocol):
     """Evaluation result that can be saved as files, such as answers to submit to a benchmark.
 
     `phalanx eval` saves the files to `RUN/submissions/NAME`, where `NAME` is the value of the `name`
@@ -93,7 +93,7 @@ class SavableResult(EvaluationResult, Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationRecord:
+class BasicEvaluationResult:
     """Evaluation result that consists of a JSON record and, optionally, a description as lines of text."""
 
     record: dict[str, Any]
@@ -101,7 +101,7 @@ class EvaluationRecord:
     """Description of the result. If it is empty, `describe` lists the numbers in the record instead."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return the record."""
+        """Return the result as a dictionary that can be written as JSON."""
         return self.record
 
     def describe(self) -> Sequence[str]:
@@ -116,10 +116,10 @@ class EvaluationRecord:
 def evaluate_episodes(
     environment: "Environment", network: Any, settings: EvaluationConfig
 ) -> list[EvaluationResult]:
-    """Evaluate a policy network with greedy actions, on a set of episodes that is the same in all runs.
+    """Evaluate a policy network with greedy actions, on a fixed set of episodes.
 
-    The episodes come from the training environment and may also occur in training. Therefore, the split in
-    the record is `train`.
+    The initial states depend only on the environment and the settings, so they are the same in all runs. They
+    may also occur in training, so the `split` of the result is `train`.
 
     Args:
         environment: The environment.
@@ -156,7 +156,7 @@ def evaluate_episodes(
         line = f"{100 * rate:.1f}{error}% of {format_count(num_episodes, 'episode')} solved, {line}"
     else:
         line = f"{format_count(num_episodes, 'episode')}, {line}"
-    return [EvaluationRecord(record, (f"train, greedy: {line}",))]
+    return [BasicEvaluationResult(record, (f"train, greedy: {line}",))]
 
 
 @eqx.filter_jit

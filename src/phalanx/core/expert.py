@@ -16,8 +16,8 @@ class ExpertLabels(NamedTuple):
     """Equally good actions for each state, with shape `[batch, choices, ...]`. When the expert acts, it takes
     the first choice."""
     mask: Bool[np.ndarray, "batch choices"]
-    """True for valid choices. If a state has no valid choice, the expert does not know which action to
-    take."""
+    """True for recommended choices, and False for padding. All choices of a state are False if the expert
+    does not know which action to take."""
 
 
 @runtime_checkable

@@ -198,7 +198,10 @@ def check_integer_dtypes(space: Space, value: PyTree, name: str = "action") -> N
 
 
 def check_fields(space: Composite, values: Any, name: str) -> None:
-    """Raise `TypeError` unless `values` is a mapping with all fields. `name` is its name in the message."""
+    """Raise `TypeError` unless `values` is a mapping with all fields of the space.
+
+    `name` is the name of the mapping in the error message.
+    """
     names = [field for field, _ in space.fields]
     found = list(values.keys()) if hasattr(values, "keys") else type(values).__name__
     if isinstance(found, str) or not set(found).issuperset(names):

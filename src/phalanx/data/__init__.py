@@ -47,7 +47,7 @@ from phalanx.data.plans.batching_config import (
     PadPolicy as PadPolicy,
 )
 from phalanx.data.plans.buckets import BucketSpec as BucketSpec
-from phalanx.data.plans.mixture import Mixture as Mixture, MixtureStage as MixtureStage
+from phalanx.data.plans.mixture import Mixture as Mixture, MixtureMilestone as MixtureMilestone
 from phalanx.data.plans.plan_comparison import (
     PlanDifference as PlanDifference,
     compare_plans as compare_plans,
@@ -57,10 +57,10 @@ from phalanx.data.plans.plan_files import (
     load_batch_plan as load_batch_plan,
     save_batch_plan as save_batch_plan,
 )
-from phalanx.data.plans.sharding import ShardPolicy as ShardPolicy, ShardSpec as ShardSpec
+from phalanx.data.plans.sharding import RemainderPolicy as RemainderPolicy, ShardingConfig as ShardingConfig
 from phalanx.data.plans.stream_sources import (
-    DatasetSource as DatasetSource,
     IterableSource as IterableSource,
+    ShuffledDatasetSource as ShuffledDatasetSource,
     StreamSource as StreamSource,
 )
 from phalanx.data.plans.streaming_plan import (

@@ -29,7 +29,7 @@ _REMEDY = "delete it and run BatchWriter again"
 _METADATA = ("sample_ids", "sample_rows", "lengths", "bucket_id", "max_len", "index", "epoch", "plan")
 
 
-class EpochFiles(FrozenModel):
+class EpochStatus(FrozenModel):
     """Status of one epoch in a batch folder."""
 
     epoch: int
@@ -58,7 +58,7 @@ class BatchManifest(FrozenModel):
     """Padding token."""
     num_epochs: int
     """Number of epochs in the plan."""
-    epochs: tuple[EpochFiles, ...]
+    epochs: tuple[EpochStatus, ...]
     """Status of each epoch."""
 
 
@@ -127,7 +127,7 @@ class BatchWriter:
             tokenizer_hash=self.plan.meta.tokenizer_hash,
             pad_id=self.pad_id,
             num_epochs=self.plan.num_epochs,
-            epochs=tuple(EpochFiles(epoch=e.epoch, batches=len(e)) for e in self.plan.epochs),
+            epochs=tuple(EpochStatus(epoch=e.epoch, batches=len(e)) for e in self.plan.epochs),
         )
         if (self._folder / _MANIFEST).exists():
             manifest = _load_manifest(self._folder)
@@ -278,14 +278,14 @@ class BatchReader:
                     on_batch(_batch_path(self._folder, epoch.epoch, index))
         return sum(epoch.batches for epoch in self.manifest.epochs)
 
-    def _epoch(self, epoch: int) -> EpochFiles:
+    def _epoch(self, epoch: int) -> EpochStatus:
         for files in self.manifest.epochs:
             if files.epoch == epoch:
                 return files
         epochs = [files.epoch for files in self.manifest.epochs]
         raise ValueError(f"{self._folder} has the epochs {epochs}, not epoch {epoch}")
 
-    def _require_files(self, files: EpochFiles) -> None:
+    def _require_files(self, files: EpochStatus) -> None:
         folder = _epoch_folder(self._folder, files.epoch)
         existing = {entry.name for entry in os.scandir(folder)} if folder.is_dir() else set()
         for index in range(files.batches):

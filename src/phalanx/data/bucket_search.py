@@ -216,7 +216,7 @@ class BucketSuggestion(FrozenModel):
 
     @property
     def bucket_spec(self) -> BucketSpec:
-        """Bucket boundaries with these edges."""
+        """Bucket boundaries with the suggested edges and maximum length."""
         return BucketSpec(edges=self.edges, max_sample_length=self.max_sample_length)
 
     @property
@@ -296,9 +296,10 @@ def _possible_ends(counts: LengthCounts, top: int, multiple_of: int) -> LengthCo
 def _best_ends(ends: LengthCounts, num_buckets: int, goal: OptimizationGoal) -> list[int]:
     """Return the maximum length of each optimal bucket.
 
-    Let best[k][j] be the minimum cost of dividing the first j possible edges into k buckets. It is the
-    minimum of best[k-1][i] + cost(i, j) over the start i of the last bucket. All three costs satisfy the
-    quadrangle inequality, so the optimal i does not decrease with j, which makes each round almost linear.
+    Let best[k][j] be the minimum cost of dividing the first j possible ends into k buckets. It is the minimum
+    of best[k-1][i] + cost(i, j) over the start i of the last bucket. For every `OptimizationGoal`, the cost
+    satisfies the quadrangle inequality, so the optimal i does not decrease with j. Therefore, computing
+    best[k] from best[k-1] takes almost linear time.
     """
     below = np.concatenate([[0], np.cumsum(ends.counts)])
     weight = np.concatenate([[0], ends.values])

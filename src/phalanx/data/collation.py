@@ -235,7 +235,7 @@ def fill_rows(
         pad_id: Padding token.
         num_rows: Number of rows in the result, including padding rows. Defaults to the number of rows in the
             layout.
-        spec: Batch of a plan, to be stored in the result. None if there is no plan.
+        spec: Plan entry of the batch, which is stored in the result. None if there is no plan.
     """
     used = len(layout)
     rows = used if num_rows is None else num_rows
@@ -404,7 +404,7 @@ def _find_samples(spec: BatchSpec, samples: Mapping[str, SampleLike] | None) -> 
 
 
 def as_sample(sample_id: str, value: SampleLike) -> Sample:
-    """Return a `Sample` unchanged, or create one from `input_ids` and `loss_mask` of a mapping."""
+    """Return a `Sample` unchanged, or create one from the `input_ids` and `loss_mask` of a mapping."""
     if isinstance(value, Sample):
         return value
     if not isinstance(value, Mapping):

@@ -46,7 +46,7 @@ class PackingEstimate(PaddingMetrics):
     """Number of rows."""
 
 
-class BatchingEfficiencyReport(FrozenModel):
+class BucketEfficiencyReport(FrozenModel):
     """Efficiency of length buckets for a dataset, compared with optimal buckets and with packing."""
 
     length_histogram: LengthHistogram
@@ -54,8 +54,8 @@ class BatchingEfficiencyReport(FrozenModel):
     bucket_analysis: BucketAnalysis
     """Efficiency of the given buckets."""
     suggestions: tuple[BucketSuggestion, ...]
-    """Optimal bucket edges for each `OptimizationGoal`, with the same number of buckets as the given
-    buckets."""
+    """Optimal bucket edges for each `OptimizationGoal`. The number of buckets is the same as in
+    `bucket_analysis`."""
     packing: PackingEstimate
     """Estimated result of packing the samples that are in the buckets."""
     recommendations: tuple[str, ...]
@@ -122,7 +122,7 @@ class BatchingEfficiencyReport(FrozenModel):
 
 def create_efficiency_report(
     lengths: Lengths, bucket_spec: BucketSpec, packing_mode: PackingMode = PackingMode.BEST_FIT_DECREASING
-) -> BatchingEfficiencyReport:
+) -> BucketEfficiencyReport:
     """Compare the given buckets with optimal buckets and with packing, and make recommendations."""
     check_type(bucket_spec, BucketSpec, "bucket_spec")
     table = as_length_table(lengths)
@@ -149,7 +149,7 @@ def create_efficiency_report(
         padded_tokens=num_packs * capacity,
         num_packs=num_packs,
     )
-    return BatchingEfficiencyReport(
+    return BucketEfficiencyReport(
         length_histogram=compute_length_histogram(table),
         bucket_analysis=analysis,
         suggestions=suggestions,

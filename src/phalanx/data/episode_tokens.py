@@ -45,7 +45,7 @@ class EpisodeTokenizer(Protocol):
         """Maximum number of steps in an episode. None if it is unknown."""
 
     def view(self, states: Any) -> Any:
-        """Extract the observations for `encode` from a batch of states. Traced by JAX."""
+        """Extract the observations for `encode` from a batch of states. This method is traced by JAX."""
 
     def encode(self, seen: Any, actions: Any) -> TokenizedSteps:
         """Encode a batch of steps, given the observations (as returned by `view`) and the actions."""
@@ -63,7 +63,7 @@ class EpisodeTokenizer(Protocol):
         """
 
 
-class TokenPart(NamedTuple):
+class PaddedStepTokens(NamedTuple):
     """Tokens of one part of each step, such as one field of the observation.
 
     Rows are padded to the same width. `join_parts` removes this padding.
@@ -75,17 +75,19 @@ class TokenPart(NamedTuple):
     """True for tokens that are not padding."""
 
 
-def full_part(tokens: Int32[np.ndarray, "steps width"]) -> TokenPart:
+def full_part(tokens: Int32[np.ndarray, "steps width"]) -> PaddedStepTokens:
     """Create a part in which no token is padding."""
-    return TokenPart(tokens, np.ones(tokens.shape, bool))
+    return PaddedStepTokens(tokens, np.ones(tokens.shape, bool))
 
 
-def repeated_token(token: int, steps: int) -> TokenPart:
+def repeated_token(token: int, steps: int) -> PaddedStepTokens:
     """Create a part with the same single token in every step."""
     return full_part(np.full((steps, 1), token, np.int32))
 
 
-def join_parts(observation_parts: list[TokenPart], action_parts: list[TokenPart]) -> TokenizedSteps:
+def join_parts(
+    observation_parts: list[PaddedStepTokens], action_parts: list[PaddedStepTokens]
+) -> TokenizedSteps:
     """Concatenate the tokens of all parts, step by step, and remove the padding."""
     every = [*observation_parts, *action_parts]
     tokens = np.concatenate([part.tokens for part in every], axis=1)

@@ -245,9 +245,9 @@ class LengthCache:
             raise ValueError(f"{self.path} is not open for adding; use `with LengthCache.create(...)`")
 
     def _accept_repeats(self, repeated: dict[str, int]) -> None:
-        """Accept entries that are already in the cache, if they were in the file when it was opened.
+        """Accept repeated entries that were already in the file when it was opened.
 
-        Each of them is accepted only once. Raises `ValueError` for any other repeated entry.
+        Each entry may be repeated once, with the same length. Any other repetition raises `ValueError`.
         """
         entries = self._by_id()
         if self._repeatable is None:

@@ -63,7 +63,7 @@ class HistogramBin(FrozenModel):
     min_length: int
     """Minimum length, inclusive."""
     max_length: int
-    """Maximum length, exclusive."""
+    """Upper bound on the lengths, exclusive."""
     count: int
     """Number of samples in the bin."""
     percentage: float

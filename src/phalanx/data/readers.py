@@ -124,8 +124,8 @@ def is_saved_dataset(path: Path) -> bool:
 def dataset_files(path: Path) -> list[Path]:
     """Return the files of a dataset.
 
-    If `path` is a file, this is the file itself. If it is a folder, these are its JSONL and Parquet files, or
-    its text files if it contains neither.
+    If `path` is a file, the result contains only `path`. If it is a folder, the result contains its JSONL and
+    Parquet files or, if there are none, its text files.
     """
     if path.is_file():
         return [path]
@@ -148,7 +148,7 @@ def iter_part(
 
     Args:
         part: Part of a file.
-        first_line: Line number of the part's first line, used in locations.
+        first_line: Line number of the part's first line, used in the locations of rows.
         columns: Columns to read from Parquet files and saved datasets, if they exist. If None, all columns
             are read.
         text_field: Name of the column for the lines of a text file.

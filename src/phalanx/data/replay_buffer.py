@@ -471,7 +471,7 @@ class ReplayBuffer:
         return list(self.snapshot())
 
     def filter(self, predicate: SampleFilter | Callable[[Sample], bool]) -> list[Sample]:
-        """Return the samples for which a filter matches or a function returns True, oldest first."""
+        """Return the samples that match a filter or for which a function returns True, oldest first."""
         snapshot = self.snapshot()
         if isinstance(predicate, SampleFilter):
             return [snapshot[index] for index in np.flatnonzero(predicate.matches(snapshot.numbers)).tolist()]

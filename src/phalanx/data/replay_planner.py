@@ -19,7 +19,7 @@ from phalanx.data.samples import Sample
 _POLL_SECONDS = 0.02
 
 
-class LastWindowPolicy(StrEnum):
+class BufferEndPolicy(StrEnum):
     """Behavior of `next_plan` if there are not enough new samples after the last window."""
 
     RESTART = "restart"
@@ -39,7 +39,7 @@ class ReplayPlannerConfig(Config):
     """Number of samples at the end of a window that are repeated at the start of the next one."""
     min_new_samples: int = Field(default=1, ge=1)
     """Minimum number of new samples in a window. A sample is new if it comes after the previous window."""
-    at_end: LastWindowPolicy = LastWindowPolicy.RESTART
+    at_end: BufferEndPolicy = BufferEndPolicy.RESTART
     """Behavior of `next_plan` if there are fewer than `min_new_samples` new samples."""
 
     @model_validator(mode="after")
@@ -99,7 +99,7 @@ class ReplayPlanner:
     @property
     def can_plan(self) -> bool:
         """True if there are enough samples for `next_plan` to return a plan without waiting."""
-        waits = self.config.at_end is LastWindowPolicy.WAIT
+        waits = self.config.at_end is BufferEndPolicy.WAIT
         available = self.buffer.count_since(self.state.stop) if waits else self.buffer.size
         return available >= self.config.min_new_samples
 
@@ -119,7 +119,7 @@ class ReplayPlanner:
 
     @property
     def samples(self) -> Mapping[str, Sample]:
-        """The samples of the current window, keyed by their ids in its plan."""
+        """Samples of the current window, keyed by their ids in the current plan."""
         return self.snapshot.samples_by_id
 
     def next_plan(self, num_epochs: int = 1) -> BatchPlan:
@@ -134,7 +134,7 @@ class ReplayPlanner:
         Raises:
             ValueError: If the buffer has fewer than `min_new_samples` samples and `at_end` is `restart`.
         """
-        if self.config.at_end is LastWindowPolicy.WAIT:
+        if self.config.at_end is BufferEndPolicy.WAIT:
             while not self.can_plan:
                 time.sleep(_POLL_SECONDS)
         start = self.state.next_start

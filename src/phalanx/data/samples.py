@@ -452,9 +452,9 @@ _STATUS_CODES: dict[str | None, int] = {None: -1} | {status: code for code, stat
 _EMPTY_INFO = SampleInfo(timestamp=datetime.fromtimestamp(0, UTC))
 
 CompactSample = tuple[bytes, bytes, tuple[Any, ...]]
-"""A sample in compact form: its tokens with the loss mask in the top bit, its sample, dataset and episode
-ids, and its values for the fields of `NUMBERS`. The garbage collector does not track `bytes` objects, so
-millions of samples do not slow it down."""
+"""A sample in compact form: the tokens, with the loss mask in the top bit of each token; the ids of the
+sample, the dataset and the episode; and the values of the fields of `NUMBERS`. The garbage collector does not
+track `bytes` objects, so millions of samples do not slow it down."""
 
 
 def pack_sample(sample: Sample) -> CompactSample:

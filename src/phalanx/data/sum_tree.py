@@ -51,8 +51,9 @@ class SumTree:
             self._nodes[nodes] = self._nodes[2 * nodes] + self._nodes[2 * nodes + 1]
 
     def find(self, points: Float64[np.ndarray, " count"]) -> Int64[np.ndarray, " count"]:
-        """Return the slot that contains each point if slots are laid end to end, each as long as its weight.
+        """Return, for each point, the slot that contains it.
 
+        The slots are intervals that follow each other, starting at 0. The length of a slot is its weight.
         Points must be at least 0 and less than `total`. A slot with weight 0 is never returned as long as the
         total is positive.
         """

@@ -80,7 +80,7 @@ class TokenBudgetBatchSampler:
         self._yields = yields
         self._selected: SelectedSamples = select_samples(self.table, config)
         self.num_samples = self._selected.num_kept
-        """Number of samples that fit in a batch."""
+        """Number of samples that are neither too short nor too long to be in a batch."""
         self.num_skipped = self._selected.num_skipped
         """Number of samples that are in no batch because they are too short or too long."""
         self._latest: tuple[int, bool, EpochPlan] | None = None

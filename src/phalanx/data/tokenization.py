@@ -73,9 +73,9 @@ class TokenizeConfig(Config):
     max_length: int | None = Field(default=None, ge=2)
     """Maximum number of tokens in a sample. None means no limit."""
     truncation: Truncation = "error"
-    """What happens to samples that are longer than `max_length`: raise an `error`, `skip` them, truncate them
-    on the `right` or `left`, or `drop_turns`, which removes the oldest turns of a conversation until it
-    fits."""
+    """What to do with samples that are longer than `max_length`: `error` raises an error, `skip` leaves them
+    out, `right` and `left` truncate them on that side, and `drop_turns` removes the oldest turns of a
+    conversation until it fits."""
     add_bos: bool = False
     """Add the beginning-of-text token to samples that do not start with it."""
     add_eos: bool | None = None
@@ -306,7 +306,8 @@ _Tokens: TypeAlias = tuple[list[int], list[int]]
 
 
 class _FormattedSample(NamedTuple):
-    """A sample as text, before tokenization. If its row has tokens instead of a text, `tokens` is set."""
+    """A sample as text, before tokenization. If the dataset already contains tokens, `text` is empty and
+    `tokens` is set."""
 
     suffix: str
     """Suffix of the sample's id. Empty except for the two answers of a preference pair."""
@@ -317,7 +318,8 @@ class _FormattedSample(NamedTuple):
     """Whether tokens that start before one of the `loss_spans` and overlap with it also count toward the
     loss, as in `transformers`."""
     add_eos: bool = True
-    """Add the end-of-text token if `TokenizeConfig.add_eos` is None."""
+    """Whether the end-of-text token is added if `TokenizeConfig.add_eos` is None. Any other value of that
+    setting takes precedence."""
     messages: tuple[Message, ...] = ()
     """Messages of a conversation. Empty for other texts."""
     first_turn: int = 0
@@ -364,9 +366,9 @@ class _RowTokenizer(NamedTuple):
     def _call_with_rows(self, part: FilePart, function: Callable[[Iterator[Row]], AnyResult]) -> AnyResult:
         """Call a function with the rows of a part of a file.
 
-        The locations of rows contain line numbers. Counting the lines before the part is slow. Therefore, the
-        lines of the part are at first numbered from 1. If the function raises `ValueError`, it is called
-        again with the actual line numbers, so that the error message contains the right ones.
+        The location of a row contains its line number, but counting the lines before the part is slow.
+        Therefore, the lines of the part are at first numbered from 1. If the function raises `ValueError`, it
+        is called again with the actual line numbers, so that the error message is correct.
         """
         config, columns = self.config, None
         if config.format in ("text", "tokens"):

@@ -91,7 +91,10 @@ class SB3VecEnv(VecEnv):
         """Do nothing, because there are no resources to release."""
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Return an attribute of the batch, repeated for each environment in `indices` (None means all)."""
+        """Return the value of an attribute for each environment in `indices` (None means all).
+
+        The value is the same for all environments, because it is an attribute of the vectorized environment.
+        """
         if attr_name == _MASKS and mask_size(self._batch.environment) is None:
             raise AttributeError(f"{type(self._batch.environment).__name__} has no mask of legal actions")
         return [getattr(self._batch, attr_name) for _ in self._get_indices(indices)]

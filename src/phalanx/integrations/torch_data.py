@@ -11,7 +11,7 @@ from jaxtyping import Integer
 from phalanx.data.attention_masks import create_segment_attention_mask
 from phalanx.data.collation import IGNORE_INDEX, CollateFn, SampleLike, TokenBatch, collate
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanState, BatchSpec, EpochPlan, resolve_state
-from phalanx.data.plans.sharding import ShardSpec
+from phalanx.data.plans.sharding import ShardingConfig
 from phalanx.data.plans.streaming_plan import StreamingPlan
 from phalanx.extras import require_extra
 
@@ -64,7 +64,7 @@ class PlanDataset(IterableDataset):
         samples: Mapping[str, SampleLike] | None = None,
         *,
         rank: int = 0,
-        world_size: int | ShardSpec = 1,
+        world_size: int | ShardingConfig = 1,
         all_epochs: bool = False,
         pad_id: int = 0,
         attention: Attention = "positions",
@@ -79,7 +79,7 @@ class PlanDataset(IterableDataset):
             samples: Mapping from ids to samples. Required for a batch plan, and not used for a streaming
                 plan.
             rank: Rank of this process, counted from 0.
-            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
+            world_size: Number of ranks, or a `ShardingConfig` with all sharding settings.
             all_epochs: Iterate over all epochs of a batch plan at once, for trainers that count steps.
             pad_id: Padding token. Padding affects neither the loss nor other tokens, so the default of 0
                 works even if the tokenizer has a different padding token.
@@ -98,7 +98,7 @@ class PlanDataset(IterableDataset):
         if align != 1 and attention != "varlen":
             raise ValueError("align can only be used with attention='varlen'")
         self.plan, self.samples = plan, samples
-        self.rank, self.shard = rank, ShardSpec.resolve(world_size)
+        self.rank, self.shard = rank, ShardingConfig.resolve(world_size)
         self.shard.check_rank(rank)
         self.all_epochs = all_epochs
         self.pad_id, self.attention, self.dtype = pad_id, attention, dtype
@@ -115,7 +115,7 @@ class PlanDataset(IterableDataset):
         self._position = torch.tensor([first, 0]).share_memory_()
         self._sharded: dict[int, EpochPlan] = {}
         # `BatchPlanState.earlier` of each epoch that was resumed on a different number of ranks.
-        self._earlier: dict[int, tuple[tuple[int, ShardSpec], ...]] = {}
+        self._earlier: dict[int, tuple[tuple[int, ShardingConfig], ...]] = {}
 
     @property
     def _batch_plan(self) -> BatchPlan:
@@ -152,7 +152,7 @@ class PlanDataset(IterableDataset):
         self._position[:] = torch.tensor([epoch, batch])
 
     def state_dict(self, batches: int = 0, *, start: tuple[int, int] | None = None) -> dict[str, Any]:
-        """Return the position `batches` batches after `start`, as JSON-compatible values.
+        """Return the position that follows `start` by `batches` batches, as JSON-compatible values.
 
         For a streaming plan, the arguments are ignored and the current position is returned.
 
@@ -172,9 +172,10 @@ class PlanDataset(IterableDataset):
         return iterator.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set where the next iteration starts, from a state that `state_dict` returned.
+        """Set the position at which the next iteration starts to that of a saved state.
 
-        The state may have been saved on a different number of ranks.
+        Args:
+            state: State that `state_dict` returned, possibly on a different number of ranks.
 
         Raises:
             ValueError: If the state is from a different plan, or if a sharding setting other than
@@ -194,7 +195,10 @@ class PlanDataset(IterableDataset):
         return sum(len(self.epoch_plan(n)) for n in numbers if self.all_epochs or n == self.epoch)
 
     def _remaining(self, all_epochs: bool) -> list[tuple[int, int]]:
-        """List the epoch and index of each batch from the current position to the end."""
+        """List the epoch and index of each remaining batch of the current epoch.
+
+        If `all_epochs` is True, also list the batches of all later epochs.
+        """
         later = [plan.epoch for plan in self._batch_plan.epochs if all_epochs and plan.epoch > self.epoch]
         numbers = [self.epoch, *later]
         batches = [(number, index) for number in numbers for index in range(len(self.epoch_plan(number)))]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ToolEnvironment:
-    """Tool environment for TRL, which runs one episode of a text environment per rollout.
+    """Tool environment for TRL that runs one episode of a text environment per rollout.
 
     `reset` returns the first prompt, and the model calls the `move` tool with its answers. TRL offers every
     public method except `reset` and `get_reward` to the model as a tool, so `move` is the only other public
@@ -32,7 +32,8 @@ class ToolEnvironment:
     def reset(self, seed: int = 0, **row: Any) -> str:
         """Start the episode with the seed of a dataset row, and return the first prompt.
 
-        TRL appends the returned prompt to the row's prompt. Other columns of the row are ignored.
+        TRL appends the returned prompt to the row's prompt. Columns of the row other than `seed` are ignored,
+        except that `kind` and `difficulty` are checked if the environment is a puzzle.
 
         Raises:
             ValueError: If the environment is a puzzle, and the row is for a different kind or difficulty.

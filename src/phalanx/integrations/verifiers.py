@@ -36,8 +36,7 @@ class PhalanxTasksetConfig(vf.TasksetConfig):
     first_seed: int = Field(0, ge=0, le=MAX_SEED)
     """Lower bound on the seeds."""
     num_tasks: int = Field(1_000, ge=1)
-    """Number of episodes. Their seeds are the smallest seeds from `first_seed` on that belong to the split.
-    """
+    """Number of episodes. They have the smallest seeds in the split that are at least `first_seed`."""
 
     @field_validator("environment")
     @classmethod
@@ -82,8 +81,8 @@ class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxTasksetConfig]):
 class VerifiersEnvConfig(vf.EnvConfig):
     """Settings for `VerifiersEnv`.
 
-    By default, the agent runs in a plain subprocess, because the model generates only text, which is not
-    executed.
+    By default, the agent runs in a subprocess. It needs no sandbox, because the text that the model generates
+    is not executed.
     """
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())

@@ -121,9 +121,9 @@ def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = 
 def is_stale_temporary(name: str, target: str | None = None) -> bool:
     """Return whether `name` is the name of a temporary file or folder that a killed process left behind.
 
-    The name contains the machine and the process that created the temporary. The result is True if the
-    machine is this one and the process has ended. If `target` is given, the result is True only for
-    temporaries of `target`.
+    The name contains the ids of the machine and the process that created the file or folder. The result is
+    True if the machine is this one and the process has ended. If `target` is given, the name must also belong
+    to a temporary file or folder for `target`.
     """
     match = _TEMPORARY_NAME.fullmatch(name)
     if match is None or match["machine"] != _machine_id() or target not in (None, match["target"]):

@@ -56,7 +56,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def read_yaml(path: str | os.PathLike[str]) -> Any:
     """Parse a YAML file without resolving references such as `${oc.env:HOME}`.
 
-    Anchors, tags and deep nesting raise `ValueError`, so that a small file cannot expand to a large value.
+    Raises `ValueError` if the file is invalid, too large or nested too deeply, or if it has anchors or tags.
+    Without anchors, a small file cannot expand to a large value.
     """
     import yaml  # type: ignore[import-untyped, unused-ignore]
 

@@ -249,7 +249,7 @@ class _Rounds:
         return merge_codes([self._heads(head, other_terms, others, *chunk) for chunk in chunks])
 
     def follows(self, predicate: int, codes: np.ndarray) -> np.ndarray:
-        """Return a mask of the atoms that a single rule application derives from the atoms found so far.
+        """Return whether each atom follows from the atoms found so far by a single rule application.
 
         Args:
             predicate: Predicate of the atoms.

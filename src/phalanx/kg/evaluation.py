@@ -90,7 +90,7 @@ class LinkPredictor(Protocol):
         """
 
 
-class DirectedPredictor(abc.ABC):
+class DirectedRelationPredictor(abc.ABC):
     """Base class for link predictors that implement tail and head queries with one method, `score_pairs`."""
 
     @abc.abstractmethod
@@ -197,7 +197,8 @@ class LinkPredictionResult:
     ties: TieRule
     """Tie rule used for all metrics except `mrr_realistic`."""
     mrr_realistic: float
-    """MRR with the `realistic` tie rule, for comparison with results that use a different tie rule."""
+    """MRR with the `realistic` tie rule, for comparison with results that use this rule, such as those of
+    PyKEEN."""
     sides: Mapping[str, RankMetrics]
     """Metrics of each ranked side. The keys are `head` and `tail`."""
     relations: Mapping[str, RankMetrics]
@@ -415,7 +416,7 @@ class _Chunk(NamedTuple):
     lists: slice
     """Range of `GroupedQueries.targets` with the true answers to the pairs in this chunk."""
     max_pairs: int
-    """Number of pairs in the largest chunk for the same side (tails or heads)."""
+    """Number of pairs in the largest chunk that asks for the same side (tails or heads) as this chunk."""
     rows: np.ndarray
     """For each ranking list, the index of its pair, relative to the first pair of the chunk."""
     targets: np.ndarray
@@ -480,7 +481,7 @@ def count_ranks_in_tables(
         known: Known answers, which are removed from the rankings.
         tables: Function that computes the score tables for a batch of pairs.
         num_tables: Number of score tables that one call to `tables` returns.
-        time_limit: Reports progress. Ranking does not stop when its time is up.
+        time_limit: Only used to report progress. Ranking does not stop when the limit is exceeded.
 
     Returns:
         One `RankCounts` for each score table.

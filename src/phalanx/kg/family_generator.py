@@ -172,7 +172,8 @@ def generate_names(people: People, random: np.random.Generator) -> list[str]:
 def _assign_splits(depths: np.ndarray, queries_per_depth: int) -> np.ndarray:
     """Return the split of each query: 1 for validation, 2 for test, and 0 for neither.
 
-    If there are too few queries with a given depth, they are divided evenly between validation and test.
+    For each depth from 1 to `MAX_QUERY_DEPTH`, validation and test each get up to `queries_per_depth`
+    queries. If there are not enough queries with this depth, they are divided evenly between the two splits.
     """
     split = np.zeros(len(depths), np.int64)
     for depth in range(1, MAX_QUERY_DEPTH + 1):

@@ -300,7 +300,7 @@ def _read_parquet(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
         import pyarrow
         import pyarrow.parquet
     try:
-        table = pyarrow.parquet.load_table(path)
+        table = pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
     columns = [["" if cell is None else str(cell) for cell in column.to_pylist()] for column in table.columns]
@@ -308,9 +308,10 @@ def _read_parquet(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def _find_columns(names: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the indices of the head, relation, tail and third columns, in this order.
+    """Return the indices of the `head`, `relation`, `tail` and `third` columns, in this order.
 
-    Columns that do not exist are left out. Returns None if the names are not a header.
+    The columns can also have other names; see `_COLUMN_NAMES`. Columns that do not exist are left out.
+    Returns None if `names` is not a header.
     """
     lower = [name.strip().lower() for name in names]
     found = [[index for index, name in enumerate(lower) if name in known] for known in _COLUMN_NAMES]

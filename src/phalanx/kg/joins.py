@@ -17,8 +17,8 @@ values of its column are the constant itself.
 """
 
 Matches = Iterator[tuple[np.ndarray, np.ndarray]]
-"""Iterator over chunks of matches between rows of the bindings and tuples. Each chunk is a pair of arrays
-with one entry per match: the index of the row, and the index of the tuple."""
+"""Iterator over chunks of matches. A match is a row of the bindings together with a tuple that matches it.
+Each chunk is a pair of arrays with one entry per match: the index of the row, and the index of the tuple."""
 
 
 class SortedTuples:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from phalanx.kg.query_answering import QueryAnswerer
 
 GENERATED = "generated"
-"""Name of the built-in family knowledge base, which needs no files."""
+"""Name of the built-in knowledge base about families, which is generated and needs no files."""
 
 OnLeak = Literal["warn", "error", "drop", "allow"]
 
@@ -45,8 +45,8 @@ class KnowledgeBase:
     test: tuple[Atom, ...] = ()
     """Test queries, for reporting results."""
     extra_known: tuple[Atom, ...] = ()
-    """True atoms that are not in any split. They are neither facts nor queries, and are never sampled as
-    negatives."""
+    """Atoms that are known to be true but are not in any split. They are neither facts nor queries, and are
+    never sampled as negatives."""
     split_depths: Mapping[str, Mapping[Atom, int]] = dataclasses.field(default_factory=dict)
     """Proof depths of the queries, by split. The proof depth is the number of steps in the shortest proof, or
     -1 if there is no proof. Splits without known depths are left out."""

@@ -21,7 +21,7 @@ from phalanx.config import Config
 from phalanx.formatting import format_count
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import open_verified
-from phalanx.kg.evaluation import DirectedPredictor
+from phalanx.kg.evaluation import DirectedRelationPredictor
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.rules.mining import build_graph
 from phalanx.kg.time_limit import TimeLimit
@@ -60,7 +60,7 @@ class PathNetworkConfig(Config):
     """Seed for the initial parameters and for the order of the queries."""
 
 
-class PathNetwork(DirectedPredictor):
+class PathNetwork(DirectedRelationPredictor):
     """Link predictor that passes messages along the facts of a knowledge base.
 
     Args:
@@ -175,7 +175,7 @@ def fit_path_network(
         knowledge_base: Knowledge base with the facts.
         config: The settings. If None, the defaults are used.
         num_threads: Number of threads. It does not change the result.
-        time_limit: Reports progress. Ranking does not stop when its time is up.
+        time_limit: Only used to report progress. Training does not stop when the limit is reached.
         settings: Fields of `PathNetworkConfig` that override `config`.
     """
     config = PathNetworkConfig(**{**(config or PathNetworkConfig()).model_dump(), **settings})

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int, Int32, Int64
 
 from phalanx.kg.evaluation import (
-    DirectedPredictor,
+    DirectedRelationPredictor,
     GroupedQueries,
     LinkPredictor,
     RankCounts,
@@ -26,7 +26,7 @@ _PRIOR_QUERIES = 20.0
 """Weight of a predictor's mean over all lists in `best_per_relation`, in units of ranking lists."""
 
 
-class Ensemble(DirectedPredictor):
+class Ensemble(DirectedRelationPredictor):
     """Link predictor whose scores are a predictor's scores plus the weighted scores of an embedding.
 
     The embedding's scores are standardized over all entities for each query. There are two weights per
@@ -130,8 +130,9 @@ def select_per_relation(
         num_relations: Number of relations.
 
     Returns:
-        The MRR (with the `expected` tie rule) that results if each list is ranked by the predictor selected
-        for its directed relation, and the index of the selected predictor for each directed relation.
+        The MRR (with the `expected` tie rule) that results if each query is answered with the predictor
+        selected for its directed relation, and the index of the selected predictor for each directed
+        relation.
     """
     reciprocal = np.stack([list_metrics(some, "expected")[:, 0] for some in counts])
     relations = directed_queries(triples)[0][:, 1]

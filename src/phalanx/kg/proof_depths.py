@@ -58,9 +58,9 @@ def compute_proof_depths(
     Steps are counted as in the proof environment. A step replaces the first goal by the body of a rule, or
     unifies it with a fact. Ground goals that are facts are removed immediately and cost nothing. For example,
     a proof of `husband(a,b)` from the fact `wife(b,a)` by the rule `wife(b,a) -> husband(a,b)` has depth 1.
-    If the body of the rule has two atoms that share a new variable and both are proved by facts, the depth is
-    2. A query that is a fact is not used in its own proof. The environment's limits on the number of goals
-    and successors do not apply.
+    If instead the body of the rule has two atoms that share a variable that is not in the head, and facts
+    prove both atoms, the depth is 2. A query that is a fact is not used in its own proof. The environment's
+    limits on the number of goals and successors do not apply.
 
     Args:
         queries: Ground atoms, encoded by `Vocabulary.encode`.
@@ -218,7 +218,7 @@ class _CostTable:
 
 
 class _BodyProofs(NamedTuple):
-    """Ground instances of a rule's body. Each instance proves one of several goals."""
+    """Ground instances of a rule's body. Each instance proves one of the goals passed to `prove_bodies`."""
 
     goal: np.ndarray
     """[instances]: index of the goal that each instance proves."""
@@ -435,7 +435,10 @@ class _LeaveOneOutSearch:
         return answers
 
     def _solve(self, roots: np.ndarray, budgets: np.ndarray) -> np.ndarray:
-        """Return the cost of each root's cheapest proof that consists of edges found by `_edges`."""
+        """Return the cost of each root's cheapest proof that uses only rule instances found by `_edges`.
+
+        The result is `_INFINITE_COST` for roots without such a proof.
+        """
         edges = list(self._edges(roots, budgets))
         nodes = merge_codes([roots, *(heads for heads, _, _ in edges)])
         costs = np.full(len(nodes) + 1, _INFINITE_COST)  # the last entry is a goal without a proof

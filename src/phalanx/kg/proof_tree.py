@@ -16,9 +16,9 @@ class Proof:
     goal: Atom
     """The proved atom, without variables."""
     free: tuple[str, ...] = ()
-    """For each argument, the name of the variable at its position when the proof search selected the goal, or
-    an empty string if the argument was already bound. In the constructor, an empty tuple means that
-    all arguments were bound."""
+    """For each argument, the name of the variable that was in its place when the proof search selected the
+    goal, or an empty string if the argument was already bound. If an empty tuple is passed to the
+    constructor, it is replaced by one empty string per argument."""
     rule: Rule | None = None
     """The rule that was applied; None for a fact."""
     substitution: Substitution = ()
@@ -119,15 +119,17 @@ def free_arguments(rule: Rule, head_free: tuple[str, ...]) -> list[tuple[str, ..
 
 
 def merge_variables(rule: Rule, head_free: tuple[str, ...]) -> Mapping[str, str]:
-    """Unify the terms of a rule's head that must be equal because a variable of the goal is repeated.
+    """Unify terms of a rule's head that must be equal because the goal repeats a variable.
 
     If a free variable occurs at several positions of the goal, the head's terms at these positions must be
-    equal. The result maps each head variable that has to be replaced to its replacement. The replacement is
-    the constant that the head has at one of these positions or, if there is none, the first of the variables.
+    equal. They are replaced by one of them: a constant if there is one, and otherwise the first variable.
 
     Args:
         rule: The rule.
-        head_free: `Proof.free` of the goal that the head is unified with.
+        head_free: `Proof.free` of the goal with which the head is unified.
+
+    Returns:
+        A mapping from each head variable that is replaced to its replacement.
     """
     parent: dict[str, str] = {}
 

@@ -246,9 +246,9 @@ def prove(
 def parse_query(knowledge_base: "KnowledgeBase", query: Atom | str) -> ProofQuery:
     """Parse a query and check its names.
 
-    Single capital letters and names that start with `_` or `?` are variables, unless the knowledge base has a
-    constant with this name. All other names, and all quoted names, must be constants of the knowledge base.
-    For an unknown name, the message of the `ValueError` suggests similar names.
+    A single capital letter, or a name that starts with `_` or `?`, is a variable, unless the knowledge base
+    has a constant with this name. All other names, and all quoted names, must be constants of the knowledge
+    base. For an unknown name, the message of the `ValueError` suggests similar names.
     """
     texts = split_atom(query) if isinstance(query, str) else query
     atom = Atom(*map(unquote_name, texts)) if isinstance(query, str) else query

@@ -32,9 +32,9 @@ class GoalPattern(NamedTuple):
 
     predicate: str
     is_free: tuple[bool, ...]
-    """For each argument, whether it is a free variable when resolution selects the goal. This determines
-    `fact_cost`. If a bound argument is None in `values`, the answers are computed once for all values that
-    the argument can have."""
+    """For each argument, whether it is a free variable when resolution selects the goal. `fact_cost` is 0 if
+    no argument is free. An argument that is not free can still be None in `values`; the answers are then
+    computed for all of its values at once."""
     equal_to: tuple[int, ...]
     """For each argument, the position of the first argument that it must be equal to. If there is no such
     restriction, this is the argument's own position."""
@@ -106,7 +106,7 @@ class JoinStep(NamedTuple):
     position: int
     """Index of the atom in the rule's body."""
     goal: GoalPattern
-    """The atom as a goal pattern in which no argument has a required value."""
+    """The atom as a goal pattern whose `values` are all None."""
     columns: tuple[int, ...]
     """For each argument of the atom, the column that holds its value in the rows before the join; -1 if the
     argument is not bound yet."""
@@ -286,7 +286,7 @@ class GoalTables:
 
 
 def _lookup_columns(columns: tuple[int, ...], rows: Rows) -> tuple[int, ...]:
-    """Return the columns whose values select the table of answers for a row.
+    """Return the columns whose values determine which table of answers a row is joined with.
 
     If all arguments are bound, only the column with the fewest distinct values is used, so that many rows
     share a table.

@@ -43,8 +43,8 @@ class EnvironmentStream(Iterator[Sample]):
         tokenizer: Tokenizer that encodes states and actions. Defaults to `env.tokenizer()`.
         episodes: Number of episodes. If None, the stream is infinite.
         batch_size: Number of episodes that run at the same time.
-        max_steps: Maximum number of steps per episode. Defaults to `max_steps` of the environment's own
-            tokenizer or, if the environment has no tokenizer, `max_steps` of `tokenizer`.
+        max_steps: Maximum number of steps per episode. Defaults to `env.tokenizer().max_steps`. If
+            `env.tokenizer()` is None, the default is `tokenizer.max_steps`.
         seed: Seed for the episodes and the agent.
         per: Whether a sample contains one `step` or a complete `episode`. The reward of a complete episode is
             the sum of the rewards of its steps.

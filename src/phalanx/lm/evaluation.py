@@ -10,15 +10,15 @@ import jax
 from pydantic import Field, create_model
 
 from phalanx.config import Config
-from phalanx.core.evaluation import EvaluationRecord
+from phalanx.core.evaluation import BasicEvaluationResult
 from phalanx.lm.model import LanguageModel
-from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.prompt_tokenizer import LMTokenizer
 from phalanx.lm.sampling import SamplingConfig
 from phalanx.lm.text_policy import LMPolicy, RandomTextPolicy, TextPolicy
 from phalanx.lm.text_rollout import Conversation, rollout
 from phalanx.lm.transcript import episode_record
 from phalanx.statistics import mean_pass_at_k
-from phalanx.text.env import EpisodeId, PromptFormat, TextVectorEnvironment
+from phalanx.text.env import PromptFormat, TaskSeed, TextVectorEnvironment
 from phalanx.text.env_spec import TextEnvConfig, env_config_class, make_text_vector_env
 from phalanx.text.splits import Split
 
@@ -30,7 +30,10 @@ class TextEvalConfig(Config):
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "tasks": "env.id",
-        "puzzles": "num_episodes",
+        "puzzles": "episodes_per_task",
+        "num_episodes": "episodes_per_task",
+        "num_samples": "num_sampled_attempts",
+        "seed": "sampling_seed",
         "max_new_tokens": "max_completion_length",
     }
 
@@ -38,12 +41,12 @@ class TextEvalConfig(Config):
     """Environment to evaluate in. The default is the environment that the model was trained in."""
     split: Split = "test"
     """Split of the episodes: `train`, `validation` or `test`."""
-    num_episodes: int = Field(default=100, ge=1)
+    episodes_per_task: int = Field(default=100, ge=1)
     """Number of episodes per task."""
-    num_samples: int = Field(default=8, ge=0)
+    num_sampled_attempts: int = Field(default=8, ge=0)
     """Number of sampled attempts per episode for estimating pass@k, in addition to the greedy attempt. 0
     disables pass@k."""
-    seed: int = 0
+    sampling_seed: int = 0
     """Random seed for the sampled attempts and the two baselines: an untrained model and random actions."""
     sampling: SamplingConfig = SamplingConfig()
     """Sampling parameters for the pass@k attempts. The success rate is always measured with greedy
@@ -75,7 +78,7 @@ def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskScore:
+class PolicyScore:
     """Results of one policy on one task."""
 
     task: str
@@ -108,7 +111,7 @@ class TextEvalResult:
     """Results of the model and the baselines, either on one task or averaged over all tasks."""
 
     split: str
-    scores: tuple[TaskScore, ...]
+    scores: tuple[PolicyScore, ...]
     """Scores in this order: the model with greedy decoding, the model with sampling (only if `num_samples` is
     positive), and the baselines."""
 
@@ -125,11 +128,11 @@ class TextEvalResult:
         return record
 
     def describe(self) -> list[str]:
-        """Describe all scores in one line."""
+        """Return a list that contains a single line of text, which describes all scores."""
         return [f"{self.scores[0].task}: " + "; ".join(map(_describe_score, self.scores))]
 
 
-def _describe_score(score: TaskScore) -> str:
+def _describe_score(score: PolicyScore) -> str:
     if score.policy == "random":
         valid = "" if score.valid_action_rate == 1 else f" ({score.valid_action_rate:.0%} valid)"
         return f"random actions{valid} {score.success_rate:.0%}"
@@ -165,32 +168,32 @@ def evaluate_language_model(
         max_new_tokens=settings.max_completion_length,
         legal_actions_only=settings.legal_actions_only,
     )
-    untrained = LanguageModel(policy.model.config, key=jax.random.key(settings.seed))
+    untrained = LanguageModel(policy.model.config, key=jax.random.key(settings.sampling_seed))
     policies: dict[str, TextPolicy] = {
         "model": policy,
         "untrained": dataclasses.replace(policy, model=untrained),
-        "random": RandomTextPolicy(settings.seed),
+        "random": RandomTextPolicy(settings.sampling_seed),
     }
     with contextlib.closing(env):
         scores = evaluate_policy(
             policies,
             env,
             split=settings.split,
-            num_episodes=settings.num_episodes,
-            num_samples=settings.num_samples,
-            seed=settings.seed,
+            num_episodes=settings.episodes_per_task,
+            num_samples=settings.num_sampled_attempts,
+            seed=settings.sampling_seed,
         )
     rows = [tuple(row) for _, row in itertools.groupby(scores, key=lambda score: score.task)]
     rows.append(tuple(mean_score(column) for column in zip(*rows, strict=True)))
     return [TextEvalResult(settings.split, row) for row in rows]
 
 
-def mean_score(scores: Sequence[TaskScore]) -> TaskScore:
+def mean_score(scores: Sequence[PolicyScore]) -> PolicyScore:
     """Average the scores of one policy over tasks, with equal weights. Episode counts are summed."""
     turns = [score.mean_turns for score in scores if score.mean_turns is not None]
     ks = sorted(set[int]().union(*(score.pass_at_k for score in scores)))
     count = len(scores)
-    return TaskScore(
+    return PolicyScore(
         task="all",
         policy=scores[0].policy,
         mode=scores[0].mode,
@@ -211,7 +214,7 @@ def evaluate_policy(
     num_episodes: int = 100,
     num_samples: int = 0,
     seed: int = 0,
-) -> list[TaskScore]:
+) -> list[PolicyScore]:
     """Evaluate policies on the first episodes of a split, task by task.
 
     Language models are evaluated with greedy decoding. For tasks with single-turn puzzles, the random policy
@@ -259,7 +262,7 @@ def evaluate_policy(
 
 def evaluation_records(
     policy: LMPolicy, env: TextVectorEnvironment | None, num_episodes: int, split: Split = "validation"
-) -> list[EvaluationRecord]:
+) -> list[BasicEvaluationResult]:
     """Evaluate a language model with greedy decoding on all tasks. Used by algorithms during training.
 
     Returns:
@@ -269,7 +272,7 @@ def evaluation_records(
     if not num_episodes or env is None:
         return []
     scores = evaluate_policy({"model": policy}, env, split=split, num_episodes=num_episodes)
-    return [EvaluationRecord(score.as_record(split)) for score in (mean_score(scores), *scores)]
+    return [BasicEvaluationResult(score.as_record(split)) for score in (mean_score(scores), *scores)]
 
 
 def sample_conversations(
@@ -296,7 +299,7 @@ def sample_conversations(
 
 def _adapt(policy: LMPolicy, env: TextVectorEnvironment) -> LMPolicy:
     """Return the policy with a tokenizer that uses the environment's prompt suffix and stop token."""
-    return dataclasses.replace(policy, tokenizer=PromptTokenizer.for_env(policy.tokenizer.tokenizer, env))
+    return dataclasses.replace(policy, tokenizer=LMTokenizer.for_env(policy.tokenizer.tokenizer, env))
 
 
 def _greedy(policy: LMPolicy) -> LMPolicy:
@@ -304,14 +307,14 @@ def _greedy(policy: LMPolicy) -> LMPolicy:
     return dataclasses.replace(policy, sampling=sampling)
 
 
-def _first_episodes(env: TextVectorEnvironment, task: str, split: Split, count: int) -> list[EpisodeId]:
-    return [EpisodeId(task, seed) for seed in itertools.islice(env.seeds(task, split), count)]
+def _first_episodes(env: TextVectorEnvironment, task: str, split: Split, count: int) -> list[TaskSeed]:
+    return [TaskSeed(task, seed) for seed in itertools.islice(env.seeds(task, split), count)]
 
 
-def _score(task: str, policy: str, mode: str, conversations: Sequence[Conversation]) -> TaskScore:
+def _score(task: str, policy: str, mode: str, conversations: Sequence[Conversation]) -> PolicyScore:
     num_turns = sum(len(conversation.turns) for conversation in conversations)
     solved = [conversation for conversation in conversations if conversation.solved]
-    return TaskScore(
+    return PolicyScore(
         task=task,
         policy=policy,
         mode=mode,

@@ -8,9 +8,9 @@ from typing import Literal
 
 from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
 from phalanx.data.tokenizers import Tokenizer
-from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.prompt_tokenizer import LMTokenizer
 from phalanx.lm.text_rollout import is_usable_state
-from phalanx.text.env import EpisodeId, TextVectorEnvironment
+from phalanx.text.env import TaskSeed, TextVectorEnvironment
 from phalanx.text.splits import Split
 
 BehaviorPolicy = Literal["expert", "random"]
@@ -76,10 +76,10 @@ def _task_samples(
     if behavior_policy == "random" and is_single_turn:
         raise ValueError("data.behavior_policy=random needs multi-turn puzzles; set env.turns=multi")
     with contextlib.closing(make_env()) as env:
-        prompt_tokenizer, rng = PromptTokenizer.for_env(tokenizer, env), random.Random(f"{seed} {task}")
+        prompt_tokenizer, rng = LMTokenizer.for_env(tokenizer, env), random.Random(f"{seed} {task}")
         seeds = env.seeds(task, split, env.first_expert_seed(seed))
         while True:
-            block = [EpisodeId(task, one) for one in itertools.islice(seeds, env.expert_batch_size)]
+            block = [TaskSeed(task, one) for one in itertools.islice(seeds, env.expert_batch_size)]
             env.start(block)
             rows, step = list(range(len(block))), 0
             while rows:

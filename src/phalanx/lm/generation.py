@@ -38,8 +38,8 @@ class GenerationOutput(NamedTuple):
     """Log-probability of each generated token at the sampling temperature, or at temperature 1 if the
     sampling temperature is 0.
 
-    With choices, probabilities are normalized over the tokens that continue a choice. Top-k and top-p do not
-    change the normalization.
+    If `choices` were passed, probabilities are normalized over the tokens that continue one of the choices.
+    Top-k and top-p do not change the normalization.
     """
     finished: Bool[np.ndarray, " batch"]
     """True for completions that ended with the stop token."""
@@ -88,7 +88,7 @@ def generate_batch(
         row[width - len(prompt) :] = prompt
     prompt_start = np.array([width - len(prompt) for prompt in prompt_ids], np.int32)
     choice_table = None if choices is None else _pad_choices(choices, max_new_tokens, stop_token_id)
-    request = GenerationRequest(
+    request = GenerationInputs(
         prompt_ids=jax.device_put(padded),
         prompt_start=jax.device_put(prompt_start),
         temperature=jnp.float32(sampling.temperature),
@@ -158,7 +158,7 @@ def _pad_choices(
 # Compiled generation
 
 
-class GenerationRequest(NamedTuple):
+class GenerationInputs(NamedTuple):
     """Array arguments of the compiled function that generates completions."""
 
     prompt_ids: Int32[Array, "batch padded"]
@@ -189,7 +189,7 @@ class GenerationArrays(NamedTuple):
 @eqx.filter_jit
 def _generate(
     model: LanguageModel,
-    request: GenerationRequest,
+    request: GenerationInputs,
     max_new_tokens: int,
     top_k: int,
     use_top_p: bool,
@@ -200,10 +200,10 @@ def _generate(
     The native backend computes only in float32. Models with `dtype="bfloat16"` therefore use XLA on the CPU.
     """
 
-    def native(request: GenerationRequest) -> GenerationArrays:
+    def native(request: GenerationInputs) -> GenerationArrays:
         return _generate_native(model, request, max_new_tokens, top_k)
 
-    def xla(request: GenerationRequest) -> GenerationArrays:
+    def xla(request: GenerationInputs) -> GenerationArrays:
         return _generate_xla(model, request, max_new_tokens, top_k, use_top_p)
 
     resolved = resolve_backend(backend) if model.config.dtype == "float32" else "xla"
@@ -223,7 +223,7 @@ def _output_shapes(batch: int, max_new_tokens: int) -> GenerationArrays:
 
 
 def _generate_native(
-    model: LanguageModel, request: GenerationRequest, max_new_tokens: int, top_k: int
+    model: LanguageModel, request: GenerationInputs, max_new_tokens: int, top_k: int
 ) -> GenerationArrays:
     """Generate completions with the native kernel.
 
@@ -279,7 +279,7 @@ class _LoopState(NamedTuple):
 
 
 def _generate_xla(
-    model: LanguageModel, request: GenerationRequest, max_new_tokens: int, top_k: int, use_top_p: bool
+    model: LanguageModel, request: GenerationInputs, max_new_tokens: int, top_k: int, use_top_p: bool
 ) -> GenerationArrays:
     temperature, choices = request.temperature, request.choices
     batch, padded = request.prompt_ids.shape

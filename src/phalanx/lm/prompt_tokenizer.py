@@ -1,4 +1,4 @@
-"""`PromptTokenizer`, which adds a separator to prompts and a stop token to completions."""
+"""`LMTokenizer`, which adds a separator to prompts and a stop token to completions."""
 
 import contextlib
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from phalanx.text.env import TextVectorEnvironment
 _REPLACEMENT = "?"
 
 
-class PromptTokenizer:
+class LMTokenizer:
     """Encodes the prompts that a language model reads and the completions that it generates.
 
     The model reads the tokens of a prompt, followed by those of `prompt_suffix`. It generates the tokens of a
@@ -43,7 +43,7 @@ class PromptTokenizer:
         self._encodable: dict[str, bool] = {}
 
     @classmethod
-    def for_env(cls, tokenizer: str | Tokenizer, env: TextVectorEnvironment) -> "PromptTokenizer":
+    def for_env(cls, tokenizer: str | Tokenizer, env: TextVectorEnvironment) -> "LMTokenizer":
         """Create a prompt tokenizer with the prompt suffix and the stop token that an environment uses.
 
         `env.unknown_characters` determines what happens to characters that the tokenizer cannot encode.

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from phalanx.core.environment import Key
 from phalanx.lm.generation import generate_batch
 from phalanx.lm.model import LanguageModel
-from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.prompt_tokenizer import LMTokenizer
 from phalanx.lm.sampling import SamplingConfig
 from phalanx.text.env import TextVectorEnvironment
 
@@ -62,7 +62,7 @@ class LMPolicy:
     """Policy that answers the prompts of a text environment with a language model."""
 
     model: LanguageModel
-    tokenizer: PromptTokenizer
+    tokenizer: LMTokenizer
     sampling: SamplingConfig = SamplingConfig(temperature=0.0)  # noqa: RUF009 - frozen
     """Sampling parameters. The default is greedy decoding."""
     max_new_tokens: int = 64

@@ -7,7 +7,7 @@ import jax
 
 from phalanx.core.environment import Key
 from phalanx.lm.text_policy import TextPolicy, Turn
-from phalanx.text.env import EpisodeId, TextVectorEnvironment
+from phalanx.text.env import TaskSeed, TextVectorEnvironment
 from phalanx.text.splits import Split, split_of
 
 
@@ -33,7 +33,7 @@ class Conversation:
 def rollout(
     policy: TextPolicy,
     env: TextVectorEnvironment,
-    episodes: Sequence[EpisodeId],
+    episodes: Sequence[TaskSeed],
     key: Key | None = None,
     batch_size: int = 2**30,
 ) -> list[Conversation]:
@@ -44,8 +44,9 @@ def rollout(
             episodes in the batch.
         env: The environment.
         episodes: Episodes to run. The same episode can occur several times.
-        key: PRNG key, required for policies that sample with JAX. Batch 0 uses `key` itself, and batch `n`
-            uses `jax.random.fold_in(key, n)`. Step `i` of a batch folds `i` into the key of the batch.
+        key: PRNG key, required for policies that sample with JAX. The key of batch 0 is `key` itself, and
+            the key of batch `n` is `jax.random.fold_in(key, n)`. In step `i` of a batch, the policy gets
+            `jax.random.fold_in(batch_key, i)`.
         batch_size: Maximum number of episodes that run at the same time. Values above `env.max_size` are
             reduced to `env.max_size`.
     """

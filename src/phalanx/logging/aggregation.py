@@ -39,7 +39,7 @@ selected environments.
 """
 
 
-class BatchSummary(NamedTuple):
+class UpdateSummary(NamedTuple):
     """Metrics and sampled episode records of one update."""
 
     metrics: dict[str, float]
@@ -66,13 +66,13 @@ def sample_rows(
     return np.random.default_rng(update_step).permutation(candidates)[:num_samples]
 
 
-def summarize_batch(
+def summarize_update(
     batch_data: Mapping[str, Any],
     *,
     aggregate: bool = False,
     num_samples: int = 0,
     sample_rows: SampleRows = sample_rows,
-) -> BatchSummary:
+) -> UpdateSummary:
     """Aggregate the metrics of an update and sample episodes.
 
     Args:
@@ -93,7 +93,7 @@ def summarize_batch(
     metrics |= {name: float(value) for name, value in values.items()}
     num_samples = min(num_samples, count)
     rows = sample_rows(update_step, num_envs, num_samples, finished) if num_samples else np.arange(0)
-    return BatchSummary(metrics, _episodes(batch_data, arrays, update_step, rows))
+    return UpdateSummary(metrics, _episodes(batch_data, arrays, update_step, rows))
 
 
 def get_update_step(batch_data: Mapping[str, Any]) -> int:

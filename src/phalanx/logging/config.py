@@ -35,8 +35,8 @@ class LoggingConfig(Config):
     sample_frequency: int = Field(default=50, ge=0)
     """Sampled episodes are logged once every `sample_frequency` updates. 0 turns sampled episodes off."""
     num_samples: int = Field(default=3, ge=1)
-    """Number of sampled episodes to log each time. Every episode is rendered, so large values slow down
-    training."""
+    """Number of sampled episodes that are logged once every `sample_frequency` updates. Every episode is
+    rendered, so large values slow down training."""
     log_format: Literal["json", "text", "structured", "pickle"] = "json"
     """File format for episodes, steps and tasks: JSON Lines (`json`), readable text (`text`), lines of
     `key=value` pairs (`structured`) or pickled dictionaries (`pickle`). Metrics and evaluations are always

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
-from phalanx.logging.aggregation import find_invalid_keys, get_update_step, sample_rows, summarize_batch
+from phalanx.logging.aggregation import find_invalid_keys, get_update_step, sample_rows, summarize_update
 from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
-from phalanx.logging.handlers.handler import EpisodeCounter, Picture, Render
+from phalanx.logging.handlers.handler import EpisodeNumbering, Picture, Render
 from phalanx.logging.records import Record
 
 _LOG = logging.getLogger("phalanx.logging")
@@ -41,7 +41,7 @@ class ExperimentLogger:
         """Number of exceptions that each handler has raised, by handler name. Handlers that have not failed
         are not included."""
         self._warned: set[str] = set()
-        self._episode_counter = EpisodeCounter()
+        self._episode_counter = EpisodeNumbering()
         _LOG.setLevel(self.settings.log_level)
 
     def __enter__(self) -> "ExperimentLogger":
@@ -141,7 +141,7 @@ class ExperimentLogger:
         num_samples = self.settings.num_samples if sample and sampled_episodes is None else 0
         episodes: Iterable[Record] = ()
         if aggregate or num_samples:
-            metrics, episodes = summarize_batch(
+            metrics, episodes = summarize_update(
                 self._drop_invalid_keys(batch_data),
                 aggregate=aggregate,
                 num_samples=num_samples,
@@ -155,7 +155,11 @@ class ExperimentLogger:
             self.log_episode_summary(episode)
 
     def close(self) -> None:
-        """Close all handlers. Log a warning for each handler that failed more than once."""
+        """Close all handlers.
+
+        For each handler that failed more than once, log a warning with the number of failures. The first
+        failure of a handler is logged when it occurs.
+        """
         self._notify("close")
         for name, times in self.failures.items():
             if times > 1:

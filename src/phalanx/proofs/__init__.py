@@ -5,19 +5,19 @@ from phalanx.extras import require_jax
 require_jax(__name__)
 
 from phalanx.proofs.config import (
-    CurriculumStage as CurriculumStage,
+    DepthCurriculumStage as DepthCurriculumStage,
     FamilyConfig as FamilyConfig,
     ProofConfig as ProofConfig,
     ProofEvaluationConfig as ProofEvaluationConfig,
     ProofRewardConfig as ProofRewardConfig,
     QueryConfig as QueryConfig,
 )
-from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper as DepthCurriculumWrapper
+from phalanx.proofs.depth_curriculum import DepthCurriculumEnvironment as DepthCurriculumEnvironment
 from phalanx.proofs.env import ProofEnvironment as ProofEnvironment, ProofInfo as ProofInfo
 from phalanx.proofs.evaluation import ProverResult as ProverResult, evaluate_prover as evaluate_prover
 from phalanx.proofs.link_prediction import (
     LinkPredictionConfig as LinkPredictionConfig,
-    ProofLinkPrediction as ProofLinkPrediction,
+    ProofLinkPredictionTask as ProofLinkPredictionTask,
     evaluate_proofs as evaluate_proofs,
 )
 from phalanx.proofs.network import (
@@ -27,7 +27,7 @@ from phalanx.proofs.network import (
 from phalanx.proofs.program import Program as Program
 from phalanx.proofs.queries import (
     NegativeSampler as NegativeSampler,
-    QuerySet as QuerySet,
+    PositiveQueries as PositiveQueries,
     SampledQuery as SampledQuery,
 )
 from phalanx.proofs.rendering import (
@@ -38,7 +38,7 @@ from phalanx.proofs.rendering import (
 )
 from phalanx.proofs.score_combination import (
     HybridConfig as HybridConfig,
-    ScoreCombination as ScoreCombination,
+    LearnedCombination as LearnedCombination,
     fit_combination as fit_combination,
 )
 from phalanx.proofs.search.beam import (
@@ -57,7 +57,7 @@ from phalanx.proofs.search.heuristics import (
     ConfidenceHeuristic as ConfidenceHeuristic,
     LearnedHeuristic as LearnedHeuristic,
     RandomHeuristic as RandomHeuristic,
-    UniformHeuristic as UniformHeuristic,
+    UniformPolicyHeuristic as UniformPolicyHeuristic,
 )
 from phalanx.proofs.state import (
     ProofObservation as ProofObservation,

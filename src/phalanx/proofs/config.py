@@ -103,17 +103,18 @@ class FamilyConfig(Config):
     """Seed for the generator."""
 
 
-class CurriculumStage(Config):
-    """A stage of a curriculum. It replaces the depth settings of `QueryConfig` after `from_step` steps."""
+class DepthCurriculumStage(Config):
+    """A stage of a depth curriculum, which replaces the depth settings of `QueryConfig`."""
 
+    renamed_settings: ClassVar[dict[str, str]] = {"from_step": "from_env_step"}
     removed_settings: ClassVar[dict[str, str]] = {
-        "update": "was replaced by from_step, the number of steps of each environment: update * num_steps"
+        "update": "was replaced by from_env_step, the number of steps of each environment: update * num_steps"
     }
 
-    from_step: int = Field(ge=0)
+    from_env_step: int = Field(ge=0)
     """Number of steps after which the stage begins, counted separately in each environment of the batch.
     Training takes `num_steps` steps in each environment per update, so the stage begins with update
-    `from_step / num_steps`."""
+    `from_env_step / num_steps`."""
     min_depth: int | None = None
     """Minimum proof depth of positives. A query without a proof, or whose depth is not known, has depth -1.
     None means no limit."""
@@ -125,15 +126,17 @@ class CurriculumStage(Config):
 
     def apply(self, queries: QueryConfig) -> QueryConfig:
         """Return query settings with the depth settings of this stage."""
-        return QueryConfig(**{**queries.model_dump(), **self.model_dump(exclude={"from_step"})})
+        return QueryConfig(**{**queries.model_dump(), **self.model_dump(exclude={"from_env_step"})})
 
 
 class ProofEvaluationConfig(EvaluationConfig):
     """Settings for evaluations during training."""
 
+    renamed_settings: ClassVar[dict[str, str]] = {"num_queries": "max_positives"}
+
     split: Split = "valid"
     """Split whose queries are evaluated. Queries of all depths are included."""
-    num_queries: int | None = Field(default=500, ge=1)
+    max_positives: int | None = Field(default=500, ge=1)
     """Maximum number of positives to evaluate. The positives are sampled once, together with one negative for
     each positive, so all evaluations use the same queries. If None, all positives of the split are used."""
 
@@ -148,8 +151,9 @@ class ProofConfig(Config):
         "memory_pruning": "prune_visited",
         "kge_closes_query": "allow_kge_on_query",
         "engine": "backend",
-        "depth_limit": "max_exact_proof_depth",
-        "max_computed_depth": "max_exact_proof_depth",
+        "depth_limit": "compute_depths_up_to",
+        "max_computed_depth": "compute_depths_up_to",
+        "max_exact_proof_depth": "compute_depths_up_to",
         "depth_seconds": "depth_computation_seconds",
         "max_depth_seconds": "depth_computation_seconds",
     }
@@ -164,7 +168,7 @@ class ProofConfig(Config):
     warning, `error` raises an error, and `allow` keeps them."""
     generated: FamilyConfig = FamilyConfig()
     """Settings for the built-in knowledge base. Only used if `dataset` is `generated`."""
-    max_exact_proof_depth: int | None = Field(default=None, ge=1)
+    compute_depths_up_to: int | None = Field(default=None, ge=1)
     """Compute exact proof depths up to this number of steps. Queries without a proof of at most this length
     have depth -1. If None, the depths that are stored with the knowledge base are used instead, and queries
     without a stored depth have depth -1."""
@@ -174,7 +178,7 @@ class ProofConfig(Config):
     kge: str | None = None
     """Folder of an embedding, or of a `phalanx train kge` run. The embedding can close a ground goal, which
     means that the goal is removed without a proof. None means no embedding."""
-    curriculum: tuple[CurriculumStage, ...] = ()
+    curriculum: tuple[DepthCurriculumStage, ...] = ()
     """Stages of a curriculum over proof depths. Before the first stage, `queries` applies."""
     max_goals: int = Field(default=6, ge=1, le=64)
     """Maximum number of goals in a state. Successors with more goals are removed and counted in
@@ -196,10 +200,10 @@ class ProofConfig(Config):
     reward: ProofRewardConfig = ProofRewardConfig()
     """Settings for the reward."""
     kge_reward: KGEReward = "probability"
-    """Reward for proofs in which an embedding closed goals. With `probability`, a proof counts as valid with
+    """Reward for proofs in which the embedding closed goals. With `probability`, a proof counts as valid with
     probability p, the product of the probabilities of the closed goals, and the final reward is the expected
-    reward. With `log`, the final reward is that of a complete proof, and each step that closes a goal has the
-    log-probability of this goal as an additional reward."""
+    reward. With `log`, the final reward is the same as for a proof without closed goals, and each step that
+    closes a goal is additionally rewarded with the log-probability of this goal."""
     allow_kge_on_query: bool = False
     """Allow the embedding to close the query itself. Every query then has a one-step proof."""
     backend: Backend = "auto"
@@ -210,9 +214,9 @@ class ProofConfig(Config):
     def _check_data(self) -> "ProofConfig":
         if self.dataset != GENERATED and self.generated != FamilyConfig():
             raise ValueError(f"generated has no effect because dataset is {self.dataset!r}: remove it")
-        steps = [stage.from_step for stage in self.curriculum]
+        steps = [stage.from_env_step for stage in self.curriculum]
         if steps != sorted(set(steps)):
-            raise ValueError(f"curriculum stages must have increasing from_step, got {steps}")
+            raise ValueError(f"curriculum stages must have increasing from_env_step, got {steps}")
         return self
 
     @property

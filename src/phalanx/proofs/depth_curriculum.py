@@ -17,7 +17,7 @@ from phalanx.proofs.queries import SampledQuery
 from phalanx.proofs.state import ProofObservation, ProofState
 
 
-class CurriculumState(ProofState):
+class CurriculumProofState(ProofState):
     """A `ProofState` with a step counter that is not reset between episodes."""
 
     clock: Int32[Array, "*batch"] = dataclasses.field(kw_only=True)
@@ -25,11 +25,12 @@ class CurriculumState(ProofState):
 
 
 @dataclasses.dataclass(frozen=True)
-class DepthCurriculumWrapper(ProofEnvironment):
+class DepthCurriculumEnvironment(ProofEnvironment):
     """Proof environment with a curriculum. New episodes sample their queries from the current stage.
 
-    Each environment of a batch counts its own steps. The counter is part of the state, so a resumed run
-    continues in the same stage. The first episode always belongs to the first stage.
+    Each environment of a batch counts its own steps. The counter starts at 0, so the first episode always
+    belongs to the first stage. The counter is part of the state, so a resumed run continues in the same
+    stage.
     `ProofEnvironment.from_config` creates this environment if the config has a curriculum.
     """
 
@@ -42,14 +43,14 @@ class DepthCurriculumWrapper(ProofEnvironment):
     @classmethod
     def from_knowledge_base(  # type: ignore[override]
         cls, knowledge_base: KnowledgeBase, config: ProofConfig, split: str = "train"
-    ) -> "DepthCurriculumWrapper":
+    ) -> "DepthCurriculumEnvironment":
         """Create an environment with the stages of `config.curriculum`.
 
         The first stage uses `config.queries`, unless a stage of the curriculum starts at step 0.
         """
         everything = ProofEnvironment.from_knowledge_base(knowledge_base, admit_all_depths(config), split)
         queries = {0: config.queries}
-        queries |= {stage.from_step: stage.apply(config.queries) for stage in config.curriculum}
+        queries |= {stage.from_env_step: stage.apply(config.queries) for stage in config.curriculum}
         stages = tuple(map(everything.with_queries, queries.values()))
         first = {field.name: getattr(stages[0], field.name) for field in dataclasses.fields(stages[0])}
         return cls(**first, stages=stages, starts=tuple(queries))
@@ -60,7 +61,7 @@ class DepthCurriculumWrapper(ProofEnvironment):
 
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: Any, observations: ProofObservation
-    ) -> tuple[CurriculumState, ProofObservation]:
+    ) -> tuple[CurriculumProofState, ProofObservation]:
         stage = jnp.sum(states.clock[:, None] >= jnp.asarray(self.starts), axis=1) - 1
         for number, environment in enumerate(self.stages):
             rows = mask & (stage == number)
@@ -81,10 +82,10 @@ class DepthCurriculumWrapper(ProofEnvironment):
     def comparable_state(self, state: Any) -> PyTree:
         return dataclasses.replace(super().comparable_state(state), clock=jnp.zeros_like(state.clock))
 
-    def _start(self, query: SampledQuery) -> tuple[CurriculumState, ProofObservation]:
+    def _start(self, query: SampledQuery) -> tuple[CurriculumProofState, ProofObservation]:
         state, observation = super()._start(query)
         fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-        return CurriculumState(**fields, clock=jnp.zeros_like(state.status)), observation
+        return CurriculumProofState(**fields, clock=jnp.zeros_like(state.status)), observation
 
     def fingerprint(self) -> str:
         return "-".join(stage.fingerprint() for stage in self.stages)

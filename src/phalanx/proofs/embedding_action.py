@@ -144,7 +144,10 @@ class KGELeafScorer(Fingerprinted):
 
 
 def is_kge_action(program: Program, goals: Int32[Array, "*batch goals atom"]) -> Bool[Array, "*batch"]:
-    """Return whether each successor results from the KGE action: its first goal has a `_kge` predicate."""
+    """Return a mask of the successors that result from the KGE action.
+
+    The first goal of such a successor has a `_kge` predicate.
+    """
     return goals[..., 0, 0] > program.end_index
 
 

@@ -29,7 +29,13 @@ from phalanx.proofs.embedding_action import KGELeafScorer
 from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.queries import NUM_RANDOM_BITS, NegativeSampler, QuerySet, SampledQuery, sample_query
+from phalanx.proofs.queries import (
+    NUM_RANDOM_BITS,
+    NegativeSampler,
+    PositiveQueries,
+    SampledQuery,
+    sample_query,
+)
 from phalanx.proofs.reward import episode_reward
 from phalanx.proofs.state import (
     TERMINATED,
@@ -51,13 +57,13 @@ class ProofInfo(eqx.Module):
     """Info that `ProofEnvironment.step` returns in addition to the observation, reward and done flag."""
 
     terminated: Bool[Array, "*batch"]
-    """True if the episode ended in the state True or False."""
+    """True if the episode ended because the query was proved, the proof failed or the agent gave up."""
     truncated: Bool[Array, "*batch"]
     """True if the episode reached the maximum number of steps without terminating."""
     proved: Bool[Array, "*batch"]
-    """True if the episode ended in the state True, with a proof of the query."""
+    """True if the episode ended with a proof of the query."""
     gave_up: Bool[Array, "*batch"]
-    """True if this step was the end action."""
+    """True if the end action was taken in this step."""
     label: Bool[Array, "*batch"]
     """True if the query is true, and False if it is a corruption of a true query."""
     depth: Int32[Array, "*batch"]
@@ -113,7 +119,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
     config: ProofConfig
     program: Program
-    queries: QuerySet
+    queries: PositiveQueries
     """Positives, selected by `config.queries`. Each episode starts from a positive or a corruption of one."""
     known: NegativeSampler
     """Sampler for negatives. It contains the known triples, which are never sampled."""
@@ -128,16 +134,16 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def from_config(  # type: ignore[override]
         cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None
     ) -> "ProofEnvironment":
-        """Create an environment, or a `DepthCurriculumWrapper` if the config has a curriculum.
+        """Create an environment, or a `DepthCurriculumEnvironment` if the config has a curriculum.
 
         Args:
             config: Settings for the environment and its knowledge base.
             knowledge_base: Knowledge base to use instead of `config.dataset`.
         """
-        from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper
+        from phalanx.proofs.depth_curriculum import DepthCurriculumEnvironment
 
         knowledge_base = knowledge_base or load_knowledge_base(config)
-        kind = DepthCurriculumWrapper if config.curriculum else ProofEnvironment
+        kind = DepthCurriculumEnvironment if config.curriculum else ProofEnvironment
         return kind.from_knowledge_base(knowledge_base, config, config.split)
 
     @classmethod
@@ -188,7 +194,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return cls(
             config.model_copy(update={"backend": resolve_backend(config.backend)}),
             program,
-            QuerySet.create(queries, depths).select(config.queries),
+            PositiveQueries.create(queries, depths).select(config.queries),
             NegativeSampler.create(all_known, *sizes, domains, arities),
             vocabulary,
             KGELeafScorer.create(kge, config, program),
@@ -229,7 +235,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         atoms = knowledge_base.queries(split)
         if not atoms:
             raise ValueError(f"{knowledge_base.name} has no {split} queries")
-        if config.max_exact_proof_depth is None:
+        if config.compute_depths_up_to is None:
             given = knowledge_base.depths(split) or {}
             depths = np.array([given.get(atom, NO_PROOF) for atom in atoms], np.int32)
         else:
@@ -237,7 +243,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 knowledge_base.triples(split),
                 knowledge_base.triples("train"),
                 knowledge_base.encoded_rules,
-                config.max_exact_proof_depth,
+                config.compute_depths_up_to,
                 TimeLimit(config.depth_computation_seconds, print_to_stderr),
             )
             depths = np.maximum(found, NO_PROOF)
@@ -428,7 +434,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         from phalanx.proofs.evaluation import evaluate_prover, sample_held_out_queries
 
         environment = self.held_out(settings)
-        queries = sample_held_out_queries(environment, settings.num_queries)
+        queries = sample_held_out_queries(environment, settings.max_positives)
         return (evaluate_prover(environment, network, queries),)
 
     def held_out(self, settings: Any) -> "ProofEnvironment":

@@ -16,7 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float64, Int32
 
-from phalanx.data.episode_tokens import TokenizedSteps, TokenPart, full_part, join_parts, repeated_token
+from phalanx.data.episode_tokens import (
+    PaddedStepTokens,
+    TokenizedSteps,
+    full_part,
+    join_parts,
+    repeated_token,
+)
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.state import ProofState
 
@@ -68,8 +74,8 @@ class ProofTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Size of the vocabulary, which consists of predicates, terms, actions, "invalid action", and marks
-        such as GOALS."""
+        """Number of tokens in the vocabulary: special tokens such as GOALS, predicates, terms, actions, and
+        one token for invalid actions."""
         return self._numbers + self.num_actions + 1
 
     def view(self, states: ProofState) -> dict[str, Array]:
@@ -94,12 +100,12 @@ class ProofTokenizer:
         tokens, counts = self._atoms(seen["successors"])
         tokens = np.concatenate([np.full((steps, options, 1), _ProofMark.OPTION, np.int32), tokens], axis=2)
         counts = np.concatenate([np.ones((steps, options, 1), bool), counts], axis=2) & legal[:, :, None]
-        choices = TokenPart(tokens.reshape(steps, -1), counts.reshape(steps, -1))
+        choices = PaddedStepTokens(tokens.reshape(steps, -1), counts.reshape(steps, -1))
         action = np.asarray(actions)
         is_valid = (action >= 0) & (action < self.num_actions)
         number = np.where(is_valid, action, self.num_actions).astype(np.int32) + self._numbers
         return join_parts(
-            [repeated_token(_ProofMark.GOALS, steps), TokenPart(*self._atoms(seen["goals"])), choices],
+            [repeated_token(_ProofMark.GOALS, steps), PaddedStepTokens(*self._atoms(seen["goals"])), choices],
             [
                 repeated_token(_ProofMark.ACTION, steps),
                 full_part(number[:, None].astype(np.int32)),

@@ -40,7 +40,7 @@ from phalanx.proofs.config import ProofConfig, Split
 from phalanx.proofs.program import Program
 from phalanx.proofs.score_combination import (
     HybridConfig,
-    ScoreCombination,
+    LearnedCombination,
     combine_scores,
     compute_features,
     fit_combination,
@@ -55,13 +55,14 @@ POLICY_WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 
 
 class LinkPredictionConfig(Config):
-    """Settings for link prediction with proofs. `phalanx eval` uses them for provers and embeddings."""
+    """Settings for evaluating a prover, an embedding or a combination of both by link prediction."""
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "corruptions": "num_candidates",
         "search": "beam",
         "search.width": "beam.beam_width",
-        "screen": "skip_unprovable",
+        "screen": "skip_unprovable_search",
+        "skip_unprovable": "skip_unprovable_search",
         "exact_rounds": "max_chaining_rounds",
         "max_rounds": "max_chaining_rounds",
         "exact_seconds": "max_chaining_seconds",
@@ -76,7 +77,7 @@ class LinkPredictionConfig(Config):
     `policy` for a prover and `kge` for an embedding."""
     kge: str | None = None
     """Folder of an embedding, or of a `phalanx train kge` run, for the `kge`, `hybrid` and `learned` modes.
-    Defaults to the embedding that the run trained."""
+    Defaults to the embedding that the evaluated run trained."""
     dataset: str | None = None
     """Knowledge base to evaluate on. Except in `exact` mode, its entities and predicates must be those of the
     knowledge base that the run was trained on. Defaults to the knowledge base of the run."""
@@ -99,7 +100,7 @@ class LinkPredictionConfig(Config):
     """Settings for the beam search with a policy."""
     hybrid: HybridConfig = HybridConfig()
     """Weights for the `hybrid` mode."""
-    skip_unprovable: bool = True
+    skip_unprovable_search: bool = True
     """Skip the beam search for triples that have no proof of at most `beam.max_depth` steps. This saves time,
     because most corruptions have no proof, and does not change the scores."""
     unproved_score: float = -math.inf
@@ -114,14 +115,15 @@ class LinkPredictionConfig(Config):
     proved. None means no limit."""
     depth_computation_seconds: float | None = Field(default=30.0, ge=0)
     """Time limit in seconds for computing proof depths, which are used to group results and to skip
-    unprovable triples. 0 disables both. None means no limit."""
+    unprovable triples. If 0, depths are not computed, so that results are not grouped and no triples are
+    skipped. None means no limit."""
     max_fit_queries: int | None = Field(default=2000, ge=1)
     """Maximum number of validation queries for fitting the weights of the `learned` mode and selecting those
     of the `hybrid` mode. If None, all validation queries are used."""
 
 
 @dataclasses.dataclass(frozen=True)
-class ProofLinkPrediction:
+class ProofLinkPredictionTask:
     """A link-prediction task with proofs. Its methods create candidate lists and scorers.
 
     All predicates of the knowledge base must have two arguments.
@@ -191,8 +193,8 @@ class ProofLinkPrediction:
         """Return the scorer for the `policy` mode.
 
         The score of a triple is the log-probability of the best proof that a beam search finds, or
-        `config.unproved_score` if it finds none. If `config.skip_unprovable` is true, the search is skipped
-        for triples that have no proof within the depth of the search.
+        `config.unproved_score` if it finds none. If `config.skip_unprovable_search` is true, the search is
+        skipped for triples that have no proof within the depth of the search.
         """
         config = self.config
         # With skip_unary_actions, a search can find proofs with more steps than its depth. A triple that
@@ -201,7 +203,7 @@ class ProofLinkPrediction:
         is_bounded = not self.environment.skip_unary_actions and self.kge_action is None
 
         def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
-            depths = self.depths(triples) if config.skip_unprovable and is_bounded else None
+            depths = self.depths(triples) if config.skip_unprovable_search and is_bounded else None
             searched = np.arange(len(triples))
             if depths is not None:
                 searched = np.flatnonzero((depths >= 0) | (depths == UNDECIDED))
@@ -250,7 +252,7 @@ class ProofLinkPrediction:
         )
         return best
 
-    def fit_combination(self, search: TripleScorer, embedding: TripleScorer) -> ScoreCombination:
+    def fit_combination(self, search: TripleScorer, embedding: TripleScorer) -> LearnedCombination:
         """Fit the weights for the `learned` mode on the validation split.
 
         Args:
@@ -269,11 +271,11 @@ class ProofLinkPrediction:
 
 def evaluate_proofs(
     mode: EvaluationMode,
-    link_prediction: ProofLinkPrediction,
+    link_prediction: ProofLinkPredictionTask,
     *,
     policy: ProofPolicy | None = None,
     kge: Any = None,
-    combination: ScoreCombination | None = None,
+    combination: LearnedCombination | None = None,
     split: str = "test",
 ) -> LinkPredictionResult:
     """Rank each query of a split among its corruptions, and compute MRR and Hits@k.
@@ -282,8 +284,8 @@ def evaluate_proofs(
         mode: How triples are scored. `exact` gives higher scores to triples that forward chaining derives in
             fewer rounds. `policy` uses the log-probability of the best proof that a beam search with the
             policy finds. `kge` uses the score of an embedding. `hybrid` combines proofs and an embedding with
-            the weights of the config, and `learned` combines them with the weights of `combination`. In
-            `hybrid` and `learned`, proofs are exact if there is no policy.
+            the weights of the config, and `learned` combines them with the weights of `combination`. Without
+            a policy, `hybrid` and `learned` use forward chaining instead of the beam search.
         link_prediction: The task, with the knowledge base and the evaluation settings.
         policy: The policy. Required for the `policy` mode.
         kge: The embedding, which is a `KGE` or another object with `score` and `log_probability` methods.
@@ -358,7 +360,7 @@ def evaluate_with_config(
             _check_same_names(trained, vocabulary, config.dataset)
     if mode not in ("exact", "policy") and config.kge is not None:
         kge = load_kge(config.kge, vocabulary.kg)
-    link_prediction = ProofLinkPrediction(
+    link_prediction = ProofLinkPredictionTask(
         knowledge_base, vocabulary, environment, config, None if policy is None else kge_action
     )
     return evaluate_proofs(mode, link_prediction, policy=policy, kge=kge, split=config.split)

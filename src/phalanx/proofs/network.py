@@ -60,7 +60,7 @@ class ProofNetworkConfig(Config):
         return self
 
 
-class AtomRows(NamedTuple):
+class AtomEmbeddingRows(NamedTuple):
     """Rows of `EmbeddingTables` for the predicates and terms of a batch of atoms.
 
     The atoms `True`, `False` and `End` have no terms. For these atoms and for padding, `terms` contains row 0
@@ -100,12 +100,14 @@ class EmbeddingTables(eqx.Module):
         angles = math.pi * normal[:num_predicates, : dim // 2]
         self.predicates = angles if kind == "rotate" else scale * normal[:num_predicates]
 
-    def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomRows:
+    def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomEmbeddingRows:
         """Return the table rows for the predicate and the terms of each atom. Padding is mapped to row 0."""
         terms = (self.terms[goals[..., column]] for column in range(1, goals.shape[-1]))
-        return AtomRows(self.predicates[goals[..., 0]], tuple(terms))
+        return AtomEmbeddingRows(self.predicates[goals[..., 0]], tuple(terms))
 
-    def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomRows) -> "EmbeddingTables":
+    def add_rows(
+        self, goals: Int32[Array, "*states atoms atom"], rows: AtomEmbeddingRows
+    ) -> "EmbeddingTables":
         """Return a copy with `rows` added to the table rows of the given atoms. Padding is ignored."""
         sizes = [len(self.predicates), *[len(self.terms)] * len(rows.terms)]
         # Padding becomes an index that is out of range and dropped.
@@ -117,7 +119,7 @@ class EmbeddingTables(eqx.Module):
         return eqx.tree_at(lambda tables: (tables.predicates, tables.terms), self, (predicates, terms))
 
 
-class StateComposition(eqx.Module):
+class StateEncoder(eqx.Module):
     """Combines the embeddings of a state's predicates and terms into one vector.
 
     First, each atom is embedded, and then the embeddings of the atoms are pooled. Let predicate, first and
@@ -159,14 +161,14 @@ class StateComposition(eqx.Module):
             self.attention = Dense(dim, 1, key=keys[0]), Dense(dim, dim, key=keys[1])
 
     def __call__(
-        self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
+        self, rows: AtomEmbeddingRows, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states dim"]:
         """Return one vector per state. The vector of a state without atoms is zero."""
         is_atom = goals[..., 0] > 0
         return self._pool(jnp.where(is_atom[..., None], self._embed_atoms(rows, goals), 0.0), is_atom)
 
     def _embed_atoms(
-        self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
+        self, rows: AtomEmbeddingRows, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states atoms dim"]:
         zero = jnp.zeros(rows.terms[0].shape[-1])
         one = zero.at[: len(zero) // 2].set(1.0)
@@ -214,11 +216,11 @@ class StateEmbedding(eqx.Module):
     """
 
     tables: EmbeddingTables
-    composition: StateComposition
+    composition: StateEncoder
 
     def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
         self.tables = EmbeddingTables(config, vocabulary, key=key)
-        self.composition = StateComposition(config, vocabulary.arity, key=jax.random.fold_in(key, 0))
+        self.composition = StateEncoder(config, vocabulary.arity, key=jax.random.fold_in(key, 0))
 
     def __call__(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states dim"]:
         return self.composition(self.tables.look_up(goals), goals)
@@ -299,7 +301,7 @@ def _batch_scorer(structure: Any) -> Callable[[PyTree, Array, Array, Array], Arr
             row, column, is_real = _chunk_indices(start, counts)
             goals = jnp.where(is_real[:, None, None], successors.at[row, column].get(mode="clip"), 0)
 
-            def score(weights: PyTree, rows: AtomRows, targets: Array) -> Array:
+            def score(weights: PyTree, rows: AtomEmbeddingRows, targets: Array) -> Array:
                 return _score(eqx.combine(weights, static), rows, targets, goals)
 
             cotangent = jnp.where(is_real, cotangents[row, column], 0.0)
@@ -328,8 +330,8 @@ def _batch_scorer(structure: Any) -> Callable[[PyTree, Array, Array, Array], Arr
 
 
 def _score(
-    composition: StateComposition,
-    rows: AtomRows,
+    composition: StateEncoder,
+    rows: AtomEmbeddingRows,
     targets: Float[Array, "chunk dim"],
     goals: Int32[Array, "chunk atoms atom"],
 ) -> Float[Array, " chunk"]:

@@ -17,7 +17,7 @@ from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.vocabulary import EncodedRule
 from phalanx.native import require_native
-from phalanx.proofs.vocabulary import AtomEncoding, ProofVocabulary, check_atoms
+from phalanx.proofs.vocabulary import AtomIndexing, ProofVocabulary, check_atoms
 
 _MAX_OFFSETS = 1 << 28
 """Maximum size of the result of `row_offsets`. An array of this size takes 1 GB."""
@@ -76,7 +76,7 @@ class ProgramArrays(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Program(Fingerprinted, AtomEncoding):
+class Program(Fingerprinted, AtomIndexing):
     """Facts and rules, with indexes for resolution.
 
     Programs are compared by content and are static under `jit`. Atoms are encoded by a `ProofVocabulary`. All
@@ -278,7 +278,11 @@ def _hash(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:
 
 
 def _build_cuckoo_table(facts: np.ndarray, num_constants: int) -> tuple[np.ndarray, np.uint32]:
-    """Assign each fact to a slot of one of two hash tables, and return the tables and the salt."""
+    """Build a cuckoo hash table of the facts, and return the table and the salt of the hash function.
+
+    The first axis of the table has length 2. Each fact is stored in one of the two halves, in the slot that
+    `_hash` returns for this half.
+    """
     keys = (facts[:, 0].astype(np.int64) * num_constants + facts[:, 1]).astype(np.uint32)
     others = facts[:, 2:].astype(np.uint32)
     size = 1 << max(2, int(np.ceil(np.log2(max(len(facts), 1) / 0.8))))

@@ -44,7 +44,7 @@ class KnownArrays(eqx.Module):
     """For each side, the positions of the known constants, in ascending order within each (predicate, other
     argument) group. Unused if atoms have three arguments."""
     constant_at: Int32[Array, " constants"]
-    """The constant at each position of the list that is ordered by domain."""
+    """All constants, ordered by domain. The entries of `positions` are indices into this array."""
     domain: Int32[Array, "constants_and_one 2"]
     """For each constant, the first position and the size of its domain. Row 0 is padding."""
     arities: Int32[Array, " predicates_and_one"]
@@ -54,7 +54,7 @@ class KnownArrays(eqx.Module):
     one_domain: bool = eqx.field(static=True)
     """True if all constants are in one domain."""
     search_steps: int = eqx.field(static=True)
-    """Number of binary-search steps needed for the largest (predicate, other argument) group."""
+    """Number of steps of a binary search in the largest (predicate, other argument) group."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,8 +71,8 @@ class NegativeSampler(Fingerprinted):
     """Domain number of each constant, as int32 [constants + 1]. Entry 0 is for padding. A corruption replaces
     a constant by another constant of the same domain."""
     arities: np.ndarray
-    """Number of arguments of each predicate, as int32 [predicates + 1]. Entry 0 is for padding. Encoded atoms
-    can have more terms, which repeat the last argument."""
+    """Number of arguments of each predicate, as int32 [predicates + 1]. Entry 0 is for padding. If an encoded
+    atom has more terms than its predicate has arguments, the extra terms repeat the last argument."""
 
     @property
     def num_predicates(self) -> int:
@@ -148,7 +148,7 @@ class NegativeSampler(Fingerprinted):
         """Return `KnownArrays.starts` and `KnownArrays.positions` for one side.
 
         Args:
-            position_of: Position of each constant in the list that is ordered by domain.
+            position_of: Position of each constant in the list of all constants that is ordered by domain.
             replaced: Column of `triples` that contains the arguments on this side.
             other: Column of `triples` that contains the arguments on the other side.
         """
@@ -169,15 +169,16 @@ jax.tree_util.register_static(NegativeSampler)
 def corrupt(
     known: KnownArrays, corruption: Corruption, triple: Int32[Array, " atom"], bits: UInt32[Array, "3"]
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
-    """Sample a corruption of a triple such that the corruption is not a known triple.
+    """Corrupt a triple at random, such that the result is not a known triple.
 
-    One argument is replaced by a constant of its domain, chosen uniformly among the constants that do not
-    give a known triple. If atoms have three terms, rejection sampling is used, which can fail to find such a
-    constant.
+    One argument is replaced by a constant of its domain, chosen uniformly among the constants for which the
+    resulting triple is not known. If `corruption` is `either`, the argument is chosen at random among those
+    for which there is such a constant. If it is `both`, the first argument is replaced by any other constant
+    of its domain, and then the last argument is replaced as above. If there is only one argument, it is
+    always replaced.
 
-    If `corruption` is `either`, the argument is chosen at random among those that have such a constant. If it
-    is `both`, the first argument is replaced by any other constant of its domain, and then the last argument
-    is replaced as above. If there is only one argument, that argument is always replaced.
+    Atoms with three terms are corrupted by rejection sampling, which can fail even if there is a corruption
+    that is not known. In this case, `either` replaces any argument with equal probability.
 
     Args:
         known: Index of the known triples.
@@ -243,11 +244,11 @@ class _FreePositions(NamedTuple):
     """
 
     low: Int32[Array, ""]
-    """First position of the domain."""
+    """First position of the domain of the replaced argument."""
     begin: Int32[Array, ""]
     """Index in `KnownArrays.positions` of the first known constant of the domain."""
     end: Int32[Array, ""]
-    """Index in `KnownArrays.positions` after the last known constant of the domain."""
+    """Index in `KnownArrays.positions` immediately after that of the last known constant of the domain."""
     size: Int32[Array, ""]
     """Number of free positions."""
 
@@ -273,9 +274,10 @@ def _replace_side(
     free: _FreePositions,
     bits: UInt32[Array, ""],
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
-    """Replace one side of a triple by the constant at a random free position.
+    """Replace one side of a triple with a random constant, such that the new triple is not a known triple.
 
-    Returns the new triple, and whether there is a free position.
+    The constant is the one at a random free position; see `_FreePositions`. Returns the new triple, and
+    whether there is a free position.
     """
     rank = (bits % jnp.maximum(free.size, 1).astype(jnp.uint32)).astype(jnp.int32)
     # There are `position - low - (index - begin)` free positions before the known position at `index`.
@@ -299,15 +301,18 @@ def _find_first(
     end: Int32[Array, ""],
     holds: Callable[[Array, Array], Array],
 ) -> Int32[Array, " conditions"]:
-    """For each of several conditions, find the first index in [begin, end) that satisfies it.
+    """For each of several conditions, find the first index of `arrays.positions[side]` that satisfies it.
+
+    Only the indices in [begin, end) are searched.
 
     Args:
         arrays: Index of the known triples.
         side: Side whose positions are searched.
         begin: First index.
         end: Index after the last one. This is the result if no index satisfies the condition.
-        holds: Function `(position, index)` that returns a mask of the conditions that hold. If a condition
-            holds at an index, it must hold at all later indices, because the search is binary.
+        holds: Function `(position, index)` that returns a mask of the conditions that hold at an index, where
+            `position` is the entry of `arrays.positions[side]` at this index. If a condition holds at an
+            index, it must hold at all later indices, because the search is binary.
     """
     num_known = arrays.positions.shape[1]
     left = jnp.zeros_like(holds(begin[None], begin[None]), jnp.int32) + begin
@@ -336,7 +341,7 @@ class SampledQuery(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class QuerySet(Fingerprinted):
+class PositiveQueries(Fingerprinted):
     """The true queries of a split. Instances are compared by content and are static under `jit`."""
 
     positives: np.ndarray
@@ -347,7 +352,7 @@ class QuerySet(Fingerprinted):
     @classmethod
     def create(
         cls, positives: Int32[np.ndarray, "queries atom"], depths: Int32[np.ndarray, " queries"] | None = None
-    ) -> "QuerySet":
+    ) -> "PositiveQueries":
         """Create a query set. If `depths` is None, no proof depth is known."""
         if depths is None:
             depths = np.full(len(positives), -1, np.int32)
@@ -358,7 +363,7 @@ class QuerySet(Fingerprinted):
     def __len__(self) -> int:
         return len(self.positives)
 
-    def select(self, config: QueryConfig) -> "QuerySet":
+    def select(self, config: QueryConfig) -> "PositiveQueries":
         """Return the queries that satisfy the depth limits of a config.
 
         If the config has depth weights, the result is sorted by depth, and queries whose depth is not listed
@@ -367,7 +372,7 @@ class QuerySet(Fingerprinted):
         by_depth = config.min_depth is not None or config.max_depth is not None or config.depth_weights
         if by_depth and len(self) and self.depths.max() < 0 and config.max_depth != -1:
             raise ValueError(
-                "queries cannot be selected by depth because no depth is known: set max_exact_proof_depth to "
+                "queries cannot be selected by depth because no depth is known: set compute_depths_up_to to "
                 "compute depths, or add depth files"
             )
         low = -1 if config.min_depth is None else config.min_depth
@@ -385,7 +390,7 @@ class QuerySet(Fingerprinted):
                 f"no query matches min_depth={config.min_depth}, max_depth={config.max_depth} and "
                 f"depth_weights={config.depth_weights}; numbers of queries by depth: {depths or 'none'}"
             )
-        return QuerySet.create(self.positives[order], self.depths[order])
+        return PositiveQueries.create(self.positives[order], self.depths[order])
 
     @functools.cached_property
     def arrays(self) -> tuple[jax.Array, jax.Array]:
@@ -394,15 +399,15 @@ class QuerySet(Fingerprinted):
             return jnp.asarray(self.positives), jnp.asarray(self.depths)
 
     def __repr__(self) -> str:
-        return f"QuerySet({len(self)} queries)"
+        return f"PositiveQueries({len(self)} queries)"
 
 
-jax.tree_util.register_static(QuerySet)
+jax.tree_util.register_static(PositiveQueries)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def sample_query(
-    config: QueryConfig, queries: QuerySet, known: NegativeSampler, bits: UInt32[Array, "5"]
+    config: QueryConfig, queries: PositiveQueries, known: NegativeSampler, bits: UInt32[Array, "5"]
 ) -> SampledQuery:
     """Sample the query of an episode, which is a positive or a negative (a corruption of a positive).
 
@@ -411,7 +416,7 @@ def sample_query(
 
     Args:
         config: Settings for sampling: the ratio of negatives, the kind of corruption and the depth weights.
-        queries: Positives, as returned by `QuerySet.select` for the same config.
+        queries: Positives, as returned by `PositiveQueries.select` for the same config.
         known: Known triples, which are never sampled as negatives.
         bits: Random 32-bit integers.
     """
@@ -427,7 +432,7 @@ def sample_query(
     return SampledQuery(jnp.where(changed, negative, positive), ~changed, jnp.where(changed, -1, depth))
 
 
-def _sample_index(config: QueryConfig, queries: QuerySet, bits: UInt32[Array, ""]) -> Any:
+def _sample_index(config: QueryConfig, queries: PositiveQueries, bits: UInt32[Array, ""]) -> Any:
     if not config.depth_weights:
         return (bits % jnp.uint32(len(queries))).astype(jnp.int32)
     depths, starts, sizes = np.unique(queries.depths, return_index=True, return_counts=True)

@@ -36,7 +36,7 @@ _LINE_HEIGHT = 38
 class ProofFrame(eqx.Module):
     """A state of an episode, with the data needed to draw the episode up to this state.
 
-    Notebooks display the frame as this drawing.
+    Notebooks display a frame by showing the drawing that `draw_frame` returns.
     """
 
     goals: Int32[np.ndarray, "goals atom"]

@@ -29,7 +29,11 @@ _FILE_FORMAT = 2
 
 
 class HybridConfig(Config):
-    """Weights for the `hybrid` evaluation mode. The defaults are published values."""
+    """Weights for the `hybrid` evaluation mode.
+
+    The defaults of `kge_weight`, `proved_bonus` and `unproved_penalty` are those of DeepProofLog
+    (https://github.com/DeepProofLog/Batched_Env).
+    """
 
     renamed_settings: ClassVar[dict[str, str]] = {"rl_weight": "policy_weight"}
 
@@ -79,7 +83,7 @@ def combine_scores(search: TripleScores, embedding: TripleScores, config: Hybrid
 
 
 @dataclasses.dataclass(frozen=True)
-class ScoreCombination:
+class LearnedCombination:
     """Linear model that scores triples by the features in `FEATURES`.
 
     The weights of a relation are the sum of shared weights and corrections for this relation.
@@ -109,7 +113,7 @@ class ScoreCombination:
         return np.sum((features - self.mean) / self.scale * weights, axis=1)
 
     def scorer(self, search: TripleScorer, embedding: TripleScorer) -> TripleScorer:
-        """Return a scorer that combines a proof search and an embedding with these weights."""
+        """Return a scorer that applies this model to the results of a proof search and an embedding."""
 
         def score(triples: np.ndarray, /) -> TripleScores:
             found, scored = search(triples), embedding(triples)
@@ -125,7 +129,7 @@ class ScoreCombination:
             write_json(file, {"format": _FILE_FORMAT, "features": FEATURES, **arrays}, indent=1)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary) -> "ScoreCombination":
+    def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary) -> "LearnedCombination":
         """Load a combination. Raises `ValueError` if its relations differ from those of the vocabulary."""
         record = read_verified_json(path, "fit it again")
         expected = {"format": _FILE_FORMAT, "features": list(FEATURES)}
@@ -175,8 +179,8 @@ def fit_combination(
     *,
     shared_penalty: float = 1e-2,
     relation_penalty: float = 3.0,
-) -> ScoreCombination:
-    """Fit the weights of a `ScoreCombination` as a conditional logit model.
+) -> LearnedCombination:
+    """Fit the weights of a `LearnedCombination` as a conditional logit model.
 
     The weights maximize the softmax probability of the true triple of each list. The problem is convex and is
     solved by Newton's method. Do not fit on test data.
@@ -241,4 +245,4 @@ def fit_combination(
                 break
             size /= 2
         weights, loss, probability = weights - size * step, new_loss, new_probability
-    return ScoreCombination(vocabulary.predicates, mean, scale, weights[0], weights[1:])
+    return LearnedCombination(vocabulary.predicates, mean, scale, weights[0], weights[1:])

@@ -21,7 +21,7 @@ class ExpandSettings(NamedTuple):
     max_skipped_states: int
     """Maximum number of states with a single successor that one step skips."""
     end_proof_action: bool
-    """Add the end action, which gives up, as the last successor."""
+    """Add a last successor for the end action, with which the agent gives up."""
     prune_visited: bool
     """Remove successors that the episode has already visited."""
     clear_visited: bool
@@ -42,7 +42,7 @@ class ExpandRequest(NamedTuple):
 class SearchNode(NamedTuple):
     """A node of the search: a list of goals, its successors, and the states visited so far.
 
-    Each atom (predicate and terms) is one row of integers; see `AtomEncoding`.
+    Each atom (predicate and terms) is one row of integers; see `AtomIndexing`.
     """
 
     goals: Int32[Array, "*batch goals atom"]

@@ -15,7 +15,7 @@ TRUE, FALSE, END = "True", "False", "End"
 KGE_SUFFIX = "_kge"
 
 
-class AtomEncoding:
+class AtomIndexing:
     """Integer encoding of the atoms of proof states, for P predicates and C constants.
 
     Predicates and terms are numbered separately, and index 0 is padding in both cases. The predicate indices
@@ -59,7 +59,7 @@ class AtomEncoding:
         return self.num_constants + 1
 
 
-class ProofVocabulary(AtomEncoding):
+class ProofVocabulary(AtomIndexing):
     """Integer encoding of proof states for a knowledge base, with the names of predicates and constants.
 
     The indices of predicates and constants are the ids of the knowledge base's `Vocabulary` plus one. The

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.puzzles.kinds import puzzle_kind
 from phalanx.text.env import (
-    EpisodeId,
     PromptFormat,
+    TaskSeed,
     TextEnvironment,
     TextInfo,
     TextRewards,
@@ -242,7 +242,7 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
             " ".join(f"{task}@{each.kind.version}" for task, each in self._prototypes.items()),
         )
         # Puzzles are generated when their split is computed, and reused when their episode starts.
-        self._puzzles: collections.OrderedDict[EpisodeId, Puzzle] = collections.OrderedDict()
+        self._puzzles: collections.OrderedDict[TaskSeed, Puzzle] = collections.OrderedDict()
 
     def first_seed(self, run_seed: int) -> int:
         # Far from the seeds of the expert episodes of the same run.
@@ -251,12 +251,12 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
     def first_expert_seed(self, run_seed: int) -> int:
         return run_seed * 2**40
 
-    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[EpisodeId]) -> list[str]:
-        puzzles: dict[EpisodeId, Puzzle] = {}
+    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[TaskSeed]) -> list[str]:
+        puzzles: dict[TaskSeed, Puzzle] = {}
         for task in dict.fromkeys(episode.task for episode in episodes):
             seeds = list(dict.fromkeys(seed for each, seed in episodes if each == task))
             generated = self._generate(task, seeds)
-            puzzles |= {EpisodeId(task, puzzle.seed): puzzle for puzzle in generated}
+            puzzles |= {TaskSeed(task, puzzle.seed): puzzle for puzzle in generated}
         pairs = zip(rows, episodes, strict=True)
         return [self.environments[row].start(puzzles[episode]) for row, episode in pairs]
 
@@ -270,8 +270,8 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
         missing = [seed for seed in seeds if (task, seed) not in cache]
         if missing:
             generated = environment.kind.generate_batch(missing, environment.difficulty)
-            cache.update({EpisodeId(task, puzzle.seed): puzzle for puzzle in generated})
-        puzzles = [cache[EpisodeId(task, seed)] for seed in seeds]
+            cache.update({TaskSeed(task, puzzle.seed): puzzle for puzzle in generated})
+        puzzles = [cache[TaskSeed(task, seed)] for seed in seeds]
         while len(cache) > _PUZZLE_CACHE_SIZE:
             cache.popitem(last=False)
         return puzzles

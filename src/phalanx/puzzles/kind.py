@@ -80,7 +80,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
             raise ValueError(f"{self.name} has no difficulty {difficulty!r}; choose from {known}")
 
     def parameters(self, difficulty: str) -> list[int]:
-        """Return the generator parameters of a difficulty, in the order of `difficulties`."""
+        """Return the generator parameters of a difficulty, in the order of its entry in `difficulties`."""
         return list(self.difficulties[difficulty].values())
 
     def _generate_records(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:

@@ -1,7 +1,7 @@
 """Environments with text observations and text actions."""
 
 from phalanx.text.env import (
-    EpisodeId as EpisodeId,
+    TaskSeed as TaskSeed,
     TextEnvironment as TextEnvironment,
     TextInfo as TextInfo,
     TextRewards as TextRewards,

@@ -48,7 +48,7 @@ class TextStep(NamedTuple):
     """Result of one step of a text environment."""
 
     text: str
-    """Text for the model with the outcome of its answer and the new state, without repeating the rules."""
+    """Text for the model: the outcome of its answer and the new state. The rules are not repeated."""
     reward: float
     """Reward for the answer."""
     done: bool
@@ -61,7 +61,7 @@ class TextVectorStep(NamedTuple):
     """Results of one step of a batch of text environments. Each field has one item per environment."""
 
     texts: list[str]
-    """Texts for the model with the outcomes of its answers."""
+    """Texts for the model, each with the outcome of an answer and the new state."""
     rewards: NDArray[np.float32]
     """Rewards for the answers."""
     dones: NDArray[np.bool_]
@@ -148,7 +148,7 @@ class TextEnvironment(abc.ABC):
         return
 
 
-class EpisodeId(NamedTuple):
+class TaskSeed(NamedTuple):
     """Task and seed of an episode. The same id always gives the same episode."""
 
     task: str
@@ -170,10 +170,10 @@ class TextVectorEnvironment:
     """
 
     tasks: tuple[str, ...]
-    """Names of the tasks. `EpisodeId.task` is one of these names."""
+    """Names of the tasks. `TaskSeed.task` is one of these names."""
     fingerprint: str
     """String that identifies how episodes are generated. Environments with the same fingerprint generate the
-    same episode from the same `EpisodeId`."""
+    same episode from the same `TaskSeed`."""
     max_size: int = 2**30
     """Maximum number of rows."""
     expert_batch_size: int = 1
@@ -196,7 +196,7 @@ class TextVectorEnvironment:
         self.environments: list[TextEnvironment] = []
         self._factories = dict(factories)
         self._created: dict[str, list[TextEnvironment]] = {task: [] for task in self.tasks}
-        self._episodes: list[EpisodeId] = []
+        self._episodes: list[TaskSeed] = []
         self._first_prompts: list[str] = []
 
     def __len__(self) -> int:
@@ -204,9 +204,9 @@ class TextVectorEnvironment:
 
     def reset(self, seeds: Sequence[int]) -> list[str]:
         """Start one episode of the first task for each seed, and return the prompts."""
-        return self.start([EpisodeId(self.tasks[0], int(seed)) for seed in seeds])
+        return self.start([TaskSeed(self.tasks[0], int(seed)) for seed in seeds])
 
-    def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
+    def start(self, episodes: Sequence[TaskSeed]) -> list[str]:
         """Start the given episodes, one per row, and return the prompts. Abandon unfinished episodes."""
         self._check_episodes(episodes)
         used = dict.fromkeys(self.tasks, 0)
@@ -229,7 +229,7 @@ class TextVectorEnvironment:
         self._check_length(mask, "mask")
         rows = [row for row, selected in enumerate(mask) if selected]
         for row in rows:
-            self._episodes[row] = EpisodeId(self._episodes[row].task, int(seeds[row]))
+            self._episodes[row] = TaskSeed(self._episodes[row].task, int(seeds[row]))
         prompts = self._reset_rows(rows, [self._episodes[row] for row in rows])
         for row, prompt in zip(rows, prompts, strict=True):
             self._first_prompts[row] = prompt
@@ -335,13 +335,13 @@ class TextVectorEnvironment:
             while environments:
                 environments.pop().close()
 
-    def _reset_all(self, episodes: Sequence[EpisodeId]) -> list[str]:
+    def _reset_all(self, episodes: Sequence[TaskSeed]) -> list[str]:
         """Start one episode in each of `environments`, and return the prompts."""
         self._episodes = list(episodes)
         self._first_prompts = self._reset_rows(range(len(episodes)), self._episodes)
         return list(self._first_prompts)
 
-    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[EpisodeId]) -> list[str]:
+    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[TaskSeed]) -> list[str]:
         """Start episodes in some rows and return their prompts."""
         return [self.environments[row].reset(seed) for row, (_, seed) in zip(rows, episodes, strict=True)]
 
@@ -354,7 +354,7 @@ class TextVectorEnvironment:
         finally:
             environment.close()
 
-    def _check_episodes(self, episodes: Sequence[EpisodeId]) -> None:
+    def _check_episodes(self, episodes: Sequence[TaskSeed]) -> None:
         if not 0 < len(episodes) <= self.max_size:
             raise ValueError(f"expected 1 to {self.max_size:,} episodes, got {len(episodes)}")
         for task, _ in episodes:

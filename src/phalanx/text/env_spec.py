@@ -37,7 +37,8 @@ class TextEnvConfig(Config):
         "overrides": "was removed; set the environment's own settings, such as env.max_episode_steps=20"
     }
     environment_type: ClassVar[Any] = None
-    """Class of the environment whose settings `env_config_class` added. None if it added no settings."""
+    """Class of the environment whose settings this config class includes. Set by `env_config_class`; None for
+    classes that have no settings of a specific environment."""
 
     id: str = ""
     """Spec of the environment, such as `sudoku`, `sudoku:hard,sokoban`, `puzzles` (all puzzle kinds), `arc`

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from phalanx.text.env import (
-    EpisodeId,
     PromptFormat,
+    TaskSeed,
     TextEnvironment,
     TextInfo,
     TextRewards,
@@ -44,7 +44,8 @@ class TextVectorWrapper(TextVectorEnvironment):
         environment: JAX environment whose `has_text` is True.
         task: Name of the vector environment's only task. If it is empty, the name of the JAX environment's
             class is used.
-        max_invalid_answers: Number of consecutive invalid answers after which an episode is truncated.
+        max_consecutive_invalid_answers: Number of consecutive invalid answers after which an episode is
+            truncated.
         rewards: Reward for invalid answers. Only the `invalid` field is used.
         prompt_format: `full` or `compact`, if the environment supports both.
     """
@@ -56,7 +57,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         environment: "Environment",
         *,
         task: str = "",
-        max_invalid_answers: int = 10,
+        max_consecutive_invalid_answers: int = 10,
         rewards: TextRewards = TextRewards(),  # noqa: B008 - frozen
         prompt_format: PromptFormat = "full",
     ) -> None:
@@ -65,7 +66,10 @@ class TextVectorWrapper(TextVectorEnvironment):
                 f"{type(environment).__name__} has no text for its states and actions (has_text)"
             )
         self.environment, self.rewards = environment, rewards
-        self.max_invalid_answers, self.prompt_format = max_invalid_answers, prompt_format
+        self.max_consecutive_invalid_answers, self.prompt_format = (
+            max_consecutive_invalid_answers,
+            prompt_format,
+        )
         self.tasks = (task or type(environment).__name__,)
         self.fingerprint = f"{self.tasks[0]}@{environment.version} {prompt_format}"
         self._episodes = []
@@ -90,7 +94,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         self._check_started()
         return self._states
 
-    def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
+    def start(self, episodes: Sequence[TaskSeed]) -> list[str]:
         self._check_episodes(episodes)
         self._episodes = list(episodes)
         self._infos = [TextInfo()] * len(episodes)
@@ -103,7 +107,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         self._check_length(mask, "mask")
         selected = np.asarray(mask, bool)
         for row in np.flatnonzero(selected).tolist():
-            self._episodes[row] = EpisodeId(self.tasks[0], int(seeds[row]))
+            self._episodes[row] = TaskSeed(self.tasks[0], int(seeds[row]))
             self._infos[row], self._num_invalid[row] = TextInfo(), 0
         self._states, self._observations = _compiled().reset_where(
             self.environment, selected, self._seeds_array(), self._states, self._observations
@@ -152,7 +156,7 @@ class TextVectorWrapper(TextVectorEnvironment):
                 info = TextInfo("", *(bool(flag[row]) for flag in flags))
             else:
                 self._num_invalid[row] += 1
-                truncated = self._num_invalid[row] >= self.max_invalid_answers
+                truncated = self._num_invalid[row] >= self.max_consecutive_invalid_answers
                 info = TextInfo(errors[row], truncated=truncated)
                 text = f"Not possible: {info.error}.\n\n{text}"
             self._infos[row] = info
@@ -213,8 +217,8 @@ class TextVectorWrapper(TextVectorEnvironment):
     def _advance_expert(self, moved: np.ndarray, actions: Any) -> None:
         """Update the expert's memory with the actions of a step.
 
-        `moved` is True for rows that take the step, because their answer is valid and their episode has not
-        ended.
+        `moved` is a mask of the rows that take the step: those in which the answer is valid and the episode
+        has not ended.
         """
         if self._expert_labels is None:
             self._expert_follows = self._expert_follows & ~moved

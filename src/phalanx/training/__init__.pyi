@@ -19,7 +19,7 @@ from .config import (
     TextRunConfig as TextRunConfig,
     config_class as config_class,
 )
-from .curriculum import Curriculum as Curriculum, CurriculumConfig as CurriculumConfig
+from .curriculum import Curriculum as Curriculum, TaskCurriculumConfig as TaskCurriculumConfig
 from .device_mesh import DeviceMesh as DeviceMesh
 from .grpo import (
     GRPO as GRPO,

@@ -116,8 +116,8 @@ class TrainResult:
 class Algorithm(abc.ABC, Generic[State]):
     """Base class for training algorithms.
 
-    Subclasses implement `init`, `update` and `policy`. `phalanx train FILE` trains with the only
-    algorithm that a Python file defines.
+    Subclasses implement `init`, `update` and `policy`. `phalanx train FILE` loads the
+    algorithm from a Python file, which must define exactly one non-abstract subclass.
 
     Two instances are equal, and share compiled programs, if they have the same class, environment and config.
     The seeds and the `evaluation`, `checkpoint` and `logging` sections of the configs may differ.
@@ -341,8 +341,8 @@ def load_algorithm(name: str) -> type[Algorithm]:
     """Return the class of an algorithm.
 
     Args:
-        name: Name of a built-in algorithm such as `ppo`, `package.module:Name`, `path/file.py:Name`, or a
-            Python file that defines one subclass of `Algorithm`.
+        name: Name of a built-in algorithm, such as `ppo`; import path of a class, as `package.module:Name` or
+            `path/file.py:Name`; or path of a Python file that defines one subclass of `Algorithm`.
     """
     if name in ALGORITHMS:
         found: Any = import_object(ALGORITHMS[name])

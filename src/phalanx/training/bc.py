@@ -42,6 +42,7 @@ class BCConfig(PolicyConfig):
         "cloning.expert_until": "expert_anneal_fraction",
         "cloning.learning_rate_end": "optimizer.end_learning_rate",
         "arc": "env",
+        "expert_prob": "expert_prob_start",
     }
 
     expert_episodes: Path | None = None
@@ -55,12 +56,12 @@ class BCConfig(PolicyConfig):
     """Number of epochs over the labeled steps in each update."""
     minibatch_size: int = Field(default=256, ge=1)
     """Maximum number of labeled steps per gradient step."""
-    expert_prob: float = Field(default=1.0, ge=0, le=1)
+    expert_prob_start: float = Field(default=1.0, ge=0, le=1)
     """Initial probability that the expert, rather than the policy, chooses the action at a step. The expert
     labels every step, including those at which the policy acts."""
     expert_prob_end: float = Field(default=0.1, ge=0, le=1)
-    """Final probability that the expert chooses the action at a step. If `expert_prob` and `expert_prob_end`
-    are both 1, only the expert acts, as in behavior cloning without DAgger."""
+    """Final probability that the expert chooses the action at a step. If `expert_prob_start` and
+    `expert_prob_end` are both 1, only the expert acts, as in behavior cloning without DAgger."""
     expert_anneal_fraction: float = Field(default=0.2, ge=0, le=1)
     """Fraction of the run after which `expert_prob_end` is reached. Until then, the probability changes
     linearly."""
@@ -82,7 +83,7 @@ class BCConfig(PolicyConfig):
         """
         annealed = self.expert_anneal_fraction * self.num_updates
         progress = min(1.0, update / annealed) if annealed else 1.0
-        return self.expert_prob + (self.expert_prob_end - self.expert_prob) * progress
+        return self.expert_prob_start + (self.expert_prob_end - self.expert_prob_start) * progress
 
 
 class BCState(TrainState):
@@ -199,7 +200,7 @@ class BC(PolicyAlgorithm[BCState]):
             with shape `[num_steps, num_envs]`.
         """
         config = self.config
-        expert, expert_prob = environment.expert(), config.expert_prob_at(update)
+        expert, expert_prob_start = environment.expert(), config.expert_prob_at(update)
         assert expert is not None
         reset_key, key = jax.random.split(key)
         states, observations = self._reset(environment, reset_key)
@@ -209,7 +210,7 @@ class BC(PolicyAlgorithm[BCState]):
         for step_key in jax.random.split(key, config.num_steps):
             own = self._act(network, observations, step_key)
             labels = expert.label(states, memory)
-            acts = (rng.random(config.num_envs) < expert_prob) | expert.must_act(own, labels)
+            acts = (rng.random(config.num_envs) < expert_prob_start) | expert.must_act(own, labels)
             seen.append(jax.tree.map(np.asarray, observations))
             labeled.append(labels)
             first = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], labels.actions)

@@ -197,7 +197,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     def save(self, step: int, state: PyTree, metadata: Mapping[str, Any]) -> None:
         """Save a checkpoint, and remove old checkpoints that need not be kept.
 
-        An existing checkpoint for this step is replaced only if it is corrupt or its metrics differ.
+        An existing checkpoint for this step is replaced only if it is corrupt or has different metrics.
 
         Args:
             step: Number of completed updates.

@@ -166,8 +166,8 @@ class PolicyConfig(EnvRunConfig):
     """Base class for the settings of algorithms that train a policy network in an environment."""
 
     environment_type: ClassVar[type[Environment] | None] = None
-    """Class of the environment whose settings `config_class` added. None if `config_class` did not create
-    this class."""
+    """Class of the environment whose settings this config class includes. Set by `config_class`; None for
+    classes that have no settings of a specific environment."""
 
     env: EnvConfig = EnvConfig()
     """Environment and its settings."""

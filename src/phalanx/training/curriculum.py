@@ -12,12 +12,12 @@ from jaxtyping import Bool
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.text.env import EpisodeId, TextVectorEnvironment
+from phalanx.text.env import TaskSeed, TextVectorEnvironment
 
 _INITIAL_SUCCESS_RATE = 0.5
 
 
-class CurriculumConfig(Config):
+class TaskCurriculumConfig(Config):
     """Settings for sampling tasks and episodes."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
@@ -46,20 +46,20 @@ class Curriculum:
     The episodes depend only on the seed, the update number and the results recorded so far.
     """
 
-    def __init__(self, env: TextVectorEnvironment, config: CurriculumConfig, seed: int) -> None:
+    def __init__(self, env: TextVectorEnvironment, config: TaskCurriculumConfig, seed: int) -> None:
         self._env, self._config, self._seed = env, config, seed
         self.success_rates = dict.fromkeys(env.tasks, _INITIAL_SUCCESS_RATE)
         """Moving average of each task's success rate, by task name."""
         self._next_seeds = dict.fromkeys(env.tasks, env.first_seed(seed))
-        self._retry_episodes: dict[EpisodeId, None] = {}
+        self._retry_episodes: dict[TaskSeed, None] = {}
         """Episodes to retry, oldest first. The dictionary is used as an ordered set."""
 
-    def sample(self, update: int, num_episodes: int) -> list[EpisodeId]:
+    def sample(self, update: int, num_episodes: int) -> list[TaskSeed]:
         """Sample the episodes of an update. Retries come first, followed by new episodes grouped by task."""
         rng = np.random.default_rng([self._seed, update])
         candidates = list(self._retry_episodes)
         num_retries = min(len(candidates), round(self._config.retry_fraction * num_episodes))
-        episodes: list[EpisodeId] = []
+        episodes: list[TaskSeed] = []
         if num_retries:
             chosen = sorted(rng.choice(len(candidates), num_retries, replace=False).tolist())
             episodes = [candidates[index] for index in chosen]
@@ -69,12 +69,12 @@ class Curriculum:
         for task, count in zip(self.success_rates, counts.tolist(), strict=True):
             if count:
                 seeds = self._env.seeds(task, "train", self._next_seeds[task])
-                new = [EpisodeId(task, seed) for seed in itertools.islice(seeds, count)]
+                new = [TaskSeed(task, seed) for seed in itertools.islice(seeds, count)]
                 self._next_seeds[task] = new[-1].seed + 1
                 episodes += new
         return episodes
 
-    def record(self, episodes: Sequence[EpisodeId], solved: Bool[np.ndarray, "episodes attempts"]) -> None:
+    def record(self, episodes: Sequence[TaskSeed], solved: Bool[np.ndarray, "episodes attempts"]) -> None:
         """Update the success rates and the episodes to retry.
 
         Args:
@@ -99,10 +99,10 @@ class Curriculum:
         for episode in list(self._retry_episodes)[:num_dropped]:
             del self._retry_episodes[episode]
 
-    def num_retries(self, episodes: Sequence[EpisodeId]) -> int:
+    def num_retries(self, episodes: Sequence[TaskSeed]) -> int:
         """Return how many of the given episodes are retries.
 
-        Call this method before `record`, which changes the episodes to retry.
+        Call this method before `record`, which updates the set of episodes to retry.
         """
         return sum(episode in self._retry_episodes for episode in episodes)
 
@@ -118,4 +118,4 @@ class Curriculum:
         """Restore the state from a value that `state_dict` returned."""
         self.success_rates = {task: state["success_rates"][task] for task in self._env.tasks}
         self._next_seeds = dict(state["next_seeds"])
-        self._retry_episodes = dict.fromkeys(EpisodeId(*episode) for episode in state["retry_episodes"])
+        self._retry_episodes = dict.fromkeys(TaskSeed(*episode) for episode in state["retry_episodes"])

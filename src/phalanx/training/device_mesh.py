@@ -104,9 +104,9 @@ class DeviceMesh:
             args: Arguments of the program. Sharded arrays are divided among the devices, and other arrays are
                 passed to every device.
             out: How to combine the results of the devices. `"shards"` concatenates them along the first axis.
-                `"replicated"` means that they are equal on all devices. Any other value is a pytree prefix of
-                the results. Each of its leaves is the axis to concatenate along, or None if the results are
-                equal on all devices.
+                `"replicated"` means that the results are equal on all devices and are not concatenated. Any
+                other value is a pytree prefix of the results, in which each leaf is the axis to concatenate
+                along, or None if the results are equal on all devices.
         """
         if self._mesh is None:
             return program(*args)

@@ -42,16 +42,16 @@ from phalanx.lm.evaluation import (
     text_eval_config,
 )
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
-from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.prompt_tokenizer import LMTokenizer
 from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig
 from phalanx.lm.text_policy import LMPolicy, Turn
 from phalanx.lm.text_rollout import Conversation, is_usable_state, rollout
 from phalanx.logging.config import LoggingConfig
-from phalanx.text.env import EpisodeId, TextVectorEnvironment
+from phalanx.text.env import TaskSeed, TextVectorEnvironment
 from phalanx.text.env_spec import TextEnvConfig
 from phalanx.training.algorithm import Algorithm, TrainState, UpdateResult, jit_method
 from phalanx.training.config import CheckpointConfig, RunConfig, TextRunConfig
-from phalanx.training.curriculum import Curriculum, CurriculumConfig
+from phalanx.training.curriculum import Curriculum, TaskCurriculumConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
 
 _PENDING_ROLLOUTS = "pending_rollouts"
@@ -68,7 +68,7 @@ class GRPOConfig(TextRunConfig):
         "difficulty": "env.difficulty",
         "turns": "env.turns",
         "arcade.connections": "env.num_connections",
-        "arcade.max_refused": "env.max_invalid_answers",
+        "arcade.max_refused": "env.max_consecutive_invalid_answers",
         "arcade": "env",
         "compact": "prompt_format",
         "max_new_tokens": "max_completion_length",
@@ -147,12 +147,12 @@ class GRPOConfig(TextRunConfig):
     """Number of rows per forward and backward pass. An optimizer step sums the gradients of all
     microbatches."""
     async_rollouts: bool = False
-    """Run the rollouts of the next update while training on the current ones. The rollouts then come from
-    parameters that are one update old. The importance ratio corrects for this."""
+    """Run the rollouts of the next update while training on the current ones. The rollouts are then
+    sampled with parameters that are one update old. The importance ratio corrects for this difference."""
 
     sampling: SamplingConfig = SamplingConfig()
     """Settings for sampling completions. The temperature must be above 0."""
-    curriculum: CurriculumConfig = CurriculumConfig()
+    curriculum: TaskCurriculumConfig = TaskCurriculumConfig()
     """Settings for sampling tasks and episodes."""
     model: LanguageModelConfig = LanguageModelConfig(vocab_size=98)
     """Architecture of the language model. With `--init-from`, the architecture is copied from the run that
@@ -453,7 +453,7 @@ class RolloutBatch(NamedTuple):
     A conversation is one attempt at an episode. `conversations[i]` contains the attempts at `episodes[i]`.
     """
 
-    episodes: list[EpisodeId]
+    episodes: list[TaskSeed]
     conversations: list[list[Conversation]]
 
     @property
@@ -483,7 +483,7 @@ class RolloutBatch(NamedTuple):
             [Conversation([Turn(*turn) for turn in turns], solved) for turns, solved in group]
             for group in record["conversations"]
         ]
-        return cls([EpisodeId(*episode) for episode in record["episodes"]], conversations)
+        return cls([TaskSeed(*episode) for episode in record["episodes"]], conversations)
 
 
 class GRPO(Algorithm[GRPOState]):
@@ -505,7 +505,7 @@ class GRPO(Algorithm[GRPOState]):
         if environment is None:
             environment = config.env.make(config.prompt_format)
         self.environment = environment
-        self.tokenizer = PromptTokenizer.for_env(config.tokenizer, environment)
+        self.tokenizer = LMTokenizer.for_env(config.tokenizer, environment)
         config.model.check_vocab_size(self.tokenizer.tokenizer.vocab_size)
         self._structure = model_structure(config.model)
         self._optimizer = make_optimizer(config.optimizer, config.num_updates * config.num_iterations)
@@ -598,7 +598,7 @@ class GRPO(Algorithm[GRPOState]):
         }
         return state, UpdateResult(metrics, episodes_log, counts)
 
-    def _rollout(self, params: PyTree, episodes: list[EpisodeId], step: int) -> RolloutBatch:
+    def _rollout(self, params: PyTree, episodes: list[TaskSeed], step: int) -> RolloutBatch:
         """Attempt each episode `num_generations` times."""
         size, key = self.config.num_generations, jax.random.fold_in(jax.random.key(self.seed), step)
         attempts = [episode for episode in episodes for _ in range(size)]

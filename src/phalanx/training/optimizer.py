@@ -140,7 +140,7 @@ def _is_matrix(params: PyTree) -> PyTree:
 
 
 def _stacked_matrices(params: PyTree) -> PyTree:
-    """Return Muon's dimension numbers for stacked matrices of transformer blocks, None for other arrays.
+    """Return Muon's dimension numbers for stacked matrices of transformer blocks, and None for other arrays.
 
     A stacked matrix is an array with the axes layer, input and output.
     """

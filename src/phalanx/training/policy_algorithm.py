@@ -78,8 +78,8 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     def init_params(self, key: Key) -> PyTree:
         """Create initial parameters.
 
-        This method is compiled as a separate program, so that the parameters do not depend on the number of
-        environments.
+        This method is compiled separately from the reset of the environments, so that the parameters do not
+        depend on the number of environments.
         """
         return eqx.filter(self.make_network(key), eqx.is_array)
 
@@ -94,8 +94,8 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     def _evaluation_settings(self, settings: Config) -> Any:
         """Convert settings to the environment's `evaluation_config` class.
 
-        This is necessary if the environment was passed as an object, because the config then has only the
-        settings that are common to all environments.
+        This is necessary if the environment was passed as an object, because the `evaluation` section of the
+        config then has only the settings that are common to all environments.
         """
         expected = self.environment.evaluation_config
         if self.config.environment_type is None and type(settings) is EpisodeEvaluationConfig:
@@ -176,7 +176,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
 
 
 def _format_size(records: Sequence[dict[str, Any]]) -> str:
-    """Return the number of evaluated episodes, such as `, 20 episodes`, or "" if it is not known.
+    """Format the number of evaluated episodes as a suffix, such as `, 20 episodes`; "" if it is not known.
 
     Args:
         records: Records of the same evaluation, one per seed.

@@ -55,7 +55,7 @@ class PPOConfig(PolicyConfig):
         "proofs": "env",
         "dataset": "env.dataset",
         "generated": "env.generated",
-        "depth_limit": "env.max_exact_proof_depth",
+        "depth_limit": "env.compute_depths_up_to",
     }
 
     num_envs: int = Field(default=1024, ge=1)
@@ -373,7 +373,7 @@ class PPO(PolicyAlgorithm[PPOState]):
     def advantage_stats(
         self, advantages: Samples, returns: Samples, values: Samples, shuffle_key: Key
     ) -> AdvantageStats:
-        """Compute statistics over all shards.
+        """Compute statistics of the advantages and values over all shards.
 
         Returns:
             The mean and standard deviation of the advantages in each minibatch, and the explained variance of

@@ -19,8 +19,9 @@ _PROTOCOL = b"PHX2"
 """First bytes of a connection. They are followed by the number of processes and the sender's rank."""
 _MAX_DISCARDED_BYTES = 1 << 20
 _PAIR = struct.Struct("<QQ")
-"""Two integers. The header of a message contains the number of exchanges so far including this one, and the
-number of bytes that each process sends in this exchange. Both must be the same in all processes."""
+"""Format of two integers. In the header of a message, these are the number of exchanges so far, including
+this one, and the number of bytes that each process sends in this exchange. Both must be the same in all
+processes."""
 _TIMEOUT_SECONDS = 60
 """Number of seconds without a response after which a machine is considered lost. The operating system
 responds to keep-alive probes even if the process is slow or suspended."""
@@ -58,7 +59,8 @@ class ProcessGroup:
     def join(cls, coordinator: str, size: int, rank: int, timeout: float = 300) -> "ProcessGroup":
         """Connect all processes and wait until all of them are connected.
 
-        Connections are not authenticated, so the port must be protected from other machines.
+        Connections are not authenticated, so machines that do not take part in the run must not be able to
+        reach the port.
 
         Args:
             coordinator: Address `HOST:PORT` at which the first process listens.

@@ -257,7 +257,7 @@ class Run:
     def finish(self, signal: int | None) -> TrainResult:
         """Save the last checkpoint and export the result.
 
-        If all updates are completed, the policy is evaluated first.
+        If all updates are done or the training data is exhausted, the policy is evaluated first.
 
         Args:
             signal: Number of the signal that stopped the run, or None.

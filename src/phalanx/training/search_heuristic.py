@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EvaluationConfig, EvaluationRecord
+from phalanx.core.evaluation import BasicEvaluationResult, EvaluationConfig
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
@@ -48,7 +48,7 @@ from phalanx.proofs.search.heuristics import (
     HeuristicNetwork,
     HeuristicNetworkConfig,
     LearnedHeuristic,
-    UniformHeuristic,
+    UniformPolicyHeuristic,
     pad_features,
 )
 from phalanx.proofs.vocabulary import ProofVocabulary
@@ -87,8 +87,9 @@ class SearchHeuristicConfig(RunConfig):
         "guide.queries": "queries_per_update",
         "guide.search.batch_size": "num_parallel_queries",
         "guide.width": "network.hidden_dim",
-        "guide.value_weight": "remaining_cost_weight",
-        "value_weight": "remaining_cost_weight",
+        "guide.value_weight": "heuristic_weight",
+        "value_weight": "heuristic_weight",
+        "remaining_cost_weight": "heuristic_weight",
     }
 
     env: ProofConfig = ProofConfig(max_actions=256)
@@ -108,7 +109,7 @@ class SearchHeuristicConfig(RunConfig):
     """Number of training queries per update."""
     update_epochs: int = Field(default=12, ge=1)
     """Number of epochs over all examples in each update."""
-    remaining_cost_weight: float = Field(default=1.0, ge=0)
+    heuristic_weight: float = Field(default=1.0, ge=0)
     """Weight of the estimated cost from a node to a proof, relative to the cost of the path to the node."""
     max_expansions: int = Field(default=100, ge=1)
     """Maximum number of nodes that a search expands per training query."""
@@ -146,7 +147,7 @@ class SearchHeuristicConfig(RunConfig):
 # Data
 
 
-class HeuristicData(NamedTuple):
+class HeuristicTrainingData(NamedTuple):
     """Data for training a heuristic: facts and rules, the feature extractor for goals, and queries."""
 
     program: Program
@@ -163,13 +164,14 @@ class HeuristicData(NamedTuple):
     """Names of the encoded predicates and constants. None if they are not known."""
 
     @classmethod
-    def from_config(cls, config: SearchHeuristicConfig) -> "HeuristicData":
+    def from_config(cls, config: SearchHeuristicConfig) -> "HeuristicTrainingData":
         """Load the knowledge base and select queries.
 
-        Queries have predicates from `config.predicates` or, if that is empty, from the heads of rules.
+        Only queries with a predicate in `config.predicates` are selected. If `config.predicates` is empty,
+        all predicates that occur in the head of a rule are used.
 
-        Training queries are facts. A fact is not used in its own proof. If the knowledge base has no
-        validation queries, a tenth of the facts is held out for validation.
+        The training queries are facts. A fact is not used in its own proof. If there are no validation
+        queries, a tenth of the training queries is held out for validation.
         """
         base = load_knowledge_base(config.env)
         rules: Sequence[Rule] = base.rules if config.rules is None else load_rules(Path(config.rules))
@@ -194,7 +196,7 @@ class HeuristicData(NamedTuple):
         train, valid = _select_queries(config, base, vocabulary, program)
         first: Heuristic = ConfidenceHeuristic(features.confidence)
         if weights.min() == 1:
-            first = UniformHeuristic(config.seed)
+            first = UniformPolicyHeuristic(config.seed)
         return cls(program, features, train, valid, first, base, vocabulary)
 
 
@@ -250,7 +252,7 @@ class HeuristicBatch(NamedTuple):
     """Index of each state's group of siblings, which are the successors of one state. -1 for dead ends and
     padding."""
     is_chosen: Bool[np.ndarray, " rows"]
-    """True for the sibling that continues the proof."""
+    """True for the state that continues the proof, which is one state of each group."""
     value: Int32[np.ndarray, " rows"]
     """1 if the state leads to a proof, 0 if it is a dead end, and -1 if neither is known."""
 
@@ -364,9 +366,9 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
     unit = "queries"
     headline = ("proved_rate", "proofs_per_expansion")
 
-    def __init__(self, config: SearchHeuristicConfig, data: HeuristicData | None = None) -> None:
+    def __init__(self, config: SearchHeuristicConfig, data: HeuristicTrainingData | None = None) -> None:
         super().__init__(config)
-        self.data = HeuristicData.from_config(config) if data is None else data
+        self.data = HeuristicTrainingData.from_config(config) if data is None else data
         self._given_data = data
         self._order = np.random.default_rng(config.seed).permutation(len(self.data.train))
         self._optimizer = adam(config.optimizer)
@@ -449,7 +451,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
 
     def heuristic(self, network: HeuristicNetwork) -> LearnedHeuristic:
         """Return a search heuristic that uses a network."""
-        return LearnedHeuristic(network, self.data.features, self.config.remaining_cost_weight)
+        return LearnedHeuristic(network, self.data.features, self.config.heuristic_weight)
 
     def search(
         self, heuristic: Heuristic, queries: Int32[np.ndarray, "queries atom"], **settings: int
@@ -464,7 +466,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
         search = self.config.search.model_copy(update=settings)
         return best_first_search(self.config.env, self.data.program, heuristic, queries, search)
 
-    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[EvaluationRecord]:
+    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[BasicEvaluationResult]:
         """Search for proofs of validation queries with the trained heuristic and with baselines.
 
         The baselines are heuristics without learned parameters. The record contains the number of proofs per
@@ -476,7 +478,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
         result = self.search(self.heuristic(state.params), queries, max_expansions=max_expansions)
         if settings not in self._baselines:
             others: dict[str, Heuristic] = {
-                "uniform": UniformHeuristic(self.seed),
+                "uniform": UniformPolicyHeuristic(self.seed),
                 "confidence": ConfidenceHeuristic(self.data.features.confidence),
             }
             self._baselines[settings] = {
@@ -492,7 +494,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
             "proofs_per_expansion": result.proofs_per_expansion(),
             "baselines": self._baselines[settings],
         }
-        return [EvaluationRecord(record, (_describe(record),))]
+        return [BasicEvaluationResult(record, (_describe(record),))]
 
     def metadata(self, state: TrainState) -> dict[str, Any]:
         program = self.data.program
@@ -532,7 +534,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
             self._add_proof(FoundProof(query, path, dead_ends))
 
     def with_seed(self, seed: int) -> "SearchHeuristicTrainer":
-        """Return a copy of the algorithm with the given seed and without any proofs."""
+        """Return a copy of the algorithm with the given seed and without the proofs found so far."""
         return SearchHeuristicTrainer(self._config_with_seed(seed), self._given_data)
 
     def summarize(self, result: TrainResult) -> list[str]:

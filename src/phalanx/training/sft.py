@@ -24,14 +24,14 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationRecord, EvaluationResult
+from phalanx.core.evaluation import BasicEvaluationResult, EpisodeEvaluationConfig, EvaluationResult
 from phalanx.data.batch_files import BatchReader
 from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, TokenBatch, collate
 from phalanx.data.packing import OverlongPolicy, PackingConfig
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchSpec, Plan
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.plan_files import load_batch_plan
-from phalanx.data.plans.stream_sources import DatasetSource, IterableSource, StreamSource
+from phalanx.data.plans.stream_sources import IterableSource, ShuffledDatasetSource, StreamSource
 from phalanx.data.plans.streaming_plan import StreamingPlan, StreamingPlanConfig
 from phalanx.data.samples import Sample, TokenDataset, load_samples
 from phalanx.data.tokenization import TokenizeConfig, tokenize_dataset, tokenize_rows
@@ -46,7 +46,7 @@ from phalanx.lm.evaluation import (
 from phalanx.lm.expert_samples import generate_expert_samples
 from phalanx.lm.flops import measured_peak_flops, train_flops
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
-from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.prompt_tokenizer import LMTokenizer
 from phalanx.lm.text_policy import LMPolicy
 from phalanx.logging.config import LoggingConfig
 from phalanx.registry import group_members
@@ -75,7 +75,8 @@ class SFTDataConfig(Config):
         "shares": "mixture",
         "held_out": "num_eval_samples",
         "dataset": "plan_dataset",
-        "window_size": "packing_buffer_size",
+        "window_size": "packing_buffer_rows",
+        "packing_buffer_size": "packing_buffer_rows",
     }
     plan: str = ""
     """Path of a batch plan, as written by `phalanx data plan build`, or of a folder of batch files, as
@@ -100,7 +101,7 @@ class SFTDataConfig(Config):
     """Length of a row in tokens. Longer samples are skipped."""
     packing: bool = True
     """Pack several samples into a row. If false, every sample has its own row."""
-    packing_buffer_size: int = Field(default=64, ge=1)
+    packing_buffer_rows: int = Field(default=64, ge=1)
     """Number of rows that are packed and shuffled together. A larger buffer leaves less padding and shuffles
     better, but takes longer to fill before the first update."""
     num_eval_samples: int = Field(default=64, ge=0)
@@ -123,9 +124,9 @@ class SFTDataConfig(Config):
         return hash(self.model_dump_json())
 
     def batching_config(self, seed: int) -> BatchingConfig:
-        """Return the batching settings for a finite number of samples.
+        """Return the settings for a batch plan, which batches a fixed set of samples.
 
-        There are few bucket edges, so that few shapes are compiled.
+        There are at most two bucket edges, so that few batch shapes are compiled.
         """
         edges = {max(8, self.max_length // 4), max(8, self.max_length // 2)} - {self.max_length}
         return BatchingConfig.predictable(
@@ -146,9 +147,9 @@ class SFTDataConfig(Config):
         return StreamingPlanConfig(
             packing=self.packing_config(),
             unpacked_row_length=None if self.packing else self.max_length,
-            overlong=None if self.packing else OverlongPolicy.SKIP,
+            unpacked_overlong=None if self.packing else OverlongPolicy.SKIP,
             packs_per_batch=max(1, self.token_budget // self.max_length),
-            packing_buffer_size=self.packing_buffer_size,
+            packing_buffer_rows=self.packing_buffer_rows,
             seed=seed,
         )
 
@@ -344,7 +345,7 @@ class SFT(Algorithm[TrainState]):
         self._optimizer = make_optimizer(config.optimizer, num_updates)
         self._learning_rate = lr_schedule(config.optimizer, num_updates)
         self._eval_batches = eval_batches(self.data.eval_samples, config)
-        self._tokenizer = PromptTokenizer(config.tokenizer)
+        self._tokenizer = LMTokenizer(config.tokenizer)
 
     @classmethod
     def for_evaluation(cls, config: Any) -> "SFT":
@@ -468,14 +469,14 @@ class SFT(Algorithm[TrainState]):
             "loss": loss / max(num_tokens, 1),
             "mean_token_accuracy": num_correct / max(num_tokens, 1),
         }
-        return [EvaluationRecord(record), *episodes]
+        return [BasicEvaluationResult(record), *episodes]
 
     @jit_method
     def _eval_loss(self, params: PyTree, batch: TokenArrays) -> LossSums:
         return sft_loss(eqx.combine(params, self._structure), batch)
 
     def sample_episodes(self, state: TrainState, key: Key, update: int) -> list[dict[str, Any]]:
-        """Run one validation episode for each task and return the records."""
+        """Run one validation episode for each task, and return one record per episode."""
         return sample_conversations(self.policy(state), self.text_env, update)
 
     def data_fingerprint(self) -> str:
@@ -596,7 +597,9 @@ def _open_samples(config: SFTConfig) -> SFTData:
     if not data.repeat:
         return SFTData.from_plan(*_plan_samples(train_samples, config), eval_samples)
     dataset = TokenDataset.from_samples(train_samples)
-    source = DatasetSource(dataset.lengths, dataset, seed=config.seed, dataset_hash=dataset.content_hash)
+    source = ShuffledDatasetSource(
+        dataset.lengths, dataset, seed=config.seed, dataset_hash=dataset.content_hash
+    )
     return _stream_data(source, config, eval_samples)
 
 

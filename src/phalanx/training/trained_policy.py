@@ -175,8 +175,8 @@ def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:
     Args:
         algorithm: Algorithm with the config of the run.
         ref: Checkpoint to load. If the run has several seeds, it must be the checkpoint of one seed. If
-            `ref.which` is `newest` and the run has a `checkpoint.best_metric`, the checkpoint that the
-            algorithm's `policy_checkpoint` names is loaded.
+            `ref.which` is `newest` and the run has a `checkpoint.best_metric`, the checkpoint given by
+            `algorithm.policy_checkpoint` (`newest` or `best`) is loaded.
     """
     if ref.which == "newest" and algorithm.config.checkpoint.best_metric is not None:
         ref = dataclasses.replace(ref, which=algorithm.policy_checkpoint)

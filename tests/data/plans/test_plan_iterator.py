@@ -2,7 +2,7 @@
 
 import pytest
 
-from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder, PackingConfig, ShardSpec
+from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder, PackingConfig, ShardingConfig
 
 LENGTHS = {f"s{n}": 1 + n * 7 % 50 for n in range(300)}
 
@@ -33,7 +33,7 @@ def test_changing_the_number_of_ranks_loses_and_repeats_no_sample(
     policy: str, balance: bool, before: int, after: int
 ):
     plan = build()
-    spec = ShardSpec(world_size=before, policy=policy, balance=balance)
+    spec = ShardingConfig(world_size=before, policy=policy, balance=balance)
     used: list[str] = []
     for rank in range(before):
         iterator = plan.batches(rank, spec)
@@ -41,7 +41,7 @@ def test_changing_the_number_of_ranks_loses_and_repeats_no_sample(
     state = iterator.state_dict()
     found: list[str] = []
     for rank in range(after):
-        resumed = plan.batches(rank, ShardSpec(world_size=after, policy=policy, balance=balance))
+        resumed = plan.batches(rank, ShardingConfig(world_size=after, policy=policy, balance=balance))
         resumed.load_state_dict(state)
         found += [name for batch in resumed if batch.epoch == 0 for name in batch.sample_ids]
     if policy == "split":
@@ -67,9 +67,9 @@ def test_number_of_ranks_can_change_repeatedly():
 
 
 def test_states_of_other_plans_and_settings_are_rejected():
-    state = build().batches(0, ShardSpec(world_size=2, balance=True)).state_dict()
+    state = build().batches(0, ShardingConfig(world_size=2, balance=True)).state_dict()
     with pytest.raises(ValueError, match="the dataset, the settings or the seed differ"):
-        build(seed=2).batches(0, ShardSpec(world_size=2, balance=True)).load_state_dict(state)
+        build(seed=2).batches(0, ShardingConfig(world_size=2, balance=True)).load_state_dict(state)
     with pytest.raises(ValueError, match="only world_size may differ"):
         build().batches(0, 2).load_state_dict(state)
     with pytest.raises(ValueError, match="not the state of a batch plan"):

@@ -19,8 +19,8 @@ from phalanx.data import (
     BatchingConfig,
     BatchPlan,
     BatchPlanBuilder,
-    ShardPolicy,
-    ShardSpec,
+    RemainderPolicy,
+    ShardingConfig,
     load_batch_plan,
     save_batch_plan,
 )
@@ -29,7 +29,10 @@ pytestmark = pytest.mark.slow
 
 EPOCHS = 2
 SPECS = st.builds(
-    ShardSpec, world_size=st.integers(1, 4), policy=st.sampled_from(ShardPolicy), balance=st.booleans()
+    ShardingConfig,
+    world_size=st.integers(1, 4),
+    policy=st.sampled_from(RemainderPolicy),
+    balance=st.booleans(),
 )
 
 
@@ -42,7 +45,7 @@ class PlanMachine(RuleBasedStateMachine):
         budget=st.sampled_from([9, 16, 40]),
         spec=SPECS,
     )
-    def create_plan(self, lengths: list[int], seed: int, budget: int, spec: ShardSpec) -> None:
+    def create_plan(self, lengths: list[int], seed: int, budget: int, spec: ShardingConfig) -> None:
         table = {f"s{number}": length for number, length in enumerate(lengths)}
         self.all_ids = set(table)
         self.plan: BatchPlan = BatchPlanBuilder(table, BatchingConfig.throughput(budget, seed=seed)).build(
@@ -57,13 +60,15 @@ class PlanMachine(RuleBasedStateMachine):
         if hasattr(self, "folder"):
             self.folder.cleanup()
 
-    def _set_spec(self, spec: ShardSpec) -> None:
+    def _set_spec(self, spec: ShardingConfig) -> None:
         """Set the shard spec. Split batches instead of dropping them if a rank would have no batch."""
         self.spec = spec
-        if spec.policy is ShardPolicy.DROP and any(0 < len(e) < spec.world_size for e in self.plan.epochs):
+        if spec.policy is RemainderPolicy.DROP and any(
+            0 < len(e) < spec.world_size for e in self.plan.epochs
+        ):
             with pytest.raises(ValueError, match="because no batch would be left"):
                 self.plan.shard(0, spec)
-            self.spec = spec.model_copy(update={"policy": ShardPolicy.SPLIT})
+            self.spec = spec.model_copy(update={"policy": RemainderPolicy.SPLIT})
 
     def _num_steps(self) -> int:
         return len(self.plan.shard(0, self.spec).get_epoch(self.epoch))
@@ -75,7 +80,9 @@ class PlanMachine(RuleBasedStateMachine):
         shards = [self.plan.shard(rank, self.spec) for rank in range(self.spec.world_size)]
         iterators = [iter(shard.get_epoch(self.epoch)[self.step :]) for shard in shards]
         rows = [spec for shard in shards for spec in shard.get_epoch(self.epoch)]
-        repeats = self.spec.policy is ShardPolicy.REPEAT or all(len(spec.sample_ids) == 1 for spec in rows)
+        repeats = self.spec.policy is RemainderPolicy.REPEAT or all(
+            len(spec.sample_ids) == 1 for spec in rows
+        )
         for _ in range(min(max_steps, steps - self.step)):
             batches = [next(iterator) for iterator in iterators]
             assert {(spec.epoch, spec.index) for spec in batches} == {(self.epoch, self.step)}
@@ -89,7 +96,7 @@ class PlanMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.epoch < EPOCHS)
     @rule(spec=SPECS)
-    def resume_on_other_ranks(self, spec: ShardSpec) -> None:
+    def resume_on_other_ranks(self, spec: ShardingConfig) -> None:
         self.plan = self.plan.remaining(self.epoch, self.step, self.spec)
         self.step = 0
         self._set_spec(spec)
@@ -101,14 +108,18 @@ class PlanMachine(RuleBasedStateMachine):
         position = json.loads(json.dumps([self.epoch, self.step, self.spec.model_dump(mode="json")]))
         self.plan = load_batch_plan(path, verify=True)
         assert self.plan.fingerprint == before
-        self.epoch, self.step, self.spec = position[0], position[1], ShardSpec.model_validate(position[2])
+        self.epoch, self.step, self.spec = (
+            position[0],
+            position[1],
+            ShardingConfig.model_validate(position[2]),
+        )
 
     @precondition(lambda self: self.epoch < EPOCHS and self.step == self._num_steps())
     @rule()
     def end_epoch(self) -> None:
         left = self.plan.remaining(self.epoch, self.step, self.spec).get_epoch(self.epoch)
         dropped = {name for spec in left for name in spec.sample_ids}
-        if self.spec.policy is ShardPolicy.DROP:
+        if self.spec.policy is RemainderPolicy.DROP:
             assert len(left) < self.spec.world_size
         else:
             assert not dropped

@@ -10,14 +10,14 @@ from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,
     PackingConfig,
-    ShardPolicy,
-    ShardSpec,
+    RemainderPolicy,
+    ShardingConfig,
     verify_batch_plan,
 )
 from phalanx.data.plans.sharding import batch_costs
 from tests.helpers.length_cases import lognormal_lengths, recipes, sample_lists, small_plan
 
-POLICIES = st.sampled_from(ShardPolicy)
+POLICIES = st.sampled_from(RemainderPolicy)
 
 
 def shards(plan, world_size, policy="split", balance=False):
@@ -148,7 +148,7 @@ def test_invalid_shard_settings_are_rejected_by_all_methods(invalid, message):
 
 def test_shard_spec_equals_keyword_arguments():
     plan = BatchPlanBuilder(lognormal_lengths(2_000), BatchingConfig.throughput(16_384)).build()
-    spec = ShardSpec(world_size=3, policy="repeat", balance=True, d_model=512)
+    spec = ShardingConfig(world_size=3, policy="repeat", balance=True, d_model=512)
     arguments = {"world_size": 3, "policy": "repeat", "balance": True, "d_model": 512}
     assert plan.shard(1, spec).fingerprint == plan.shard(1, **arguments).fingerprint
     assert plan.remaining(0, 2, spec).fingerprint == plan.remaining(0, 2, **arguments).fingerprint
@@ -175,8 +175,8 @@ def test_resuming_with_another_world_size_loses_and_repeats_no_sample(data):
     plan = data.draw(recipes(min_size=data.draw(st.sampled_from([0, 40])))).plan(num_epochs=2)
     before, after = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 8))
     policy, balance = data.draw(POLICIES), data.draw(st.booleans())
-    if policy is ShardPolicy.DROP and min(len(epoch) for epoch in plan.epochs) < before:
-        policy = ShardPolicy.SPLIT
+    if policy is RemainderPolicy.DROP and min(len(epoch) for epoch in plan.epochs) < before:
+        policy = RemainderPolicy.SPLIT
     old = shards(plan, before, policy, balance)
     step = data.draw(st.integers(0, len(old[0].get_epoch(0))))
     done = Counter(
@@ -187,7 +187,7 @@ def test_resuming_with_another_world_size_loses_and_repeats_no_sample(data):
     # Only batches that were already repeated may occur more than once.
     assert set(done) | set(rest) == set(samples(plan)) and not set(done) & set(rest)
     assert max(rest.values(), default=1) == 1
-    if policy is ShardPolicy.DROP or len(done) == done.total():
+    if policy is RemainderPolicy.DROP or len(done) == done.total():
         assert done + rest == samples(plan)
     assert set(total(shards(left, after, "split", balance))) == set(rest)
     assert [sample_lists(left, 1)] == [sample_lists(plan, 1)]
@@ -197,7 +197,7 @@ def test_resuming_with_another_world_size_loses_and_repeats_no_sample(data):
 
 
 @pytest.mark.parametrize("balance", [False, True])
-@pytest.mark.parametrize("policy", ShardPolicy)
+@pytest.mark.parametrize("policy", RemainderPolicy)
 def test_remaining_samples_are_those_that_no_rank_has_used(policy, balance):
     plan = small_plan()
     old = shards(plan, 3, policy, balance)
@@ -230,7 +230,7 @@ BALANCED_PLANS = [
 
 
 @pytest.mark.parametrize(("config", "packing"), BALANCED_PLANS)
-@pytest.mark.parametrize("policy", ShardPolicy)
+@pytest.mark.parametrize("policy", RemainderPolicy)
 def test_balanced_ranks_have_equal_total_cost(config, packing, policy):
     plan = BatchPlanBuilder(lognormal_lengths(200_000), config, packing=packing).build()
     unbalanced = plan.measure_balance(0, 8, policy=policy, balance=False)
@@ -278,8 +278,8 @@ def test_balanced_steps_are_shuffled_in_every_epoch():
 def test_shard_can_resume_at_any_batch(recipe, world_size, policy, balance):
     plan = recipe.plan(num_epochs=2)
     if 0 < min(len(epoch) for epoch in plan.epochs) < world_size:
-        policy = ShardPolicy.SPLIT
-    shard = ShardSpec(world_size=world_size, policy=policy, balance=balance)
+        policy = RemainderPolicy.SPLIT
+    shard = ShardingConfig(world_size=world_size, policy=policy, balance=balance)
     complete = list(plan.batches(0, shard))
     iterator = plan.batches(0, shard)
     for position in range(len(complete) + 1):

@@ -10,19 +10,19 @@ from benchmarks.simulated_source import SimulatedSource
 from hypothesis import given, settings, strategies as st
 
 from phalanx.data import (
-    DatasetSource,
     IterableSource,
     Mixture,
-    MixtureStage,
+    MixtureMilestone,
     PackingConfig,
-    ShardSpec,
+    ShardingConfig,
+    ShuffledDatasetSource,
     StreamingPlan,
     StreamingPlanConfig,
     collate,
 )
 from phalanx.data.plans.batch_plan import BatchSpec
 
-SMALL = StreamingPlanConfig(packing=PackingConfig(max_length=64), packs_per_batch=2, packing_buffer_size=16)
+SMALL = StreamingPlanConfig(packing=PackingConfig(max_length=64), packs_per_batch=2, packing_buffer_rows=16)
 
 
 def simulated_plan(config: StreamingPlanConfig = SMALL, **weights: float) -> StreamingPlan:
@@ -44,7 +44,7 @@ def test_tokens_follow_the_mixture():
 
 
 def test_schedule_changes_the_mixture():
-    mixture = Mixture(weights={"a": 1.0}, schedule=(MixtureStage(tokens=100, weights={"b": 1.0}),))
+    mixture = Mixture(weights={"a": 1.0}, schedule=(MixtureMilestone(at_tokens=100, weights={"b": 1.0}),))
     assert mixture.at(50, ["a", "b"]).tolist() == [0.5, 0.5]
     assert mixture.at(200, ["a", "b"]).tolist() == [0.0, 1.0]
 
@@ -73,7 +73,7 @@ def _resume(plan: StreamingPlan, state: dict[str, Any], rank: int, world_size: i
 def test_step_over_several_pools_returns_the_tokens_of_its_samples():
     """One step of 128 packs uses 8 pools of 16 packs each."""
     config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=16), packs_per_batch=2, packing_buffer_size=16
+        packing=PackingConfig(max_length=16), packs_per_batch=2, packing_buffer_rows=16
     )
     source = IterableSource(lambda start: ({"input_ids": [n + 1] * 16} for n in itertools.count(start)))
     plan = StreamingPlan({"t": source}, config)
@@ -96,9 +96,12 @@ def test_batches_contain_the_samples_of_their_sources():
         return rows(start)
 
     config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=16), packs_per_batch=2, packing_buffer_size=8
+        packing=PackingConfig(max_length=16), packs_per_batch=2, packing_buffer_rows=8
     )
-    sources = {"a": IterableSource(open_at), "b": DatasetSource({"x": 3}, {"x": {"input_ids": [7, 8, 9]}})}
+    sources = {
+        "a": IterableSource(open_at),
+        "b": ShuffledDatasetSource({"x": 3}, {"x": {"input_ids": [7, 8, 9]}}),
+    }
     plan = StreamingPlan(sources, config)
     iterator = plan.batches()
     for spec in itertools.islice(iterator, 60):
@@ -117,9 +120,9 @@ def test_finite_plan_returns_every_sample_once():
     lengths = {f"s{n}": 1 + n % 30 for n in range(200)}
     samples = {name: {"input_ids": [1] * length} for name, length in lengths.items()}
     config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=32), packs_per_batch=3, packing_buffer_size=8
+        packing=PackingConfig(max_length=32), packs_per_batch=3, packing_buffer_rows=8
     )
-    plan = StreamingPlan({"t": DatasetSource(lengths, seed=3, num_epochs=2)}, config)
+    plan = StreamingPlan({"t": ShuffledDatasetSource(lengths, seed=3, num_epochs=2)}, config)
     positions = [int(name.split("/")[1]) for spec in plan.batches() for name in spec.sample_ids]
     assert sorted(positions) == list(range(400)) and samples
 
@@ -134,7 +137,7 @@ def test_every_sample_that_fits_is_used(sizes: list[int], packs_per_batch: int, 
     config = StreamingPlanConfig(
         packing=PackingConfig(max_length=32, overlong="skip"),
         packs_per_batch=packs_per_batch,
-        packing_buffer_size=2,
+        packing_buffer_rows=2,
     )
     source = IterableSource(lambda start: ({"input_ids": [1] * size} for size in sizes[start:]))
     found = {
@@ -148,9 +151,9 @@ def test_every_sample_that_fits_is_used(sizes: list[int], packs_per_batch: int, 
 
 def test_every_rank_has_a_pack_in_the_last_step():
     config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=8), packs_per_batch=2, packing_buffer_size=64
+        packing=PackingConfig(max_length=8), packs_per_batch=2, packing_buffer_rows=64
     )
-    plan = StreamingPlan({"t": DatasetSource({f"s{n}": 8 for n in range(7)}, num_epochs=1)}, config)
+    plan = StreamingPlan({"t": ShuffledDatasetSource({f"s{n}": 8 for n in range(7)}, num_epochs=1)}, config)
     assert [[spec.num_packs for spec in plan.batches(rank, 5)] for rank in range(5)] == [
         [2],
         [2],
@@ -163,7 +166,7 @@ def test_every_rank_has_a_pack_in_the_last_step():
 
 def test_without_packing_every_row_has_one_sample():
     config = StreamingPlanConfig(
-        packing=None, unpacked_row_length=10, packs_per_batch=4, packing_buffer_size=2
+        packing=None, unpacked_row_length=10, packs_per_batch=4, packing_buffer_rows=2
     )
     spec = next(StreamingPlan({"a": IterableSource(rows)}, config).batches())
     assert not spec.packed and spec.num_packs == spec.batch_size == 4 and spec.max_length == 10
@@ -171,13 +174,13 @@ def test_without_packing_every_row_has_one_sample():
 
 def test_balanced_ranks_have_similar_costs():
     config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=64), packs_per_batch=8, packing_buffer_size=64
+        packing=PackingConfig(max_length=64), packs_per_batch=8, packing_buffer_rows=64
     )
 
     def spread(balance: bool) -> float:
         costs = np.zeros((8, 4))
         for rank in range(4):
-            batches = simulated_plan(config).batches(rank, ShardSpec(world_size=4, balance=balance))
+            batches = simulated_plan(config).batches(rank, ShardingConfig(world_size=4, balance=balance))
             for step, spec in enumerate(itertools.islice(batches, 8)):
                 costs[step, rank] = (spec.layout.lengths.astype(float) ** 2).sum()
         return float((costs.max(1) / costs.mean(1)).mean())
@@ -186,7 +189,10 @@ def test_balanced_ranks_have_similar_costs():
 
 
 def test_exhausted_source_is_replaced_by_the_others():
-    sources = {"small": DatasetSource({"a": 10, "b": 20}, num_epochs=1), "large": SimulatedSource(0, 20, 64)}
+    sources = {
+        "small": ShuffledDatasetSource({"a": 10, "b": 20}, num_epochs=1),
+        "large": SimulatedSource(0, 20, 64),
+    }
     iterator = StreamingPlan(sources, SMALL).batches()
     for _ in itertools.islice(iterator, 50):
         pass
@@ -206,11 +212,11 @@ def test_exhausted_source_is_replaced_by_the_others():
             "not the state of a streaming plan",
         ),
         (lambda: StreamingPlanConfig(rows=3), "rows was renamed to packs_per_batch"),
-        (lambda: StreamingPlanConfig(balance=True), "moved to ShardSpec"),
+        (lambda: StreamingPlanConfig(balance=True), "moved to ShardingConfig"),
         (lambda: StreamingPlanConfig(packing=None), "unpacked_row_length is required without packing"),
         (lambda: StreamingPlanConfig(unpacked_row_length=8), "set packing.max_length and packing.overlong"),
         (lambda: StreamingPlanConfig(packing=PackingConfig(overlong="split")), "cannot split samples"),
-        (lambda: DatasetSource({}), "needs at least one sample"),
+        (lambda: ShuffledDatasetSource({}), "needs at least one sample"),
     ],
 )
 def test_invalid_settings_are_rejected(create, message: str):
@@ -222,7 +228,7 @@ def test_state_of_another_plan_or_source_is_rejected():
     lengths = {f"s{n}": 1 + n for n in range(20)}
 
     def plan(seed: int) -> StreamingPlan:
-        return StreamingPlan({"t": DatasetSource(lengths, seed=seed)}, SMALL)
+        return StreamingPlan({"t": ShuffledDatasetSource(lengths, seed=seed)}, SMALL)
 
     state = plan(1).batches().state_dict()
     plan(1).batches().load_state_dict(state)

@@ -167,11 +167,11 @@ def test_mined_path_rules_match_brute_force(seed: int) -> None:
             "max_length": 4,
             "max_edges_per_step": 2,
             "max_predictions": 20,
-            "max_paths": 3,
+            "max_paths_per_entity": 3,
             "max_start_triples": 17,
             "max_path_rules": 30,
         },
-        {"max_length": 1, "max_entity_degree": 6, "max_constant_rules": 12, "seed": 5},
+        {"max_length": 1, "max_constant_rule_degree": 6, "max_constant_rules": 12, "seed": 5},
     ],
 )
 def test_native_mining_matches_reference(settings, monkeypatch) -> None:
@@ -196,7 +196,7 @@ def test_native_prediction_matches_reference(seed, monkeypatch) -> None:
     pairs = np.array([(0, 1), (3, 2)], np.int32)
 
     def compute_all() -> list[np.ndarray]:
-        applier = RuleApplier(rules, data, max_paths=20)
+        applier = RuleApplier(rules, data, max_paths_per_entity=20)
         found = []
         for aggregation in AGGREGATORS[:-1]:
             weights = rule_weights(applier, aggregation, WeightLearning(2, 0.05, 0.1))

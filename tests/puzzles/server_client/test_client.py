@@ -13,8 +13,8 @@ import pytest
 from phalanx.puzzles.server_client import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
 from phalanx.puzzles.server_client.client import HINT_LIMIT, backoff_delay
 from phalanx.puzzles.server_client.protocol import (
-    CommandError,
-    NoPuzzleError,
+    InvalidCommandError,
+    NoCurrentPuzzleError,
     ProtocolError,
     PuzzleServerConnectionError,
     PuzzleServerUnavailableError,
@@ -325,7 +325,7 @@ def test_text_that_is_not_one_move_is_rejected_and_not_sent(action: str, message
     async def run() -> list[str]:
         async with started_client(ScriptedServer()) as (client, server):
             sent = len(server.commands)
-            with pytest.raises(CommandError, match=message):
+            with pytest.raises(InvalidCommandError, match=message):
                 await client.send_action(action)
             return server.commands[sent:]
 
@@ -337,7 +337,7 @@ def test_commands_without_a_puzzle_are_rejected() -> None:
         server = ScriptedServer()
         async with scripted_server(server), PuzzleClient(settings(server.port)) as client:
             for command in (client.get_hint, client.show_state, client.get_stats, client.reset_puzzle):
-                with pytest.raises(NoPuzzleError, match="call start_puzzle first"):
+                with pytest.raises(NoCurrentPuzzleError, match="call start_puzzle first"):
                     await command()
             await client.quit_puzzle()
 

@@ -14,7 +14,7 @@ from phalanx.puzzles.server_client import (
 )
 from phalanx.puzzles.server_client.env import PuzzleServerEnvConfig
 from phalanx.puzzles.server_client.protocol import PuzzleGame, allowed_moves, move_format
-from phalanx.text import EpisodeId, make_text_env, make_text_vector_env
+from phalanx.text import TaskSeed, make_text_env, make_text_vector_env
 from tests.helpers.puzzle_server import running_server
 from tests.helpers.scripted_puzzle_server import ScriptedServer, scripted_server
 
@@ -84,7 +84,7 @@ def test_invalid_answers_in_a_row_truncate_and_prompt_can_be_replaced() -> None:
         game = PuzzleServerEnvironment.create(
             "toy",
             client=client,
-            max_invalid_answers=2,
+            max_consecutive_invalid_answers=2,
             prompt=lambda name, observation: f"{name} {observation.seed}",
         )
         assert game.reset(4) == game.prompt == "toy 4"
@@ -142,7 +142,7 @@ def test_several_games_are_tasks_with_seed_ranges_as_splits() -> None:
             assert batch.tasks == ("toy:easy", "sudoku:easy")
             first = [next(batch.seeds("toy:easy", split)) for split in ("train", "validation", "test")]
             assert first == [3_000_000, 2_000_000, 1_000_000] and batch.first_seed(2) == 5_000_000
-            prompts = batch.start([EpisodeId("sudoku:easy", 4), EpisodeId("toy:easy", 6)])
+            prompts = batch.start([TaskSeed("sudoku:easy", 4), TaskSeed("toy:easy", 6)])
             assert prompts[0].startswith("Puzzle: sudoku (easy)") and prompts[0].endswith("Move: ")
             # Hints of unknown games have no command.
             assert batch.expert_actions([0, 1]) == ["place 1 1 1", None]

@@ -10,7 +10,7 @@ from phalanx.puzzles.server_client.client import PuzzleClient, PuzzleClientConfi
 from phalanx.puzzles.server_client.episode_pool import (
     ConnectionPoolConfig,
     EpisodeSpec,
-    PuzzleEpisodeRunner,
+    PuzzleEpisodePool,
     episode_seed,
     episode_specs,
 )
@@ -40,7 +40,7 @@ async def play_hint(connected: PuzzleClient, spec: EpisodeSpec) -> int:
 
 
 async def collect(
-    pool: PuzzleEpisodeRunner, specs: Iterator[EpisodeSpec] | list[EpisodeSpec]
+    pool: PuzzleEpisodePool, specs: Iterator[EpisodeSpec] | list[EpisodeSpec]
 ) -> list[tuple[int, int]]:
     return [(spec.index, seed) async for spec, seed in pool.episodes(specs, play_hint)]
 
@@ -69,8 +69,8 @@ def test_episode_seeds_are_stable_across_versions() -> None:
 def test_every_episode_is_returned_once_with_its_seed(ordered: bool) -> None:
     async def run() -> list[tuple[int, int]]:
         server = ScriptedServer()
-        config = ConnectionPoolConfig(connections=5, queue_size=7, ordered=ordered)
-        async with scripted_server(server), PuzzleEpisodeRunner(client(server.port), config) as pool:
+        config = ConnectionPoolConfig(connections=5, max_pending_episodes=7, ordered=ordered)
+        async with scripted_server(server), PuzzleEpisodePool(client(server.port), config) as pool:
             return await collect(pool, specs(40))
 
     found = asyncio.run(run())
@@ -84,8 +84,8 @@ def test_ordered_pool_waits_for_the_slowest_episode() -> None:
         return spec.index
 
     async def run(ordered: bool) -> list[int]:
-        async with PuzzleEpisodeRunner(
-            config=ConnectionPoolConfig(connections=3, queue_size=4, ordered=ordered)
+        async with PuzzleEpisodePool(
+            config=ConnectionPoolConfig(connections=3, max_pending_episodes=4, ordered=ordered)
         ) as pool:
             return [index async for _, index in pool.episodes(specs(9), play)]
 
@@ -100,8 +100,8 @@ def test_started_episodes_are_limited_by_queue_size() -> None:
         started.append(spec.index)
 
     async def run() -> None:
-        config = ConnectionPoolConfig(connections=3, queue_size=4, ordered=True)
-        async with PuzzleEpisodeRunner(config=config) as pool:
+        config = ConnectionPoolConfig(connections=3, max_pending_episodes=4, ordered=True)
+        async with PuzzleEpisodePool(config=config) as pool:
             episodes = pool.episodes(episode_specs(["toy"], [EASY], 0), play)
             await anext(episodes)
             await asyncio.sleep(0.02)
@@ -123,7 +123,7 @@ def test_dropped_episode_is_replayed_with_its_seed() -> None:
         server = ScriptedServer()
         async with (
             scripted_server(server),
-            PuzzleEpisodeRunner(client(server.port), ConnectionPoolConfig(connections=2)) as pool,
+            PuzzleEpisodePool(client(server.port), ConnectionPoolConfig(connections=2)) as pool,
         ):
             server.scripts["hint"] = drop
             found = await collect(pool, specs(6))
@@ -145,7 +145,7 @@ def test_episode_that_is_always_dropped_raises_error() -> None:
         config = ConnectionPoolConfig(connections=1)
         async with (
             scripted_server(server),
-            PuzzleEpisodeRunner(client(server.port, max_retries=2), config) as pool,
+            PuzzleEpisodePool(client(server.port, max_retries=2), config) as pool,
         ):
             with pytest.raises(PuzzleServerUnavailableError, match=r"after 3 attempt\(s\)"):
                 await collect(pool, specs(2))
@@ -158,7 +158,7 @@ def test_closing_the_pool_ends_waiting_consumers() -> None:
         await asyncio.sleep(60)
 
     async def run() -> list[tuple[EpisodeSpec, None]]:
-        async with PuzzleEpisodeRunner(config=ConnectionPoolConfig(connections=2)) as pool:
+        async with PuzzleEpisodePool(config=ConnectionPoolConfig(connections=2)) as pool:
 
             async def take() -> list[tuple[EpisodeSpec, None]]:
                 return [entry async for entry in pool.episodes(specs(9), block)]
@@ -175,7 +175,7 @@ def test_old_connections_are_recycled() -> None:
     async def run() -> tuple[int, int, int]:
         server = ScriptedServer()
         config = ConnectionPoolConfig(connections=1, max_connection_age=1e-6)
-        async with scripted_server(server), PuzzleEpisodeRunner(client(server.port), config) as pool:
+        async with scripted_server(server), PuzzleEpisodePool(client(server.port), config) as pool:
             found = await collect(pool, specs(5))
             return len(found), pool.recycled, len(server.sessions)
 
@@ -189,7 +189,7 @@ def test_error_of_the_rollout_function_is_raised_without_retry() -> None:
         async def play(connected: PuzzleClient, spec: EpisodeSpec) -> None:
             await connected.start_puzzle("nonsense")
 
-        async with scripted_server(server), PuzzleEpisodeRunner(client(server.port)) as pool:
+        async with scripted_server(server), PuzzleEpisodePool(client(server.port)) as pool:
             with pytest.raises(UnknownGameNameError, match="has no game 'nonsense'"):
                 async for _ in pool.episodes(specs(2), play):
                     pass
@@ -209,7 +209,7 @@ def test_no_tasks_or_connections_remain_after_leaving_a_run(exit_by: str) -> Non
             other_tasks = asyncio.all_tasks()
 
             async def take() -> None:
-                async with PuzzleEpisodeRunner(
+                async with PuzzleEpisodePool(
                     client(server.port), ConnectionPoolConfig(connections=8)
                 ) as pool:
                     async for spec, _ in pool.episodes(episode_specs(["toy"], [EASY], 0), play_hint):
@@ -243,7 +243,7 @@ def test_no_tasks_or_connections_remain_after_leaving_a_run(exit_by: str) -> Non
 def test_concurrent_runs_of_one_pool_raise_error() -> None:
     async def run() -> None:
         server = ScriptedServer()
-        async with scripted_server(server), PuzzleEpisodeRunner(client(server.port)) as pool:
+        async with scripted_server(server), PuzzleEpisodePool(client(server.port)) as pool:
             first = pool.episodes(specs(9), play_hint)
             await anext(first)
             with pytest.raises(RuntimeError, match="is already running episodes"):
@@ -268,10 +268,10 @@ def server() -> Iterator[RealServer]:
 
 
 def test_episodes_are_unchanged_by_server_restarts_and_dropped_connections(server: RealServer) -> None:
-    async def run(port: int, kills: tuple[int, ...]) -> tuple[list[PuzzleEpisode], PuzzleEpisodeRunner]:
+    async def run(port: int, kills: tuple[int, ...]) -> tuple[list[PuzzleEpisode], PuzzleEpisodePool]:
         config = ConnectionPoolConfig(connections=4, ordered=True)
         found = []
-        async with PuzzleEpisodeRunner(client(port), config) as pool:
+        async with PuzzleEpisodePool(client(port), config) as pool:
             async for spec, episode in pool.episodes(episode_specs(GAMES, [EASY], 5, end=30), play):
                 assert spec.episode_id == episode.episode_id
                 found.append(episode)

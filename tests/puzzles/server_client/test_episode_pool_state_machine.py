@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from phalanx.puzzles.server_client import (
     ConnectionPoolConfig,
-    PuzzleEpisodeRunner,
+    PuzzleEpisodePool,
     PuzzleServerUnavailableError,
     episode_specs,
     rollout_episode,
@@ -51,14 +51,14 @@ class PoolMachine(RuleBasedStateMachine):
         self.server = ScriptedServer(max_connection_age=300.0, split=split)
         self.loop = self.stack.enter_context(network.simulated(World(0, folder), self.server.serve, faults=0))
         self.config = ConnectionPoolConfig(
-            connections=connections, queue_size=queue, ordered=ordered, max_connection_age=recycle
+            connections=connections, max_pending_episodes=queue, ordered=ordered, max_connection_age=recycle
         )
         self.received: list[int] = []
         self.started = 0
         self._open()
 
     def _open(self) -> None:
-        self.pool = PuzzleEpisodeRunner(PATIENT, self.config)
+        self.pool = PuzzleEpisodePool(PATIENT, self.config)
         remaining = [spec for spec in SPECS if spec.index not in self.received]
         self.started = len(self.received)
         self.episodes: AsyncGenerator[Any, None] = self.pool.episodes(remaining, self._play)
@@ -126,7 +126,7 @@ class PoolMachine(RuleBasedStateMachine):
     def limits_are_respected(self) -> None:
         assert len(self.loop.connections) <= self.config.connections
         # Each received episode frees one slot of the queue.
-        assert self.started - len(self.received) <= self.config.queue_size
+        assert self.started - len(self.received) <= self.config.max_pending_episodes
         if self.config.ordered:
             assert self.received == list(range(len(self.received)))
 

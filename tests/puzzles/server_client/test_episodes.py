@@ -123,7 +123,10 @@ def test_invalid_moves_are_penalized_and_end_the_episode() -> None:
         server = ScriptedServer()
         async with scripted_server(server):
             config = toy_config(
-                server, use_hints=False, max_invalid_answers=4, rewards=PuzzleServerRewards(invalid=-0.5)
+                server,
+                use_hints=False,
+                max_consecutive_invalid_answers=4,
+                rewards=PuzzleServerRewards(invalid=-0.5),
             )
             return await collect_samples(
                 PuzzleSampleStream(config, policy=lambda *_: next(answers), max_episodes=1)
@@ -173,7 +176,7 @@ def test_long_and_failed_samples_can_be_filtered() -> None:
             stream = PuzzleSampleStream(config, policy=toy_policy, max_episodes=2)
             return len(await collect_samples(stream)), stream.metrics.samples_filtered
 
-    assert asyncio.run(run(max_length=20)) == (0, 6)
+    assert asyncio.run(run(max_sample_length=20)) == (0, 6)
     assert asyncio.run(run(max_steps=2, keep_failures=False)) == (0, 4)
     assert asyncio.run(run(max_steps=2)) == (4, 0)
 

@@ -13,7 +13,7 @@ from phalanx.arc.backends import native, xla
 from phalanx.arc.bitplanes import Cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.reward import StepInfo
-from phalanx.arc.state import SIZE, WORKING, ArcState, Register, replace_fields
+from phalanx.arc.state import SIZE, WORKING, ArcState, RegisterIndex, replace_fields
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.core.backends import BackendFunction
@@ -75,15 +75,16 @@ def replace_grid(
     index = xla.pair_index(tasks, state.task_index[None], state.pair_index[None])
     similarity = xla.compute_similarity(config, tasks, planes[..., None], size[:1], size[1:], index)[0]
     solved = jnp.where(similarity == 1.0, jnp.int32(1) << state.pair_index, 0)
-    registers = state.registers.at[SIZE].set(size).at[Register.SOLVED_PAIRS].set(solved)
+    registers = state.registers.at[SIZE].set(size).at[RegisterIndex.SOLVED_PAIRS].set(solved)
     boards = state.boards.at[WORKING].set(planes)
     return replace_fields(state, boards=boards, registers=registers, similarity=similarity)
 
 
 Merged = tuple[TaskArrays, tuple[Any, ...], Callable[[Any], Any]]
-"""Arguments for a single call to a kernel under `vmap` over several sets of tasks (groups). The entries are
-the task arrays of all groups merged into one, the other arguments of the kernel with task indices that refer
-to the merged arrays, and a function that restores the original task indices in the results."""
+"""Arguments of the single kernel call that replaces a `vmap` over groups of environments with different
+tasks. The entries are: the task arrays of all groups, merged into one; the other arguments of the kernel,
+with task indices that refer to the merged arrays; and a function that restores the original task indices in
+the results."""
 
 
 def _merge_for_step(tasks: TaskArrays, action: KernelAction, state: ArcState) -> Merged:
@@ -132,7 +133,7 @@ def _merge_task_buffers(tasks: TaskArrays, batch: int) -> tuple[TaskArrays, Arra
 
 
 def _replace_task(state: ArcState, task: Array) -> ArcState:
-    return replace_fields(state, registers=state.registers.at[:, Register.TASK].set(task))
+    return replace_fields(state, registers=state.registers.at[:, RegisterIndex.TASK].set(task))
 
 
 _step = BackendFunction(native.step, xla.step, merge_groups=_merge_for_step)

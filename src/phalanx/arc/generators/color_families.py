@@ -34,8 +34,8 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
 
     Solution: one flood fill per replaced color.
 
-    No shorter solution exists: each replaced color has one object, and its new color does not occur in the
-    input. So each new color needs a separate operation (by the color-growth bound of `least_operations`).
+    No shorter solution exists: an input contains one object of each replaced color and no cell of any new
+    color. So each new color needs a separate operation (by the color-growth bound of `least_operations`).
     """
     count = pick(rng, 1, min(4, 1 + min(height, width) // 3))
     colors = palette(rng, 2 * count + 1)
@@ -119,9 +119,9 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> Generate
     Solution: one flood fill per closed ring.
 
     No shorter solution exists: every ring has a different color, and each of these colors becomes more
-    frequent. So there must be one operation per ring (by the color-growth bound of `least_operations`). With
-    three rings, the lower bound can be smaller, because one paste might write several colors. Such pairs are
-    not used.
+    frequent. By the color-growth bound of `least_operations`, one or two rings need one operation each. With
+    three rings, the bound can be less than three, because one paste might write several colors. Such pairs
+    are not used.
     """
     small = min(height, width)
     most = 1 if small < 7 else 2 if small < 16 else 3
@@ -185,9 +185,9 @@ def fill_rooms(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair 
 
     Solution: one flood fill per colored cell.
 
-    No shorter solution exists: the colors are different, and each color grows from one cell to a room. So
-    there must be one operation per color (by the color-growth bound of `least_operations`). Pairs with many
-    small rooms, for which the lower bound is smaller, are not used.
+    No shorter solution exists: the cells have different colors, and each color grows from one cell to a room,
+    so each color needs its own operation (by the color-growth bound of `least_operations`). Pairs for which
+    this bound is smaller than the number of colors, which can happen with many small rooms, are not used.
     """
     most = min(5, 1 + min(rows, cols) // 3)
     before = blank(rows, cols)

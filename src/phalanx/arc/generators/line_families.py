@@ -38,8 +38,8 @@ def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair
     Solution: one fill per line.
 
     No shorter solution exists: every line has a different color, and each of these colors becomes more
-    frequent. For one or two lines, it follows that there must be one operation per line. Three or four lines
-    are used only if one operation per line is necessary by the color-growth bound of `least_operations`.
+    frequent. It follows that one or two lines need one operation each. Pairs with three or four lines are
+    used only if the color-growth bound of `least_operations` is at least the number of lines.
     """
     count = pick(rng, 1, min(4, rows - 1, 1 + cols // 3))
     before = blank(rows, cols)
@@ -70,16 +70,18 @@ def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair
 def draw_border(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     """Sample a rule that draws one to three rings around a rectangle, with the same colors in every pair.
 
-    Solution: fill the box of each ring, from the outermost to the innermost, and fill the rectangle last. The
-    number of operations is one more than the number of rings. The exception is a single ring that can be
-    drawn by one fill or flood fill, which is then the solution. This is possible if the sides of the grid cut
-    off so much of the ring that it is a box, or if the ring is the entire background and connected.
+    Solution: fill the box of each ring, from the outermost to the innermost, and then fill the rectangle. The
+    number of operations is one more than the number of rings. The exception is a single ring that one fill or
+    flood fill can draw; this operation is then the solution. A fill can draw the ring if the sides of the
+    grid cut off so much of it that the rest is a box. A flood fill can draw the ring if it is the entire
+    background and connected.
 
     In all other cases, no shorter solution exists: none of the ring colors occurs in the input, so each ring
-    needs a fill or flood fill. Suppose that there were no other operation. A fill would also cover the inside
-    of its ring, including the rectangle, and no operation would restore the rectangle. The first flood fill
-    would cover the entire background, including the cells outside the rings. If there are no such cells, a
-    second flood fill would cover the first ring.
+    needs a fill or flood fill. A shorter solution would consist of exactly one such operation per ring. None
+    of them could be a fill, which would also cover the inside of its ring, including the rectangle, and no
+    operation would restore the rectangle. With flood fills only, the first one would cover the entire
+    background, including the cells outside the rings. If there are no such cells, a second flood fill would
+    cover the first ring.
     """
     small = min(height, width)
     rings = pick(rng, 1, 1 if small < 7 else 2 if small < 11 else 3)
@@ -143,10 +145,11 @@ def complete_symmetry(rng: np.random.Generator, rows: int, cols: int) -> Generat
 
     Solution: one fill per missing cell.
 
-    No shorter solution exists: the missing cells have different colors, so one or two of them need one
-    operation each (by the color-growth bound of `least_operations`). Three cells could only be restored by
-    two operations if these were a copy (or cut) and a paste. Pairs for which a copy and a paste suffice are
-    not used, and a cut would leave empty cells, which the output does not have.
+    No shorter solution exists. The missing cells have different colors, so if one or two cells are missing,
+    each of them needs its own operation (by the color-growth bound of `least_operations`). If three cells are
+    missing, two operations could restore them only if these were a copy (or cut) and a paste. Pairs for which
+    a copy and a paste suffice are not used, and a cut would leave empty cells, which the output does not
+    have.
     """
     small = min(rows, cols)
     most = 1 if small < 4 else 2 if small < 6 else 3

@@ -72,14 +72,16 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> Generat
 def gravity(rng: np.random.Generator, height: int, width: int) -> GeneratedPair | None:
     """Sample a pair in which one or two rectangles fall to the ground.
 
-    Solution: for each rectangle, one vertical flip of the box from its top to the ground.
+    Solution: for each rectangle, one vertical flip of the box that extends from the top row of the rectangle
+    to the ground.
 
     For two rectangles, two operations are necessary because no single operation moves both. The rectangles
-    have different colors, tops and distances to the ground, and no common column. A fill writes only one
+    have different colors, top rows and distances to the ground, and no common column. A fill writes only one
     color, a paste needs a copy before it, and a move would move both by the same distance. A horizontal flip
     moves nothing down. A vertical flip puts a rectangle on the ground only if the axis of the flip is halfway
-    between the top of the rectangle and the ground, but the tops are different. After a rotation, the lowest
-    row comes from a single column, but in the output, both rectangles have cells in the lowest row.
+    between the rectangle's top row and the ground, which is a different axis for each rectangle. After a
+    rotation, the lowest row comes from a single column, but in the output, both rectangles have cells in the
+    lowest row.
     """
     count = pick(rng, 1, 2 if min(height, width) >= 4 else 1)
     edges = sorted(rng.permutation(width + 1)[: 2 * count].tolist())
@@ -109,9 +111,10 @@ def mirror(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | No
     Solution: one flip per object.
 
     For two objects, two operations are necessary because no single operation mirrors both. In each object,
-    the two ends of its first row have colors that occur nowhere else, and they are exchanged. A fill writes
-    one color only, a paste needs a copy before it, and a flip is the only operation that exchanges the ends
-    of a row. But a flip has one axis, and the axes of the two objects are different.
+    the two ends of the first row have colors that occur nowhere else, and mirroring exchanges these colors.
+    A flip is the only operation that can do this: a fill writes only one color, and a paste needs a copy
+    before it. But a single flip mirrors all cells along the same axis, and the axes of the two objects are
+    different.
     """
     boxes = _objects(rng, rows, cols, square=False)
     if len(boxes) == 2 and boxes[0].c1 + boxes[0].c2 == boxes[1].c1 + boxes[1].c2:
@@ -134,12 +137,11 @@ def rotate(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | No
 
     Solution: one rotation per object.
 
-    For two objects, two operations are necessary because no single operation rotates both. In each object,
-    the two ends of its first row have colors that occur nowhere else, and the row becomes a column. A fill
-    writes one color only, a paste needs a copy before it, and a rotation is the only operation that turns a
-    row into a column in this way. One rotation of a larger box could rotate both objects only if r - c and r
-    + c + h were the same for both, where (r, c) is the top-left corner of an object and h is its height. Such
-    pairs are not used.
+    For two objects, two operations are necessary because no single operation rotates both. The cells at the
+    two ends of an object's first row have colors that occur nowhere else, and the row becomes a column. A
+    fill writes only one color, a paste needs a copy before it, and only a rotation turns a row into a column.
+    One rotation of a larger box could rotate both objects only if `r - c` and `r + c + h` were the same for
+    both, where (r, c) is the top-left corner of an object and h is its height. Such pairs are not used.
     """
     # Each object gets a square area, so that it can be rotated; the object itself may be narrower.
     boxes = []
@@ -177,8 +179,8 @@ def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) ->
 
 
 def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Rect]) -> Grid:
-    """Draw a grid in which the boxes have random colors. The colors at the two ends of each box's first row
-    occur nowhere else."""
+    """Draw a grid in which the boxes have random colors. The first and the last cell of each box's top row
+    have colors that occur nowhere else in the grid."""
     colors = palette(rng, 9)
     grid = blank(rows, cols)
     for box in boxes:
@@ -227,9 +229,9 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> GeneratedPair | 
     Solution: copy the object, and paste it once per gray cell. For k gray cells, this takes k + 1 operations.
 
     No shorter solution exists: the object has at least k + 1 colors, and each of them becomes k + 1 times as
-    frequent. Suppose that k operations suffice, f of which are fills. At least one color would not be filled,
-    and by the color-growth bound of `least_operations`, the other k - f operations can multiply its number of
-    cells by at most k.
+    frequent. Suppose that k operations suffice, f of which are fills. Then at least one color is not filled.
+    By the color-growth bound of `least_operations`, the other k - f operations multiply the number of cells
+    of this color by at most k, which is not enough.
     """
     small = min(height, width)
     most = 1 if small < 5 else 2 if small < 7 else 3

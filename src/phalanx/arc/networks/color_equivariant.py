@@ -106,7 +106,8 @@ class ColorEquivariantNetwork(AbstractArcNetwork):
     hidden: Dense
     value: Dense
     num_selected: int = eqx.field(static=True)
-    """Number of cells for which selection logits are computed: 1 for a point, 2 (the corners) for a box."""
+    """Number of cells that define a selection: 1 for a point, 2 (the corners) for a box. Separate logits are
+    computed for each of them."""
     backend: Backend = eqx.field(static=True)
     """Implementation of the stem and the residual blocks: `native` (the C++ kernels) or `xla`."""
 
@@ -247,8 +248,8 @@ def _one_call(function: Callable) -> Callable:
     """Wrap a forward pass so that `vmap` over the grids calls the kernel only once. If `vmap` also maps over
     the parameters, the kernel is called once per mapped example.
 
-    The first argument of `function` (the grids) and its first result (the planes) have batch axes. The other
-    results are residuals of the entire batch.
+    `function` takes the grids and the parameters. It returns the planes, which have the same batch axes as
+    the grids, followed by residuals of the entire batch, over which `vmap` does not map.
     """
     run = custom_vmap(function)
 

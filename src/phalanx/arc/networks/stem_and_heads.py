@@ -31,7 +31,7 @@ Inside = Bool[Array, "down across"]
 """Mask of the patches that contain a cell of the working grid."""
 NUM_SELECTED_CELLS = {"point": 1, "bbox": 2}
 """Number of cells for which a network computes selection logits, by selection format: the point itself, or
-the two corners of the box."""
+two opposite corners of the box."""
 _COLOR_BITS = 4
 
 

@@ -34,8 +34,8 @@ class TransductionNetworkConfig(Config):
 
 
 class _Block(eqx.Module):
-    """A residual block with a 3x3 convolution and features pooled over rows, columns and the grid. The sum of
-    these features is scaled and shifted depending on the task (FiLM)."""
+    """A residual block that adds the output of a 3x3 convolution to features that are max-pooled over rows,
+    columns and the entire grid. The sum is scaled and shifted depending on the task (FiLM)."""
 
     convolution: Conv3x3
     along: Dense
@@ -70,8 +70,8 @@ class TransductionNetwork(eqx.Module):
 
     A color is encoded by its number and by its rank, which is its position when colors are sorted by their
     frequency in the input. The network can copy the color of an output cell from any of several views
-    (transformed copies) of the input; see `views_of`. So most of what it learns does not depend on particular
-    colors.
+    (transformed copies) of the input; see `views_of`. Because of ranks and copying, most of what the network
+    learns does not depend on particular colors.
     """
 
     tasks: Float[Array, "tasks embedding"]
@@ -181,8 +181,8 @@ def transduction_loss(
 
     Args:
         network: The network.
-        grid: Input grid, -1 outside the grid.
-        answer: Output grid, -1 outside the grid.
+        grid: Input grid, padded with -1 to the size of the canvas.
+        answer: Output grid, padded in the same way.
         task: Index of the task.
 
     Returns:
@@ -205,7 +205,7 @@ def transduction_loss(
 
 
 def predict_output(network: TransductionNetwork, grid: Grid, task: Int32[Array, ""]) -> Grid:
-    """Predict the output grid for an input grid. Both are -1 outside the grid.
+    """Predict the output grid for an input grid. Both are padded with -1 to the size of the canvas.
 
     Args:
         network: The network.

@@ -104,9 +104,11 @@ def views_of(
 
 
 def _rays(grid: Grid, summary: InputSummary) -> list[Grid]:
-    """Compute four views, one for each of the directions left, right, up and down. For each cell, the view
-    contains the first color other than the background that is found by searching from this cell (included) in
-    the direction of the view, or -1 if no such color is found."""
+    """Compute four views, one for each of the directions left, right, up and down.
+
+    Each cell of a view contains the color of the nearest non-background cell in the view's direction, or -1
+    if there is none. The search starts at the cell itself.
+    """
     drawn = (grid >= 0) & (grid != summary.by_rank[0])
     rays = []
     for axis in (1, 0):
@@ -173,7 +175,7 @@ def _shift(grid: Array, down: int, across: int, outside: int | bool) -> Array:
 
 
 def _spread(mask: Mask) -> Mask:
-    """Add the 4-connected neighbors of all cells to a mask."""
+    """Return a mask of the cells in `mask` and their 4-connected neighbors."""
     near = [_shift(mask, *step, False) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
     return mask | jnp.stack(near).any(axis=0)
 
@@ -197,8 +199,12 @@ def sizes_of(summary: InputSummary) -> Int32[Array, "2 sizes"]:
 
 
 def histogram_of(summary: InputSummary) -> Float[Array, " numbers"]:
-    """Return global features as one vector: the fraction of cells of each color, and whether each color
-    occurs (0 or 1), both in the order of the ranks, followed by the height and the width divided by 30."""
+    """Return the global features of an input as one vector.
+
+    The vector contains the fraction of cells of each color, then 1 for each color that occurs and 0 for the
+    others, and then the height and the width divided by 30. Colors are sorted by rank, starting with the most
+    frequent color.
+    """
     sorted_counts = summary.counts[summary.by_rank]
     shares = sorted_counts / jnp.maximum(1, jnp.sum(sorted_counts))
     size = jnp.stack([summary.height, summary.width]) / 30

@@ -13,7 +13,7 @@ from textual.widgets import Footer, OptionList, Static
 
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import OPERATIONS, Operation, operation_name
-from phalanx.arc.play.grids import Board, PaletteBar, terminal_palette
+from phalanx.arc.play.grids import PaletteBar, WorkingGridView, terminal_palette
 from phalanx.arc.play.keys import (
     DIRECTIONS,
     FILL,
@@ -110,9 +110,9 @@ class PlayApp(App[None]):
         self.board.focus()
 
     @property
-    def board(self) -> Board:
+    def board(self) -> WorkingGridView:
         """Widget that shows the working grid."""
-        return self.query_one(Board)
+        return self.query_one(WorkingGridView)
 
     @property
     def is_unsaved(self) -> bool:
@@ -268,8 +268,7 @@ class PlayApp(App[None]):
         self._try(self.session.submit, "Submitted.")
 
     def action_save(self) -> bool:
-        """Save the episode. Returns whether the episode is saved, which is also true if it was saved
-        before."""
+        """Save the episode, unless it has already been saved. Return False only if saving failed."""
         if self._is_saved():
             self.notify(f"this episode has already been saved to {self.file.path}", severity="warning")
             return True
@@ -330,7 +329,7 @@ class PlayApp(App[None]):
         for info in OPERATIONS:
             yield SystemCommand(info.name, info.text, lambda number=info.id: self.action_choose(number))
 
-    def on_board_pressed(self, event: Board.Pressed) -> None:
+    def on_working_grid_view_pressed(self, event: WorkingGridView.Pressed) -> None:
         cursor = self.board.cursor
         if event.ctrl and self.config.action.selection_format == "mask":
             clicked = CursorSelection(event.row, event.col, (event.row, event.col), cursor.loose)
@@ -344,7 +343,7 @@ class PlayApp(App[None]):
         else:
             self.action_apply()
 
-    def on_board_dragged(self, event: Board.Dragged) -> None:
+    def on_working_grid_view_dragged(self, event: WorkingGridView.Dragged) -> None:
         self.board.cursor = event.cursor
         self._draw()
 

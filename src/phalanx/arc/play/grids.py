@@ -21,8 +21,8 @@ Grid = Integer[np.ndarray, "_ _"]
 
 _OUTSIDE = Style(color="#5c6773", dim=True)
 _BLEND = 0.08
-"""How much every second cell is lightened or darkened, so that adjacent cells of the same color can be
-distinguished."""
+"""Fraction of white (for dark colors) or black (for light colors) that is blended into the color of every
+second cell, so that adjacent cells of the same color can be distinguished."""
 
 # Terminals with 256 colors choose the nearest color themselves, which would turn lighter maroon into purple.
 # So each color is mapped to a standard color, and to a second one with the same hue for every second cell.
@@ -126,16 +126,16 @@ class GridView(Widget):
         return segments
 
     def _texts(self, row: int, y: int) -> list[str]:
-        """Return the text in each cell of a grid row, for one terminal line.
+        """Return the text that each cell of a grid row shows on one line of the widget.
 
         Args:
-            row: Row of the grid.
-            y: Line of the widget.
+            row: Index of the row in the grid.
+            y: Index of the line in the widget.
         """
         return ["  " * self.scale] * self.display_shape[1]
 
 
-class Board(GridView, can_focus=True):
+class WorkingGridView(GridView, can_focus=True):
     """Widget that shows the working grid. It draws the selection and posts messages when cells are clicked or
     dragged."""
 

@@ -98,7 +98,7 @@ def key_text(operation: int) -> str:
 
 def panel_entries() -> list[tuple[str, str, str]]:
     """Return the entries of the operation panel. Each entry consists of a key, a name, and the Textual action
-    that a click runs. Fills have one entry for all colors, and so do flood fills."""
+    that a click runs. All fills share one entry, and so do all flood fills."""
     entries = [(tool.key, tool.name, f"tool('{tool.key}')") for tool in TOOLS]
     for info in OPERATIONS[2 * NUM_COLORS :]:
         if info.id not in {tool.first for tool in TOOLS} | set(MOVES.values()):
@@ -232,8 +232,10 @@ class CursorSelection:
         return CursorSelection(row, col, self.anchor if extend else (row, col), self.loose)
 
     def toggle(self) -> "CursorSelection":
-        """Return the cursor with the cells of the box added to `loose`. If all of these cells are already in
-        `loose`, they are removed from it."""
+        """Add the cells of the box to `loose`, or remove them if all of them are already in `loose`.
+
+        Returns the new selection, whose box is only the cursor's cell.
+        """
         top, left, bottom, right = self.box
         box = {(row, col) for row in range(top, bottom + 1) for col in range(left, right + 1)}
         loose = self.loose - box if box <= self.loose else self.loose | box

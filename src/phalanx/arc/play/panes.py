@@ -13,7 +13,7 @@ from textual.widgets import Button, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from phalanx.arc.operations import OPERATIONS
-from phalanx.arc.play.grids import Board, GridView, size_at
+from phalanx.arc.play.grids import GridView, WorkingGridView, size_at
 from phalanx.arc.play.keys import KEY_HELP, CursorSelection, Tool, key_text, panel_entries
 from phalanx.arc.rendering.palette import Palette
 from phalanx.arc.rendering.snapshot import StateSnapshot
@@ -119,7 +119,7 @@ class WorkPane(Vertical):
     def __init__(self, view: StateSnapshot, palette: Palette) -> None:
         super().__init__(id="work")
         self.input = GridView(view.input, palette, id="input")
-        self.board = Board(view.working, palette, id="board")
+        self.board = WorkingGridView(view.working, palette, id="board")
         self.frames = (GridFrame(self.input, id="input-frame"), GridFrame(self.board, id="board-frame"))
 
     def compose(self) -> Iterator[Widget]:

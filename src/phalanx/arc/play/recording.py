@@ -16,8 +16,8 @@ from phalanx.io.atomic import atomic_write
 
 
 def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) -> list[Sample]:
-    """Convert an episode that has ended to one sample per step. The samples have the same format as those of
-    an `EnvironmentStream`.
+    """Convert a finished episode to samples, one per step. The samples have the same format as those of an
+    `EnvironmentStream`.
 
     Args:
         session: Session that contains the episode.

@@ -90,7 +90,7 @@ class PlaySession:
             self.config, ArcTask(task.id, (), (task.tests[test],), task.family)
         )
         self.seed = 0
-        """Seed with which an `EnvironmentStream` would start its first episode in the same state."""
+        """Seed of an `EnvironmentStream` whose first episode would start in this session's initial state."""
         self._start, _ = arc_reset(start_key(self.seed), self.config, self.environment.task_buffer)
         self._steps: list[_Step] = []
         self._undone: list[_Step] = []

@@ -67,12 +67,12 @@ class StateSnapshot:
     working: Cells
     """Working grid, which the actions edit."""
     target: Cells
-    """Target grid. It has no cells if the output is secret."""
+    """Target grid. It has no cells if the output is hidden, as for test pairs in evaluation mode."""
     selected: Mask
     """Mask of the selected cells of the working grid."""
     clipboard: Cells
-    """Bounding box of the object in the clipboard, -1 for cells that do not belong to the object. It has no
-    cells if the clipboard is empty."""
+    """The object in the clipboard, trimmed to its bounding box, with -1 for cells that do not belong to the
+    object. The grid has no cells if the clipboard is empty."""
     operation: int | None
     """Id of the last valid operation; None at the start of an episode."""
     similarity: float

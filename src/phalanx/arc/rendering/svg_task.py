@@ -55,7 +55,7 @@ def draw_grid(
 
     Args:
         grid: The grid, which may be padded with -1.
-        title: Text above the grid, in addition to the size of the grid; empty for none.
+        title: Text above the grid, before the size of the grid. If empty, only the size is shown.
         selected: Mask of cells to outline, with the shape of `grid`. If None, no cells are outlined.
         palette: `arc`, or `safe` for color-blind readers.
     """

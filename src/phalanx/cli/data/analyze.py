@@ -18,7 +18,7 @@ from phalanx.cli.output import format_fields, print_json
 
 if TYPE_CHECKING:
     from phalanx.data.bucket_search import BucketAnalysis
-    from phalanx.data.efficiency_report import BatchingEfficiencyReport
+    from phalanx.data.efficiency_report import BucketEfficiencyReport
     from phalanx.data.length_histogram import LengthHistogram
 
 app = typer.Typer(
@@ -117,7 +117,7 @@ def suggest(
 def _show(
     values: dict[str, Any],
     text: str,
-    chart: "BatchingEfficiencyReport | BucketAnalysis | LengthHistogram",
+    chart: "BucketEfficiencyReport | BucketAnalysis | LengthHistogram",
     svg: Path | None,
     as_json: bool,
 ) -> None:

@@ -131,12 +131,12 @@ def info(
     """Show a summary of a plan, or of one rank's part."""
     if (rank is None) != (world_size is None):
         raise UserError("--rank and --world-size must be used together")
-    from phalanx.data.plans.sharding import ShardSpec
+    from phalanx.data.plans.sharding import ShardingConfig
 
     loaded = load_plan(plan)
     if rank is not None and world_size is not None:
         with user_errors():
-            spec = ShardSpec(world_size=world_size, policy=policy, balance=balance, d_model=d_model)
+            spec = ShardingConfig(world_size=world_size, policy=policy, balance=balance, d_model=d_model)
             loaded = loaded.shard(rank, spec)
     batches = [
         {
@@ -204,11 +204,11 @@ def shard(
 ) -> None:
     """Divide a plan into one plan per rank. All ranks have the same number of batches."""
     from phalanx.data.plans.plan_files import save_batch_plan
-    from phalanx.data.plans.sharding import ShardSpec
+    from phalanx.data.plans.sharding import ShardingConfig
     from phalanx.io.atomic import atomic_directory
 
     loaded = load_plan(plan)
-    spec = ShardSpec(world_size=world_size, policy=policy, balance=balance, d_model=d_model)
+    spec = ShardingConfig(world_size=world_size, policy=policy, balance=balance, d_model=d_model)
     rows: list[dict[str, Any]] = []
     with (
         user_errors(),

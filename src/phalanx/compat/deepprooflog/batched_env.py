@@ -64,9 +64,9 @@ class BatchedVecEnv(EnvironmentVecEnv):
         queries: Atoms, strings such as `aunt(5,76)`, or an array of encoded atoms.
         batch_size: Number of environments. `auto` uses as many as fit into memory, at most 1,024.
         config: Environment settings. If None, the defaults are used.
-        mode: `train` samples queries at random: uniformly from `queries` if there are `labels`, and with
-            negatives as configured otherwise. `eval` takes the queries in order and starts again after the
-            last query.
+        mode: `train` samples queries at random. If `labels` is given, queries are sampled uniformly from
+            `queries`. Otherwise, they are sampled as specified by the config, including negatives. `eval`
+            takes the queries in order and starts again after the last query.
         labels: Whether each query is true. None means that all are true.
         query_depths: Proof depths of the queries. Defaults to those in the data handler.
         kge_engine: An embedding that can close goals; see `load_kge`. None means no embedding.
@@ -209,9 +209,10 @@ class QuerySchedule:
         return self._arrays
 
     def positives(self) -> tuple[Int32[np.ndarray, "queries atom"], Int32[np.ndarray, " queries"]]:
-        """Return the queries that an environment may sample, and their depths.
+        """Return the queries that are labeled true, and their depths.
 
-        If all queries are labeled false, all are returned, because an environment needs at least one query.
+        An environment may sample these queries. If all queries are labeled false, all of them are returned,
+        because an environment needs at least one query.
         """
         encoded, depths, labels = self.arrays()
         kept = labels if labels.any() else ~labels

@@ -27,7 +27,7 @@ from phalanx.kg.evaluation import (
     evaluate_candidates,
 )
 from phalanx.kg.kge.embedding import KGE
-from phalanx.proofs.link_prediction import LinkPredictionConfig, ProofLinkPrediction, embedding_scorer
+from phalanx.proofs.link_prediction import LinkPredictionConfig, ProofLinkPredictionTask, embedding_scorer
 from phalanx.proofs.score_combination import HybridConfig, hybrid_scorer
 
 Mode = Literal["rl", "kge", "hybrid"]
@@ -137,7 +137,7 @@ def evaluate_policy(
     }
     vocabulary = base.index_manager
     config = LinkPredictionConfig(num_candidates=n_corruptions, sides=sides, seed=seed)
-    task = ProofLinkPrediction(base.data_handler, vocabulary, base.environment.config, config)
+    task = ProofLinkPredictionTask(base.data_handler, vocabulary, base.environment.config, config)
     encoded = queries if isinstance(queries, np.ndarray) else vocabulary.encode(list(queries))
     candidates = task.candidates(encoded - np.int32(1))
     return evaluate_candidates(scorers[mode], candidates, ties=ties, vocabulary=vocabulary.kg)
@@ -146,7 +146,7 @@ def evaluate_policy(
 def _configure_env_batch(
     env: Any, queries: Any, labels: Sequence[int] | None = None, query_depths: Any = None
 ) -> int:
-    """Make an environment start its episodes from these queries, in order. Returns the number of queries."""
+    """Make an environment start its episodes from `queries`, in order. Return the number of queries."""
     _, base = _find_batched_env(env)
     base.mode, base.queries, base.labels, base.query_depths = "eval", queries, labels, query_depths
     return len(queries)
@@ -155,8 +155,8 @@ def _configure_env_batch(
 def _find_batched_env(env: Any) -> tuple[Any, BatchedVecEnv]:
     """Return the environment on which `step` must be called, and the `BatchedVecEnv` inside it.
 
-    Queries cannot be assigned to a single worker of a `SerialEnv` or `ParallelEnv`. In this case, the first
-    factory of `env` creates an equivalent environment in this process.
+    Queries cannot be assigned to the workers of a `SerialEnv` or `ParallelEnv`. If `env` is or wraps one of
+    these, its first factory is called to create an equivalent environment in this process.
     """
     if isinstance(env, SerialEnv | ParallelEnv):
         return _find_batched_env(env.create_env_fn[0](**env.create_env_kwargs[0]))

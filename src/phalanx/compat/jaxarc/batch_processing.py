@@ -68,7 +68,7 @@ def _rollout(
 
 
 def compute_batch_values(value_fn: Callable[[dict[str, Array]], Any], batch_states: ArcState) -> Any:
-    """Apply a value function to the features of a batch of states."""
+    """Apply a value function to the features of a batch of states; see `extract_state_features`."""
     return value_fn(extract_state_features(batch_states))
 
 
@@ -85,8 +85,9 @@ def extract_state_features(batch_states: ArcState) -> dict[str, Array]:
 class NetworkPolicy(eqx.Module):
     """Wraps a network as a policy for `batch_policy_rollout`. Without `key`, the policy is greedy.
 
-    A policy receives only states, so the sampled actions depend on the key, the environment's index in the
-    batch and the number of steps taken. The policy also returns `values`.
+    `batch_policy_rollout` does not pass PRNG keys to a policy. To sample actions, this policy derives one key
+    per environment from `key`, the environment's index in the batch and the number of steps taken. In
+    addition to `actions` and `log_probs`, it returns `values`.
     """
 
     network: PolicyNetwork
@@ -169,7 +170,10 @@ def analyze_memory_usage(
 
 
 def warm_up_batch_functions(batch_size: int, config: Configured, task: Any = None) -> dict[str, float]:
-    """Compile `batch_reset` and `batch_step` for a batch size, and return both times in seconds."""
+    """Compile `batch_reset` and `batch_step` for a batch size by calling each of them once.
+
+    Returns the time of each call in seconds, as `reset` and `step`.
+    """
     keys = _keys(batch_size)
     reset_time, (states, _) = _timed(lambda: _functional.batch_reset(keys, config, task))
     actions = _sample_actions(environment_of(config, states), keys, states)
@@ -200,7 +204,8 @@ class BatchPerformanceMonitor:
         return result
 
     def get_stats(self) -> dict[str, int | float]:
-        """Return means and standard deviations in seconds, or NaN if there are no measurements."""
+        """Return the mean and the standard deviation of the reset and step times in seconds, the mean batch
+        size, and the number of calls. Statistics without measurements are NaN."""
         return {
             "reset_time_mean": _apply(fmean, self.reset_times),
             "reset_time_std": _apply(pstdev, self.reset_times),

@@ -42,7 +42,7 @@ class ConformanceReport:
     not_checked: tuple[str, ...] = ()
     """Names of the terminal-state checks, if no episode terminated in the recorded steps."""
     notes: tuple[str, ...] = ()
-    """Reasons for `not_checked`, as sentences."""
+    """Sentences that explain why the checks in `not_checked` could not be performed."""
 
     def __str__(self) -> str:
         lines = [f"{self.environment} passes {len(self.passed)} checks"]
@@ -67,7 +67,8 @@ def check_environment(
             with random actions, the terminal-state checks are reported as `not_checked`.
 
     Returns:
-        The names of the checks that passed, that do not apply, and that need more steps.
+        A report with the names of the checks that passed, of those that do not apply, and of those that could
+        not be completed because no episode terminated.
 
     Raises:
         ConformanceError: If any check fails. The message lists the failures of all checks.

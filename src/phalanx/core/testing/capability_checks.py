@@ -1,4 +1,4 @@
-"""Conformance checks for legal actions, text, rendering, the expert, task names and the version."""
+"""Conformance checks for legal actions, text, rendering, experts, task names and environment versions."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, PyTree
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import masked_choice, masked_size, replace_choice
 from phalanx.core.testing import recorded_rollouts as rollouts
-from phalanx.core.testing.recorded_rollouts import RandomRollout, conformance_check, describe_first
+from phalanx.core.testing.recorded_rollouts import RandomRolloutRunner, conformance_check, describe_first
 from phalanx.core.testing.tree_diff import differences, take, to_host
 
 _INVALID_TEXTS = ("", "no such action !?")
@@ -21,7 +21,7 @@ _NUM_SAMPLED_STATES = 3
 
 
 @conformance_check("legal_actions must match step")
-def check_legal_actions(rollout: RandomRollout) -> list[str] | None:
+def check_legal_actions(rollout: RandomRolloutRunner) -> list[str] | None:
     """Check that the mask has the right shape, that sampled actions are legal, and that illegal actions do
     not change the state."""
     environment = rollout.environment
@@ -73,7 +73,7 @@ def _masks(
 
 
 @conformance_check("text must identify actions")
-def check_text_round_trip(rollout: RandomRollout) -> list[str] | None:
+def check_text_round_trip(rollout: RandomRolloutRunner) -> list[str] | None:
     """Check that states have text, and that `parse_action` inverts `action_text` and rejects invalid text.
 
     The batched methods must give the same results as the methods for one state.
@@ -116,7 +116,7 @@ def check_text_round_trip(rollout: RandomRollout) -> list[str] | None:
 
 
 @conformance_check("rendered images must match their mode")
-def check_render_modes(rollout: RandomRollout) -> list[str] | None:
+def check_render_modes(rollout: RandomRolloutRunner) -> list[str] | None:
     """Check that `render` returns an SVG, text or an array of uint8 pixels, according to the mode."""
     environment = rollout.environment
     if not environment.render_modes:
@@ -131,7 +131,7 @@ def check_render_modes(rollout: RandomRollout) -> list[str] | None:
 
 
 @conformance_check("the expert must label states with legal actions")
-def check_expert(rollout: RandomRollout) -> list[str] | None:
+def check_expert(rollout: RandomRolloutRunner) -> list[str] | None:
     """Check that the expert labels the states of its own episodes with legal members of `action_space`."""
     environment, batch_size = rollout.environment, rollout.batch_size
     try:
@@ -187,7 +187,7 @@ def _repeat(tree: PyTree, num_steps: int) -> PyTree:
 
 
 @conformance_check("task_name and version")
-def check_task_name_and_version(rollout: RandomRollout) -> list[str]:
+def check_task_name_and_version(rollout: RandomRolloutRunner) -> list[str]:
     """Check that `version` is a positive integer and that `task_name` returns a string."""
     environment = rollout.environment
     found = []
@@ -200,7 +200,7 @@ def check_task_name_and_version(rollout: RandomRollout) -> list[str]:
     return found
 
 
-def _sample_states(rollout: RandomRollout) -> Iterator[tuple[int, PyTree, PyTree]]:
+def _sample_states(rollout: RandomRolloutRunner) -> Iterator[tuple[int, PyTree, PyTree]]:
     """Iterate over a few unfinished states, as tuples of the step, the state and the action taken in it."""
     _, steps = rollout.run()
     done = np.asarray(rollout.observe(steps.before)[1])[:, 0]
@@ -212,7 +212,7 @@ def _sample_states(rollout: RandomRollout) -> Iterator[tuple[int, PyTree, PyTree
 
 
 def _legal_variants(environment: Environment, state: PyTree, action: PyTree) -> Iterator[PyTree]:
-    """Iterate over an action and its copies. There is one copy for each legal value of the masked part."""
+    """Yield an action, followed by one copy for each legal value of the part that the mask applies to."""
     space, mask = environment.action_space, environment.legal_actions(state)
     choices = masked_size(space)
     yield action

@@ -99,7 +99,10 @@ def _rollout_batch(
 
 @dataclasses.dataclass(frozen=True)
 class _EitherMode(AutoReset):
-    """Auto-reset layer whose mode is a traced boolean, so that one compiled program serves both modes."""
+    """Auto-reset layer whose mode is given by a traced boolean, `next_step`.
+
+    One compiled program can therefore be used for both the `next_step` and the `same_step` mode.
+    """
 
     next_step: Any = False
 
@@ -187,7 +190,7 @@ def by_batch(
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomRollout:
+class RandomRolloutRunner:
     """Runs a batch of environments with random actions. A conformance check examines the recorded steps."""
 
     environment: Environment
@@ -244,26 +247,26 @@ def _has_invalid_actions(environment: Environment) -> bool:
 
 def conformance_check(
     rule: str,
-) -> Callable[[Callable[[RandomRollout], Violations]], Callable[..., bool | NotChecked]]:
+) -> Callable[[Callable[[RandomRolloutRunner], Violations]], Callable[..., bool | NotChecked]]:
     """Turn a function that finds violations of a rule into a conformance check.
 
-    The function takes a `RandomRollout` and returns `Violations`. The check has the parameters `environment`,
-    `seed`, `batch_size` and `num_steps`. If there are violations, it raises `ConformanceError` with the first
-    five messages. Otherwise, it returns False if the environment lacks the checked capability, `NotChecked`
-    if the function returned `NotChecked`, and True in all other cases.
+    The function takes a `RandomRolloutRunner` and returns `Violations`. The check has the parameters
+    `environment`, `seed`, `batch_size` and `num_steps`. If there are violations, it raises `ConformanceError`
+    with the first five messages. Otherwise, it returns False if the environment lacks the checked capability,
+    `NotChecked` if the function returned `NotChecked`, and True in all other cases.
 
     Args:
         rule: Description of the rule, which is the beginning of the error message.
     """
 
     def decorate(
-        find_violations: Callable[[RandomRollout], Violations],
+        find_violations: Callable[[RandomRolloutRunner], Violations],
     ) -> Callable[..., bool | NotChecked]:
         @wraps(find_violations)
         def check(
             environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
         ) -> bool | NotChecked:
-            found = find_violations(RandomRollout(environment, seed, batch_size, num_steps))
+            found = find_violations(RandomRolloutRunner(environment, seed, batch_size, num_steps))
             if isinstance(found, NotChecked):
                 return found
             if found:

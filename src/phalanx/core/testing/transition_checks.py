@@ -15,7 +15,7 @@ from phalanx.core.testing import recorded_rollouts as rollouts
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError,
     NotChecked,
-    RandomRollout,
+    RandomRolloutRunner,
     Violations,
     conformance_check,
     describe_first,
@@ -24,31 +24,31 @@ from phalanx.core.testing.recorded_rollouts import (
 from phalanx.core.testing.tree_diff import differences, take, to_host
 
 _EAGER_STEPS = 3
-"""Number of steps to run without `jit`. It is small, because the first step compiles each operation
-separately, which is slow."""
+"""Number of steps to run without `jit`. It is small, because steps without `jit` are slow: operations are
+compiled and dispatched one by one."""
 
 
 @conformance_check("the same key must give the same episode")
-def check_determinism(rollout: RandomRollout) -> list[str]:
+def check_determinism(rollout: RandomRolloutRunner) -> list[str]:
     """Check that the same key gives the same episode, with and without `jit`."""
     found = differences(_run_eagerly(rollout), _run_eagerly(rollout), "second run without jit")
     return found + differences(rollout.run_one(0), rollout.run_one(0), "second run")
 
 
 @conformance_check("a batch must give the same results as its environments one by one")
-def check_batch_of_one_equals_single(rollout: RandomRollout) -> list[str]:
+def check_batch_of_one_equals_single(rollout: RandomRolloutRunner) -> list[str]:
     """Check that `batch_reset` and `batch_step` match `reset` and `step` for a batch of size 1."""
     return _differences_from_loop(dataclasses.replace(rollout, batch_size=1))
 
 
 @conformance_check("a batch must give the same results as its environments one by one")
-def check_batch_equals_loop(rollout: RandomRollout) -> list[str]:
+def check_batch_equals_loop(rollout: RandomRolloutRunner) -> list[str]:
     """Check that a batch gives the same results as a loop over its environments."""
     return _differences_from_loop(rollout)
 
 
 @conformance_check("jit must not change the results")
-def check_jit_equals_eager(rollout: RandomRollout) -> list[str]:
+def check_jit_equals_eager(rollout: RandomRolloutRunner) -> list[str]:
     """Check that `reset` and `step` give the same results with and without `jit`."""
     eager_first, eager_steps = _run_eagerly(rollout)
     first, steps = to_host(rollout.run_one(0))
@@ -60,7 +60,7 @@ def check_jit_equals_eager(rollout: RandomRollout) -> list[str]:
 
 
 @conformance_check("batch functions must equal vmap of reset and step")
-def check_vmap_equals_batch_functions(rollout: RandomRollout) -> list[str]:
+def check_vmap_equals_batch_functions(rollout: RandomRolloutRunner) -> list[str]:
     """Check that `batch_reset`, `batch_step` and `batch_reset_where` equal `vmap` of `reset` and `step`."""
     environment, step_keys = rollout.environment, rollout.keys[1]
     _, steps = rollout.run()
@@ -79,7 +79,7 @@ def check_vmap_equals_batch_functions(rollout: RandomRollout) -> list[str]:
 
 
 @conformance_check("stepping a finished state must change nothing and give reward 0")
-def check_done_states_are_absorbing(rollout: RandomRollout) -> Violations:
+def check_done_states_are_absorbing(rollout: RandomRolloutRunner) -> Violations:
     """Check that stepping a finished state with any action changes nothing and gives reward 0."""
     num_steps = rollout.num_steps
     steps = to_host(rollout.run(invalid=np.arange(num_steps)[:, None] % 2 == 1)[1])
@@ -124,8 +124,11 @@ def _final_values(result: rollouts.StepResult) -> tuple[Any, ...]:
 
 
 @conformance_check("terminated and truncated must be distinguished")
-def check_termination_flags(rollout: RandomRollout) -> list[str]:
-    """Check that `done` equals `terminated` or `truncated`, and that time limits truncate."""
+def check_termination_flags(rollout: RandomRolloutRunner) -> list[str]:
+    """Check that `done` is `terminated | truncated`, and that time limits truncate episodes.
+
+    An episode that ends because of a time limit must be truncated, not terminated.
+    """
     _, steps = rollout.run()
     after = to_host(steps.after)
     if not isinstance(after.infos, TransitionInfo):
@@ -147,7 +150,7 @@ def check_termination_flags(rollout: RandomRollout) -> list[str]:
 
 
 @conformance_check("same-step auto-reset must return the terminal observation")
-def check_terminal_observation_in_same_step_mode(rollout: RandomRollout) -> Violations:
+def check_terminal_observation_in_same_step_mode(rollout: RandomRolloutRunner) -> Violations:
     """Check the observations returned by same-step auto-reset.
 
     `final_observation` must be the terminal observation, and the returned observation must be the first
@@ -164,7 +167,7 @@ def check_terminal_observation_in_same_step_mode(rollout: RandomRollout) -> Viol
 
 
 @conformance_check("next-step auto-reset must return the terminal observation")
-def check_terminal_observation_in_next_step_mode(rollout: RandomRollout) -> Violations:
+def check_terminal_observation_in_next_step_mode(rollout: RandomRolloutRunner) -> Violations:
     """Check that next-step auto-reset returns the terminal observation with `done` and then resets."""
     raw, auto, found = _run_with_auto_reset(rollout, "next_step")
     mask = auto.infos.reset_mask
@@ -178,7 +181,7 @@ def check_terminal_observation_in_next_step_mode(rollout: RandomRollout) -> Viol
 
 
 @conformance_check("invalid actions must not change a state")
-def check_invalid_actions_change_nothing(rollout: RandomRollout) -> list[str] | None:
+def check_invalid_actions_change_nothing(rollout: RandomRolloutRunner) -> list[str] | None:
     """Check that invalid actions do not change the `comparable_state`."""
     if not rollout.has_invalid_actions:
         return None
@@ -189,7 +192,7 @@ def check_invalid_actions_change_nothing(rollout: RandomRollout) -> list[str] | 
 
 
 @conformance_check("observations must be in observation_space")
-def check_observations_lie_in_their_space(rollout: RandomRollout) -> list[str]:
+def check_observations_lie_in_their_space(rollout: RandomRolloutRunner) -> list[str]:
     """Check that observations are in `observation_space` and equal to `observe(state)`."""
     first, steps = rollout.run()
     first, observations = to_host((first, steps.after.observations))
@@ -206,7 +209,7 @@ def check_observations_lie_in_their_space(rollout: RandomRollout) -> list[str]:
 
 
 @conformance_check("sampled actions must be in action_space")
-def check_sampled_actions_lie_in_their_space(rollout: RandomRollout) -> list[str]:
+def check_sampled_actions_lie_in_their_space(rollout: RandomRolloutRunner) -> list[str]:
     """Check that `sample_action` returns members of `action_space`, and that `step` accepts any member."""
     space = rollout.environment.action_space
     _, steps = rollout.run()
@@ -223,8 +226,8 @@ def check_sampled_actions_lie_in_their_space(rollout: RandomRollout) -> list[str
     return found + differences(expected, actual, "result of step with action_space.sample")
 
 
-def _differences_from_loop(rollout: RandomRollout) -> list[str]:
-    """Compare a batch with a loop over its environments."""
+def _differences_from_loop(rollout: RandomRolloutRunner) -> list[str]:
+    """Run each environment of a batch alone, and return the differences from the batch."""
     first, steps = to_host(rollout.run())
     found: list[str] = []
     for index in range(rollout.batch_size):
@@ -235,7 +238,7 @@ def _differences_from_loop(rollout: RandomRollout) -> list[str]:
     return found
 
 
-def _run_eagerly(rollout: RandomRollout) -> tuple[Any, list[rollouts.RecordedSteps]]:
+def _run_eagerly(rollout: RandomRolloutRunner) -> tuple[Any, list[rollouts.RecordedSteps]]:
     """Run the first steps of the first environment without `jit`."""
     environment, (reset_keys, step_keys) = rollout.environment, rollout.keys
     first = environment.reset(jnp.asarray(reset_keys[0]))
@@ -248,26 +251,31 @@ def _run_eagerly(rollout: RandomRollout) -> tuple[Any, list[rollouts.RecordedSte
     return first, steps
 
 
-def _step_batches(rollout: RandomRollout, states: Any, actions: Any) -> rollouts.StepResult:
-    """Call `batch_step` with recorded states and actions. The compiled program of `by_batch` is reused."""
+def _step_batches(rollout: RandomRolloutRunner, states: Any, actions: Any) -> rollouts.StepResult:
+    """Call `batch_step` with recorded states and actions.
+
+    `by_batch` is called instead of `batch_step` alone, so that a program compiled for another check can be
+    reused.
+    """
     observations, is_done = rollout.observe(states)
     mask = np.asarray(is_done)
     return rollouts.by_batch(rollout.environment, rollout.keys[1], states, actions, mask, observations)[1]
 
 
-def _record_auto_reset(rollout: RandomRollout, mode: Mode) -> rollouts.RecordedSteps:
+def _record_auto_reset(rollout: RandomRolloutRunner, mode: Mode) -> rollouts.RecordedSteps:
     initial = rollout.run()[1].before
     return rollouts.rollout_auto_reset(rollout.environment, mode == "next_step", initial, *rollout.keys)
 
 
 def _run_with_auto_reset(
-    rollout: RandomRollout, mode: Mode
+    rollout: RandomRolloutRunner, mode: Mode
 ) -> tuple[rollouts.StepResult, rollouts.StepResult, list[str]]:
-    """Run a batch with auto-reset.
+    """Run a batch with auto-reset, and compare it with the same steps without auto-reset.
 
     Returns:
-        The results of the same steps without and with auto-reset, and the failures of the checks that apply
-        to both modes. The observations without auto-reset are those of the states after the steps.
+        The results without auto-reset, the results with auto-reset, and the failures of the checks that apply
+        to both auto-reset modes. The observations in the results without auto-reset are computed from the
+        states after the steps.
     """
     recorded = _record_auto_reset(rollout, mode)
     raw = _step_batches(rollout, recorded.before, recorded.actions)
@@ -290,7 +298,7 @@ def _run_with_auto_reset(
     return dataclasses.replace(raw, observations=raw_observations), auto, found
 
 
-def _every_other(rollout: RandomRollout) -> np.ndarray:
+def _every_other(rollout: RandomRolloutRunner) -> np.ndarray:
     return (np.arange(rollout.num_steps)[:, None] + np.arange(rollout.batch_size)) % 2 == 1
 
 
@@ -315,7 +323,7 @@ def _find_ends(dones: np.ndarray) -> dict[int, int]:
 
 
 def _not_checked_unless(terminated: np.ndarray) -> Violations:
-    """Return `NotChecked` if no episode terminated, or else an empty list."""
+    """Return `NotChecked` if no episode terminated, and an empty list otherwise."""
     if np.any(terminated):
         return []
     return NotChecked(

@@ -22,7 +22,7 @@ from phalanx.data.plans.sharding import (
     ShardBalance,
     ShardedEpoch,
     ShardInfo,
-    ShardSpec,
+    ShardingConfig,
     measure_balance,
     shard_epoch,
 )
@@ -41,7 +41,7 @@ class BatchSpec:
     index: int
     """Index of the batch within its epoch. In a streaming plan, the index of the step."""
     bucket_id: int
-    """Index of the bucket that matches the longest row. Always 0 in a streaming plan."""
+    """Index of the bucket that the longest row belongs to. Always 0 in a streaming plan."""
     packed: bool
     """True if a row may contain more than one sample."""
     layout: PackLayout
@@ -137,12 +137,12 @@ class Plan(Protocol):
     def num_batches(self) -> int | None:
         """Number of batches in the plan. None if the plan is unbounded."""
 
-    def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> PlanIterator:
+    def batches(self, rank: int = 0, world_size: int | ShardingConfig = 1) -> PlanIterator:
         """Return an iterator over the batches of one rank.
 
         Args:
             rank: Rank, from 0 to `world_size - 1`.
-            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
+            world_size: Number of ranks, or a `ShardingConfig` with all sharding settings.
         """
 
 
@@ -330,29 +330,29 @@ class BatchPlan:
         """Return an iterator over the batches of the epoch with this number."""
         return iter(self.get_epoch(epoch))
 
-    def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> "BatchPlanIterator":
+    def batches(self, rank: int = 0, world_size: int | ShardingConfig = 1) -> "BatchPlanIterator":
         """Return an iterator over the batches of one rank in all epochs.
 
         Each rank computes its own batches without communication. All ranks have the same number of batches.
 
         Args:
             rank: Rank, from 0 to `world_size - 1`.
-            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
+            world_size: Number of ranks, or a `ShardingConfig` with all sharding settings.
         """
-        return BatchPlanIterator(self, rank, ShardSpec.resolve(world_size))
+        return BatchPlanIterator(self, rank, ShardingConfig.resolve(world_size))
 
-    def shard(self, rank: int, world_size: int | ShardSpec, **settings: Any) -> "BatchPlan":
+    def shard(self, rank: int, world_size: int | ShardingConfig, **settings: Any) -> "BatchPlan":
         """Return a plan with only the batches of one rank.
 
         All ranks have the same number of batches per epoch.
 
         Args:
             rank: Rank, from 0 to `world_size - 1`.
-            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
-            **settings: Other fields of `ShardSpec`, such as `balance=True`, if `world_size` is a number.
+            world_size: Number of ranks, or a `ShardingConfig` with all sharding settings.
+            **settings: Other fields of `ShardingConfig`, such as `balance=True`, if `world_size` is a number.
         """
         self._require_complete("shard")
-        spec = ShardSpec.resolve(world_size, **settings)
+        spec = ShardingConfig.resolve(world_size, **settings)
         spec.check_rank(rank)
         info = ShardInfo(**{**dict(spec), "rank": rank, "plan_fingerprint": self.fingerprint})
         epochs = [
@@ -362,7 +362,7 @@ class BatchPlan:
         return BatchPlan(self.meta.model_copy(update={"shard": info}), self.table, tuple(epochs))
 
     def remaining(
-        self, epoch: int, step: int, world_size: int | ShardSpec = 1, **settings: Any
+        self, epoch: int, step: int, world_size: int | ShardingConfig = 1, **settings: Any
     ) -> "BatchPlan":
         """Return a plan of the batches that are left after each rank has processed `step` batches of `epoch`.
 
@@ -372,28 +372,28 @@ class BatchPlan:
         Args:
             epoch: Number of the current epoch.
             step: Number of batches of this epoch that each rank has processed.
-            world_size: Number of ranks that have processed the epoch so far, or a `ShardSpec` with all
+            world_size: Number of ranks that have processed the epoch so far, or a `ShardingConfig` with all
                 sharding settings that were used.
-            **settings: Other fields of that `ShardSpec` if `world_size` is a number.
+            **settings: Other fields of that `ShardingConfig` if `world_size` is a number.
         """
         self._require_complete("take the remainder of")
         current = self.get_epoch(epoch)
-        left = self.shard_epoch(current, ShardSpec.resolve(world_size, **settings)).remaining(step)
+        left = self.shard_epoch(current, ShardingConfig.resolve(world_size, **settings)).remaining(step)
         later = [plan for plan in self.epochs if plan.epoch > epoch]
         epochs = (dataclasses.replace(current, batches=left), *later)
         return BatchPlan(self.meta.model_copy(update={"num_epochs": len(epochs)}), self.table, epochs)
 
-    def measure_balance(self, epoch: int, world_size: int | ShardSpec, **settings: Any) -> ShardBalance:
+    def measure_balance(self, epoch: int, world_size: int | ShardingConfig, **settings: Any) -> ShardBalance:
         """Measure how evenly the work of one epoch is divided among ranks.
 
         Args:
             epoch: Epoch number.
-            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
-            **settings: Other fields of `ShardSpec` if `world_size` is a number. Unlike in `ShardSpec`,
-                `balance` is True by default.
+            world_size: Number of ranks, or a `ShardingConfig` with all sharding settings.
+            **settings: Other fields of `ShardingConfig` if `world_size` is a number. Unlike in
+                `ShardingConfig`, `balance` is True by default.
         """
         plan = self.get_epoch(epoch)
-        spec = ShardSpec.resolve(world_size, **({"balance": True} | settings))
+        spec = ShardingConfig.resolve(world_size, **({"balance": True} | settings))
         return measure_balance(self.shard_epoch(plan, spec), plan.lengths, spec.d_model)
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
@@ -416,7 +416,7 @@ class BatchPlan:
                 f"the same ids"
             )
 
-    def shard_epoch(self, epoch: EpochPlan, spec: ShardSpec) -> ShardedEpoch:
+    def shard_epoch(self, epoch: EpochPlan, spec: ShardingConfig) -> ShardedEpoch:
         """Divide the batches of one epoch among ranks."""
         pad_to_longest = self.meta.batching.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH
         return shard_epoch(epoch.batches, epoch.lengths, spec, pad_to_longest=pad_to_longest, seed=epoch.seed)
@@ -425,8 +425,8 @@ class BatchPlan:
         self,
         epoch: EpochPlan,
         rank: int,
-        spec: ShardSpec,
-        earlier: tuple[tuple[int, ShardSpec], ...] = (),
+        spec: ShardingConfig,
+        earlier: tuple[tuple[int, ShardingConfig], ...] = (),
     ) -> EpochPlan:
         """Return the batches of one rank in an epoch.
 
@@ -435,8 +435,8 @@ class BatchPlan:
             rank: Rank, from 0 to `spec.world_size - 1`.
             spec: Sharding settings.
             earlier: Steps of the epoch that were already taken on a different number of ranks, earliest
-                first. Each pair consists of a number of steps and the `ShardSpec` with which they were taken.
-                The batches of these steps are excluded.
+                first. Each pair consists of a number of steps and the `ShardingConfig` with which they were
+                taken. The batches of these steps are excluded.
         """
         for step, previous in earlier:
             left = self.shard_epoch(epoch, previous).remaining(step)
@@ -462,15 +462,18 @@ class BatchPlanState(FrozenModel):
     """Number of the current epoch."""
     step: int = Field(ge=0)
     """Number of batches that each rank has used in this epoch since the number of ranks last changed."""
-    shard: ShardSpec
+    shard: ShardingConfig
     """Current sharding settings."""
-    earlier: tuple[tuple[int, ShardSpec], ...] = ()
+    earlier: tuple[tuple[int, ShardingConfig], ...] = ()
     """Steps of this epoch that were taken before the number of ranks last changed, earliest first. Each pair
-    consists of a number of steps and the `ShardSpec` with which they were taken."""
+    consists of a number of steps and the `ShardingConfig` with which they were taken."""
 
 
 def validate_state(cls: type[AnyModel], state: Mapping[str, Any], owner: str) -> AnyModel:
-    """Convert a saved state to a model. Raise `ValueError` if it is not the state of an `owner`."""
+    """Convert a saved state to an instance of `cls`, which is a Pydantic model.
+
+    Raises `ValueError` if the state has another format. The message contains `owner`, such as "a batch plan".
+    """
     try:
         return cls.model_validate(dict(state))
     except ValidationError as error:
@@ -478,7 +481,7 @@ def validate_state(cls: type[AnyModel], state: Mapping[str, Any], owner: str) ->
         raise ValueError(f"not the state of {owner}: {problems}") from error
 
 
-def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) -> BatchPlanState:
+def resolve_state(plan: BatchPlan, spec: ShardingConfig, state: Mapping[str, Any]) -> BatchPlanState:
     """Validate a saved state and adapt it to the current number of ranks.
 
     Args:
@@ -514,14 +517,14 @@ class BatchPlanIterator(Iterator[BatchSpec]):
     It implements `PlanIterator`, so it can be resumed with `state_dict` and `load_state_dict`.
     """
 
-    def __init__(self, plan: BatchPlan, rank: int, spec: ShardSpec) -> None:
+    def __init__(self, plan: BatchPlan, rank: int, spec: ShardingConfig) -> None:
         spec.check_rank(rank)
         if spec.world_size > 1:
             plan._require_complete("shard")
         self._plan, self._rank, self._spec = plan, rank, spec
         self._open(0)
 
-    def _open(self, number: int, step: int = 0, earlier: tuple[tuple[int, ShardSpec], ...] = ()) -> None:
+    def _open(self, number: int, step: int = 0, earlier: tuple[tuple[int, ShardingConfig], ...] = ()) -> None:
         """Go to a step of an epoch. The epoch is sharded only when a batch is requested.
 
         Args:
@@ -542,7 +545,7 @@ class BatchPlanIterator(Iterator[BatchSpec]):
     def _advance(self, count: int) -> int:
         """Move forward by `count` batches, or to the end if fewer are left.
 
-        Return the number of batches by which `count` exceeds the batches that were left.
+        Returns the number of missing batches, which is 0 if at least `count` batches were left.
         """
         last = len(self._plan.epochs) - 1
         while count > 0 and last >= 0:

@@ -124,8 +124,8 @@ class BatchingConfig(Config):
     ) -> "BatchingConfig":
         """Return settings for batches that are formed from pools of samples sorted by length.
 
-        Each batch is padded to its longest sample. This minimizes padding. Other fields of the config can be
-        set with `settings`.
+        The samples of a batch have similar lengths, and each batch is padded to its longest sample, so there
+        is little padding. Other fields of the config can be set with `settings`.
         """
         return cls(
             token_budget=token_budget,

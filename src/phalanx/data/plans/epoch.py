@@ -458,10 +458,10 @@ def _form_pack_batches(
     packing: PackingConfig,
     bits: np.random.PCG64,
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
-    """Form batches of packs.
+    """Form batches of packed rows.
 
     The shuffled samples are divided into pools, and the samples of each pool are packed into rows. Then the
-    packs are shuffled and combined into batches within the token budget. Pools and packs differ in every
+    rows are shuffled and combined into batches within the token budget. Pools and rows differ in every
     epoch.
 
     Returns:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -10,10 +11,12 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 
 
-class MixtureStage(Config):
+class MixtureMilestone(Config):
     """Weights at one point of a mixture schedule."""
 
-    tokens: int = Field(ge=0)
+    renamed_settings: ClassVar[dict[str, str]] = {"tokens": "at_tokens"}
+
+    at_tokens: int = Field(ge=0)
     """Point of training at which these weights are reached, as the total number of tokens taken from all
     sources."""
     weights: dict[str, float]
@@ -23,7 +26,8 @@ class MixtureStage(Config):
 class Mixture(Config):
     """Fractions of the tokens that come from each source. The fractions may change during training.
 
-    Between two stages of the schedule, the fractions change linearly. After the last stage they are constant.
+    Between two milestones of the schedule, the fractions change linearly. After the last milestone, they are
+    constant.
 
     >>> Mixture(weights={"web": 900.0, "code": 100.0}, temperature=2.0).at(0, ["web", "code"]).tolist()
     [0.75, 0.25]
@@ -31,8 +35,8 @@ class Mixture(Config):
 
     weights: dict[str, float] = Field(default_factory=dict)
     """Initial weight of each source, at least 0. If it is empty, all sources have equal weights."""
-    schedule: tuple[MixtureStage, ...] = ()
-    """Weights at later points of training, in ascending order of `tokens`. If it is empty, the weights are
+    schedule: tuple[MixtureMilestone, ...] = ()
+    """Weights at later points of training, in ascending order of `at_tokens`. If it is empty, the weights are
     constant."""
     temperature: float = Field(default=1.0, gt=0)
     """Weights are raised to the power `1 / temperature`. A temperature above 1 makes them more equal, and a
@@ -40,20 +44,20 @@ class Mixture(Config):
 
     @model_validator(mode="after")
     def _check_weights(self) -> "Mixture":
-        for weights in (self.weights, *(stage.weights for stage in self.schedule)):
+        for weights in (self.weights, *(milestone.weights for milestone in self.schedule)):
             if any(not np.isfinite(weight) or weight < 0 for weight in weights.values()):
                 raise ValueError(f"weights must be finite and at least 0, got {weights}")
             if weights and not sum(weights.values()):
                 raise ValueError("at least one weight must be positive")
-        if any(a.tokens >= b.tokens for a, b in itertools.pairwise(self.schedule)):
-            raise ValueError("the stages of a schedule must be in ascending order of tokens")
+        if any(a.at_tokens >= b.at_tokens for a, b in itertools.pairwise(self.schedule)):
+            raise ValueError("the milestones of a schedule must be in ascending order of at_tokens")
         if self.schedule and not self.weights:
             raise ValueError("a schedule needs initial weights")
         return self
 
     def check_sources(self, sources: Mapping[str, object]) -> None:
         """Raise `ValueError` if a weight is given for a name that is not in `sources`."""
-        for name in itertools.chain(self.weights, *(stage.weights for stage in self.schedule)):
+        for name in itertools.chain(self.weights, *(milestone.weights for milestone in self.schedule)):
             if name not in sources:
                 raise ValueError(
                     f"the mixture has a weight for {name!r}, but the sources are {', '.join(sources)}"
@@ -61,13 +65,15 @@ class Mixture(Config):
 
     def at(self, tokens: int, sources: list[str]) -> Float64[np.ndarray, " sources"]:
         """Return the fraction of each source after a total of `tokens` tokens, in the order of `sources`."""
-        stages = [MixtureStage(tokens=0, weights=self.weights), *self.schedule]
-        next_stage = next((n for n, stage in enumerate(stages) if stage.tokens > tokens), len(stages))
-        current = stages[max(next_stage - 1, 0)]
+        milestones = [MixtureMilestone(at_tokens=0, weights=self.weights), *self.schedule]
+        next_milestone = next(
+            (n for n, one in enumerate(milestones) if one.at_tokens > tokens), len(milestones)
+        )
+        current = milestones[max(next_milestone - 1, 0)]
         fractions = self._fractions(current.weights, sources)
-        if next_stage < len(stages):
-            target = stages[next_stage]
-            progress = (tokens - current.tokens) / (target.tokens - current.tokens)
+        if next_milestone < len(milestones):
+            target = milestones[next_milestone]
+            progress = (tokens - current.at_tokens) / (target.at_tokens - current.at_tokens)
             fractions = (1 - progress) * fractions + progress * self._fractions(target.weights, sources)
         return fractions
 

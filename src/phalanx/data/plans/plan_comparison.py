@@ -30,7 +30,7 @@ class PlanDifference(FrozenModel):
 
 
 def compare_plans(expected: BatchPlan, found: BatchPlan) -> PlanDifference | None:
-    """Return the first difference between two plans. Return None if settings and batches are equal."""
+    """Return the first difference between two plans, or None if their settings and batches are equal."""
     rows = _match_rows(expected.table, found.table)
     location = _first_difference(expected, found)
     cause: Literal["config", "membership", "lengths", "order"] = "order"

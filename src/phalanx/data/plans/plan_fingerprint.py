@@ -24,7 +24,7 @@ def digest_plan(
 ) -> str:
     """Return the SHA-256 of the settings and of every batch (sample ids, sample lengths and row length).
 
-    Neither samples that are not in any batch nor the storage format of the arrays affects the digest.
+    The digest does not depend on how the arrays are stored, or on samples that are not in any batch.
 
     Args:
         settings: JSON-compatible settings that determine the batches.

@@ -13,27 +13,27 @@ from phalanx.config import Config, FrozenModel
 from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets, interleave_by_size
 
 
-class ShardPolicy(StrEnum):
-    """What to do if the number of batches is not divisible by the number of ranks."""
+class RemainderPolicy(StrEnum):
+    """Policy for epochs in which the number of batches is not divisible by the number of ranks."""
 
     DROP = "drop"
     """Leave out the last batches of the epoch, so that the number of batches becomes divisible."""
     REPEAT = "repeat"
     """Repeat the first batches of the epoch, so that the number of batches becomes divisible."""
     SPLIT = "split"
-    """Split the batches with the most rows in half until the number of batches is divisible, so that no
-    sample is dropped or repeated. If every batch has a single row, the first batches are repeated, because no
-    rank can train on an empty batch."""
+    """Split the batches with the most rows in half until the number of batches is divisible by the number of
+    ranks. Usually, no sample is dropped or repeated. However, batches with a single row cannot be split. If
+    no other batches are left, the first batches are repeated, because no rank can train on an empty batch."""
 
 
-class ShardSpec(Config):
+class ShardingConfig(Config):
     """Sharding settings. Together with the plan, they determine the batches of every rank."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"model_width": "d_model"}
 
     world_size: int = Field(default=1, ge=1)
     """Number of ranks."""
-    policy: ShardPolicy = ShardPolicy.SPLIT
+    policy: RemainderPolicy = RemainderPolicy.SPLIT
     """What to do if the number of batches is not divisible by the number of ranks."""
     balance: bool = False
     """Give all ranks batches of about the same cost in each step."""
@@ -42,9 +42,11 @@ class ShardSpec(Config):
     cost of attention is balanced."""
 
     @classmethod
-    def resolve(cls, world_size: "int | ShardSpec", **settings: Any) -> "ShardSpec":
-        """Return `world_size` if it is a `ShardSpec`. Otherwise, create a spec with the given settings."""
-        return world_size if isinstance(world_size, ShardSpec) else cls(world_size=world_size, **settings)
+    def resolve(cls, world_size: "int | ShardingConfig", **settings: Any) -> "ShardingConfig":
+        """Return `world_size` if it is a `ShardingConfig`. Otherwise, create one with the given settings."""
+        if isinstance(world_size, ShardingConfig):
+            return world_size
+        return cls(world_size=world_size, **settings)
 
     def check_rank(self, rank: int) -> None:
         """Raise `ValueError` unless `rank` is between 0 and `world_size - 1`."""
@@ -52,7 +54,7 @@ class ShardSpec(Config):
             raise ValueError(f"rank must be between 0 and {self.world_size - 1}, got {rank}")
 
 
-class ShardInfo(ShardSpec):
+class ShardInfo(ShardingConfig):
     """Description of a shard: its sharding settings, its rank, and the fingerprint of the complete plan."""
 
     rank: int
@@ -112,7 +114,7 @@ class ShardedEpoch:
 def shard_epoch(
     batches: EpochBatches,
     lengths: Int32[np.ndarray, " samples"],
-    spec: ShardSpec,
+    spec: ShardingConfig,
     *,
     pad_to_longest: bool,
     seed: int,
@@ -132,7 +134,7 @@ def shard_epoch(
     """
     count, world_size = len(batches), spec.world_size
     extra = -count % world_size
-    if spec.policy is ShardPolicy.DROP:
+    if spec.policy is RemainderPolicy.DROP:
         if 0 < count < world_size:
             raise ValueError(
                 f"an epoch of {count} batches cannot be divided among {world_size} ranks with policy 'drop', "
@@ -140,7 +142,7 @@ def shard_epoch(
             )
         sequence = np.arange(count - count % world_size)
     else:
-        if spec.policy is ShardPolicy.SPLIT:
+        if spec.policy is RemainderPolicy.SPLIT:
             batches = _split_largest(batches, lengths, extra, pad_to_longest)
         sequence = np.resize(np.arange(len(batches)), count + extra)
     if spec.balance and len(sequence):
@@ -211,7 +213,7 @@ def measure_balance(
     Args:
         epoch: Batches assigned to ranks.
         lengths: Lengths of the samples, in the order in which they appear in the plan's batches.
-        d_model: Hidden size of the transformer, as in `ShardSpec`.
+        d_model: Hidden size of the transformer, as in `ShardingConfig`.
     """
     costs = batch_costs(epoch.batches, lengths, d_model)[epoch.sequence].reshape(-1, epoch.world_size)
     total = float(costs.sum())

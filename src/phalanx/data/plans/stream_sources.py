@@ -41,7 +41,7 @@ class StreamSource(abc.ABC):
         return
 
 
-class DatasetSource(StreamSource):
+class ShuffledDatasetSource(StreamSource):
     """A finite dataset that is shuffled differently in every epoch."""
 
     def __init__(
@@ -73,9 +73,10 @@ class DatasetSource(StreamSource):
         self.fingerprint = sha.hexdigest()[:16]
 
     def read(self, start: int, count: int) -> StreamChunk:
-        """Return samples epoch by epoch.
+        """Return up to `count` samples, starting at position `start`.
 
-        Position `p` is sample `p % n` in the shuffled order of epoch `p // n`, for a dataset of size `n`.
+        For a dataset of size `n`, position `p` has the sample at index `p % n` in the shuffled order of epoch
+        `p // n`. Fewer than `count` samples are returned only after the last epoch.
         """
         size = len(self.table)
         stop = start + count if self.num_epochs is None else min(start + count, self.num_epochs * size)

@@ -16,7 +16,7 @@ from phalanx.data.packing import OverlongPolicy, PackingConfig, PackLayout, pack
 from phalanx.data.plans.batch_plan import BatchSpec, validate_state
 from phalanx.data.plans.epoch import counts_to_offsets, epoch_seed, gather_groups, random_order
 from phalanx.data.plans.mixture import Mixture
-from phalanx.data.plans.sharding import ShardSpec, balance_ranks, pack_costs
+from phalanx.data.plans.sharding import ShardingConfig, balance_ranks, pack_costs
 from phalanx.data.plans.stream_sources import StreamSource
 
 _MAX_READ = 1 << 16
@@ -57,25 +57,27 @@ class StreamingPlanConfig(Config):
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "rows": "packs_per_batch",
-        "pool_packs": "packing_buffer_size",
+        "pool_packs": "packing_buffer_rows",
+        "packing_buffer_size": "packing_buffer_rows",
+        "overlong": "unpacked_overlong",
         "max_length": "unpacked_row_length",
     }
     removed_settings: ClassVar[dict[str, str]] = {
-        "balance": "moved to ShardSpec: plan.batches(rank, ShardSpec(world_size=..., balance=True))",
-        "model_width": "moved to ShardSpec.d_model: plan.batches(rank, ShardSpec(..., d_model=...))",
+        "balance": "moved to ShardingConfig: plan.batches(rank, ShardingConfig(..., balance=True))",
+        "model_width": "moved to ShardingConfig: plan.batches(rank, ShardingConfig(..., d_model=...))",
     }
 
     packing: PackingConfig | None = PackingConfig()
     """Packing settings. If None, each row contains one sample and is padded to `unpacked_row_length`."""
     unpacked_row_length: int | None = Field(default=None, ge=1)
-    """Without packing, row length in tokens. With packing, this field must be None, because
+    """Row length in tokens if `packing` is None. Otherwise, this field must be None, because
     `packing.max_length` applies."""
-    overlong: OverlongPolicy | None = None
+    unpacked_overlong: OverlongPolicy | None = None
     """Without packing, policy for samples that are longer than `unpacked_row_length`. By default, such
     samples raise an error. With packing, this field must be None, because `packing.overlong` applies."""
     packs_per_batch: int = Field(default=8, ge=1)
     """Number of rows in a batch on each rank."""
-    packing_buffer_size: int = Field(default=1024, ge=1)
+    packing_buffer_rows: int = Field(default=1024, ge=1)
     """Size of a pool of samples that are read, packed and shuffled together, as a number of rows. One pool is
     kept in memory. A larger value means less padding and better shuffling."""
     seed: int = Field(default=42, ge=0)
@@ -86,7 +88,7 @@ class StreamingPlanConfig(Config):
         if self.packing is None:
             if self.unpacked_row_length is None:
                 raise ValueError("unpacked_row_length is required without packing")
-        elif self.unpacked_row_length is not None or self.overlong is not None:
+        elif self.unpacked_row_length is not None or self.unpacked_overlong is not None:
             raise ValueError("set packing.max_length and packing.overlong instead, or set packing to None")
         elif self.packing.separator_token_id is not None:
             raise ValueError("a streaming plan does not support separators")
@@ -102,7 +104,11 @@ class StreamingPlanConfig(Config):
     @property
     def overlong_policy(self) -> OverlongPolicy:
         """Policy for samples that are longer than a row."""
-        return self.packing.overlong if self.packing is not None else self.overlong or OverlongPolicy.ERROR
+        return (
+            self.packing.overlong
+            if self.packing is not None
+            else self.unpacked_overlong or OverlongPolicy.ERROR
+        )
 
 
 class _Packs(NamedTuple):
@@ -141,7 +147,7 @@ class _Packs(NamedTuple):
 class StreamingPlan:
     """A plan that forms batches from sources that may be unbounded. It ends when all sources are exhausted.
 
-    Tokens for `packing_buffer_size` rows (a pool) are read from the sources in the proportions of the
+    Tokens for `packing_buffer_rows` rows (a pool) are read from the sources in the proportions of the
     mixture. They are packed into rows, and the rows are shuffled. In every step, each rank takes the next
     `packs_per_batch` rows. All ranks compute the same plan and keep one pool in memory. Training can be
     resumed on any number of ranks. The plan is immutable and implements `Plan`.
@@ -168,17 +174,17 @@ class StreamingPlan:
         ]
         self.fingerprint = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
-    def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> "StreamingPlanIterator":
+    def batches(self, rank: int = 0, world_size: int | ShardingConfig = 1) -> "StreamingPlanIterator":
         """Return an iterator over the batches of one rank.
 
         When all sources are exhausted, the ranks share the remaining packs in the last step. If there are
-        fewer packs than ranks, packs are repeated. `ShardSpec.policy` is not used.
+        fewer packs than ranks, packs are repeated. `ShardingConfig.policy` is not used.
 
         Args:
             rank: Rank, from 0 to `world_size - 1`.
-            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
+            world_size: Number of ranks, or a `ShardingConfig` with all sharding settings.
         """
-        return StreamingPlanIterator(self, rank, ShardSpec.resolve(world_size))
+        return StreamingPlanIterator(self, rank, ShardingConfig.resolve(world_size))
 
     def close(self) -> None:
         """Close the sources."""
@@ -203,7 +209,7 @@ class StreamingPlan:
             The packs of the pool, and the state at the start of the next pool.
         """
         names = list(self.sources)
-        budget = self.config.packing_buffer_size * self.config.row_length
+        budget = self.config.packing_buffer_rows * self.config.row_length
         # The fractions in the middle of the pool, where a weight that changes linearly has its mean.
         fractions = self.mixture.at(sum(state.tokens.values()) + budget // 2, names)
         remaining = np.array([name not in state.ended for name in names])
@@ -303,7 +309,7 @@ class StreamingPlan:
 class StreamingPlanIterator(Iterator[BatchSpec]):
     """Iterator over the batches of one rank of a streaming plan. Implements `PlanIterator`."""
 
-    def __init__(self, plan: StreamingPlan, rank: int, spec: ShardSpec) -> None:
+    def __init__(self, plan: StreamingPlan, rank: int, spec: ShardingConfig) -> None:
         spec.check_rank(rank)
         self._plan, self._rank, self._spec = plan, rank, spec
         self.state = plan.initial_state()
@@ -340,9 +346,9 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
         return self._create_spec(step, self._share(_concatenate(parts)))
 
     def _current_packs(self) -> _Packs | None:
-        """Return the packs of the current pool. If all of them are used, continue with the next pool.
+        """Return the packs of the current pool, or None if all sources are exhausted.
 
-        Return None if all sources are exhausted.
+        If all packs of the pool have been used, the next pool becomes the current pool first.
         """
         while True:
             if self._pool is None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from phalanx.text.env import MAX_SEED, TextEnvironment, TextInfo, validate_seed
 
 MAX_EPISODE_ID_CHARS = 255
-"""Maximum length of an episode id in OpenEnv's models."""
+"""Maximum number of characters in an episode id. OpenEnv's Pydantic models have the same limit."""
 
 
 class _Model(BaseModel):
@@ -107,11 +107,10 @@ class Session:
             return error_reply("EXECUTION_ERROR", str(error))
 
     def reset(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Start an episode with the seed `data["seed"]`, or with a random seed if there is none.
+        """Start an episode, and return the first observation.
 
-        Returns the first observation.
-
-        The `episode_id` field is stored. All other fields of `data` are ignored.
+        The seed is `data["seed"]`, or a random seed if there is none. The `episode_id` in `data` becomes part
+        of the session's state. All other fields are ignored.
         """
         seed, name = data.get("seed"), data.get("episode_id")
         if name is not None and not (isinstance(name, str) and len(name) <= MAX_EPISODE_ID_CHARS):
@@ -150,7 +149,7 @@ class Session:
 
 
 def parse_object(content: str | bytes, error_message: str) -> dict[str, Any]:
-    """Parse a JSON object. Raises `ClientError` with `error_message` if it is invalid."""
+    """Parse a JSON object. Raises `ClientError` with `error_message` if the content is not a JSON object."""
     try:
         parsed = json.loads(content)
     except (ValueError, RecursionError) as error:

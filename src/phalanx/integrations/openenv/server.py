@@ -277,7 +277,10 @@ def _http_protocol(seconds: float) -> type[H11Protocol]:
 
 
 def _is_server_message(record: logging.LogRecord) -> bool:
-    """Return False for log messages about invalid UTF-8, because clients could fill the disk with them."""
+    """Return whether to log a message.
+
+    Messages about invalid UTF-8 are dropped, because clients could fill the disk with them.
+    """
     return "UTF-8" not in record.getMessage()
 
 

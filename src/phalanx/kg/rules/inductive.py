@@ -25,8 +25,8 @@ from phalanx.kg.triple_index import directed_queries
 from phalanx.kg.vocabulary import Vocabulary
 
 ROLE_WEIGHTS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""Weights of the role model that `evaluate_inductive` tries. It selects the best one on the validation
-queries of the graph from which the rules were mined."""
+"""Candidate weights for the scores of the `RoleModel`. `evaluate_inductive` selects the weight with the best
+results on the validation queries of the source graph, from which the rules were mined."""
 _MAX_PATHS = 2000
 _PAIRS_PER_BATCH = 256
 
@@ -106,7 +106,7 @@ class InductiveResult:
     result: LinkPredictionResult
     """Metrics on the target graph."""
     role_weight: float
-    """Weight of the role model, which was selected on the validation queries of the source graph."""
+    """Weight of the `RoleModel` scores, selected on the validation queries of the source graph."""
     num_rules: int
     """Number of rules that could be transferred to the target graph."""
 
@@ -123,7 +123,7 @@ def _score_candidates(
     The rules use the ids of `base.vocabulary`. The role model may come from a different graph with the same
     relations.
     """
-    applier = RuleApplier(rules, base, max_paths=_MAX_PATHS, num_threads=1)
+    applier = RuleApplier(rules, base, max_paths_per_entity=_MAX_PATHS, num_threads=1)
     predictor = RulePredictor(applier, aggregation, rule_weights(applier, aggregation))
     side = candidates.side[candidates.list_index]
     # The first half of the queries asks for tails (side 1), and the second half for heads (side 0).

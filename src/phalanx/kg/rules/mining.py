@@ -49,8 +49,10 @@ class MiningConfig(Config):
         "fan": "max_edges_per_step",
         "max_bodies": "max_path_rules",
         "enough": "max_predictions",
-        "limit": "max_paths",
-        "widest": "max_entity_degree",
+        "limit": "max_paths_per_entity",
+        "max_paths": "max_paths_per_entity",
+        "widest": "max_constant_rule_degree",
+        "max_entity_degree": "max_constant_rule_degree",
         "threads": "num_threads",
         "seconds": "max_seconds",
     }
@@ -76,8 +78,8 @@ class MiningConfig(Config):
     max_constant_rules: int = Field(default=1_000_000, ge=1)
     """Maximum number of rules with constants. The most confident rules are kept."""
     max_start_triples: int | None = Field(default=None, ge=1)
-    """Maximum number of triples from which the search for paths starts. The triples are taken from all
-    relations in turn. If None, all triples are used."""
+    """Maximum number of triples from which the search for paths starts. They are taken from the
+    relations in round-robin order. If None, all triples are used."""
     max_edges_per_step: int = Field(default=100, ge=1)
     """Maximum number of edges that the search for paths follows from an entity. If an entity has more edges,
     some of them are selected at even intervals."""
@@ -86,10 +88,10 @@ class MiningConfig(Config):
     are kept."""
     max_predictions: int = Field(default=20_000, ge=1)
     """Maximum number of distinct predictions that are counted for a path rule."""
-    max_paths: int = Field(default=10_000, ge=1)
+    max_paths_per_entity: int = Field(default=10_000, ge=1)
     """Maximum number of paths that are followed from one entity when the predictions of a rule are
     counted."""
-    max_entity_degree: int = Field(default=5_000, ge=1)
+    max_constant_rule_degree: int = Field(default=5_000, ge=1)
     """Maximum number of edges of an entity X in the search for rules with constants. Entities with more edges
     are skipped."""
     seed: int = Field(default=0, ge=0)
@@ -136,7 +138,7 @@ def mine_rules(
         config.max_length,
         config.max_edges_per_step,
         config.max_predictions,
-        config.max_paths,
+        config.max_paths_per_entity,
         config.seed,
         config.num_threads,
     )
@@ -187,7 +189,7 @@ def _mine_constant_rules(
                 # latter.
                 config.min_confidence if config.confidence == "standard" else 0.0,
                 config.confidence_smoothing,
-                config.max_entity_degree,
+                config.max_constant_rule_degree,
                 config.dangling_rules,
                 config.confidence == "pca",
                 config.num_threads,

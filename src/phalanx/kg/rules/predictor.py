@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int32
 
 from phalanx.kg.evaluation import (
-    DirectedPredictor,
+    DirectedRelationPredictor,
     GroupedQueries,
     LinkPredictor,
     RankCounts,
@@ -30,8 +30,8 @@ AGGREGATORS: tuple[Aggregation, ...] = ("maxplus", "noisyor", "power", "learned"
   so on (AnyBURL);
 - `noisyor`: treats rules as independent evidence. The score is the sum of -log(1 - confidence) over all
   rules;
-- `power`: like `noisyor`, but each term of the sum is raised to a power. The result lies between `noisyor`
-  and `maxplus`;
+- `power`: like `noisyor`, but each term of the sum is raised to a power. Larger powers give more weight to
+  the most confident rules, so the ranking becomes more similar to that of `maxplus`;
 - `learned`: the score is the sum of the rules' weights, which are learned from the facts;
 - `per_relation`: uses the best of `PER_RELATION_CHOICES` for each relation and side.
 """
@@ -87,19 +87,25 @@ class RuleApplier:
     Args:
         rules: The rules.
         knowledge_base: The facts.
-        max_paths: Maximum number of paths that are followed from one entity when a rule is applied.
+        max_paths_per_entity: Maximum number of paths that are followed from one entity when a rule is
+            applied.
         num_threads: Number of threads. It does not change the result.
     """
 
     def __init__(
-        self, rules: RuleSet, knowledge_base: KnowledgeBase, *, max_paths: int = 10_000, num_threads: int = 2
+        self,
+        rules: RuleSet,
+        knowledge_base: KnowledgeBase,
+        *,
+        max_paths_per_entity: int = 10_000,
+        num_threads: int = 2,
     ) -> None:
         self.rules, self.knowledge_base = rules, knowledge_base.binary()
         # Rules with equal confidence have equal ranks.
         ranks = np.cumsum(np.diff(rules.confidence, prepend=rules.confidence[:1]) != 0).astype(np.int32)
         graph = build_graph(rules.vocabulary.encode(self.knowledge_base.facts), rules.vocabulary)
         extension = require_native("prediction with rules")
-        self.native = extension.RulePredictor(graph, rules.rows, ranks, max_paths, num_threads)
+        self.native = extension.RulePredictor(graph, rules.rows, ranks, max_paths_per_entity, num_threads)
         self._known_graph: tuple[TripleIndex, Any] | None = None
 
     def known_graph(self, known: TripleIndex) -> Any:
@@ -114,7 +120,7 @@ class RuleApplier:
         return count_ranks(predictor, base.triples("valid"), base.known_answers, time_limit)
 
 
-class RulePredictor(DirectedPredictor):
+class RulePredictor(DirectedRelationPredictor):
     """Link predictor that applies rules to facts. A rule predicts an answer if its body is true in the facts.
 
     Use `RulePredictor.fit` to create it. Evaluations call `count_ranks`, which compares two answers by the
@@ -149,10 +155,10 @@ class RulePredictor(DirectedPredictor):
         *,
         kge: LinkPredictor | None = None,
         power: float = DEFAULT_POWER,
-        max_paths: int = 10_000,
+        max_paths_per_entity: int = 10_000,
         num_threads: int = 2,
         time_limit: TimeLimit | None = None,
-    ) -> "RulePredictor | PerRelationPredictor | Ensemble":
+    ) -> "RulePredictor | PerRelationRulePredictor | Ensemble":
         """Create a predictor. Settings that depend on data are selected on the validation queries.
 
         Args:
@@ -163,23 +169,26 @@ class RulePredictor(DirectedPredictor):
                 only the rules are used.
             power: Exponent of the `power` aggregation. 1 is the same as `noisyor`; larger values are closer
                 to `maxplus`.
-            max_paths: Maximum number of paths that are followed from one entity when a rule is applied.
+            max_paths_per_entity: Maximum number of paths that are followed from one entity when a rule is
+                applied.
             num_threads: Number of threads. It does not change the result.
-            time_limit: Reports progress. Ranking does not stop when its time is up.
+            time_limit: Only used to report progress. Fitting does not stop when the limit is exceeded.
 
         Returns:
-            A `RulePredictor`; a `PerRelationPredictor` for the `per_relation` aggregation; or an `Ensemble`
-            if an embedding is given.
+            A `RulePredictor`; a `PerRelationRulePredictor` for the `per_relation` aggregation; or an
+            `Ensemble` if an embedding is given.
         """
         if aggregation not in AGGREGATORS:
             raise ValueError(f"aggregation must be one of {', '.join(AGGREGATORS)}, got {aggregation!r}")
         if aggregation in ("learned", "per_relation") or kge is not None:
             validation_triples(knowledge_base.binary())  # raises before the rules are applied
-        applier = RuleApplier(rules, knowledge_base, max_paths=max_paths, num_threads=num_threads)
+        applier = RuleApplier(
+            rules, knowledge_base, max_paths_per_entity=max_paths_per_entity, num_threads=num_threads
+        )
         if aggregation == "per_relation":
             if kge is not None:
                 raise ValueError("an embedding can be combined with any aggregation except per_relation")
-            return PerRelationPredictor(applier, time_limit)
+            return PerRelationRulePredictor(applier, time_limit)
         choices = LEARNING_CHOICES if aggregation == "learned" else LEARNING_CHOICES[:1]
         candidates = (
             cls(
@@ -255,14 +264,14 @@ class RulePredictor(DirectedPredictor):
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
         """Return log-scaled scores of all entities as answers to (entity, directed relation) queries.
 
-        For `maxplus`, the order of the scores is approximate.
+        For `maxplus`, ranking by these scores only approximates the exact `maxplus` ranking.
         """
         table = self.raw_scores(pairs)
         scores: np.ndarray = np.sign(table) * np.log1p(np.abs(table) / np.float32(_SCORE_OFFSET))
         return scores
 
     def predict(self, entity: int, directed_relation: int) -> dict[int, list[int]]:
-        """Return the answers to one query that rules predict.
+        """Return the answers that the rules predict for one query.
 
         Args:
             entity: The entity of the query.
@@ -279,13 +288,13 @@ class RulePredictor(DirectedPredictor):
         }
 
 
-class PerRelationPredictor(DirectedPredictor):
+class PerRelationRulePredictor(DirectedRelationPredictor):
     """Link predictor that selects an aggregation for each relation and side on validation data.
 
     Args:
         applier: Applies the rules to the facts. Its knowledge base must have validation queries, on which
             one of `PER_RELATION_CHOICES` is selected for each directed relation.
-        time_limit: Reports progress. Ranking does not stop when its time is up.
+        time_limit: Used only to report progress. Ranking does not stop when the limit is exceeded.
     """
 
     def __init__(self, applier: RuleApplier, time_limit: TimeLimit | None = None) -> None:
@@ -339,7 +348,8 @@ def rule_weights(
         aggregation: How to combine several rules.
         learning: Settings for the `learned` aggregation.
         power: Exponent for the `power` aggregation.
-        time_limit: Reports progress. Ranking does not stop when its time is up.
+        time_limit: Used only to report the progress of the `learned` aggregation. Learning does not stop when
+            the limit is exceeded.
     """
     rules = applier.rules
     if aggregation == "maxplus":

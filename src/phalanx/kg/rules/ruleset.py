@@ -27,7 +27,7 @@ Relation r is stored as 2r, or as 2r + 1 if it is followed backward (from tail t
 NUM_COLUMNS = 3 + MAX_BODY_LENGTH
 
 
-class ParsedRules(NamedTuple):
+class RuleConversion(NamedTuple):
     """Result of `RuleSet.from_rules`."""
 
     rules: "RuleSet"
@@ -52,8 +52,8 @@ class RuleSet:
     """Encoded rules; see `HEAD`, `BODY`, `HEAD_CONSTANT` and `BODY_CONSTANT`."""
     confidence: Float64[np.ndarray, " rules"]
     counts: Int64[np.ndarray, "rules 3"] | None = None
-    """For each rule, the number of predictions that are facts (support), the total number of predictions, and
-    the number of predictions h(x, y) for which there is at least one fact h(x, z), or -1 if these were not
+    """For each rule, three numbers of predictions: those that are facts (support), all predictions, and the
+    predictions h(x, y) for which there is at least one fact h(x, z). The third number is -1 if it was not
     counted. None if the rules were not mined."""
     is_complete: bool = True
     """False if mining stopped early because of its time limit."""
@@ -100,7 +100,7 @@ class RuleSet:
             file.writelines(f"{rule}\n" for rule in self)
 
     @classmethod
-    def from_rules(cls, rules: Iterable[Rule], vocabulary: Vocabulary) -> ParsedRules:
+    def from_rules(cls, rules: Iterable[Rule], vocabulary: Vocabulary) -> RuleConversion:
         """Convert rules to a rule set, with their weights as confidences.
 
         If several rules are equivalent, only the one with the largest weight is kept.
@@ -117,11 +117,11 @@ class RuleSet:
         weights = np.array(list(rows.values()), np.float64)
         # A stable sort keeps the order of a saved file for rules with equal weights.
         order = np.argsort(-weights, kind="stable")
-        return ParsedRules(cls(vocabulary, table[order], weights[order]), tuple(unsupported))
+        return RuleConversion(cls(vocabulary, table[order], weights[order]), tuple(unsupported))
 
 
 def _encode_rule(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
-    """Return the row of a rule; None if a `RuleSet` cannot represent the rule."""
+    """Encode a rule as a row of `RuleSet.rows`. Return None if a `RuleSet` cannot represent the rule."""
     atoms, constants = (rule.head, *rule.body), rule.constants
     if (
         not 0 <= rule.weight <= 1
@@ -168,7 +168,7 @@ def _encode_path(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
 
 
 def _follow(atom: Atom, current: str, vocabulary: Vocabulary) -> tuple[int, str] | None:
-    """Follow an atom from its argument `current` to its other argument.
+    """Follow an atom, as an edge of the graph, from its argument `current` to its other argument.
 
     Returns:
         The directed relation and the other argument, or None if the atom does not contain `current`. The

@@ -10,7 +10,7 @@ from typing import Any
 
 from phalanx.config import Config, to_yaml
 from phalanx.io.atomic import atomic_write
-from phalanx.io.jsonl import JsonlFile
+from phalanx.io.jsonl import JsonlWriter
 from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
 from phalanx.logging.handlers.handler import Handler
 from phalanx.logging.records import (
@@ -61,7 +61,7 @@ class FileHandler(Handler):
         self.settings = logging_section(config)
         self._rotate_bytes = rotate_bytes
         self._clock = clock
-        self._files: dict[str, JsonlFile | _PickleFile] = {}
+        self._files: dict[str, JsonlWriter | _PickleFile] = {}
         self.output_dir.mkdir(parents=True, exist_ok=True)
         self.log_config(config, {})
 
@@ -132,7 +132,7 @@ class FileHandler(Handler):
             self._files[name] = (
                 _PickleFile(path)
                 if path.suffix == ".pkl"
-                else JsonlFile(path, rotate_bytes=self._rotate_bytes, compress=self.settings.compression)
+                else JsonlWriter(path, rotate_bytes=self._rotate_bytes, compress=self.settings.compression)
             )
         self._files[name].write_line(line)
 

@@ -14,7 +14,7 @@ from typing import Any
 from phalanx.extras import require_extra
 from phalanx.io.atomic import atomic_write
 from phalanx.io.untrusted import read_json
-from phalanx.logging.handlers.handler import EpisodeCounter, Handler
+from phalanx.logging.handlers.handler import EpisodeNumbering, Handler
 from phalanx.logging.records import Metrics, Record, evaluation_scalars, select_scalars
 
 TRACKERS = {
@@ -37,7 +37,7 @@ class Tracker(Handler, abc.ABC):
     """
 
     def __init__(self) -> None:
-        self._episode_counter = EpisodeCounter()
+        self._episode_counter = EpisodeNumbering()
 
     @classmethod
     @abc.abstractmethod

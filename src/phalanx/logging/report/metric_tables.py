@@ -96,10 +96,10 @@ def parse_finite(value: Any) -> float | None:
 
 
 def drop_repeated_updates(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Remove records of updates that were repeated later.
+    """Remove each record that is followed by a record of an earlier update.
 
-    When a run is resumed, it repeats the updates after its checkpoint. The new records of these updates
-    replace the old ones, so the returned records are in order of their updates.
+    Such records occur if a run was resumed, because it repeats the updates after its checkpoint. Records of
+    the same update are kept. The returned records are in order of their updates.
     """
     kept: list[dict[str, Any]] = []
     for record in records:
@@ -132,7 +132,7 @@ def _parse_object(line: str) -> dict[str, Any] | None:
 
 
 Column = Float64[np.ndarray, " rows"]
-"""Column of a `MetricTable`: one value per row, with NaN where there is no finite value."""
+"""Column of a `MetricHistory`: one value per row, with NaN where there is no finite value."""
 
 AXES = ("update", "steps", "seconds")
 _STEPS, _SECONDS = "env_steps", "seconds"
@@ -152,7 +152,7 @@ EVALUATION_UNITS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class MetricTable:
+class MetricHistory:
     """Table of metrics with one row per update."""
 
     axes: dict[str, np.ndarray]
@@ -181,7 +181,7 @@ class MetricTable:
         return float(values[index]) if len(values) else None
 
 
-def metrics_table(records: Iterable[dict[str, Any]]) -> MetricTable:
+def metrics_table(records: Iterable[dict[str, Any]]) -> MetricHistory:
     """Convert the records of `batch_metrics.jsonl` to a table. Records of the same update are merged."""
     rows: list[dict[str, Any]] = []
     for record in drop_repeated_updates(records):
@@ -198,12 +198,12 @@ def metrics_table(records: Iterable[dict[str, Any]]) -> MetricTable:
         seconds = _seconds_since_first([row.get("timestamp") for row in rows])
     if seconds is not None:
         axes["seconds"] = seconds
-    return MetricTable(axes, columns, present)
+    return MetricHistory(axes, columns, present)
 
 
 def evaluation_tables(
-    records: Iterable[dict[str, Any]], metrics: MetricTable
-) -> dict[tuple[str, str], MetricTable]:
+    records: Iterable[dict[str, Any]], metrics: MetricHistory
+) -> dict[tuple[str, str], MetricHistory]:
     """Convert the records of `evaluations.jsonl` to one table for each pair of split and mode.
 
     The success rate of a group of tasks is in the `group:NAME` column. If the records lack a column for the
@@ -219,7 +219,7 @@ def evaluation_tables(
 def group_evaluations(records: Iterable[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Group evaluation records by split and mode, which default to `held-out` and `greedy`.
 
-    Records of updates that were repeated later are removed.
+    Outdated records of updates that a resumed run repeated are removed; see `drop_repeated_updates`.
     """
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
@@ -228,7 +228,7 @@ def group_evaluations(records: Iterable[dict[str, Any]]) -> dict[tuple[str, str]
     return {key: drop_repeated_updates(group) for key, group in groups.items()}
 
 
-def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricTable) -> MetricTable:
+def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricHistory) -> MetricHistory:
     # If an update was evaluated again, the last evaluation counts.
     rows = list({row["step"]: row for row in rows}.values())
     values = []
@@ -247,7 +247,7 @@ def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricTable) -> Metri
     for name in ("steps", "seconds"):
         if name not in axes and name in metrics.axes and len(metrics):
             axes[name] = _interpolate(update, metrics.axes["update"], metrics.axes[name])
-    return MetricTable(axes, columns, present)
+    return MetricHistory(axes, columns, present)
 
 
 def group_scores(evaluation: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -302,7 +302,10 @@ def _seconds_since_first(timestamps: list[Any]) -> np.ndarray | None:
 def _interpolate(
     points: Float64[np.ndarray, " points"], update: Column, axis: Column
 ) -> Float64[np.ndarray, " points"]:
-    """Interpolate an axis at the updates `points`. The axis is assumed to be 0 at update 0."""
+    """Interpolate the values of an axis, such as environment steps or seconds, at the updates `points`.
+
+    The axis has the values `axis` at the updates `update`. It is assumed to be 0 at update 0.
+    """
     if update[0] > 0:
         update, axis = np.append(0.0, update), np.append(0.0, axis)
     return np.interp(points, update, axis)

@@ -63,7 +63,10 @@ def write_report(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
 
 
 def report_path(runs: Sequence[RunData], out: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path to which `write_report` writes the page. This is `out`, unless `out` is None."""
+    """Return the path to which `write_report` writes the page.
+
+    This is `out` if it is given, and otherwise a file in the folder of the first run.
+    """
     if not runs:
         raise ValueError("a report needs at least one run folder")
     if out is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.logging.report.metric_tables import MetricTable, group_evaluations, parse_finite
+from phalanx.logging.report.metric_tables import MetricHistory, group_evaluations, parse_finite
 from phalanx.logging.report.run_data import RunData
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 
@@ -49,7 +49,7 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
     )
 
 
-def success_interval(run: RunData, table: MetricTable) -> str:
+def success_interval(run: RunData, table: MetricHistory) -> str:
     """Format the number of seeds and the confidence interval of the last success rate that a table contains.
 
     Return an empty string if the run does not combine several seeds.
@@ -60,8 +60,11 @@ def success_interval(run: RunData, table: MetricTable) -> str:
     return f"{run.metadata['num_seeds']} seeds, {bounds[0]:.1%} to {bounds[1]:.1%}"
 
 
-def _merge_tables(tables: Sequence[MetricTable]) -> MetricTable:
-    """Summarize the updates that all tables contain. Keep at most `_MAX_ROWS` evenly spaced updates."""
+def _merge_tables(tables: Sequence[MetricHistory]) -> MetricHistory:
+    """Combine one table per seed into a table of interquartile means and confidence intervals.
+
+    The result contains only updates that are in all tables, and at most `_MAX_ROWS` of them, evenly spaced.
+    """
     updates = functools.reduce(np.intersect1d, [table.axes["update"] for table in tables])
     if len(updates) > _MAX_ROWS:
         updates = updates[np.unique(np.linspace(0, len(updates) - 1, _MAX_ROWS).astype(int))]
@@ -79,11 +82,14 @@ def _merge_tables(tables: Sequence[MetricTable]) -> MetricTable:
         for key, merged in ((name, interquartile_mean(values)), (name + LOW, low), (name + HIGH, high)):
             columns[key] = np.where(np.isfinite(values).all(axis=0), merged, np.nan)
             present[key] = in_all
-    return MetricTable({name: values[rows[0]] for name, values in tables[0].axes.items()}, columns, present)
+    return MetricHistory({name: values[rows[0]] for name, values in tables[0].axes.items()}, columns, present)
 
 
 def _merge_evaluations(seeds: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Summarize the evaluations that all seeds contain, given the records of each seed."""
+    """Combine the evaluation records of several seeds into one record per evaluation.
+
+    Evaluations that are missing for at least one seed are omitted.
+    """
     grouped = [group_evaluations(records).items() for records in seeds]
     by_key = [
         {(*key, record["step"]): record for key, group in groups for record in group} for groups in grouped

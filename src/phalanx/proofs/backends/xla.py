@@ -16,7 +16,8 @@ _WIDTH = 16
 """Number of candidates (facts and rules) that are tried per round to resolve a goal. Most goals have few
 candidates."""
 _ROWS = 64
-"""Number of nodes that a round processes on a CPU. On an accelerator, it processes all unfinished nodes."""
+"""Maximum number of nodes that are processed per round on a CPU. On an accelerator, each round processes all
+unfinished nodes."""
 OPEN, NEXT, FOUND, TOO_LONG = range(4)
 """Columns of `_Search.progress`.
 
@@ -27,7 +28,7 @@ OPEN, NEXT, FOUND, TOO_LONG = range(4)
 """
 
 
-class Sources(NamedTuple):
+class CandidateRanges(NamedTuple):
     """Candidates for resolving the first goal of each node: a range of facts, and then a range of rules."""
 
     order: Int32[Array, " rows"]
@@ -43,9 +44,9 @@ class Sources(NamedTuple):
     """Total number of candidate facts and rules."""
 
 
-def find_sources(
+def find_candidates(
     program: Program, arrays: ProgramArrays, request: ExpandRequest, goals: Int32[Array, "rows atoms atom"]
-) -> Sources:
+) -> CandidateRanges:
     """Find the facts and rules that can unify with the first goal of each node."""
     constants = program.num_constants
     predicate, terms = goals[:, 0, 0], goals[:, 0, 1:]
@@ -75,7 +76,7 @@ def find_sources(
     first_rule, last_rule = arrays.rule_start[slot], arrays.rule_start[slot + 1]
     num_facts = jnp.where(real, num_facts, 0)
     total = num_facts + jnp.where(real, last_rule - first_rule, 0)
-    return Sources(order, start, num_facts, first_rule, total)
+    return CandidateRanges(order, start, num_facts, first_rule, total)
 
 
 def resolve_candidates(
@@ -84,7 +85,7 @@ def resolve_candidates(
     goals: Int32[Array, "rows atoms atom"],
     query: Int32[Array, "rows atom"],
     exclude_query: Bool[Array, " rows"],
-    sources: Sources,
+    sources: CandidateRanges,
     number: Int32[Array, "rows width"],
 ) -> tuple[Int32[Array, "rows width cells"], Bool[Array, "rows width"], Bool[Array, "rows width"]]:
     """Resolve the first goal of each node with some of its candidates.
@@ -269,7 +270,7 @@ def expand(
             current = _append_hashes(search.goals.reshape(batch, -1))
             slots = slots.at[jnp.arange(batch), slot].set(current, mode="drop")
             num_visited = jnp.minimum(num_visited + rows, memory)
-        sources = find_sources(program, arrays, request, search.goals)
+        sources = find_candidates(program, arrays, request, search.goals)
         begun = jnp.zeros_like(search.progress).at[:, OPEN].set(rows & (sources.total > 0))
         begun = begun.at[:, TOO_LONG].set(search.progress[:, TOO_LONG])
         progress = jnp.where(rows[:, None], begun, search.progress)
@@ -292,7 +293,7 @@ def expand(
             progress = all_progress[clipped]
             number = progress[:, NEXT, None] + jnp.arange(_WIDTH, dtype=jnp.int32)
             states, fits, unifies = resolve_candidates(
-                program, arrays, goals, query, exclude_query != 0, Sources(*source), number
+                program, arrays, goals, query, exclude_query != 0, CandidateRanges(*source), number
             )
             is_row = (rows < batch)[:, None]
             fits, unifies = fits & is_row, unifies & is_row

@@ -376,7 +376,7 @@ class _Selection(NamedTuple):
     """State of the loop in `_select_best`: the successors selected so far and the remaining successors."""
 
     values: Float32[Array, "lanes width slots"]
-    """Log-probabilities of the remaining successors, or minus infinity for all other slots."""
+    """Log-probability of each remaining successor; minus infinity in all other slots."""
     row_best: Float32[Array, "lanes width"]
     """Largest entry of `values` for each node."""
     goals: Int32[Array, "lanes width cells"]

@@ -48,7 +48,7 @@ class SuccessorBatch(NamedTuple):
     parents: Int32[np.ndarray, "nodes goals atom"]
     """Goals of each expanded node."""
     queries: Int32[np.ndarray, "nodes atom"]
-    """For each expanded node, the query whose proof is searched for."""
+    """For each expanded node, the query that the search tries to prove."""
     depth: Int64[np.ndarray, " nodes"]
     """Number of steps from the query to each expanded node."""
 
@@ -228,9 +228,9 @@ def _expand(
 
 
 def _collect_result(finished: list[_SearchTree]) -> SearchResult:
-    """Return the results in the order of the queries.
+    """Combine the finished searches into one result, whose arrays are in the order of the queries.
 
-    The keys of the mappings in the trace are in the order in which the searches ended.
+    The dictionaries in the trace are in the order in which the searches ended.
     """
     paths, dead_ends = {}, {}
     for tree in finished:

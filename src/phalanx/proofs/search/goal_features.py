@@ -107,7 +107,12 @@ class GoalFeatureExtractor:
         return (goals[..., 1:] >= 1) & (goals[..., 1:] <= self._program.num_constants)
 
     def _matches(self, goals: np.ndarray, side: int) -> np.ndarray:
-        """Return, for each goal, the number of facts with its predicate and its argument on one side."""
+        """Return, for each goal, the number of facts with the same predicate and the same argument at `side`.
+
+        Args:
+            goals: Encoded goals.
+            side: Index of the argument, 0 or 1.
+        """
         constants = self._program.num_constants
         cell = (goals[..., 0].astype(np.int64) - 1) * constants + goals[..., 1 + side] - 1
         table = self._counts[side]
@@ -135,7 +140,8 @@ class GoalFeatureExtractor:
     def _rule_table(self, confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the distinct keys of the rules in ascending order, and the largest confidence for each key.
 
-        The last key does not belong to a rule. It is larger than all other keys.
+        The keys are followed by a sentinel that is larger than the key of any rule, so that a binary search
+        always finds an entry.
         """
         bodies = self._program.bodies[..., 0]
         length = (bodies > 0).sum(axis=1)
@@ -146,9 +152,11 @@ class GoalFeatureExtractor:
 
 
 def _project_walks(program: Program, random: np.random.Generator) -> list[np.ndarray]:
-    """Return, for each length in `_WALK_LENGTHS`, a table with a unit vector for each constant.
+    """Compute the random projections of constants that `GoalFeatureExtractor` describes.
 
-    Row 0 contains zeros and is used for padding.
+    Returns:
+        For each length in `_WALK_LENGTHS`, a table with one unit vector per constant. Row 0 contains zeros
+        and is used for padding.
     """
     from scipy.sparse import coo_matrix  # type: ignore[import-untyped, unused-ignore]
 

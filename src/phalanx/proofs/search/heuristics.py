@@ -48,11 +48,11 @@ class BreadthFirstHeuristic:
         return ones, np.zeros_like(ones)
 
 
-class UniformHeuristic:
+class UniformPolicyHeuristic:
     """Heuristic that expands the most probable paths under a uniform policy first.
 
-    Ties are broken at random. If they were broken by program order, mined rules with a higher confidence
-    would be preferred, because they come first.
+    Ties are broken at random. Breaking them by program order would favor mined rules with a higher
+    confidence, because these rules come first in the program.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -135,18 +135,18 @@ class LearnedHeuristic:
     """Heuristic that is computed by a `HeuristicNetwork`.
 
     The cost of a step is the negative log-probability of the successor. The estimated remaining cost is the
-    negative log-probability that the successor leads to a proof, multiplied by `remaining_cost_weight`.
+    negative log-probability that the successor leads to a proof, multiplied by `heuristic_weight`.
 
     Args:
         network: The network.
         features: Computes the inputs of the network.
-        remaining_cost_weight: Weight of the estimated remaining cost.
+        heuristic_weight: Weight of the estimated remaining cost.
     """
 
     def __init__(
-        self, network: HeuristicNetwork, features: GoalFeatureExtractor, remaining_cost_weight: float
+        self, network: HeuristicNetwork, features: GoalFeatureExtractor, heuristic_weight: float
     ) -> None:
-        self.network, self._features, self._remaining_cost_weight = network, features, remaining_cost_weight
+        self.network, self._features, self._remaining_cost_weight = network, features, heuristic_weight
 
     def costs(
         self, batch: SuccessorBatch

@@ -3,10 +3,10 @@
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, rows_and_columns
+from phalanx.puzzles.kinds.grid import Cells, GridPuzzleKind, rows_and_columns
 
 
-class Binary(GridPuzzle):
+class Binary(GridPuzzleKind):
     """Binary puzzle: fill a board of even size with zeros and ones.
 
     Each row and column has as many zeros as ones and no three equal digits next to each other. All rows

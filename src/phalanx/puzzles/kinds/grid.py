@@ -13,13 +13,13 @@ from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move
 from phalanx.text.env import quote
 
 Cells: TypeAlias = tuple[int, ...]
-"""One integer per cell, in row-major order. In a `GridPuzzle`, it is the index of the symbol in the cell, and
-0 is a blank cell."""
+"""One integer per cell, in row-major order. In a `GridPuzzleKind`, each integer is the index of the cell's
+symbol, and 0 stands for a blank cell."""
 
 _MOVE = re.compile(r"(?:place |set )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\S)", re.ASCII | re.IGNORECASE)
 
 
-class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
+class GridPuzzleKind(PuzzleKind[Cells, tuple[int, int]]):
     """Base class for puzzles in which the cells of a square board are filled with symbols.
 
     A state contains, for each cell, the index of its symbol in `symbols`. A move is a pair of a cell and the
@@ -124,7 +124,7 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
         return " ".join(self.symbols[1 : self.num_symbols(puzzle) + 1])
 
 
-class LatinPuzzle(GridPuzzle):
+class LatinPuzzleKind(GridPuzzleKind):
     """Base class for puzzles in which every group of cells, such as a row, must contain each digit once.
 
     The digits are 1 to the size of the board.

@@ -5,7 +5,7 @@ from typing import ClassVar
 from phalanx.puzzles.kind import Puzzle
 from phalanx.puzzles.kinds.grid import (
     Cells,
-    GridPuzzle,
+    GridPuzzleKind,
     format_board,
     is_connected,
     neighbors,
@@ -13,7 +13,7 @@ from phalanx.puzzles.kinds.grid import (
 )
 
 
-class Hitori(GridPuzzle):
+class Hitori(GridPuzzleKind):
     """Hitori: shade cells until no number appears twice among the white cells of a row or column.
 
     `given` contains the number in each cell. A state contains 1 for each shaded cell and 0 for each white

@@ -1,4 +1,4 @@
-"""Knights and knaves puzzles, in which people who always lie are told apart from people who never lie."""
+"""Knights and knaves puzzles, in which each person either always tells the truth or always lies."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ People are given by their indices, and a role is 1 for a knight and 0 for a knav
 - 1: both people have the same role; both roles in the tuple are 1
 - 2: both people have their given roles
 - 3: at least one of the two people has their given role
-- 4: exactly n of us are knights, where n is the second item of the tuple; the remaining items are not used
+- 4: exactly n people are knights, where n is the second item of the tuple; the remaining items are not used
 - 5: if the first person has their given role, then the second person has theirs
 """
 

@@ -123,11 +123,11 @@ def _chase(lights: int, size: int) -> tuple[int, int]:
 
 @functools.cache
 def _top_row_presses(size: int) -> dict[int, list[int]]:
-    """Return all sets of presses that turn off the last row if all other rows are dark.
+    """Return all sets of presses that solve a board on which only lights in the last row are on.
 
-    Each set consists of some cells of the top row and the cells that light chasing presses after them. The
-    other rows are dark again afterward. A solution is determined by its presses in the top row, so combining
-    the presses of `_chase` with each set (by XOR) gives all solutions.
+    Each set consists of presses in the top row, and the presses with which light chasing then turns off all
+    rows but the last. A solution is determined by its presses in the top row, so combining the presses of
+    `_chase` with each set (by XOR) gives all solutions.
 
     Returns:
         A dictionary from each solvable pattern of lights in the last row, as a bit mask of columns, to the

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, rows_and_columns
+from phalanx.puzzles.kinds.grid import Cells, GridPuzzleKind, rows_and_columns
 
 
-class Nonogram(GridPuzzle):
+class Nonogram(GridPuzzleKind):
     """Nonogram: fill cells so that the runs of filled cells in each row and column match its clue.
 
     The clue of a row or column lists the lengths of its runs. `clues` is a flat sequence with the clues of

@@ -94,7 +94,7 @@ class Sokoban(PuzzleKind[SokobanState, int]):
         return [name for move, name in enumerate(DIRECTIONS) if not self._obstacle(puzzle, state, move)]
 
     def _obstacle(self, puzzle: Puzzle, state: SokobanState, move: int) -> str:
-        """Return why a move is not possible, or an empty string if it is possible."""
+        """Return the reason why a move is not possible, or an empty string if it is possible."""
         ahead, beyond = state.player + STEPS[move], state.player + 2 * STEPS[move]
         if puzzle.given[ahead] == WALL:
             return f"you cannot go {DIRECTIONS[move]}: there is a wall"

@@ -12,7 +12,7 @@ from phalanx.puzzles.server_client.env import (
 from phalanx.puzzles.server_client.episode_pool import (
     ConnectionPoolConfig as ConnectionPoolConfig,
     EpisodeSpec as EpisodeSpec,
-    PuzzleEpisodeRunner as PuzzleEpisodeRunner,
+    PuzzleEpisodePool as PuzzleEpisodePool,
     episode_seed as episode_seed,
     episode_specs as episode_specs,
 )
@@ -27,15 +27,15 @@ from phalanx.puzzles.server_client.episodes import (
     rollout_episode as rollout_episode,
 )
 from phalanx.puzzles.server_client.protocol import (
-    CommandError as CommandError,
-    NoPuzzleError as NoPuzzleError,
+    CommandResult as CommandResult,
+    InvalidCommandError as InvalidCommandError,
+    NoCurrentPuzzleError as NoCurrentPuzzleError,
     ProtocolError as ProtocolError,
     PuzzleCompletion as PuzzleCompletion,
     PuzzleDifficulty as PuzzleDifficulty,
     PuzzleGame as PuzzleGame,
     PuzzleHint as PuzzleHint,
     PuzzleObservation as PuzzleObservation,
-    PuzzleResult as PuzzleResult,
     PuzzleServerConnectionError as PuzzleServerConnectionError,
     PuzzleServerUnavailableError as PuzzleServerUnavailableError,
     PuzzleStartError as PuzzleStartError,

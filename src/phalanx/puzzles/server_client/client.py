@@ -16,15 +16,15 @@ from phalanx.config import Config
 from phalanx.puzzles.server_client.protocol import (
     MENU_REPLY_END,
     REPLY_END,
-    CommandError,
+    CommandResult,
+    InvalidCommandError,
     InvalidReplyError,
-    NoPuzzleError,
+    NoCurrentPuzzleError,
     ProtocolError,
     PuzzleDifficulty,
     PuzzleGame,
     PuzzleHint,
     PuzzleObservation,
-    PuzzleResult,
     PuzzleServerConnectionError,
     PuzzleServerUnavailableError,
     PuzzleStartError,
@@ -239,18 +239,18 @@ class PuzzleClient(ClosedOnExit):
         # The server reports success even if it has no hint.
         return PuzzleHint(**dict(result) | {"success": False})
 
-    async def send_action(self, action: str) -> PuzzleResult:
+    async def send_action(self, action: str) -> CommandResult:
         """Send a move, such as `place 1 2 7`, and return its result.
 
         If the server rejects the move, `success` is False in the result, and no error is raised.
 
         Raises:
-            CommandError: If the text is not a single command, or if it is a reserved command, such as `hint`,
-                `reset` or `quit`. Use the client's methods for reserved commands.
+            InvalidCommandError: If the text is not a single command, or if it is a reserved command, such as
+                `hint`, `reset` or `quit`. Use the client's methods for reserved commands.
         """
         command = one_line(action)
         if (word := command.split()[0].lower()) in _RESERVED_COMMANDS:
-            raise CommandError(f"{word!r} is not a move; use the method of the client for it")
+            raise InvalidCommandError(f"{word!r} is not a move; use the method of the client for it")
         async with self._lock:
             puzzle = self._require_puzzle(f"the command {command!r}")
             result, _ = await self._command(command, puzzle)
@@ -401,10 +401,10 @@ class PuzzleClient(ClosedOnExit):
     async def _show(self) -> PuzzleObservation:
         return (await self._ask("show")).message(*_OBSERVATION)
 
-    async def _command(self, command: str, puzzle: _Puzzle) -> tuple[PuzzleResult, Reply]:
+    async def _command(self, command: str, puzzle: _Puzzle) -> tuple[CommandResult, Reply]:
         """Send a command that may change the puzzle, and record it so that the puzzle can be restored."""
 
-        async def attempt() -> tuple[PuzzleResult, Reply]:
+        async def attempt() -> tuple[CommandResult, Reply]:
             reply = await self._ask(command)
             return reply.result(command, puzzle.observation), reply
 
@@ -426,5 +426,5 @@ class PuzzleClient(ClosedOnExit):
 
     def _require_puzzle(self, what: str) -> _Puzzle:
         if self._puzzle is None:
-            raise NoPuzzleError(f"{what} needs a current puzzle: call start_puzzle first")
+            raise NoCurrentPuzzleError(f"{what} needs a current puzzle: call start_puzzle first")
         return self._puzzle

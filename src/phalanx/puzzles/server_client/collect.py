@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phalanx.io.jsonl import JsonlFile
+from phalanx.io.jsonl import JsonlWriter
 from phalanx.io.untrusted import parse_json
 from phalanx.puzzles.server_client.client import PuzzleClient
 from phalanx.puzzles.server_client.episode_pool import episode_specs
@@ -123,7 +123,7 @@ async def collect(
         config, encode, first_episode=first, max_episodes=max(num_episodes - first, 0)
     )
     new_episodes = solved = num_samples = 0
-    with contextlib.closing(JsonlFile(path)) as file:
+    with contextlib.closing(JsonlWriter(path)) as file:
         async with stream:
             async for episode, samples in stream.episodes():
                 if episode.index < existing.count:

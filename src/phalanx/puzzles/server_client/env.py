@@ -18,17 +18,17 @@ from phalanx.puzzles.server_client.episodes import (
     step_reward,
 )
 from phalanx.puzzles.server_client.protocol import (
+    CommandResult,
     PuzzleDifficulty,
     PuzzleGame,
     PuzzleObservation,
-    PuzzleResult,
     game_id,
     move_format,
     random_command,
 )
 from phalanx.text.env import (
-    EpisodeId,
     PromptFormat,
+    TaskSeed,
     TextEnvironment,
     TextInfo,
     TextStep,
@@ -55,7 +55,8 @@ class PuzzleServerEnvConfig(Config):
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "connections": "num_connections",
-        "max_refused": "max_invalid_answers",
+        "max_refused": "max_consecutive_invalid_answers",
+        "max_invalid_answers": "max_consecutive_invalid_answers",
     }
 
     address: str = ""
@@ -68,7 +69,7 @@ class PuzzleServerEnvConfig(Config):
     """Maximum number of episodes that run at the same time, each on its own connection."""
     max_steps: int = Field(default=40, ge=1)
     """An episode is truncated after this many answers, including invalid answers."""
-    max_invalid_answers: int = Field(default=3, ge=1)
+    max_consecutive_invalid_answers: int = Field(default=3, ge=1)
     """An episode is truncated after this many consecutive invalid answers."""
 
     def client(self) -> PuzzleClientConfig:
@@ -95,7 +96,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
       or `hint`, are invalid answers and are not sent.
     - **Reward**: the value of one field of `rewards`, depending on the outcome of the move.
     - **End**: the episode terminates when the puzzle is solved or lost. It is truncated after `max_steps`
-      answers or `max_invalid_answers` consecutive invalid answers.
+      answers or `max_consecutive_invalid_answers` consecutive invalid answers.
 
     If a connection is lost, its puzzle continues on a new connection. The tasks are named `GAME:DIFFICULTY`.
 
@@ -106,8 +107,8 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
             used.
         num_connections: Maximum number of episodes that run at the same time.
         max_steps: Maximum number of answers in an episode.
-        max_invalid_answers: An episode is truncated after this many consecutive invalid answers. None means
-            that only `max_steps` limits their number.
+        max_consecutive_invalid_answers: An episode is truncated after this many consecutive invalid answers.
+            None means that only `max_steps` limits their number.
         prompt_format: `full` or `compact`.
         prompt: Function that writes the prompt. If it is given, `prompt_format` is ignored.
         rewards: Reward for each possible outcome of a move.
@@ -126,7 +127,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
             client=config.client(),
             num_connections=config.num_connections,
             max_steps=config.max_steps,
-            max_invalid_answers=config.max_invalid_answers,
+            max_consecutive_invalid_answers=config.max_consecutive_invalid_answers,
             prompt_format="compact",
         )
 
@@ -138,7 +139,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         client: PuzzleClientConfig | None = None,
         num_connections: int = 32,
         max_steps: int = 99,
-        max_invalid_answers: int | None = None,
+        max_consecutive_invalid_answers: int | None = None,
         prompt_format: PromptFormat = "full",
         prompt: Prompt | None = None,
         rewards: PuzzleServerRewards = PuzzleServerRewards(),  # noqa: B008 - frozen
@@ -154,9 +155,13 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         self.tasks = tuple(self.games)
         self.max_size, self.max_steps, self.rewards = num_connections, max_steps, rewards
         self.expert_batch_size = num_connections
-        self.max_invalid_answers = max_steps if max_invalid_answers is None else max_invalid_answers
+        self.max_consecutive_invalid_answers = (
+            max_steps if max_consecutive_invalid_answers is None else max_consecutive_invalid_answers
+        )
         self.write_prompt = prompt or (move_prompt if prompt_format == "compact" else _full_prompt)
-        self.fingerprint = f"puzzle_server {' '.join(self.tasks)} {max_steps} {self.max_invalid_answers}"
+        self.fingerprint = (
+            f"puzzle_server {' '.join(self.tasks)} {max_steps} {self.max_consecutive_invalid_answers}"
+        )
         self.environments: list[PuzzleServerEnvironment] = []  # type: ignore[assignment]
         self._episodes = []
         self._first_prompts = []
@@ -187,7 +192,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         start = _FIRST_SEEDS[validate_split(split)]
         return itertools.count(max(first, start) if split == "train" else start)
 
-    def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
+    def start(self, episodes: Sequence[TaskSeed]) -> list[str]:
         self._check_episodes(episodes)
         for row in range(len(self.connected), len(episodes)):
             client = PuzzleClient(self.client, retry_seed=self.client.retry_seed * 1000 + row)
@@ -226,7 +231,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
             self._loop = asyncio.new_event_loop()
         return self._loop.run_until_complete(gather())
 
-    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[EpisodeId]) -> list[str]:
+    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[TaskSeed]) -> list[str]:
         pairs = zip(rows, episodes, strict=True)
         return self.run(
             [self.environments[row].start(*self.games[task], seed) for row, (task, seed) in pairs]
@@ -290,14 +295,16 @@ class PuzzleServerEnvironment(TextEnvironment):
         try:
             command = extract_answer(answer)
         except ValueError as exception:
-            result, end = PuzzleResult(success=False, message=str(exception)), "."
+            result, end = CommandResult(success=False, message=str(exception)), "."
         else:
             result = await apply_move(self.client, self.game, command)
         self._observation = result.state or observation
         terminated = result.solved or result.game_over
         error = "" if result.success or result.solved else result.message or "it was refused"
         self._num_invalid = self._num_invalid + 1 if error else 0
-        exhausted = self._num_answers >= batch.max_steps or self._num_invalid >= batch.max_invalid_answers
+        exhausted = (
+            self._num_answers >= batch.max_steps or self._num_invalid >= batch.max_consecutive_invalid_answers
+        )
         self._info = TextInfo(error, result.solved, terminated, exhausted and not terminated)
         outcome = "Solved." if result.solved else "Lost." if terminated else "Done."
         if error and not terminated:

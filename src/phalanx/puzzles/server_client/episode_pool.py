@@ -16,7 +16,7 @@ from phalanx.puzzles.server_client.protocol import PuzzleDifficulty, PuzzleGame,
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeSpec:
-    """Game, difficulty and seed of one episode. A collection is a numbered sequence of episodes."""
+    """Specification of one episode in a collection, which is a numbered sequence of episodes."""
 
     index: int
     """Index of the episode in the collection."""
@@ -72,13 +72,16 @@ def episode_specs(
 
 
 class ConnectionPoolConfig(Config):
-    """Settings for a `PuzzleEpisodeRunner`."""
+    """Settings for a `PuzzleEpisodePool`."""
 
-    renamed_settings: ClassVar[Mapping[str, str]] = {"recycle_after": "max_connection_age"}
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "recycle_after": "max_connection_age",
+        "queue_size": "max_pending_episodes",
+    }
 
     connections: int = Field(default=4, ge=1, le=100)
     """Number of connections. The server accepts at most 100 connections in total, from all clients."""
-    queue_size: int = Field(default=32, ge=1)
+    max_pending_episodes: int = Field(default=32, ge=1)
     """Maximum number of episodes that are scheduled, running, or finished but not consumed yet."""
     max_connection_age: float = Field(default=240.0, gt=0)
     """Age in seconds after which a connection is replaced between two episodes. The server closes connections
@@ -91,7 +94,7 @@ RunEpisode: TypeAlias = Callable[[PuzzleClient, EpisodeSpec], Awaitable[Any]]
 """Function that runs one episode with a client and returns its result."""
 
 
-class PuzzleEpisodeRunner(ClosedOnExit):
+class PuzzleEpisodePool(ClosedOnExit):
     """Runs episodes concurrently on several connections to a puzzle server.
 
     Use it in an `async with` statement, which closes all connections at its end.
@@ -164,7 +167,7 @@ class PuzzleEpisodeRunner(ClosedOnExit):
             self._tasks += [asyncio.create_task(run_episode(spec)) for spec in next_specs]
 
         try:
-            start_episodes(self.config.queue_size)
+            start_episodes(self.config.max_pending_episodes)
             while self._tasks:
                 due = self._tasks[:1] if self.config.ordered else self._tasks
                 await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)

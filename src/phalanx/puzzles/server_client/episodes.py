@@ -17,16 +17,16 @@ from phalanx.puzzles.server_client.client import ClosedOnExit, PuzzleClient, Puz
 from phalanx.puzzles.server_client.episode_pool import (
     ConnectionPoolConfig,
     EpisodeSpec,
-    PuzzleEpisodeRunner,
+    PuzzleEpisodePool,
     episode_specs,
 )
 from phalanx.puzzles.server_client.protocol import (
-    CommandError,
+    CommandResult,
+    InvalidCommandError,
     PuzzleDifficulty,
     PuzzleGame,
     PuzzleHint,
     PuzzleObservation,
-    PuzzleResult,
     allowed_moves,
     game_id,
     nearest_game,
@@ -51,7 +51,7 @@ current state of the puzzle."""
 
 @dataclasses.dataclass(frozen=True)
 class PuzzleServerRewards(TextRewards):
-    """Reward for each possible outcome of a move. A command that the server rejects is an invalid answer."""
+    """Rewards for the possible outcomes of a move. A rejected command gets the `invalid` reward."""
 
     lost: float = -1.0
     """Reward for the move that loses the game."""
@@ -107,12 +107,15 @@ class CollectConfig(Config):
         "deadline": "client.deadline",
         "max_retries": "client.max_retries",
         "hints": "use_hints",
-        "max_refused": "max_invalid_answers",
+        "max_refused": "max_consecutive_invalid_answers",
+        "min_length": "min_sample_length",
+        "max_length": "max_sample_length",
+        "max_invalid_answers": "max_consecutive_invalid_answers",
     }
 
     client: PuzzleClientConfig = PuzzleClientConfig(max_retries=12)
-    """Address of the server, timeouts and retries. With the default delays, 12 retries tolerate an outage of
-    roughly 8 to 15 seconds."""
+    """Address of the server, timeouts and retries. With the default delays, 12 retries are enough for an
+    outage of roughly 8 to 15 seconds."""
     games: tuple[Annotated[str, AfterValidator(game_id)], ...] = Field(("sudoku",), min_length=1)
     """Names of the games, which are played in turn. Any game that the server has is allowed."""
     difficulties: tuple[PuzzleDifficulty, ...] = Field((PuzzleDifficulty.EASY,), min_length=1)
@@ -125,11 +128,11 @@ class CollectConfig(Config):
     max_steps: int = Field(default=99, ge=1)
     """Maximum number of moves per episode. Values above 99 have no effect on episodes that follow hints,
     because the server gives at most 99 hints per puzzle."""
-    max_invalid_answers: int = Field(default=10, ge=1)
+    max_consecutive_invalid_answers: int = Field(default=10, ge=1)
     """An episode ends after this many consecutive invalid moves of a policy."""
-    min_length: int = Field(default=1, ge=1)
+    min_sample_length: int = Field(default=1, ge=1)
     """Minimum number of tokens in a sample. Shorter samples are dropped."""
-    max_length: int = Field(default=8192, ge=1)
+    max_sample_length: int = Field(default=8192, ge=1)
     """Maximum number of tokens in a sample. Longer samples are dropped."""
     keep_failures: bool = True
     """Keep the samples of puzzles that were not solved."""
@@ -155,8 +158,8 @@ async def rollout_episode(
     """Run one episode, in which a policy chooses the moves or the server's hints are followed.
 
     The episode ends if the puzzle is solved or lost, if the policy gives up or there is no hint, after
-    `max_steps` moves, or after `max_invalid_answers` consecutive invalid moves. If hints are followed, it
-    ends after the first invalid move, because the next hint would be the same.
+    `max_steps` moves, or after `max_consecutive_invalid_answers`. If hints are followed, it ends after the
+    first invalid move, because the next hint would be the same.
 
     Args:
         client: Client for the server.
@@ -169,7 +172,7 @@ async def rollout_episode(
     config = config or CollectConfig()
     if policy is None and not config.use_hints:
         raise ValueError("use_hints=False needs a policy that chooses the moves")
-    max_invalid = 1 if policy is None else config.max_invalid_answers
+    max_invalid = 1 if policy is None else config.max_consecutive_invalid_answers
     observation = await client.start_puzzle(spec.game, spec.difficulty, spec.seed)
     steps: list[EpisodeStep] = []
     status, num_invalid = EpisodeStatus.SUCCESS, 0
@@ -240,7 +243,7 @@ def check_hints_known(games: Sequence[str]) -> None:
             )
 
 
-async def apply_move(client: PuzzleClient, game: str, command: str) -> PuzzleResult:
+async def apply_move(client: PuzzleClient, game: str, command: str) -> CommandResult:
     """Send a move and return its result.
 
     A command that is not a move of the game is not sent, because other commands of the server, such as
@@ -250,15 +253,15 @@ async def apply_move(client: PuzzleClient, game: str, command: str) -> PuzzleRes
         command = one_line(command)
         word = command.split()[0].lower()
         if word not in (moves := allowed_moves(game)):
-            raise CommandError(
+            raise InvalidCommandError(
                 f"{quote(word)} is not a move of {game}; moves begin with {', '.join(sorted(moves))}"
             )
         return await client.send_action(command)
-    except CommandError as error:
-        return PuzzleResult(success=False, code="NOT_SENT", message=str(error), state=client.observation)
+    except InvalidCommandError as error:
+        return CommandResult(success=False, code="NOT_SENT", message=str(error), state=client.observation)
 
 
-def step_reward(result: PuzzleResult, rewards: PuzzleServerRewards) -> float:
+def step_reward(result: CommandResult, rewards: PuzzleServerRewards) -> float:
     """Return the reward for a move, given its result."""
     if result.game_over:
         return rewards.lost
@@ -403,7 +406,7 @@ def _ratio(part: float, total: float) -> float:
     return part / total if total else 0.0
 
 
-class EpisodeSampleStream(ClosedOnExit):
+class AbstractEpisodeSampleStream(ClosedOnExit):
     """Base class for asynchronous streams of samples from episodes.
 
     If an `async for` loop is left in the middle of an episode, the next loop continues with the remaining
@@ -411,7 +414,7 @@ class EpisodeSampleStream(ClosedOnExit):
 
     Args:
         config: Settings for collecting episodes. This class uses only those that select samples:
-            `min_length`, `max_length` and `keep_failures`.
+            `min_sample_length`, `max_sample_length` and `keep_failures`.
         tokenizer: Function that converts text to token ids, or an object whose `encode` method does so. If
             None, the bytes of the text are used.
         dataset_id: Name of the dataset in the samples.
@@ -461,7 +464,7 @@ class EpisodeSampleStream(ClosedOnExit):
         self.state = StreamStatus.IDLE
 
     async def close(self) -> None:
-        """Release resources."""
+        """Release connections and other resources. Does nothing by default; subclasses can override it."""
 
     async def _wait_for_episode(self) -> PuzzleEpisode | None:
         """Return the next episode, or None if there are no more, and update `state` and `metrics`."""
@@ -484,7 +487,7 @@ class EpisodeSampleStream(ClosedOnExit):
         self.metrics.record_episode(episode.success)
         kept = []
         for sample in episode_samples(episode, self._encode, dataset_id=self._dataset_id):
-            fits = self.config.min_length <= sample.length <= self.config.max_length
+            fits = self.config.min_sample_length <= sample.length <= self.config.max_sample_length
             if fits and (episode.success or self.config.keep_failures):
                 kept.append(sample)
             else:
@@ -492,7 +495,7 @@ class EpisodeSampleStream(ClosedOnExit):
         return kept
 
 
-class PuzzleSampleStream(EpisodeSampleStream):
+class PuzzleSampleStream(AbstractEpisodeSampleStream):
     """Asynchronous stream of samples from episodes on a puzzle server.
 
     The moves are the server's hints, or are chosen by a policy.
@@ -503,7 +506,7 @@ class PuzzleSampleStream(EpisodeSampleStream):
 
     The first request for a sample starts the episodes, which run concurrently on several connections. They
     keep running in the background until `close` is called or the `async with` block ends. At most
-    `pool.queue_size` episodes are scheduled, running, or finished but not read yet.
+    `pool.max_pending_episodes` episodes are scheduled, running, or finished but not read yet.
 
     Args:
         config: Server, games and connections. If None, the defaults of `CollectConfig` are used.
@@ -538,7 +541,7 @@ class PuzzleSampleStream(EpisodeSampleStream):
         self._first = self._next = first_episode
         self._consumed: set[int] = set()
         self._lock = asyncio.Lock()
-        self._pool: PuzzleEpisodeRunner | None = None
+        self._pool: PuzzleEpisodePool | None = None
         self._running: AsyncGenerator[tuple[EpisodeSpec, PuzzleEpisode], None] | None = None
 
     async def episodes(self) -> AsyncGenerator[tuple[PuzzleEpisode, list[Sample]], None]:
@@ -574,7 +577,7 @@ class PuzzleSampleStream(EpisodeSampleStream):
         # Several loops take turns, each with the next episode.
         async with self._lock:
             if self._running is None:
-                self._pool = PuzzleEpisodeRunner(self.config.client, self.config.pool)
+                self._pool = PuzzleEpisodePool(self.config.client, self.config.pool)
                 self._running = self._pool.episodes(self._remaining_specs(), self._run_episode)
             finished = None
             try:

@@ -50,14 +50,14 @@ class PuzzleStartError(RuntimeError):
     """Raised if the server did not start a game that is in `PuzzleGame`."""
 
 
-class CommandError(ValueError):
+class InvalidCommandError(ValueError):
     """Raised if a text is not exactly one command, or if the command is not allowed in a running game.
 
     The command has not been sent to the server.
     """
 
 
-class NoPuzzleError(RuntimeError):
+class NoCurrentPuzzleError(RuntimeError):
     """Raised if a command needs a current puzzle, but no puzzle has been started."""
 
 
@@ -210,7 +210,7 @@ class PuzzleCompletion(_PuzzleProgress):
     """True if the puzzle is solved."""
 
 
-class PuzzleResult(_Message):
+class CommandResult(_Message):
     """Result of a command that was sent to the server."""
 
     success: bool
@@ -233,7 +233,7 @@ class PuzzleResult(_Message):
         return self.completion is not None or (self.state is not None and self.state.is_complete)
 
 
-class PuzzleHint(PuzzleResult):
+class PuzzleHint(CommandResult):
     """A hint for the next move. The server suggests a move but does not make it. `success` is False if there
     is no hint."""
 
@@ -246,7 +246,7 @@ _PAIR = r"\((\d+),\s*(\d+)\)"
 
 
 class _GameCommands(NamedTuple):
-    """How moves of a game are written as commands. The defaults are for games in which digits are placed."""
+    """Formats of a game's hints and moves. The defaults are for games in which digits are placed."""
 
     hints: Mapping[str, str] = {rf"Try placing (\d+) at {_CELL}": r"place \2 \3 \1"}
     """Regular expressions for the texts of hints, each mapped to the command of the suggested move. In a
@@ -383,7 +383,8 @@ REPLY_END = ('{"type":"mode","mode":"json","success":true}',)
 """Possible last lines of a reply within a game. The client adds the `mode json` command to the end of each
 request, so each reply ends with the acknowledgment of that command."""
 MENU_REPLY_END = ("Unknown command. Type 'help' to see available options.",)
-"""Possible last lines of a reply in the menu, where the server does not know the `mode json` command."""
+"""Possible last lines of a reply in the menu. The server does not support the `mode json` command there, so
+each reply ends with this error message."""
 
 
 class Reply:
@@ -397,7 +398,7 @@ class Reply:
         self.texts: list[str] = []
         """Nonempty lines that are not JSON."""
         self.acknowledged = False
-        """True if the reply acknowledges the `mode json` command, which means that a game is running."""
+        """True if the reply acknowledges the `mode json` command. The server does this only within a game."""
         self._records: dict[str, dict[str, Any]] = {}
         for line in lines:
             if line in REPLY_END:
@@ -413,7 +414,7 @@ class Reply:
         return kind in self._records
 
     def message(self, kind: str, model: type[Message]) -> Message:
-        """Return the JSON object with this `type`, as an instance of `model`.
+        """Return the JSON object whose `type` is `kind`, as an instance of `model`.
 
         Raises:
             InvalidReplyError: If there is no such object.
@@ -423,8 +424,8 @@ class Reply:
             raise InvalidReplyError(f"the server sent no {kind!r}: {self.text!r}")
         return _validate(model, self._records[kind], kind)
 
-    def result(self, command: str, before: PuzzleObservation) -> PuzzleResult:
-        """Combine the JSON objects and texts of the reply to a command into one result.
+    def result(self, command: str, before: PuzzleObservation) -> CommandResult:
+        """Convert this reply to the result of a command.
 
         Args:
             command: The command, for error messages.
@@ -449,7 +450,7 @@ class Reply:
         outcome = dict(zip(("success", "code", "message"), fields, strict=True))
         outcome |= {"state": state, "completion": done}
         outcome["game_over"] = any("GAME OVER" in text for text in self.texts)
-        return _validate(PuzzleResult, outcome, "result")
+        return _validate(CommandResult, outcome, "result")
 
     @property
     def text(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from phalanx.formatting import escape_untrusted
 from phalanx.puzzles.server_client.protocol import (
-    CommandError,
+    InvalidCommandError,
     InvalidReplyError,
     PuzzleServerConnectionError,
     ReplyTimeoutError,
@@ -27,8 +27,8 @@ WILL_LINEMODE, DO_LINEMODE, DONT_LINEMODE = b"\xff\xfb\x22", b"\xff\xfd\x22", b"
 """Control sequences that offer, request and refuse line mode, in which a server neither echoes input nor
 sends prompts."""
 KEEPALIVE = b"\xff\xf1" * 5
-"""Five two-byte telnet control sequences that have no effect (NOP). After connecting, the server waits up to
-a second for bytes to discard. Sending these bytes immediately avoids the wait."""
+"""Five two-byte telnet control sequences that have no effect (NOP). After a client has connected, the server
+waits up to a second for bytes to discard. Sending these sequences immediately avoids the wait."""
 
 _COMMAND = re.compile(
     rb"\xff(?:([\xfb-\xfe].)"  # negotiation of an option
@@ -234,14 +234,16 @@ def one_line(text: str) -> str:
     """Check that a text is a single command for the server, and return it without surrounding whitespace.
 
     Raises:
-        CommandError: If the text is empty, too long, or not a single line of printable characters.
+        InvalidCommandError: If the text is empty, too long, or not a single line of printable characters.
     """
     line = text.strip()
     if not line:
         # The server treats an empty line as the end of the connection.
-        raise CommandError("a command must not be empty")
+        raise InvalidCommandError("a command must not be empty")
     if not line.isprintable():
-        raise CommandError(f"a command is one line without control characters, got {text[:60]!r}")
+        raise InvalidCommandError(f"a command is one line without control characters, got {text[:60]!r}")
     if len(line.encode()) > _MAX_COMMAND_BYTES:
-        raise CommandError(f"a command has at most {_MAX_COMMAND_BYTES} bytes, got {len(line.encode()):,}")
+        raise InvalidCommandError(
+            f"a command has at most {_MAX_COMMAND_BYTES} bytes, got {len(line.encode()):,}"
+        )
     return line

@@ -63,7 +63,7 @@ class LoggingConfig(Config):
     log_episode_end: bool = True
     """Log a summary of each episode."""
     log_key_moments: bool = True
-    """Write steps that solve or end an episode."""
+    """Write a record of each step that solves or ends an episode."""
 
     log_frequency: int = 10
     """Number of updates between metric logs."""
@@ -73,9 +73,9 @@ class LoggingConfig(Config):
     sampling_enabled: bool = True
     """Log sampled episodes."""
     num_samples: int = 3
-    """Number of episodes in a sample."""
+    """Number of sampled episodes that are logged once every `sample_frequency` updates."""
     sample_frequency: int = 50
-    """Number of updates between two samples."""
+    """Number of updates between logs of sampled episodes."""
 
     log_aggregated_rewards: bool = True
     """Log the mean, standard deviation, maximum and minimum of episode returns."""

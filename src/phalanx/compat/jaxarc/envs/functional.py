@@ -41,8 +41,8 @@ def batch_reset(keys: Keys, config: Any, task_data: Any = None) -> tuple[PyTree,
 def safe_arc_step(state: ArcState, action: Any, config: ArcConfig) -> tuple[Any, ...]:
     """Take a step. If the action is invalid, return the state unchanged, with reward -1.
 
-    For an invalid action, `arc_step` subtracts the configured penalty from the reward. Neither function
-    raises an error.
+    In contrast, `arc_step` counts an invalid action as a step, and its reward is
+    `config.reward.invalid_action_penalty`. Neither function raises an error.
     """
     after, observation, reward, done, info = arc_step(state, action, config)
     valid = validate_action_jax(action, state, config)

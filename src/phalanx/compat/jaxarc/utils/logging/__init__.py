@@ -9,7 +9,7 @@ import numpy as np
 
 from phalanx.compat.jaxarc.envs.config import JaxArcConfig, LoggingConfig
 from phalanx.logging import experiment_logger
-from phalanx.logging.aggregation import summarize_batch
+from phalanx.logging.aggregation import summarize_update
 from phalanx.logging.handlers import console, file
 from phalanx.logging.handlers.svg import SVGHandler
 from phalanx.logging.handlers.wandb import WandbHandler
@@ -44,11 +44,11 @@ class ExperimentLogger(experiment_logger.ExperimentLogger):
             super().log_episode_summary(summary_data)
 
     def _aggregate_batch_metrics(self, batch_data: Mapping[str, Any]) -> dict[str, float]:
-        return self._select_metrics(summarize_batch(batch_data, aggregate=True).metrics)
+        return self._select_metrics(summarize_update(batch_data, aggregate=True).metrics)
 
     def _sample_episodes_from_batch(self, batch_data: Mapping[str, Any]) -> list[dict[str, Any]]:
         num_samples = self.config.logging.num_samples
-        return summarize_batch(batch_data, num_samples=num_samples, sample_rows=self._sample_rows).episodes
+        return summarize_update(batch_data, num_samples=num_samples, sample_rows=self._sample_rows).episodes
 
     def _log_metrics(self, metrics: dict[str, float], update_step: int) -> None:
         super()._log_metrics(self._select_metrics(metrics), update_step)

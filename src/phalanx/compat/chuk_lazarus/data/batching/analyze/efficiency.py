@@ -10,7 +10,10 @@ from phalanx.data.bucket_search import (
     OptimizationGoal,
     analyze_bucket_efficiency,
 )
-from phalanx.data.efficiency_report import BatchingEfficiencyReport, create_efficiency_report
+from phalanx.data.efficiency_report import (
+    BucketEfficiencyReport as BatchingEfficiencyReport,
+    create_efficiency_report,
+)
 from phalanx.data.length_histogram import (
     HistogramBin,
     LengthHistogram,

@@ -13,7 +13,7 @@ class BatchShapeHistogram(BaseModel, extra="forbid"):
     """Number of batches by shape and by bucket, and number of samples by bucket."""
 
     shapes: dict[str, int] = Field(default_factory=dict)
-    """Number of batches by shape, such as `8 x 512`. Batches of unknown length are not counted."""
+    """Number of batches by shape, such as `8 x 512`. Batches without a known row length are not counted."""
     bucket_counts: dict[BucketId, int] = Field(default_factory=dict)
     """Number of batches by bucket."""
     bucket_samples: dict[BucketId, int] = Field(default_factory=dict)
@@ -52,7 +52,7 @@ class BatchMetrics(_BatchMetrics, frozen=False):
     bucket_stats: dict[BucketId, BucketStats] = Field(default_factory=dict)
     """Metrics of the buckets that are not empty."""
     shape_histogram: BatchShapeHistogram = Field(default_factory=BatchShapeHistogram)
-    """Number of batches by shape and by bucket."""
+    """Number of batches of each shape, and number of batches and samples in each bucket."""
 
     total_samples: ClassVar = alias("num_samples")
     total_batches: ClassVar = alias("num_batches")

@@ -20,7 +20,7 @@ class LengthEntry(FrozenModel):
     length: int = Field(ge=1, le=MAX_LENGTH)
 
     def to_json(self) -> str:
-        """Return the line as JSON, without a newline."""
+        """Return the entry as one line of JSON, without a newline."""
         return self.model_dump_json()
 
     @classmethod
@@ -59,11 +59,11 @@ class LengthCache(_cache.LengthCache):
         super().__exit__(*error)
 
     async def add(self, sample_id: str | int, length: Any) -> None:  # type: ignore[override]
-        """Add one sample."""
+        """Add the length of one sample."""
         super().add(sample_id, length)
 
     async def add_many(self, sample_ids: Sequence[str | int], lengths: Any) -> None:  # type: ignore[override]
-        """Add many samples."""
+        """Add the lengths of many samples."""
         super().add_many(sample_ids, lengths)
 
     async def validate(self, sample_ids: Iterable[str | int]) -> tuple[set[str], set[str]]:  # type: ignore[override]

@@ -220,8 +220,8 @@ class BatchPlan(BaseModel, extra="forbid"):
         """Convert to a `phalanx.data` plan.
 
         Args:
-            lengths: Mapping from sample ids to lengths, used for samples whose length is not in any batch.
-                Without an entry in the mapping, such a sample gets length 0.
+            lengths: Mapping from sample ids to lengths, used for samples whose length is not given by any
+                batch. Samples whose length is not known from either source get length 0.
         """
         if self._arrays is not None and lengths is None:
             return self._arrays

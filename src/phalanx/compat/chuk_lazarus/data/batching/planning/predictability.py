@@ -38,7 +38,7 @@ class BatchFingerprint(FrozenModel):
     fingerprint: str
     """First 16 characters of `full_hash`."""
     full_hash: str
-    """SHA-256 of the four hashes below."""
+    """SHA-256 of `version` and the four hashes below."""
     num_batches: int
     """Number of batches."""
     total_samples: int
@@ -57,7 +57,7 @@ class BatchFingerprint(FrozenModel):
     """Version of the algorithm that computes the hashes."""
 
     def matches(self, other: "BatchFingerprint") -> bool:
-        """Return whether settings and batches are the same."""
+        """Return whether both fingerprints are of the same settings and batches."""
         return self.full_hash == other.full_hash
 
     def matches_config(self, other: "_BatchingConfig | BatchFingerprint") -> bool:

@@ -11,8 +11,8 @@ from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
 from phalanx.data.samples import EpisodeStatus
 from phalanx.puzzles.server_client.episode_pool import episode_seed
 from phalanx.puzzles.server_client.episodes import (
+    AbstractEpisodeSampleStream,
     CollectConfig,
-    EpisodeSampleStream,
     EpisodeStep,
     PuzzleEpisode,
     PuzzleSampleStream,
@@ -69,7 +69,7 @@ class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
             yield StreamSample.from_sample(sample)
 
 
-class MockGymStream(EpisodeSampleStream):
+class MockGymStream(AbstractEpisodeSampleStream):
     """A stream of generated episodes, in which the blank cells of a 4x4 Latin square are filled one by one.
 
     In a failed episode, the last move is a wrong number. The same seed gives the same samples.

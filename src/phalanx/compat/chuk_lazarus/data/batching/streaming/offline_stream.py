@@ -72,7 +72,7 @@ class OfflineDatasetStream:
         self.filter_failures = filter_failures
         self.shuffle, self.seed = shuffle, seed
         self.epoch = -1
-        """Number of resets."""
+        """Index of the current epoch, counted from 0. Every call to `reset` starts the next epoch."""
         self.reset()
 
     def __iter__(self) -> Iterator[StreamSample]:
@@ -163,7 +163,10 @@ class OfflineDatasetStream:
 
 
 class AsyncOfflineDatasetStream(ClosedOnExit):
-    """`OfflineDatasetStream` for `async for`, with the same arguments. Files are read in a thread."""
+    """Asynchronous version of `OfflineDatasetStream`, with the same arguments.
+
+    Files are read in a separate thread.
+    """
 
     def __init__(self, *source: Any, **settings: Any) -> None:
         self._stream = OfflineDatasetStream(*source, **settings)

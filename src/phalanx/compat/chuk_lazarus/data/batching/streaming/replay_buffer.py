@@ -28,7 +28,7 @@ class ReplayBufferConfig(_replay.ReplayBufferConfig):
 
 
 class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
-    """`phalanx.data.ReplayBuffer` of `StreamSample`s."""
+    """Subclass of `phalanx.data.ReplayBuffer` that accepts and returns `StreamSample` objects."""
 
     renamed: ClassVar = {"to_dict": "save(path)", "from_dict": "ReplayBuffer.load(path)"}
     config_class: ClassVar = ReplayBufferConfig

@@ -113,7 +113,7 @@ class StreamSample(BaseModel):
 
     @property
     def is_gym_sample(self) -> bool:
-        """True if the sample comes directly from an episode."""
+        """True if the sample comes from an environment, not from a file, a generator or a replay buffer."""
         return self.source is SampleSource.GYM
 
     @property
@@ -122,7 +122,7 @@ class StreamSample(BaseModel):
         return self.source is SampleSource.REPLAY or self.replay_count > 0
 
     def with_replay(self) -> "StreamSample":
-        """Return a copy that is marked as replayed once more."""
+        """Return a copy with the source `replay` and a replay count that is higher by one."""
         return self.model_copy(update={"source": SampleSource.REPLAY, "replay_count": self.replay_count + 1})
 
 
