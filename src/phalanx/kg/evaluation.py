@@ -537,7 +537,7 @@ def count_ranks(
         predictor: The predictor.
         triples: Triples (relation, head, tail) to rank.
         known: Known answers, which are removed from the rankings.
-        time_limit: Reports progress. Ranking does not stop when its time is up.
+        time_limit: Used only to report progress. Ranking does not stop when the limit is exceeded.
 
     Returns:
         The counts for the tails of all triples, followed by the counts for the heads of all triples.
@@ -575,7 +575,7 @@ def evaluate_link_prediction(
         max_queries: Maximum number of queries to evaluate. If the split has more, queries are selected at
             even intervals. If None, all queries of the split are evaluated.
         seed: Seed for the `random` tie rule.
-        time_limit: Reports progress. Ranking does not stop when its time is up.
+        time_limit: Used only to report progress. Ranking does not stop when the limit is exceeded.
     """
     knowledge_base = knowledge_base.binary()
     triples = select_evenly(knowledge_base.triples(split), max_queries)

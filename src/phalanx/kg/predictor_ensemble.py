@@ -64,7 +64,7 @@ class Ensemble(DirectedRelationPredictor):
             predictors: Candidates to select from.
             kge: The embedding.
             knowledge_base: Knowledge base with the validation queries.
-            time_limit: Reports progress. Ranking does not stop when its time is up.
+            time_limit: Used only to report progress. Ranking does not stop when the limit is exceeded.
         """
         knowledge_base = knowledge_base.binary()
         triples, best = validation_triples(knowledge_base), None

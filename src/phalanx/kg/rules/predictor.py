@@ -229,7 +229,7 @@ class RulePredictor(DirectedRelationPredictor):
         Args:
             queries: The queries and their true answers.
             known: Known answers, which are removed from the rankings.
-            time_limit: Reports progress. Ranking does not stop when its time is up.
+            time_limit: Used only to report progress. Ranking does not stop when the limit is exceeded.
         """
         higher, tied = np.zeros((2, len(queries.targets)), np.int64)
         graph = self._applier.known_graph(known)
