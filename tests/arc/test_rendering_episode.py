@@ -13,7 +13,7 @@ from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import OPERATIONS
 from phalanx.arc.rendering import EpisodeFrame, draw_episode, episode_frames, frame
 from phalanx.core.autoreset import AutoResetInfo
-from phalanx.core.episodes import Trajectory
+from phalanx.core.episodes import BatchTrajectory
 from tests.helpers.arc_drawings import DONE, DOT, SMALL, of_class, parsed, played, started, words
 
 
@@ -36,7 +36,7 @@ def test_frames_stop_at_end_of_episode() -> None:
     assert frames[3].reward == -1.0 and frames[6].similarity == 1.0
 
 
-def create_trajectory(observations: Any, actions: Any, infos: Any = None) -> Trajectory:
+def create_trajectory(observations: Any, actions: Any, infos: Any = None) -> BatchTrajectory:
     """Create a trajectory of two steps of one environment, of which the second solves the task."""
     column = jnp.array([[1], [2]])
     info = StepInfo(
@@ -50,7 +50,7 @@ def create_trajectory(observations: Any, actions: Any, infos: Any = None) -> Tra
         solved=column == 2,
     )
     infos = info if infos is None else infos(info)
-    return Trajectory(actions, observations, column / 4, column == 2, infos)
+    return BatchTrajectory(actions, observations, column / 4, column == 2, infos)
 
 
 STEPS = jnp.asarray(np.stack([DOT, DONE]))[:, None]

@@ -88,7 +88,7 @@ def test_code_blocks_of_the_guide_run() -> None:
 
     # Run policy rollout
     trajectory = batch_policy_rollout(example_policy, batch_states, config)
-    print(f"Trajectory shape: {trajectory['rewards'].shape}")  # (steps, batch)
+    print(f"BatchTrajectory shape: {trajectory['rewards'].shape}")  # (steps, batch)
 
     # Example value function
     def example_value_fn(features):

@@ -12,7 +12,7 @@ from phalanx.arc.actions import PointAction
 from phalanx.arc.config import ArcConfig, DatasetConfig
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
-from phalanx.core.episodes import Trajectory
+from phalanx.core.episodes import BatchTrajectory
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = 'a<b> & "c" \x00'
@@ -56,7 +56,7 @@ def by_plan(states: ArcState, time: Any, key: Any) -> tuple[PointAction, Any]:
 
 
 @functools.cache
-def played() -> tuple[ArcState, Trajectory]:
+def played() -> tuple[ArcState, BatchTrajectory]:
     final, _, trajectory = run_episode_batch(
         started(), by_plan, len(PLAN), config(), agent_state=jnp.int32(0)
     )

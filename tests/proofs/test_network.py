@@ -13,7 +13,7 @@ from phalanx.kg.atoms import Atom, parse_rule
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs import network as proof_scoring
 from phalanx.proofs.network import (
-    AtomEmbeddingRows,
+    AtomVectors,
     ProofNetwork,
     ProofNetworkConfig,
     StateEmbedding,
@@ -81,11 +81,11 @@ def test_too_small_tables_confuse_variables_and_special_predicates(
 def test_atom_embeddings_match_their_definitions() -> None:
     def atom(kind: str, predicate: list, first: list, second: list) -> list:
         @jax.jit
-        def compose(key: jax.Array, rows: AtomEmbeddingRows, goals: jax.Array) -> jax.Array:
+        def compose(key: jax.Array, rows: AtomVectors, goals: jax.Array) -> jax.Array:
             return StateEncoder(config(kind, "sum", len(first)), key=key)(rows, goals)
 
         predicate_row, *terms = (np.array([row], np.float32) for row in (predicate, first, second))
-        rows = AtomEmbeddingRows(predicate_row, tuple(terms))
+        rows = AtomVectors(predicate_row, tuple(terms))
         found = compose(jax.random.key(0), rows, state((1, 1, 2), size=1))
         return [round(float(x), 5) for x in np.asarray(found)]
 

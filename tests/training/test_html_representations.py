@@ -9,7 +9,7 @@ import pytest
 
 from phalanx.arc import TaskBuffer
 from phalanx.arc.generators import generate_tasks
-from phalanx.core import Trajectory
+from phalanx.core import BatchTrajectory
 from phalanx.logging.report import load_run
 from phalanx.svg import line_chart
 from phalanx.training import train
@@ -27,7 +27,7 @@ def texts(html: str) -> list[str]:
 def test_trajectory_shows_the_returns_of_its_environments() -> None:
     rewards = jnp.array([[1.0, -1.0], [2.0, 0.5]])
     dones = jnp.array([[False, False], [True, False]])
-    html = Trajectory(None, None, rewards, dones, None)._repr_html_()
+    html = BatchTrajectory(None, None, rewards, dones, None)._repr_html_()
     assert texts(html) == [
         "2 steps of 2 environments, mean return 1.25",
         "environment 0: return 3.00, ended at step 2",

@@ -22,7 +22,7 @@ from phalanx.arc.evaluation import (
     ArcEvaluator,
     held_out_environment,
 )
-from phalanx.arc.evaluation_mode import HiddenTestOutputs
+from phalanx.arc.evaluation_mode import TestOutputs
 from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.arc.observation import ArcObservation, Observation, create_observation, observation_space
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
@@ -94,7 +94,7 @@ class ArcEnvironment(PyTreeEnvironment[ArcState, Observation, Action]):
     traced argument."""
     reward_function: RewardFunction | None = None
     """Custom reward function. If None, the default reward is used."""
-    answers: HiddenTestOutputs | None = None
+    answers: TestOutputs | None = None
     """Hidden test outputs in evaluation mode, or None in training mode."""
 
     version: ClassVar[int] = 2

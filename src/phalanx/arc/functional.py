@@ -111,7 +111,7 @@ def run_episode_batch(
     agent_state: PyTree = None,
     key: Key | None = None,
     auto_reset: bool = False,
-) -> tuple[PyTree, Float[Array, " batch"], episodes.Trajectory]:
+) -> tuple[PyTree, Float[Array, " batch"], episodes.BatchTrajectory]:
     """Run an agent in a batch of environments.
 
     The arguments and results are those of `phalanx.core.run_episode_batch`, except that `config` may be

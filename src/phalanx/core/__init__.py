@@ -17,8 +17,8 @@ from phalanx.core.environment import (
     TransitionInfo as TransitionInfo,
 )
 from phalanx.core.episodes import (
+    BatchTrajectory as BatchTrajectory,
     EpisodeResults as EpisodeResults,
-    Trajectory as Trajectory,
     record_episodes as record_episodes,
     rollout_episodes as rollout_episodes,
     run_episode_batch as run_episode_batch,

@@ -20,7 +20,7 @@ from phalanx.core.vector import map_where, zeros_like_shapes
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 
 MAX_SHOWN_ENVS = 6
-"""Maximum number of environments that the notebook view of a `Trajectory` shows."""
+"""Maximum number of environments that the notebook view of a `BatchTrajectory` shows."""
 
 AgentFunction = Callable[[Any, Any, Any], tuple[Any, Any]]
 """Function `agent_fn(states, agent_states, key) -> (actions, new_agent_states)`.
@@ -37,7 +37,7 @@ _CHUNK_SIZE = 64
 """On the CPU, `rollout_episodes` calls the policy for this many unfinished episodes at a time."""
 
 
-class Trajectory(eqx.Module):
+class BatchTrajectory(eqx.Module):
     """Actions and step results of a batch of environments. Each leaf has shape `[steps, batch, ...]`."""
 
     actions: PyTree
@@ -82,7 +82,7 @@ def run_episode_batch(
     agent_state: PyTree = None,
     key: Key | None = None,
     auto_reset: bool = False,
-) -> tuple[PyTree, Float[Array, " batch"], Trajectory]:
+) -> tuple[PyTree, Float[Array, " batch"], BatchTrajectory]:
     """Run an agent in a batch of environments for `max_steps` steps, as one compiled scan.
 
     A later call reuses the compiled program if `agent_fn` is the same function, or the same method of an
@@ -137,7 +137,7 @@ def _run(
     agent_state: PyTree,
     key: Key,
     auto_reset: bool,
-) -> tuple[PyTree, Float[Array, " batch"], Trajectory]:
+) -> tuple[PyTree, Float[Array, " batch"], BatchTrajectory]:
     _check_agent(agent_fn, states, agent_state, key)
     layer = AutoReset(environment)
     batch = environment.is_done(states).shape[0]
@@ -146,14 +146,14 @@ def _run(
         key, reset_key = jax.random.split(key)
         start = AutoResetState(states, jax.random.split(reset_key, batch))
 
-    def scan_step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], Trajectory]:
+    def scan_step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], BatchTrajectory]:
         current, agent_state, total_rewards, key = carry
         key, action_key = jax.random.split(key)
         seen = current.states if auto_reset else current
         actions, agent_state = agent_fn(seen, agent_state, action_key)
         step: Callable[..., tuple[Any, ...]] = layer.step if auto_reset else environment.batch_step
         current, observations, rewards, dones, infos = step(current, actions)
-        record = Trajectory(actions, observations, rewards, dones, infos)
+        record = BatchTrajectory(actions, observations, rewards, dones, infos)
         return (current, agent_state, total_rewards + rewards, key), record
 
     carry = (start, agent_state, jnp.zeros(batch, jnp.float32), key)

@@ -306,7 +306,7 @@ def check_id(value: object, where: str) -> str:
     raise ValueError(f"{where}: sample id must be a non-empty string or an integer, got {value!r}")
 
 
-class IdAssigner:
+class SampleIdAssigner:
     """Assigns ids to the rows of a dataset.
 
     The id of a row defaults to the index of the row in the complete dataset. Repeated ids are rejected, as

@@ -19,10 +19,10 @@ from phalanx.data.loss_masks import compute_loss_mask, select_loss_turns
 from phalanx.data.readers import (
     ID_FIELDS,
     FilePart,
-    IdAssigner,
     Paths,
     Row,
     RowSource,
+    SampleIdAssigner,
     as_paths,
     count_lines_before,
     iter_part,
@@ -152,7 +152,7 @@ def tokenize_rows(
             does not depend on the number of processes.
     """
     stats = stats if stats is not None else TokenizeStats()
-    ids = IdAssigner()
+    ids = SampleIdAssigner()
     worker = _RowTokenizer(tokenizer, config or TokenizeConfig(), chat)
     blocks = _tokenize_blocks(source, worker, split, workers)
     with contextlib.closing(blocks):
@@ -248,7 +248,7 @@ def iter_lengths(
     worker = _RowTokenizer(tokenizer, config or TokenizeConfig(add_eos=False), chat)
     count = worker.detect_format(iter_rows(paths, split)).count_part
     total = total_bytes(paths)
-    ids = IdAssigner()
+    ids = SampleIdAssigner()
     results = ordered_map(count, parts, workers=workers, ray_address=ray_address, use_ray=use_ray)
     with contextlib.closing(results):
         for number, (part, result) in enumerate(zip(parts, results, strict=True), 1):

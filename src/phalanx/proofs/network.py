@@ -60,7 +60,7 @@ class ProofNetworkConfig(Config):
         return self
 
 
-class AtomEmbeddingRows(NamedTuple):
+class AtomVectors(NamedTuple):
     """Rows of `EmbeddingTables` for the predicates and terms of a batch of atoms.
 
     The atoms `True`, `False` and `End` have no terms. For these atoms and for padding, `terms` contains row 0
@@ -100,14 +100,12 @@ class EmbeddingTables(eqx.Module):
         angles = math.pi * normal[:num_predicates, : dim // 2]
         self.predicates = angles if kind == "rotate" else scale * normal[:num_predicates]
 
-    def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomEmbeddingRows:
+    def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomVectors:
         """Return the table rows for the predicate and the terms of each atom. Padding is mapped to row 0."""
         terms = (self.terms[goals[..., column]] for column in range(1, goals.shape[-1]))
-        return AtomEmbeddingRows(self.predicates[goals[..., 0]], tuple(terms))
+        return AtomVectors(self.predicates[goals[..., 0]], tuple(terms))
 
-    def add_rows(
-        self, goals: Int32[Array, "*states atoms atom"], rows: AtomEmbeddingRows
-    ) -> "EmbeddingTables":
+    def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomVectors) -> "EmbeddingTables":
         """Return a copy with `rows` added to the table rows of the given atoms. Padding is ignored."""
         sizes = [len(self.predicates), *[len(self.terms)] * len(rows.terms)]
         # Padding becomes an index that is out of range and dropped.
@@ -161,14 +159,14 @@ class StateEncoder(eqx.Module):
             self.attention = Dense(dim, 1, key=keys[0]), Dense(dim, dim, key=keys[1])
 
     def __call__(
-        self, rows: AtomEmbeddingRows, goals: Int32[Array, "*states atoms atom"]
+        self, rows: AtomVectors, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states dim"]:
         """Return one vector per state. The vector of a state without atoms is zero."""
         is_atom = goals[..., 0] > 0
         return self._pool(jnp.where(is_atom[..., None], self._embed_atoms(rows, goals), 0.0), is_atom)
 
     def _embed_atoms(
-        self, rows: AtomEmbeddingRows, goals: Int32[Array, "*states atoms atom"]
+        self, rows: AtomVectors, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states atoms dim"]:
         zero = jnp.zeros(rows.terms[0].shape[-1])
         one = zero.at[: len(zero) // 2].set(1.0)
@@ -301,7 +299,7 @@ def _batch_scorer(structure: Any) -> Callable[[PyTree, Array, Array, Array], Arr
             row, column, is_real = _chunk_indices(start, counts)
             goals = jnp.where(is_real[:, None, None], successors.at[row, column].get(mode="clip"), 0)
 
-            def score(weights: PyTree, rows: AtomEmbeddingRows, targets: Array) -> Array:
+            def score(weights: PyTree, rows: AtomVectors, targets: Array) -> Array:
                 return _score(eqx.combine(weights, static), rows, targets, goals)
 
             cotangent = jnp.where(is_real, cotangents[row, column], 0.0)
@@ -331,7 +329,7 @@ def _batch_scorer(structure: Any) -> Callable[[PyTree, Array, Array, Array], Arr
 
 def _score(
     composition: StateEncoder,
-    rows: AtomEmbeddingRows,
+    rows: AtomVectors,
     targets: Float[Array, "chunk dim"],
     goals: Int32[Array, "chunk atoms atom"],
 ) -> Float[Array, " chunk"]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.puzzles.kinds import puzzle_kind
+from phalanx.text.answers import extract_answer
 from phalanx.text.env import (
     PromptFormat,
     TaskSeed,
@@ -16,7 +17,6 @@ from phalanx.text.env import (
     TextRewards,
     TextStep,
     TextVectorEnvironment,
-    extract_answer,
     finished_step,
 )
 

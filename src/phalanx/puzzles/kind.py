@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from phalanx.native import require_native
-from phalanx.text.env import quote
+from phalanx.text.answers import quote
 
 State = TypeVar("State", bound=Sized)
 Move = TypeVar("Move")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from phalanx.text.answers import extract_answer
 from phalanx.text.env import (
     PromptFormat,
     TaskSeed,
@@ -17,7 +18,6 @@ from phalanx.text.env import (
     TextStep,
     TextVectorEnvironment,
     TextVectorStep,
-    extract_answer,
     finished_step,
 )
 

@@ -17,7 +17,7 @@ from phalanx.arc.rendering.svg_cells import cell_size, grid_block
 from phalanx.arc.rendering.svg_task import SHEET_WIDTH, status_pill
 from phalanx.arc.state import ArcState
 from phalanx.core.autoreset import AutoResetInfo
-from phalanx.core.episodes import Trajectory
+from phalanx.core.episodes import BatchTrajectory
 from phalanx.formatting import format_count, format_percent, format_signed
 from phalanx.svg import (
     BAD,
@@ -110,12 +110,12 @@ def frame(grid: GridLike, *, selected: MaskLike | None = None, **details: Any) -
 
 
 def episode_frames(
-    trajectory: Trajectory, index: int = 0, *, initial: ArcState | PyTree = None
+    trajectory: BatchTrajectory, index: int = 0, *, initial: ArcState | PyTree = None
 ) -> tuple[EpisodeFrame, ...]:
     """Create the frames for one environment in a trajectory, up to the end of its first episode.
 
     Args:
-        trajectory: Trajectory returned by `run_episode_batch`.
+        trajectory: BatchTrajectory returned by `run_episode_batch`.
         index: Index of the environment in the batch.
         initial: Batch of states or observations before the first step. If it is given, the first frame shows
             the initial grid.
@@ -145,7 +145,7 @@ def episode_frames(
 
 # Compiled, so that only the history of one environment is copied from the device.
 @jax.jit
-def _history(trajectory: Trajectory, index: Int32[Array, ""]) -> tuple[PyTree, ...]:
+def _history(trajectory: BatchTrajectory, index: Int32[Array, ""]) -> tuple[PyTree, ...]:
     """Return the working grids, selections, rewards, dones and infos of one environment, each with the steps
     as its leading axis."""
     one = jax.tree.map(lambda leaf: leaf[:, index], trajectory)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.logging.report.metric_tables import EVALUATION_UNITS, MetricHistory, downsample_rows
+from phalanx.logging.report.metric_tables import EVALUATION_UNITS, MetricTable, downsample_rows
 
 MAX_POINTS = 2000
 """Maximum number of points in a curve."""
@@ -27,7 +27,7 @@ _TITLES = {"reward": "Episode return", "reward_mean": "Episode return, mean"}
 _ABBREVIATIONS = ("kl", "lr", "mrr", "mfu")
 
 
-def metric_charts(tables: Sequence[MetricHistory]) -> list[dict[str, Any]]:
+def metric_charts(tables: Sequence[MetricTable]) -> list[dict[str, Any]]:
     """Create one chart per metric, with one curve per run.
 
     The mean, std, min and max of a metric share one chart, which shows the mean as a curve and the other
@@ -49,7 +49,7 @@ def metric_charts(tables: Sequence[MetricHistory]) -> list[dict[str, Any]]:
     return sorted(charts, key=lambda chart: (GROUPS.index(chart["group"]), rank.get(chart["key"], 99)))
 
 
-def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], MetricHistory]]) -> list[dict[str, Any]]:
+def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], MetricTable]]) -> list[dict[str, Any]]:
     """Create one chart per evaluation metric, with one curve for each combination of run, split and mode.
 
     For a single run with several evaluations, there is also a chart with the success rate of each group of
@@ -84,7 +84,7 @@ def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], MetricHistory]]) -
 
 
 def _group_charts(
-    tables: Mapping[tuple[str, str], MetricHistory], key: tuple[str, str]
+    tables: Mapping[tuple[str, str], MetricTable], key: tuple[str, str]
 ) -> list[dict[str, Any]]:
     table = tables[key]
     names = [name for name in table.columns if name.startswith("group:") and not _is_bound(name)]
@@ -131,7 +131,7 @@ def primary_evaluation(keys: Iterable[tuple[str, str]]) -> tuple[str, str]:
     return min(keys, key=lambda key: (key[1] != "greedy", key[0] != "held-out"))
 
 
-def downsample_series(table: MetricHistory, columns: Mapping[str, str]) -> dict[str, Any]:
+def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[str, Any]:
     """Return the curve of a metric, downsampled to at most `MAX_POINTS` points.
 
     Args:
@@ -252,7 +252,7 @@ def _group_statistics(names: Sequence[str]) -> dict[str, dict[str, str]]:
     return charts
 
 
-def _unit(key: str, tables: Sequence[MetricHistory], column: str) -> str:
+def _unit(key: str, tables: Sequence[MetricTable], column: str) -> str:
     """Return the unit of a metric: `fraction`, which the page shows as a percentage, or an empty string.
 
     A metric is a fraction if its name says so (for example `success_rate`) and all values are in [0, 1].

@@ -132,7 +132,7 @@ def _parse_object(line: str) -> dict[str, Any] | None:
 
 
 Column = Float64[np.ndarray, " rows"]
-"""Column of a `MetricHistory`: one value per row, with NaN where there is no finite value."""
+"""Column of a `MetricTable`: one value per row, with NaN where there is no finite value."""
 
 AXES = ("update", "steps", "seconds")
 _STEPS, _SECONDS = "env_steps", "seconds"
@@ -152,7 +152,7 @@ EVALUATION_UNITS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class MetricHistory:
+class MetricTable:
     """Table of metrics with one row per update."""
 
     axes: dict[str, np.ndarray]
@@ -181,7 +181,7 @@ class MetricHistory:
         return float(values[index]) if len(values) else None
 
 
-def metrics_table(records: Iterable[dict[str, Any]]) -> MetricHistory:
+def metrics_table(records: Iterable[dict[str, Any]]) -> MetricTable:
     """Convert the records of `batch_metrics.jsonl` to a table. Records of the same update are merged."""
     rows: list[dict[str, Any]] = []
     for record in drop_repeated_updates(records):
@@ -198,12 +198,12 @@ def metrics_table(records: Iterable[dict[str, Any]]) -> MetricHistory:
         seconds = _seconds_since_first([row.get("timestamp") for row in rows])
     if seconds is not None:
         axes["seconds"] = seconds
-    return MetricHistory(axes, columns, present)
+    return MetricTable(axes, columns, present)
 
 
 def evaluation_tables(
-    records: Iterable[dict[str, Any]], metrics: MetricHistory
-) -> dict[tuple[str, str], MetricHistory]:
+    records: Iterable[dict[str, Any]], metrics: MetricTable
+) -> dict[tuple[str, str], MetricTable]:
     """Convert the records of `evaluations.jsonl` to one table for each pair of split and mode.
 
     The success rate of a group of tasks is in the `group:NAME` column. If the records lack a column for the
@@ -228,7 +228,7 @@ def group_evaluations(records: Iterable[dict[str, Any]]) -> dict[tuple[str, str]
     return {key: drop_repeated_updates(group) for key, group in groups.items()}
 
 
-def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricHistory) -> MetricHistory:
+def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricTable) -> MetricTable:
     # If an update was evaluated again, the last evaluation counts.
     rows = list({row["step"]: row for row in rows}.values())
     values = []
@@ -247,7 +247,7 @@ def _evaluation_table(rows: list[dict[str, Any]], metrics: MetricHistory) -> Met
     for name in ("steps", "seconds"):
         if name not in axes and name in metrics.axes and len(metrics):
             axes[name] = _interpolate(update, metrics.axes["update"], metrics.axes[name])
-    return MetricHistory(axes, columns, present)
+    return MetricTable(axes, columns, present)
 
 
 def group_scores(evaluation: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -1,7 +1,7 @@
 """Compact view of a run for notebooks: a static SVG with its name, key figures and most important curve."""
 
 from phalanx.logging.report.charts import format_title, primary_evaluation
-from phalanx.logging.report.metric_tables import MetricHistory
+from phalanx.logging.report.metric_tables import MetricTable
 from phalanx.logging.report.page import run_status, tiles
 from phalanx.logging.report.run_data import RunData
 from phalanx.svg import MUTED, card, hstack, line_chart, text_block, to_drawing, to_html, vstack
@@ -51,7 +51,7 @@ def render_run_card(run: RunData) -> str:
     return to_html(to_drawing(vstack(blocks, gap=10), run.name))
 
 
-def _headline_curve(run: RunData) -> tuple[str, MetricHistory, str] | None:
+def _headline_curve(run: RunData) -> tuple[str, MetricTable, str] | None:
     """Return the metric to show as a curve, or None if the run has no metrics.
 
     Evaluation metrics take precedence over training metrics.

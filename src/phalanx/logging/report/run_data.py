@@ -18,7 +18,7 @@ from phalanx.formatting import escape_untrusted, format_count
 from phalanx.io.untrusted import MAX_BYTES as MAX_FILE_BYTES, is_regular_file, read_limited, read_yaml
 from phalanx.logging.records import flatten_settings
 from phalanx.logging.report.metric_tables import (
-    MetricHistory,
+    MetricTable,
     evaluation_tables,
     has_metrics,
     has_step,
@@ -86,9 +86,9 @@ class RunData:
     """Contents of `run.json`."""
     config: dict[str, str]
     """Settings as strings, by dotted key such as `optimizer.lr`."""
-    metrics: MetricHistory
+    metrics: MetricTable
     """Training metrics, with one row per logged update."""
-    evaluations: dict[tuple[str, str], MetricHistory]
+    evaluations: dict[tuple[str, str], MetricTable]
     """Evaluation metrics, with one table for each pair of split and mode."""
     evaluation_records: list[dict[str, Any]]
     """Records of `evaluations.jsonl`."""

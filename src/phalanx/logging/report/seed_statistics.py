@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.logging.report.metric_tables import MetricHistory, group_evaluations, parse_finite
+from phalanx.logging.report.metric_tables import MetricTable, group_evaluations, parse_finite
 from phalanx.logging.report.run_data import RunData
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 
@@ -49,7 +49,7 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
     )
 
 
-def success_interval(run: RunData, table: MetricHistory) -> str:
+def success_interval(run: RunData, table: MetricTable) -> str:
     """Format the number of seeds and the confidence interval of the last success rate that a table contains.
 
     Return an empty string if the run does not combine several seeds.
@@ -60,7 +60,7 @@ def success_interval(run: RunData, table: MetricHistory) -> str:
     return f"{run.metadata['num_seeds']} seeds, {bounds[0]:.1%} to {bounds[1]:.1%}"
 
 
-def _merge_tables(tables: Sequence[MetricHistory]) -> MetricHistory:
+def _merge_tables(tables: Sequence[MetricTable]) -> MetricTable:
     """Combine one table per seed into a table of interquartile means and confidence intervals.
 
     The result contains only updates that are in all tables, and at most `_MAX_ROWS` of them, evenly spaced.
@@ -82,7 +82,7 @@ def _merge_tables(tables: Sequence[MetricHistory]) -> MetricHistory:
         for key, merged in ((name, interquartile_mean(values)), (name + LOW, low), (name + HIGH, high)):
             columns[key] = np.where(np.isfinite(values).all(axis=0), merged, np.nan)
             present[key] = in_all
-    return MetricHistory({name: values[rows[0]] for name, values in tables[0].axes.items()}, columns, present)
+    return MetricTable({name: values[rows[0]] for name, values in tables[0].axes.items()}, columns, present)
 
 
 def _merge_evaluations(seeds: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:

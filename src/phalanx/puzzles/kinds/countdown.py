@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move
 from phalanx.puzzles.splitmix64 import SplitMix64
-from phalanx.text.env import quote
+from phalanx.text.answers import quote
 
 OPERATORS = "+-*/"
 Numbers: TypeAlias = tuple[int, ...]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move
-from phalanx.text.env import quote
+from phalanx.text.answers import quote
 
 Cells: TypeAlias = tuple[int, ...]
 """One integer per cell, in row-major order. In a `GridPuzzleKind`, each integer is the index of the cell's

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind, match_move
-from phalanx.text.env import quote
+from phalanx.text.answers import quote
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Leo")
 ROLES = ("unknown", "knave", "knight")

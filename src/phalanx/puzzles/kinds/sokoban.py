@@ -4,7 +4,7 @@ import re
 from typing import Any, ClassVar, NamedTuple
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind, solve_puzzle
-from phalanx.text.env import quote
+from phalanx.text.answers import quote
 
 PARAMETERS = ("rows", "columns", "boxes", "walls", "min_pushes", "max_pushes", "boards")
 """Names of the generator's parameters. `walls` is the approximate percentage of inner cells that are walls,

@@ -26,6 +26,7 @@ from phalanx.puzzles.server_client.protocol import (
     move_format,
     random_command,
 )
+from phalanx.text.answers import extract_answer
 from phalanx.text.env import (
     PromptFormat,
     TaskSeed,
@@ -34,7 +35,6 @@ from phalanx.text.env import (
     TextStep,
     TextVectorEnvironment,
     TextVectorStep,
-    extract_answer,
     finished_step,
 )
 from phalanx.text.splits import Split, validate_split

@@ -32,7 +32,8 @@ from phalanx.puzzles.server_client.protocol import (
     nearest_game,
 )
 from phalanx.puzzles.server_client.telnet import one_line
-from phalanx.text.env import TextRewards, quote
+from phalanx.text.answers import quote
+from phalanx.text.env import TextRewards
 
 Policy: TypeAlias = Callable[[PuzzleObservation, PuzzleHint | None], str | Awaitable[str | None] | None]
 """Function `policy(observation, hint)` that returns the command of the next move, or None to give up.
