@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from benchmarks.peers import REASONING_GYM
 from benchmarks.suite import Suite, Workload
 from phalanx.puzzles import PuzzleKind, PuzzleVectorEnvironment, puzzle_kind, puzzle_kinds
-from phalanx.text.env import extract_answer
+from phalanx.text.answers import extract_answer
 
 suite = Suite("puzzles", unit="puzzles/s", packages=("numpy",))
 
