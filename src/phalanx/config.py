@@ -549,8 +549,8 @@ def _old_name_error(cls: type[BaseModel], values: Mapping[Any, Any], prefix: str
 def _old_names(cls: type[BaseModel]) -> tuple[dict[str, str], dict[str, str]]:
     """Merge `renamed_settings` and `removed_settings` of a class and its base classes.
 
-    If the old name of a renamed setting is a field of the class, it is omitted, because a subclass may use an
-    old name for a new setting.
+    A renamed setting is omitted if its old name is a field of the class, because a subclass may use an old
+    name for a new setting.
     """
     renamed: dict[str, str] = {}
     removed: dict[str, str] = {}

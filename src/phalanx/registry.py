@@ -166,7 +166,8 @@ def register_group(
             settings.
         settings: Names of the settings whose values can be appended to the name of a member, as in
             `sudoku:easy:single`.
-        vector_entry_point: Import path of the vector version, which steps a batch of episodes together.
+        vector_entry_point: Import path of the vector version of these environments, which steps a batch of
+            episodes together.
     """
     spec = EnvSpec(
         f"{name}-v1",
@@ -451,7 +452,7 @@ def _is_installed(name: str, file: Path) -> bool:
 
 
 def absolute_address(address: str) -> str:
-    """Make the file path in `path/file.py:Name` absolute. Return names of any other form unchanged."""
+    """Make the file path in `path/file.py:Name` absolute. Return addresses of any other form unchanged."""
     module_name, _, name = address.rpartition(":")
     return f"{Path(module_name).resolve()}:{name}" if module_name.endswith(".py") else address
 

@@ -80,7 +80,7 @@ def text_width(content: str, size: Number, bold: bool = False, mono: bool = Fals
 
 
 def truncate(content: str, size: Number, width: Number, bold: bool = False) -> str:
-    """Shorten a text with an ellipsis if it is wider than `width` pixels at font size `size`.
+    """Shorten a string with an ellipsis if it is wider than `width` pixels at font size `size`.
 
     >>> truncate("a very long title", 10, 50)
     'a very l…'
@@ -400,7 +400,7 @@ def bar_chart(bars: Sequence[Bar], legend: tuple[str, str], width: Number = 820)
 
 
 def titled_drawing(chart: SvgBlock, title: str, subtitle: str) -> draw.Drawing:
-    """Create a drawing of a chart below a title and a subtitle."""
+    """Create a drawing that consists of a title, a subtitle and, below them, a chart."""
     header = vstack([text_block(title, 18, bold=True), text_block(subtitle, 13, fill=MUTED)])
     return to_drawing(vstack([header, chart], 18), title)
 

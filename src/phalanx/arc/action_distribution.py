@@ -209,8 +209,8 @@ def _selection_distribution(
 
 
 def category_groups(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Group operations by category, and return the group index of each operation. Resize forms a separate
-    group, because it can select cells outside the working grid."""
+    """Group operations by category, and return the group index of each operation. The resize operation is in
+    a group of its own, because it can select cells outside the working grid."""
     kinds = ["resize" if i == Operation.RESIZE else OPERATIONS[i].category for i in ids]
     order = list(dict.fromkeys(kinds))
     return tuple(order.index(kind) for kind in kinds)

@@ -24,7 +24,7 @@ _WORD = 32
 """Number of rows and columns of a bit matrix, whose rows are uint32 numbers."""
 
 Planes = UInt32[Array, "pairs 2 4 32"]
-"""Bit-planes of the input and output of each pair, as bit matrices."""
+"""Bit-planes of the input and output of each pair. Each is a 32x32 bit matrix with one uint32 per row."""
 Sides = Int32[Array, "pairs 2"]
 """Height or width of the input and output of each pair."""
 
@@ -133,7 +133,7 @@ def _permute_colors(
 
 
 def _flip_columns(planes: Planes, widths: Sides) -> Planes:
-    """Flip horizontally by reversing all 32 bits and shifting them back by the unused width."""
+    """Flip horizontally by reversing the 32 bits of each row and shifting out the unused columns."""
     return reverse_columns(planes, _WORD) >> (_WORD - widths).astype(jnp.uint32)[..., None, None]
 
 

@@ -58,7 +58,7 @@ def low_bits(count: Int[Array, "*batch"]) -> UInt32[Array, "*batch"]:
 # caller's program when called inside.
 @partial(jax.jit, static_argnums=2, inline=True)
 def area_bits(height: Side, width: Side, rows: int) -> Rows:
-    """Return the mask of the first `height` rows and `width` columns, as one uint32 per row."""
+    """Return a mask of the cells in the first `height` rows and `width` columns, as one uint32 per row."""
     return jnp.where(jnp.arange(rows) < height[..., None], low_bits(width)[..., None], jnp.uint32(0))
 
 

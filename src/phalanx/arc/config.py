@@ -41,8 +41,8 @@ class EpisodeConfig(Config):
     """Continue a training episode after the grid is solved, until the agent submits it. If false, the episode
     ends as soon as the grid is solved. Ignored in evaluation mode, which always requires a submission."""
     attempts: int = Field(default=1, ge=1, le=4)
-    """Number of submissions per episode in evaluation mode, 1 to 4. Each submission contains the grids of all
-    test pairs, and a test output counts as correct if it is correct in one of the submissions. Training mode
+    """Number of submissions per episode in evaluation mode, 1 to 4. Each submission contains a grid for every
+    test pair, and a test output counts as correct if it is correct in at least one submission. Training mode
     ignores this setting."""
     initial_grid: InitialGrid = "input"
     """Working grid at the start of an episode: `input` (the input of the pair), `blank` (a black grid of the
@@ -95,7 +95,7 @@ class ActionConfig(Config):
     """Format in which an action selects cells. A `point` is one cell, a `bbox` is a rectangle, and a `mask`
     is any set of cells."""
     allowed_operations: tuple[OperationId, ...] | None = Field(default=None, min_length=1)
-    """Ids of the operations that the agent may use, each 0 to 41. If None, all 42 operations are allowed."""
+    """Ids of the operations that the agent may use, from 0 to 41. If None, all 42 operations are allowed."""
 
     @field_validator("allowed_operations")
     @classmethod
@@ -159,8 +159,8 @@ class ObservationConfig(Config):
     num_demonstrations: int = Field(default=0, ge=0, le=10)
     """Number of the task's demonstration pairs to include, 0 to 10. The current pair is never included."""
     scalars: bool = False
-    """Include the similarity to the target, the step count and the mask of legal operations. In evaluation
-    mode, the similarity is 0 until the end of the episode."""
+    """Include the similarity of the working grid to the target, the step count and the mask of legal
+    operations. In evaluation mode, the similarity is 0 until the end of the episode."""
 
     @property
     def is_single_array(self) -> bool:
@@ -181,7 +181,7 @@ class ArcConfig(Config):
     }
 
     episode: EpisodeConfig = EpisodeConfig()
-    """Start, end and mode of an episode."""
+    """How episodes start and end, and whether they are for training or evaluation."""
     dataset: DatasetConfig = DatasetConfig()
     """Size of the canvas, and the default tasks."""
     action: ActionConfig = ActionConfig()

@@ -82,7 +82,7 @@ class ArcEnvironment(PyTreeEnvironment[ArcState, Observation, Action]):
 
     config: ArcConfig
     task_arrays: TaskArrays
-    """Task arrays. In evaluation mode, they do not contain the test outputs."""
+    """Grids of the tasks as arrays. In evaluation mode, they do not contain the test outputs."""
     task_weights: Float32[Array, "*groups tasks"] | None
     """Sampling weight of each task. If None, tasks are sampled uniformly. The `groups` axes are those of
     `TaskArrays`."""

@@ -73,7 +73,8 @@ class ArcTokenizer:
         return _ARC_VOCABULARY
 
     def view(self, states: ArcState) -> dict[str, Array]:
-        """Return the view of a batch of states: the grids to encode and the similarity."""
+        """Return the parts of the states that `encode` needs: the grids in `grids`, and the similarity of the
+        working grid to the target."""
         grids = {name: getattr(states, f"{name}_grid") for name in self.grids}
         return grids | {"similarity": states.similarity}
 

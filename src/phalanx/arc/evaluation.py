@@ -165,7 +165,7 @@ class ArcEvaluator:
 
     @classmethod
     def held_out(cls, config: ArcConfig, settings: ArcEvaluationConfig) -> "ArcEvaluator":
-        """Create an evaluation on the held-out tasks of a training run, in evaluation mode.
+        """Create an evaluator for the held-out tasks of a training run, in evaluation mode.
 
         Args:
             config: Settings of the training environment.

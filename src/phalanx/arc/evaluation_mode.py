@@ -207,8 +207,8 @@ def _score(
     submitted: UInt32[Array, "attempts tests 4 rows"],
     sizes: Int32[Array, "attempts tests 2"],
 ) -> Float32[Array, " tests"]:
-    """Return, for each test pair, the similarity of the best submission to the output, or 0 if nothing was
-    submitted."""
+    """Return, for each test pair, the highest similarity of a submitted grid to the test output, or 0 if
+    nothing was submitted."""
     common = jnp.minimum(sizes, target_size)
     unequal = functools.reduce(jnp.bitwise_or, jnp.moveaxis(submitted ^ target, -2, 0))
     area = area_bits(common[..., 0], common[..., 1], submitted.shape[-1])

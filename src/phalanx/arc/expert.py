@@ -108,9 +108,8 @@ class ArcExpert:
         return ExpertLabels(action_from_arrays(operations, cells), operations >= 0)
 
     def must_act(self, actions: Action, labels: ExpertLabels) -> Bool[np.ndarray, " batch"]:
-        """Return a mask of the episodes in which the expert acts instead of the policy. In these episodes,
-        the policy would submit a wrong grid. The submission would end the episode, but the policy learns more
-        if the episode continues."""
+        """Return a mask of the episodes in which the expert must act, because the policy would submit a wrong
+        grid. A wrong submission ends the episode, and the policy learns more if the episode continues."""
         submits = np.asarray(actions.operation) == Operation.SUBMIT
         return submits & (np.asarray(labels.actions.operation)[:, 0] != Operation.SUBMIT)
 

@@ -39,14 +39,15 @@ class PlannedEpisodeSteps(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PlannedEpisodes:
-    """Planned episodes, each of which ends with the correct grid. Call `batches` to get their steps."""
+    """Episodes with planned actions that lead to the correct grid. Call `batches` to replay the episodes and
+    get their steps."""
 
     environment: ArcEnvironment
     """Environment in which the episodes are replayed."""
     tasks: Int32[np.ndarray, " episodes"]
     """Index of each episode's task in `environment.task_buffer`."""
     pairs: Int32[np.ndarray, " episodes"]
-    """Index of each episode's pair, as in `ArcEnvironment.batch_reset_to`."""
+    """Index of each episode's pair; see the `pairs` argument of `ArcEnvironment.batch_reset_to`."""
     plans: tuple[ActionPlan, ...]
     """Planned actions of each episode."""
     dropped: int

@@ -81,7 +81,7 @@ OPERATIONS: tuple[OperationInfo, ...] = (
 )
 """The operations, in the order of their ids."""
 CATEGORIES: tuple[str, ...] = tuple(dict.fromkeys(info.category for info in OPERATIONS))
-"""Names of the categories, in the order in which they first occur in `OPERATIONS`."""
+"""Categories of operations, in the order in which they first occur in `OPERATIONS`."""
 
 
 def operation_name(operation: int) -> str:

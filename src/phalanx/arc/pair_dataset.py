@@ -44,7 +44,7 @@ class GridPairDataset:
     def pad(
         self, indices: Int[np.ndarray, " some"], side: int
     ) -> tuple[Int8[np.ndarray, "some side side"], Int8[np.ndarray, "some side side"]]:
-        """Return the inputs and the outputs of some pairs, padded with -1 to `side` x `side` cells."""
+        """Return the inputs and the outputs of the given pairs, padded with -1 to `side` x `side` cells."""
         canvases = np.full((2, len(indices), side, side), -1, np.int8)
         for row, index in enumerate(indices.tolist()):
             pair = self.pair(index)

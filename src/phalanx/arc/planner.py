@@ -147,7 +147,7 @@ def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
 
 
 def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> ActionPlan:
-    """Return the actions of `solution_actions` as a plan, using the settings in `config`."""
+    """Return a plan that solves a pair of a task with the settings in `config`; see `solution_actions`."""
     if not 0 <= pair < len(task.pairs):
         raise ValueError(f"task {task.id!r} has pairs 0 to {len(task.pairs) - 1}, got {pair}")
     before, after = task.pairs[pair].input, task.pairs[pair].output

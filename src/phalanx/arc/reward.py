@@ -119,7 +119,7 @@ class RewardInput(eqx.Module):
 Rewards = Float32[Array, "*batch"]
 """Rewards for a batch of any shape, or a single reward."""
 RewardFunction = Callable[[RewardInput], Any]
-"""Function that maps one transition to its reward, a scalar. It is traced, so it must use `jax.numpy`."""
+"""Function that returns the reward of one step, a scalar. It is traced, so it must use `jax.numpy`."""
 
 
 def reward_weights_from_config(config: RewardConfig) -> Float32[np.ndarray, "7"]:

@@ -32,7 +32,7 @@ SIZE = slice(RegisterIndex.HEIGHT, RegisterIndex.WIDTH + 1)
 
 
 class Status(enum.IntEnum):
-    """Status of an episode. These are the values of `ArcState.registers[..., Register.STATUS]`."""
+    """Status of an episode, as stored in `ArcState.registers[..., RegisterIndex.STATUS]`."""
 
     RUNNING, TERMINATED, TRUNCATED = range(3)
 
@@ -92,7 +92,7 @@ class ArcState(eqx.Module):
 
     @property
     def task_index(self) -> Int32[Array, "*batch"]:
-        """Index of the task."""
+        """Index of the current task among the environment's tasks."""
         return self.registers[..., RegisterIndex.TASK]
 
     @property
@@ -170,8 +170,8 @@ class ArcState(eqx.Module):
 
     @property
     def selected(self) -> Bool[Array, "*batch rows columns"]:
-        """Mask of the last selection. After an object was moved, rotated or flipped, this is the mask of its
-        new cells."""
+        """Mask of the last selection. After an object has been moved, rotated or flipped, this is the mask of
+        its new cells."""
         return unpack_mask(self.boards[..., SELECTION, :], self.columns)
 
     @property
@@ -278,7 +278,7 @@ def state_fields(states: ArcState, names: tuple[str, ...], limit: int | None = N
 
 
 def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcState:
-    """Return states filled with zeros, as placeholders for a reset."""
+    """Return states filled with zeros, to be passed to a reset that starts all episodes."""
     rows, columns = grid_shape
     boards = jnp.zeros((*batch, NUM_BOARDS, rows), jnp.uint32)
     registers = jnp.zeros((*batch, len(RegisterIndex)), jnp.int32)

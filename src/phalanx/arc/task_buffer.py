@@ -83,7 +83,7 @@ class TaskBuffer(Fingerprinted):
         num_pairs: int | None = None,
         num_rows: int | None = None,
     ) -> "TaskBuffer":
-        """Pack one or more tasks. Their ids must be unique.
+        """Create a buffer from one or more tasks, whose ids must be unique.
 
         If buffers are padded to the same shape, compiled functions can be called with any of them without
         recompilation.

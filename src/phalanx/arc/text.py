@@ -46,7 +46,7 @@ _CELLS = re.compile(r"(\d+),(\d+)(?::(\d+),(\d+))?")
 
 def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
     """Create the text observation of each state. Each text contains the rules, the demonstrations of the task
-    (without the current pair), the current grids, and the format in which to answer.
+    (except the current pair, if it is a demonstration), the current grids, and the format of the answer.
 
     Args:
         config: Settings of the environment.

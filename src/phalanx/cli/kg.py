@@ -466,7 +466,10 @@ def _load_embedding(run: Path | None, base: KnowledgeBase) -> LinkPredictor | No
 def _fit_predictor(
     rules: RuleSet, base: KnowledgeBase, aggregation: Aggregation, kge: Path | None, **options: Any
 ) -> LinkPredictor:
-    """Create a predictor from rules. `options` are additional arguments to `RulePredictor.fit`."""
+    """Create a predictor from rules and, if `kge` is given, an embedding.
+
+    `options` are additional arguments to `RulePredictor.fit`.
+    """
     options["time_limit"] = TimeLimit(None, print_to_stderr)
     with user_errors():
         return RulePredictor.fit(rules, base, aggregation, kge=_load_embedding(kge, base), **options)

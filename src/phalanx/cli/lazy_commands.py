@@ -1,4 +1,4 @@
-"""Commands whose modules are imported when they run, so that `phalanx --help` is fast."""
+"""Commands whose modules are imported only when a command runs, so that `phalanx --help` is fast."""
 
 import dataclasses
 import importlib

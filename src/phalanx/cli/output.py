@@ -44,7 +44,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
 
 
 def format_fields(fields: Sequence[tuple[str, object]]) -> str:
-    """Format pairs of names and values with one pair per line. Long values are wrapped.
+    """Format (name, value) pairs, one pair per line. Long values are wrapped.
 
     >>> print(format_fields([("samples", 12000), ("fingerprint", "ab12")]))
     samples      12,000

@@ -75,8 +75,9 @@ def prove(
 ) -> None:
     """Prove a query from facts and rules. The exit code is 1 if no proof was found.
 
-    A step replaces the first goal with the body of a rule or unifies it with a fact. Goals that have no
-    variables and are facts do not count as steps. A query is never used in its own proof.
+    A step replaces the first goal with the body of a rule or unifies it with a fact. Proving a goal that has
+    no variables and is a fact does not count as a step. A query without variables is never used as a fact in
+    its own proof.
     """
     if heuristic is not None:
         if data or out or limit or exclude_facts or without_fact or max_seconds is not None:

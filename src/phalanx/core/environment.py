@@ -176,8 +176,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def at_step(self, step: int) -> "Environment":
         """Return the environment for episodes that start after a given number of training steps.
 
-        Environments with a curriculum return the environment of the current stage. The default is the
-        environment itself.
+        Environments with a curriculum return the environment for the stage that is active at `step`. The
+        default is the environment itself.
 
         Args:
             step: Number of training steps that each environment in the batch has taken so far.
@@ -300,7 +300,9 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         raise ValueError(f"{type(self).__name__} has no text actions")
 
     def observation_texts(self, states: State, prompt_format: str = "full") -> list[str]:
-        """Describe a batch of states. Environments can override this method with a faster version.
+        """Describe each state of a batch as text.
+
+        Environments can override this method with a faster version.
 
         Args:
             states: Batch of states.
@@ -345,7 +347,9 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return states
 
     def detach_names(self, states: State) -> State:
-        """Remove names from states, so that all states with the same shapes share one compiled program.
+        """Remove names, such as task ids, from states.
+
+        All states with the same shapes then share one compiled program.
 
         Raises:
             ValueError: If the states belong to a different environment.
@@ -457,7 +461,7 @@ class PyTreeEnvironment(Environment[State, Observation, Action]):
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
         """Return the arrays and the settings.
 
-        The fields in `name_fields` are omitted, because a change of the names would cause recompilation.
+        The fields in `name_fields` are omitted, so that different names do not cause recompilation.
         """
         settings = tuple((name, getattr(self, name)) for name in _setting_names(type(self)))
         return tuple(getattr(self, name) for name in self.array_fields), settings
@@ -466,7 +470,7 @@ class PyTreeEnvironment(Environment[State, Observation, Action]):
     def tree_unflatten(
         cls: type[Traced], settings: tuple[tuple[str, Any], ...], children: tuple[Any, ...]
     ) -> Traced:
-        """Create an environment from its settings and arrays. Its name fields are None."""
+        """Create an environment from its settings and arrays. The fields in `name_fields` are None."""
         environment = object.__new__(cls)
         arrays = zip(cls.array_fields, children, strict=True)
         for name, value in (*settings, *arrays, *((name, None) for name in cls.name_fields)):

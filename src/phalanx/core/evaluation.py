@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from phalanx.core.environment import Environment
 
 _SEED = 0x5EED
-"""Seed from which `evaluate_episodes` draws its episodes. It is fixed, so that the results of different
+"""Seed with which `evaluate_episodes` samples its episodes. It is fixed, so that the results of different
 runs can be compared."""
 
 
@@ -32,7 +32,7 @@ class EvaluationConfig(Config):
 
 
 class EpisodeEvaluationConfig(EvaluationConfig):
-    """Settings for evaluations on episodes."""
+    """Settings for evaluations that run episodes."""
 
     num_episodes: int = Field(default=20, ge=0)
     """Number of evaluation episodes. In text environments, this is the number per task. 0 disables
@@ -49,7 +49,10 @@ class EpisodeEvalCommandConfig(EpisodeEvaluationConfig):
 
 @runtime_checkable
 class EvaluationResult(Protocol):
-    """An evaluation result. It is written to `evaluations.jsonl` and printed in the terminal."""
+    """Interface for evaluation results.
+
+    Results are written to `evaluations.jsonl` and printed in the terminal.
+    """
 
     def as_record(self) -> dict[str, Any]:
         """Return the result as a dictionary that can be written as JSON.
@@ -83,7 +86,7 @@ class SubmittableResult(EvaluationResult, Protocol):
         """Name of the subfolder of `RUN/submissions` in which the files are saved."""
 
     def save(self, folder: Path, title: str | None = None) -> None:
-        """Save the files to a folder.
+        """Save the result as files in a folder.
 
         Args:
             folder: Folder to create.
@@ -98,7 +101,7 @@ class BasicEvaluationResult:
 
     record: dict[str, Any]
     lines: tuple[str, ...] = ()
-    """Description of the result. If it is empty, `describe` lists the numbers in the record instead."""
+    """Lines of the description. If there are none, `describe` lists the numbers in `record` instead."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the result as a dictionary that can be written as JSON."""

@@ -170,7 +170,8 @@ def select_rows(mask: Bool[Array, "*batch"], new: PyTree, old: PyTree) -> PyTree
 def broadcast_unbatched(values: PyTree, batched: PyTree, size: int) -> PyTree:
     """Add a batch axis to the leaves that have none.
 
-    The batching rule of a `custom_vmap` needs this, because `vmap` may map over only some of the arguments.
+    Batching rules of `custom_vmap` functions need this step, because `vmap` may map over only some of the
+    arguments.
 
     Args:
         values: Pytree of arguments.

@@ -118,7 +118,7 @@ class BucketAnalysis(FrozenModel):
         return "\n".join(lines)
 
     def to_svg(self) -> "draw.Drawing":
-        """Draw the real tokens and the padding of each bucket."""
+        """Draw a bar chart of the number of tokens in each bucket, with and without padding."""
         from phalanx.svg import Bar, bar_chart, titled_drawing
 
         bars = [

@@ -65,9 +65,9 @@ class ChatTemplate:
     ) -> tuple[str, list[Span]]:
         """Render a conversation as text, and find the character ranges of the selected assistant turns.
 
-        If the template has `{% generation %}` tags, they determine the ranges. Otherwise, the conversation is
-        also rendered up to each turn, without and with the turn. The lengths of these two texts are the start
-        and the end of the range.
+        If the template has `{% generation %}` tags, they determine the ranges. Otherwise, for each turn,
+        the conversation is rendered up to the start of the turn and up to its end. The lengths of these two
+        texts are the start and the end of the range.
 
         Args:
             messages: Messages of the conversation.

@@ -125,9 +125,10 @@ class TokenBatch(NamedArrays):
         """Concatenate all samples without row padding, for variable-length attention kernels.
 
         Args:
-            align: Pad every sample to a multiple of this length. Context parallelism over n devices requires
-                2 * n. If `align` is not 1, the result also contains `cu_seqlens_padded`, the boundaries of
-                the padded samples, whereas `cu_seqlens` contains the cumulative lengths without padding.
+            align: Pad every sample to a multiple of this length. For context parallelism over n devices, set
+                this to 2 * n. If `align` is not 1, the result also contains `cu_seqlens_padded`, the
+                boundaries of the padded samples, whereas `cu_seqlens` contains the cumulative lengths without
+                padding.
             pad_id: Padding token for the alignment.
 
         Returns:

@@ -57,9 +57,9 @@ class EpisodeTokenizer(Protocol):
         """Return a boolean array that is True for successful episodes, given the info of their last steps."""
 
     def difficulty(self, seen: Any) -> Float64[np.ndarray, " episodes"]:
-        """Return the difficulty of each episode from 0 to 1, given its first observation.
+        """Return the difficulty of each episode, given its first observation.
 
-        The difficulty is NaN if it is unknown.
+        The difficulty is a number from 0 to 1, or NaN if it is unknown.
         """
 
 

@@ -39,7 +39,7 @@ class LengthCounts(NamedTuple):
         return LengthCounts(self.values[first:last], self.counts[first:last])
 
     def percentile(self, percent: float) -> int:
-        """Return the smallest length L such that at least `percent` percent of the lengths are at most L."""
+        """Return the smallest length that is greater than or equal to `percent` percent of all lengths."""
         rank = max(1, int(np.ceil(self.samples * percent / 100)))
         return int(self.values[np.searchsorted(np.cumsum(self.counts), rank)])
 
@@ -63,7 +63,7 @@ class HistogramBin(FrozenModel):
     min_length: int
     """Minimum length, inclusive."""
     max_length: int
-    """Upper bound on the lengths, exclusive."""
+    """Exclusive upper bound on the lengths in the bin."""
     count: int
     """Number of samples in the bin."""
     percentage: float

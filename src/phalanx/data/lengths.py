@@ -53,8 +53,8 @@ class LengthTable:
     """Ids and lengths of samples. Plans store indices into this table and look up ids on access."""
 
     ids: Sequence[Any]
-    """Unique ids. The constructor does not check them, so that ids that are stored in a file are read only on
-    first use. Call `validate` to check them."""
+    """Unique ids. The constructor does not check them, so that ids in a file need not be read before they are
+    used. Call `validate` to check them."""
     lengths: Int32[np.ndarray, " samples"]
     """Number of tokens in each sample, at least 1."""
     _checked: bool = dataclasses.field(default=False, init=False, repr=False)

@@ -215,7 +215,7 @@ class BufferSnapshot(Sequence[Sample]):
         return dict(zip(self.ids, self.lengths.tolist(), strict=True))
 
     def digest(self) -> str:
-        """Return the SHA-256 of the names, tokens and loss masks."""
+        """Return the SHA-256 of the ids, tokens and loss masks of all samples."""
         sha = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogatepass"))
         for stored, _, numbers in self.packed:
             tokens, mask = unpack_tokens(stored, numbers[4] * (1 + (numbers[11] & 1)))
@@ -359,7 +359,7 @@ class ReplayBuffer:
             self.add(sample, None if priorities is None else priorities[index])
 
     def sample(self, n: int, **conditions: Any) -> list[Sample]:
-        """Draw `n` samples with replacement, in proportion to `priority ** priority_alpha`.
+        """Draw `n` samples with replacement, with probabilities proportional to `priority ** priority_alpha`.
 
         Only samples that satisfy `conditions` (fields of `SampleFilter`) are drawn. The result is empty if no
         sample matches or `can_sample` is false. The `origin` of returned samples is `REPLAY`, and their
@@ -449,7 +449,8 @@ class ReplayBuffer:
         Args:
             since: Only include samples whose serial number is at least `since`.
             until: Only include samples whose serial number is less than `until`. None means no limit.
-            count: Maximum number of samples; the oldest ones are taken. None means no limit.
+            count: Maximum number of samples to return. If there are more, the oldest ones are returned. None
+                means no limit.
         """
         with self._lock:
             serials = self._serials[: self.size]

@@ -38,7 +38,8 @@ class ReplayPlannerConfig(Config):
     overlap: int = Field(default=100, ge=0)
     """Number of samples at the end of a window that are repeated at the start of the next one."""
     min_new_samples: int = Field(default=1, ge=1)
-    """Minimum number of new samples in a window. A sample is new if it comes after the previous window."""
+    """Minimum number of new samples in a window. A sample is new if it was added to
+    the buffer after the last sample of the previous window."""
     at_end: BufferEndPolicy = BufferEndPolicy.RESTART
     """Behavior of `next_plan` if there are fewer than `min_new_samples` new samples."""
 

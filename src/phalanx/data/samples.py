@@ -60,7 +60,7 @@ class SampleInfo:
     dataset_id: str = ""
     """Name of the dataset or environment. Empty if it is unknown."""
     origin: SampleOrigin | str = SampleOrigin.OFFLINE
-    """Origin of the sample."""
+    """Source that the sample comes from, such as a file, an environment or a replay buffer."""
     episode_id: str | None = None
     """Id of the episode. None if the sample is not from an episode."""
     episode_status: EpisodeStatus | str | None = None
@@ -342,7 +342,7 @@ class TokenDataset(Mapping[str, Sample]):
         return {str(name): index for index, name in enumerate(self.ids)}
 
     def sample(self, index: int) -> Sample:
-        """Return a sample by its position."""
+        """Return the sample with the given index."""
         part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
         return Sample(
             str(self.ids[index]),
@@ -492,7 +492,7 @@ def pack_sample(sample: Sample) -> CompactSample:
 
 
 def unpack_tokens(stored: bytes, count: int) -> tuple[Int32[np.ndarray, " n"], Int8[np.ndarray, " n"]]:
-    """Convert `count` tokens from compact form to token ids and a loss mask."""
+    """Convert the bytes in which `pack_sample` stores `count` tokens to token ids and a loss mask."""
     size = len(stored) // count
     dtype: Any = np.uint16 if size == 2 else np.uint32
     packed: Any = np.frombuffer(stored, dtype)

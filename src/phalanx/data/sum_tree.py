@@ -36,7 +36,7 @@ class SumTree:
         return self._nodes[self._leaves + slots]
 
     def set(self, slots: Int64[np.ndarray, " count"], weights: Float64[np.ndarray, " count"]) -> None:
-        """Set the weights of the given slots. If a slot occurs more than once, its last weight counts."""
+        """Set the weights of the given slots. If a slot occurs more than once, its last weight is used."""
         if len(slots) == 0:
             return
         self._nodes[self._leaves + slots] = weights

@@ -343,7 +343,7 @@ class _RowTokenizer(NamedTuple):
         return self._replace(config=self.config.model_copy(update={"format": _detect_row_format(first[1])}))
 
     def tokenize_part(self, part: FilePart) -> _Block:
-        """Tokenize a part of a file. Ids are assigned later, because they depend on earlier parts."""
+        """Tokenize a part of a file. Sample ids are assigned later: they depend on earlier parts."""
         return self._call_with_rows(part, self.tokenize_block)
 
     def count_part(self, part: FilePart) -> tuple[list[str], Sequence[int], list[str], list[int]]:
@@ -436,7 +436,7 @@ class _RowTokenizer(NamedTuple):
         return _Block(row_ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
 
     def _format_row(self, row: Mapping[str, Any]) -> list[_FormattedSample]:
-        """Convert a row to texts. A preference pair results in two texts, and any other row in one."""
+        """Convert a row to formatted samples: two for a preference pair, and one for any other row."""
         config, tools = self.config, row.get("tools")
         match config.format:
             case "chat":
@@ -542,7 +542,7 @@ class _RowTokenizer(NamedTuple):
         return ids, mask
 
     def _truncate(self, ids: list[int], mask: list[int], item: _FormattedSample) -> _Tokens:
-        """Truncate a sample that is longer than `max_length`. If it is to be skipped, return empty lists."""
+        """Truncate a sample that is longer than `max_length`. Return empty lists if it must be skipped."""
         limit = self.config.max_length
         assert limit is not None
         match self.config.truncation:

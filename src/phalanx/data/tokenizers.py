@@ -198,8 +198,8 @@ def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: 
     """Load a tokenizer.
 
     Args:
-        name: `bytes`, `characters`, path of a `tokenizer.json` or its folder, or name on the Hugging Face
-            Hub.
+        name: `bytes`, `characters`, the path of a `tokenizer.json` or of the folder that contains it, or the
+            name of a tokenizer on the Hugging Face Hub.
         add_special_tokens: Add the special tokens that the tokenizer itself defines. For `bytes` and
             `characters`, this is the end-of-text token.
     """
@@ -251,7 +251,7 @@ def find_tokenizer_file(tokenizer: str | os.PathLike[str], name: str) -> Path | 
 
 
 def parse_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return a mapping from the names of the special tokens in a tokenizer config to their texts."""
+    """Return the text of each special token in a tokenizer config, by name (such as `eos_token`)."""
     tokens = {name: config[name] for name in _SPECIAL_TOKENS if config.get(name)}
     return {
         name: str(token["content"] if isinstance(token, Mapping) else token) for name, token in tokens.items()

@@ -37,7 +37,7 @@ class HFDatasetSamples(Mapping):
         id_column: str | None = None,
         loss_column: str | None = None,
     ) -> None:
-        """Create a mapping.
+        """Create a mapping from the sample ids of a dataset to its samples.
 
         Args:
             dataset: Hugging Face dataset.

@@ -152,12 +152,12 @@ class PlanDataset(IterableDataset):
         self._position[:] = torch.tensor([epoch, batch])
 
     def state_dict(self, batches: int = 0, *, start: tuple[int, int] | None = None) -> dict[str, Any]:
-        """Return the position that follows `start` by `batches` batches, as JSON-compatible values.
+        """Return the position that is `batches` batches after `start`, as JSON-compatible values.
 
         For a streaming plan, the arguments are ignored and the current position is returned.
 
         Args:
-            batches: Number of batches from `start` to the position.
+            batches: Number of batches between `start` and the returned position.
             start: Epoch and batch index. Defaults to the position at which the next iteration starts.
         """
         if self._stream is not None:
@@ -172,7 +172,7 @@ class PlanDataset(IterableDataset):
         return iterator.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set the position at which the next iteration starts to that of a saved state.
+        """Make the next iteration start at the position of a saved state.
 
         Args:
             state: State that `state_dict` returned, possibly on a different number of ranks.

@@ -254,7 +254,7 @@ def make_spec(space: Space, batch_size: torch.Size, device: torch.device | None)
 
 
 def from_tensors(space: Space, entry: Any, batch_size: torch.Size, name: str) -> PyTree:
-    """Copy tensors to a batch of values of a space. `name` is the name of the tensors in error messages."""
+    """Copy tensors into a batch of values of a space. `name` identifies the tensors in error messages."""
     if isinstance(space, CompositeSpace):
         check_fields(space, entry, repr(name))
         fields = {

@@ -110,7 +110,7 @@ def prompt_rows(
         seeds: Seeds of the puzzles of each kind. Puzzles with consecutive seeds are spread over the splits.
         difficulty: Difficulty of the puzzles.
         split: `train`, `validation` or `test`. Splits never share a puzzle, even if a kind has few puzzles.
-        num_prompts: Number of prompts per kind. The puzzles are those with the smallest seeds in the split.
+        num_prompts: Number of prompts per kind. The first puzzles in the split are used, in order of seed.
         turns: "single" for prompts that ask for the complete solution, or "multi" for empty prompts, because
             `ToolEnvironment.reset` returns the prompt.
         prompt_format: `full` or `compact`. This has no effect on empty prompts.

@@ -34,9 +34,9 @@ class PhalanxTasksetConfig(vf.TasksetConfig):
     """Split of the episodes: `train`, `validation` or `test`. If None, consecutive seeds are used, whose
     episodes are spread over the splits."""
     first_seed: int = Field(0, ge=0, le=MAX_SEED)
-    """Lower bound on the seeds."""
+    """Smallest seed to use. With `split`, seeds whose episodes are in other splits are skipped."""
     num_tasks: int = Field(1_000, ge=1)
-    """Number of episodes. They have the smallest seeds in the split that are at least `first_seed`."""
+    """Number of episodes. They use the first `num_tasks` seeds of the split, starting at `first_seed`."""
 
     @field_validator("environment")
     @classmethod

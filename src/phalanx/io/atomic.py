@@ -109,8 +109,8 @@ def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = 
 
     Args:
         folder: Folder to clean up.
-        name: Name of a file or folder. Only its temporaries are removed. If None, all stale temporaries are
-            removed.
+        name: Name of a target file or folder. Only temporary files and folders that were created to write it
+            are removed. If None, all stale temporary files and folders are removed.
     """
     found = [path for path in Path(folder).iterdir() if is_stale_temporary(path.name, name)]
     for path in found:

@@ -1,6 +1,6 @@
 """Downloads a URL to a file, with a size limit and an optional SHA-256 check.
 
-This is based on `urllib` because `pooch` has no size limit, does not support `file://` and needs `requests`.
+The module uses `urllib` because `pooch` has no size limit, does not support `file://` and needs `requests`.
 """
 
 import hashlib

@@ -193,8 +193,8 @@ class _Rounds:
     def _next_round(self, number: int) -> None:
         """Run one round: apply each rule once to the atoms found so far.
 
-        Only rule applications that use at least one new atom of the last round are considered, because all
-        other applications were already considered in earlier rounds.
+        Only rule applications that use at least one atom that was new in the previous round are considered.
+        All other applications were already considered in earlier rounds.
 
         Args:
             number: Round number, counted from 1. It is only used in progress messages.
@@ -231,7 +231,7 @@ class _Rounds:
         bindings: Bindings,
         num_rows: int,
     ) -> np.ndarray:
-        """Match the remaining body atoms of a rule, and return the sorted codes of the resulting heads.
+        """Match the remaining body atoms of a rule, and return the resulting heads, encoded and sorted.
 
         Args:
             head: Terms of the head, without the predicate.

@@ -50,7 +50,8 @@ _MAX_TABLE_CELLS = 1 << 24
 
 
 class RankCounts(NamedTuple):
-    """Number of candidates in each ranking list: with a higher score, with the same score, and in total."""
+    """For each ranking list, the number of candidates with a higher score than the true answer, the number
+    with the same score, and the total number of candidates."""
 
     higher: Int64[np.ndarray, " lists"]
     """Number of candidates with a higher score than the true answer."""
@@ -379,7 +380,7 @@ class GroupedQueries(NamedTuple):
     """
 
     pairs: Int32[np.ndarray, "pairs 2"]
-    """Distinct (entity, directed relation) pairs. Pairs that ask for tails come first."""
+    """Distinct (entity, directed relation) pairs. The tail queries come first."""
     starts: Int64[np.ndarray, " pairs_and_one"]
     """Index in `targets` at which the true answers of each pair start. The last entry is the total number of
     true answers."""
@@ -672,7 +673,7 @@ class CandidateLists:
 
 
 def default_sides(knowledge_base: KnowledgeBase) -> Sides:
-    """Return the sides that are ranked by default.
+    """Return the arguments of triples that are predicted by default: `tail` or `both`.
 
     The default is `tail` if the knowledge base has more than one domain (entity type), as in the Countries
     datasets, and `both` otherwise.

@@ -91,7 +91,7 @@ class PathNetwork(DirectedRelationPredictor):
         self.parameters = self._initial_parameters() if parameters is None else parameters
 
     def _initial_parameters(self) -> np.ndarray:
-        """Return random parameters. Initially, messages do not depend on the relation of the query."""
+        """Return random initial parameters, with which messages do not yet depend on the query's relation."""
         directed, draw = 2 * self.vocabulary.num_predicates, np.random.default_rng(self.config.seed)
         dim, parts = HIDDEN_DIM, []
         for _ in range(self.config.num_layers):

@@ -21,9 +21,10 @@ from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.triple_index import directed_queries
 
 KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
-"""Embedding weights that `Ensemble.fit` tries. It selects the best one for each directed relation."""
+"""Weights of the embedding's scores that `Ensemble.fit` tries, to select one for each directed relation."""
 _PRIOR_QUERIES = 20.0
-"""Weight of a predictor's mean over all lists in `best_per_relation`, in units of ranking lists."""
+"""Strength of the shrinkage in `best_per_relation`. A predictor's mean over all ranking lists has the same
+weight as this number of ranking lists of the relation."""
 
 
 class Ensemble(DirectedRelationPredictor):
@@ -109,7 +110,7 @@ def validation_triples(knowledge_base: KnowledgeBase) -> Int32[np.ndarray, "quer
 def _weighted_scores(
     predictor: LinkPredictor, kge: LinkPredictor, pairs: np.ndarray, max_pairs: int
 ) -> Iterator[np.ndarray]:
-    """Return one table of combined scores for each weight in `KGE_WEIGHTS`."""
+    """Combine the scores of a predictor and an embedding, with one table for each weight in `KGE_WEIGHTS`."""
     scores, standardized = score_pairs(predictor, pairs), _standardize(score_pairs(kge, pairs, max_pairs))
     return (scores + np.float32(weight) * standardized for weight in KGE_WEIGHTS)
 

@@ -221,9 +221,10 @@ class _BodyProofs(NamedTuple):
     """Ground instances of a rule's body. Each instance proves one of the goals passed to `prove_bodies`."""
 
     goal: np.ndarray
-    """[instances]: index of the goal that each instance proves."""
+    """[instances]: for each instance, the index of the goal that it proves in the `codes` argument of
+    `prove_bodies`."""
     atoms: np.ndarray
-    """[instances, body atoms]: index of each ground body atom in the cost table for its call."""
+    """[instances, body atoms]: index of each ground body atom in the cost table for the `Call` it matches."""
     costs: np.ndarray
     """[instances, body atoms]: least cost of each ground body atom."""
 
@@ -360,7 +361,10 @@ class _CostTables:
     def cheapest_rules(
         self, call: Call, codes: Int64[np.ndarray, " goals"], max_cost: int, activity: str
     ) -> Int64[np.ndarray, " goals"]:
-        """Return the least cost of proving each goal by a rule; -1 if the cost is more than `max_cost`."""
+        """Return the least cost of proving each goal with a rule as the first step.
+
+        The result is -1 if the cost is more than `max_cost`.
+        """
         best = np.full(len(codes), _INFINITE_COST)
         for rule in self.rules[call]:
             for proofs in self.prove_bodies(rule, codes, np.full(len(codes), max_cost), activity):

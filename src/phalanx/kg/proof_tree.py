@@ -64,8 +64,8 @@ class Proof:
     def check(self, facts: Collection[Atom], rules: Collection[Rule]) -> None:
         """Raise `ValueError` unless the proof is valid.
 
-        In a valid proof, every step follows from the given facts and rules. If the root is proved by a rule,
-        its goal must not be used as a fact further down in the tree.
+        In a valid proof, every step follows from the given facts and rules. If the root's goal is proved by a
+        rule, this goal must not be used as a fact elsewhere in the tree.
         """
         facts = facts if isinstance(facts, set | frozenset) else frozenset(facts)
         if self.rule is not None:

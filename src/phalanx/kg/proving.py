@@ -44,8 +44,9 @@ class ProofQuery(NamedTuple):
 class Prover:
     """Finds all proofs up to a given depth from facts and rules.
 
-    A ground query that is a fact is not used in its own proof. The proof environment's limits on the number
-    of goals and successors do not apply. Methods raise `TimeLimitExceeded` when the time limit is reached.
+    If a ground query is itself a fact, this fact is not used to prove it. The proof environment's limits on
+    the number of goals and successors do not apply. Methods raise `TimeLimitExceeded` when the time limit is
+    reached.
 
     Args:
         facts: Ground atoms.

@@ -38,11 +38,11 @@ RUNNING = BoxStyle(svg.TRACK, svg.TRACK, svg.MUTED)
 
 
 class _LaidOutProof(NamedTuple):
-    """Layout of a proof."""
+    """Layout of the drawing of a proof: its width, and the horizontal positions of the goal and subproofs."""
 
     proof: Proof
     width: float
-    """Width of the layout."""
+    """Width of the proof's drawing in pixels, including all subproofs."""
     middle: float
     """Distance of the goal's center from the left edge of this layout."""
     children: tuple[tuple[float, "_LaidOutProof"], ...]
@@ -100,10 +100,11 @@ def box_width(text: str) -> float:
 
 
 def _edge_label_width(proof: Proof) -> float:
-    """Return the width of the label of a proof's rule, or 0 for a fact.
+    """Return the width that the label of a proof's rule needs, or 0 for a fact.
 
     The label consists of the rule's name, which is centered on the edge, and the values of the rule's
-    variables to the right of the name. The width includes an equally wide space to the left of the name.
+    variables to the right of the name. To keep the name centered, the width includes a space to the left of
+    the name that is as wide as the values.
     """
     if proof.rule is None:
         return 0

@@ -47,7 +47,7 @@ class GoalPattern(NamedTuple):
         return int(any(self.is_free))
 
     def admits(self, terms: Terms) -> bool:
-        """Return whether an answer satisfies `equal_to`."""
+        """Return whether the arguments of an answer satisfy the equalities in `equal_to`."""
         return all(terms[first] == term for first, term in zip(self.equal_to, terms, strict=True))
 
 
@@ -111,9 +111,9 @@ class JoinStep(NamedTuple):
     """For each argument of the atom, the column that holds its value in the rows before the join; -1 if the
     argument is not bound yet."""
     sources: tuple[tuple[int, int], ...]
-    """Source of each column after the join, as a pair of indices: a column before the join (-1 if the column
-    is new), and an argument of the atom (-1 if the atom does not contain the variable of the column). If
-    neither is -1, the value is taken from the column before the join."""
+    """For each column after the join, two indices that determine where its values come from: the index of the
+    same column before the join (-1 if the column is new), and the index of the atom's argument that holds the
+    values (-1 if there is none). If neither is -1, the values are taken from the column before the join."""
     later_cost: int
     """Lower bound on the total cost of the body atoms that are joined in later steps."""
 
@@ -181,8 +181,8 @@ def _find(names: Sequence[str], name: str) -> int:
 class GoalTables:
     """Cache of the answers to goals, with the least cost of each answer.
 
-    Answers are computed up to a budget, which is a maximum cost. A rule costs one step, so the answers to a
-    goal within a budget depend only on answers within smaller budgets.
+    Answers are computed up to a budget, which is a maximum cost. Applying a rule costs one step, so answers
+    that cost at most n depend only on answers that cost at most n - 1.
 
     Args:
         index: Facts and rules.

@@ -40,7 +40,7 @@ class TimeLimit:
         return time.monotonic() - self._started
 
     def check(self, activity: str) -> None:
-        """Raise `TimeLimitExceeded` if the limit is exceeded. Otherwise, do the same as `report`."""
+        """Raise `TimeLimitExceeded` if the limit is exceeded. Otherwise, log the activity like `report`."""
         now = time.monotonic()
         if self.seconds is not None and now - self._started > self.seconds:
             raise TimeLimitExceeded(activity)

@@ -58,7 +58,7 @@ class TripleIndex:
         return starts, np.searchsorted(self._sorted_keys, keys, side="right") - starts
 
     def mask(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Bool[np.ndarray, "pairs entities"]:
-        """Return a mask that is True where an entity is a known answer to a pair."""
+        """Return a mask that is True for the entities that are known answers to each query in `pairs`."""
         rows, indices = expand_ranges(*self.ranges(pairs))
         mask = np.zeros((len(pairs), self.num_entities), bool)
         mask[rows, self.answers[indices]] = True

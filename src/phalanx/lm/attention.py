@@ -120,7 +120,7 @@ def _forward_rows(qkv: Array, *rest: Array) -> tuple[Array, Array]:
 
 
 def _backward_rows(qkv: Array, *rest: Array) -> Array:
-    """Return the gradient with respect to `qkv`."""
+    """Return the gradient of the loss with respect to `qkv`, given the cotangent of the output."""
     result = jax.ShapeDtypeStruct(qkv.shape[1:], jnp.float32)
     [gradient] = ffi_call("phalanx_lm_attention_backward", [result], (), (qkv, *rest))
     return gradient

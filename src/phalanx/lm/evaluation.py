@@ -85,7 +85,7 @@ class PolicyScore:
     policy: str
     """Name of the policy: `model`, `untrained` or `random`."""
     mode: str
-    """How answers were chosen: `greedy` or `sampled`."""
+    """Decoding mode: `greedy` or `sampled`."""
     num_episodes: int
     num_distinct: int
     """Number of distinct initial prompts. It can be smaller than `num_episodes` if a task has few initial

@@ -23,8 +23,8 @@ from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig, sample_tokens
 from phalanx.native import Backend
 
 _PAD_MULTIPLE = 32
-"""Prompt lengths and numbers of choices are padded to a multiple of this number, so that few shapes are
-compiled."""
+"""Prompt lengths and numbers of choices are padded to a multiple of this number, so that functions are
+compiled for only a few shapes."""
 _CACHE_PANEL = 16
 """Number of tokens per block of the native key-value cache."""
 

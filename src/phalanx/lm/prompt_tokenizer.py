@@ -51,7 +51,7 @@ class LMTokenizer:
         return cls(tokenizer, env.prompt_suffix, env.completion_end, env.unknown_characters)
 
     def encode_prompt(self, prompt: str) -> list[int]:
-        """Encode a prompt, including its suffix."""
+        """Append the prompt suffix to a prompt, and encode the result."""
         if self.unknown == "replace":
             prompt = "".join(c if self._is_encodable(c) else _REPLACEMENT for c in prompt)
         return self.tokenizer.encode(prompt + self.prompt_suffix)

@@ -1,4 +1,4 @@
-"""Aggregation of an update's arrays into metrics, and sampling of episodes, with NumPy on the host."""
+"""Aggregation of an update's arrays into metrics, and sampling of episodes. Both use NumPy on the host."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ selected environments.
 
 
 class UpdateSummary(NamedTuple):
-    """Metrics and sampled episode records of one update."""
+    """Metrics of one update, and the records of its sampled episodes."""
 
     metrics: dict[str, float]
     episodes: list[dict[str, Any]]

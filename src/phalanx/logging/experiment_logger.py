@@ -172,7 +172,7 @@ class ExperimentLogger:
         return sample_rows(update_step, num_envs, num_samples, finished)
 
     def _notify(self, event: str, *arguments: Any) -> None:
-        """Call the method `event` of each handler that has it, and report the first error of each handler."""
+        """Call the method named `event` of each handler that has one. Log the first error of each handler."""
         for name, handler in self.handlers.items():
             try:
                 if (method := getattr(handler, event, None)) is not None:

@@ -23,7 +23,7 @@ def apply_batch(network: PolicyNetwork, observations: PyTree) -> tuple[Any, Floa
     """Call a network on a batch of observations. Returns the batched distribution and the values.
 
     If the network has a `batch` method, this method is called instead of `jax.vmap(network)`. Losses should
-    use this function, because gradients through a `batch` method are faster to compute than through `vmap`.
+    use this function, because computing gradients is faster with a `batch` method than with `vmap`.
     """
     batch = getattr(network, "batch", None)
     return jax.vmap(network)(observations) if batch is None else batch(observations)

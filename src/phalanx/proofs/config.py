@@ -25,7 +25,7 @@ class ProofRewardConfig(Config):
     type: int = Field(default=4, ge=0, le=5)
     """Type of the final reward, from 0 to 5. The types are described in `payoffs`."""
     true_negative: float = 1.0
-    """Reward for a false query that is not proved. Only used by types 4 and 5."""
+    """Reward for a false query that is not proved. Only used if `type` is 4 or 5."""
     give_up_bonus: float = 0.3
     """Additional reward for giving up on a false query with the end action. Only used by type 5."""
     invalid_action_penalty: float = -1.0
@@ -226,8 +226,8 @@ class ProofConfig(Config):
 
     @property
     def memory_size(self) -> int:
-        """Maximum number of visited states that are stored, including skipped states.
+        """Maximum number of visited states that are stored, including states that steps skip.
 
-        It is 0 if `prune_visited` is disabled.
+        The value is 0 if `prune_visited` is disabled.
         """
         return (self.max_episode_steps + 1) * (1 + self.max_skipped_states) if self.prune_visited else 0

@@ -28,10 +28,10 @@ class CurriculumProofState(ProofState):
 class DepthCurriculumEnvironment(ProofEnvironment):
     """Proof environment with a curriculum. New episodes sample their queries from the current stage.
 
-    Each environment of a batch counts its own steps. The counter starts at 0, so the first episode always
-    belongs to the first stage. The counter is part of the state, so a resumed run continues in the same
-    stage.
-    `ProofEnvironment.from_config` creates this environment if the config has a curriculum.
+    The current stage depends on the number of steps so far, which each environment of a batch counts
+    separately. The counter starts at 0, so the first episode always belongs to the first stage. It is part of
+    the state, so a resumed run continues in the same stage. `ProofEnvironment.from_config` creates a
+    `DepthCurriculumEnvironment` if the config has a curriculum.
     """
 
     stages: tuple[ProofEnvironment, ...] = ()

@@ -121,8 +121,8 @@ class KGELeafScorer(Fingerprinted):
 
         Args:
             program: Facts and rules.
-            goals: The successors that the actions selected. Successors of actions other than the KGE action
-                are returned unchanged.
+            goals: For each environment, the successor that the agent selected. Successors that do not result
+                from the KGE action are returned unchanged.
 
         Returns:
             The remaining goals, and the log-probability of the closed goal (0 if the action was not the KGE

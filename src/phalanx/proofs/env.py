@@ -75,12 +75,12 @@ class ProofInfo(eqx.Module):
     overflow: Bool[Array, "*batch"]
     """True if successors of the current state were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
-    """Number of successors that were removed because they had more than `max_goals` goals. It includes the
-    successors of skipped states."""
+    """Number of successors that were removed because they had more than `max_goals` goals. Successors of
+    skipped states (see `num_skipped`) are counted as well."""
     num_skipped: Int32[Array, "*batch"]
     """Number of states with a single successor that the last valid step skipped."""
     log_score: Float32[Array, "*batch"] | None = None
-    """Sum of the log-probabilities of the goals that an embedding closed in this episode. None if the
+    """Sum of the log-probabilities of the goals that the KGE action removed in this episode. None if the
     environment has no embedding."""
 
 
@@ -182,9 +182,9 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 known.
             known: Known triples of all splits, which are never sampled as negatives. Facts and queries are
                 always included.
-            domains: Domain number of each constant, preceded by an entry for padding. A negative replaces a
-                constant by another constant of the same domain. None means that all constants are in one
-                domain.
+            domains: Domain number of each constant, preceded by an entry for padding. In a negative, a
+                constant is replaced with another constant of the same domain. None means that all constants
+                are in one domain.
             vocabulary: Names of predicates and constants, for text and rendering.
             kge: An embedding that can close ground goals without a proof. None means no embedding.
         """
@@ -412,7 +412,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def episode_metrics(self, info: Any) -> dict[str, Array]:
         """Return `success_mask`, which is True if a true query was proved or a false query was not proved.
 
-        If there is an embedding, a proof only counts if its probability is more than one half.
+        If there is an embedding, a proof counts only if the product of the probabilities of the goals that
+        the embedding closed is more than one half.
         """
         proved = jnp.asarray(info.proved)
         if info.log_score is not None:

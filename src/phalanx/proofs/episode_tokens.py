@@ -74,12 +74,12 @@ class ProofTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens in the vocabulary: special tokens such as GOALS, predicates, terms, actions, and
-        one token for invalid actions."""
+        """Number of tokens in the vocabulary, which consists of predicates, terms, actions, a token for
+        invalid actions, and special tokens such as GOALS."""
         return self._numbers + self.num_actions + 1
 
     def view(self, states: ProofState) -> dict[str, Array]:
-        """Return the view of a batch of states; see the class docstring for its entries."""
+        """Return the parts of a batch of states that the tokenizer needs; see the class docstring."""
         return {
             "goals": states.goals,
             "successors": states.successors,

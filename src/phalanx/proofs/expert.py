@@ -43,7 +43,10 @@ class ShortestProofExpert:
         return ()
 
     def label(self, states: ProofState, memory: Any) -> ExpertLabels:
-        """Return the expert's action in each state of a batch. The mask is False if a state has no label."""
+        """Return the expert's action in each state of a batch.
+
+        The mask of the labels is False where the expert has no action.
+        """
         rows, program = host_rows(states, np.asarray), self._environment.program
         paths = self._find_paths(np.stack([row.query.atom for row in rows]))
         actions: list[int | None] = []

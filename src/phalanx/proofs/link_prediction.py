@@ -71,10 +71,10 @@ class LinkPredictionConfig(Config):
     }
 
     mode: EvaluationMode | None = None
-    """Scores by which triples are ranked: `exact` (rounds of forward chaining), `policy` (the best proof that
-    a beam search finds), `kge` (an embedding), `hybrid` (proofs and an embedding, with the weights in
-    `hybrid`), or `learned` (proofs and an embedding, with weights fitted on validation data). Defaults to
-    `policy` for a prover and `kge` for an embedding."""
+    """Scores by which triples are ranked: `exact` (the number of rounds of forward chaining needed to derive
+    a triple; fewer is better), `policy` (the best proof that a beam search finds), `kge` (an embedding),
+    `hybrid` (proofs and an embedding, with the weights in `hybrid`), or `learned` (proofs and an embedding,
+    with weights fitted on validation data). Defaults to `policy` for a prover and `kge` for an embedding."""
     kge: str | None = None
     """Folder of an embedding, or of a `phalanx train kge` run, for the `kge`, `hybrid` and `learned` modes.
     Defaults to the embedding that the evaluated run trained."""
@@ -118,8 +118,8 @@ class LinkPredictionConfig(Config):
     unprovable triples. If 0, depths are not computed, so that results are not grouped and no triples are
     skipped. None means no limit."""
     max_fit_queries: int | None = Field(default=2000, ge=1)
-    """Maximum number of validation queries for fitting the weights of the `learned` mode and selecting those
-    of the `hybrid` mode. If None, all validation queries are used."""
+    """Maximum number of validation queries for fitting the weights in `learned` mode, and for selecting
+    `hybrid.policy_weight` in `hybrid` mode. If None, all validation queries are used."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -106,7 +106,14 @@ class EmbeddingTables(eqx.Module):
         return AtomVectors(self.predicates[goals[..., 0]], tuple(terms))
 
     def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomVectors) -> "EmbeddingTables":
-        """Return a copy with `rows` added to the table rows of the given atoms. Padding is ignored."""
+        """Return a copy in which `rows` are added to the table rows for the predicates and terms of atoms.
+
+        Padding is ignored.
+
+        Args:
+            goals: The atoms.
+            rows: Values to add, in the format that `look_up` returns.
+        """
         sizes = [len(self.predicates), *[len(self.terms)] * len(rows.terms)]
         # Padding becomes an index that is out of range and dropped.
         indices = jnp.where(goals > 0, goals, jnp.array(sizes, jnp.int32))

@@ -24,13 +24,14 @@ _MAX_OFFSETS = 1 << 28
 
 
 class FactSet(NamedTuple):
-    """A set of ground atoms on the device, implemented by cuckoo hashing."""
+    """A set of ground atoms on the device, stored as a cuckoo hash table."""
 
     table: Int32[Array, "2 slots arguments"]
-    """Two hash tables. Each atom is in one of the two tables, in the slot given by its hash. It is stored as
-    one number that combines the predicate and the first argument, followed by the other arguments."""
+    """Two hash tables. Each atom is in one of them, in the slot given by its hash for that table. An atom
+    is stored as one number that combines the predicate and the first argument, followed by the other
+    arguments."""
     salt: UInt32[Array, ""]
-    """Number that is mixed into the hashes. It is chosen such that all atoms fit into the tables."""
+    """Seed of the hash functions, chosen such that every atom finds a slot in one of the two tables."""
 
     @classmethod
     def create(cls, atoms: Int32[np.ndarray, "facts atom"], num_constants: int) -> "FactSet":
@@ -195,7 +196,7 @@ class Program(Fingerprinted, AtomIndexing):
 
     @property
     def native(self) -> Any:
-        """The program as a C++ object. Equal programs share it, and it is freed with the last of them."""
+        """The program as a C++ object, which equal programs share. It is freed with the last of them."""
         return self._native_owner[0]
 
     @functools.cached_property

@@ -41,12 +41,13 @@ class KnownArrays(eqx.Module):
     """For each side, the offset in `positions` of each (predicate, other argument) group; see `row_offsets`.
     Unused if atoms have three arguments."""
     positions: Int32[Array, "2 known"]
-    """For each side, the positions of the known constants, in ascending order within each (predicate, other
-    argument) group. Unused if atoms have three arguments."""
+    """For each side, the known constants, as indices into `constant_at`. They are sorted within each
+    (predicate, other argument) group. Unused if atoms have three arguments."""
     constant_at: Int32[Array, " constants"]
     """All constants, ordered by domain. The entries of `positions` are indices into this array."""
     domain: Int32[Array, "constants_and_one 2"]
-    """For each constant, the first position and the size of its domain. Row 0 is padding."""
+    """For each constant, the range of its domain in `constant_at`, as the index of the first entry and the
+    number of entries. Row 0 is padding."""
     arities: Int32[Array, " predicates_and_one"]
     """Number of arguments of each predicate. Further terms of an encoded atom repeat the last argument."""
     fact_set: FactSet
@@ -246,7 +247,8 @@ class _FreePositions(NamedTuple):
     low: Int32[Array, ""]
     """First position of the domain of the replaced argument."""
     begin: Int32[Array, ""]
-    """Index in `KnownArrays.positions` of the first known constant of the domain."""
+    """Index in `KnownArrays.positions` of the first known constant of the domain. A constant is known if the
+    resulting triple is known."""
     end: Int32[Array, ""]
     """Index in `KnownArrays.positions` immediately after that of the last known constant of the domain."""
     size: Int32[Array, ""]
@@ -301,18 +303,17 @@ def _find_first(
     end: Int32[Array, ""],
     holds: Callable[[Array, Array], Array],
 ) -> Int32[Array, " conditions"]:
-    """For each of several conditions, find the first index of `arrays.positions[side]` that satisfies it.
+    """Find the first index of `arrays.positions[side]` at which each of several conditions holds.
 
-    Only the indices in [begin, end) are searched.
+    The search is binary, so a condition that holds at an index must also hold at all later indices.
 
     Args:
         arrays: Index of the known triples.
-        side: Side whose positions are searched.
-        begin: First index.
-        end: Index after the last one. This is the result if no index satisfies the condition.
-        holds: Function `(position, index)` that returns a mask of the conditions that hold at an index, where
-            `position` is the entry of `arrays.positions[side]` at this index. If a condition holds at an
-            index, it must hold at all later indices, because the search is binary.
+        side: Row of `arrays.positions` to search.
+        begin: First index to search.
+        end: Index after the last one to search. It is the result for a condition that holds at no index.
+        holds: Function `(position, index)` that returns one boolean per condition, which is True if the
+            condition holds at `index`. `position` is `arrays.positions[side, index]`.
     """
     num_known = arrays.positions.shape[1]
     left = jnp.zeros_like(holds(begin[None], begin[None]), jnp.int32) + begin

@@ -12,7 +12,7 @@ def final_reward(
     proved: Bool[Array, "*batch"],
     gave_up: Bool[Array, "*batch"],
 ) -> Float32[Array, "*batch"]:
-    """Return the final reward of each episode, assuming that no embedding closed goals.
+    """Return the final reward of each episode, ignoring the probabilities of goals closed by an embedding.
 
     Args:
         config: The reward settings.

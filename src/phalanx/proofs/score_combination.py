@@ -113,7 +113,7 @@ class LearnedCombination:
         return np.sum((features - self.mean) / self.scale * weights, axis=1)
 
     def scorer(self, search: TripleScorer, embedding: TripleScorer) -> TripleScorer:
-        """Return a scorer that applies this model to the results of a proof search and an embedding."""
+        """Return a scorer that combines the scores of a proof search and an embedding with this model."""
 
         def score(triples: np.ndarray, /) -> TripleScores:
             found, scored = search(triples), embedding(triples)
@@ -190,8 +190,8 @@ def fit_combination(
         features: Features of all candidates; see `compute_features`.
         vocabulary: Provides the relations.
         shared_penalty: Coefficient of the L2 penalty on the shared weights.
-        relation_penalty: Coefficient of the L2 penalty on the corrections. It keeps the weights of relations
-            with few queries close to the shared weights.
+        relation_penalty: Coefficient of the L2 penalty on each relation's corrections to the shared weights.
+            The penalty keeps the weights of relations with few queries close to the shared weights.
     """
     mean, scale = features.mean(axis=0), features.std(axis=0)
     # Because of rounding, the deviation of a constant column may not be exactly 0.

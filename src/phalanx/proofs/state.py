@@ -21,7 +21,7 @@ class ExpandSettings(NamedTuple):
     max_skipped_states: int
     """Maximum number of states with a single successor that one step skips."""
     end_proof_action: bool
-    """Add a last successor for the end action, with which the agent gives up."""
+    """Append a successor for the end action, with which the agent gives up."""
     prune_visited: bool
     """Remove successors that the episode has already visited."""
     clear_visited: bool
@@ -92,7 +92,7 @@ class ProofState(eqx.Module):
     status: Int32[Array, "*batch"]
     """0 while the episode runs, 1 if it is terminated, 2 if it is truncated."""
     log_score: Float32[Array, "*batch"] | None = None
-    """Sum of the log-probabilities of the goals that an embedding closed. None if the environment has no
+    """Sum of the log-probabilities of the goals that the KGE action removed. None if the environment has no
     embedding."""
 
     # The properties are not annotated with array types because states are also held on the host.
@@ -128,9 +128,9 @@ class ProofState(eqx.Module):
 
 
 class ProofObservation(eqx.Module):
-    """Observation of the proof environment, with goals, successors and information for bookkeeping.
+    """Observation of the proof environment.
 
-    Policies should only use `goals`, `successors` and `action_mask`.
+    Policies should only use `goals`, `successors` and `action_mask`. The other fields are for bookkeeping.
     """
 
     goals: Int32[Array, "*batch goals atom"]
@@ -148,7 +148,7 @@ class ProofObservation(eqx.Module):
 
 
 def observe(state: ProofState) -> ProofObservation:
-    """Return the observation of a state."""
+    """Create the observation that the environment returns for a state."""
     return ProofObservation(
         goals=state.goals,
         successors=state.successors,

@@ -20,14 +20,14 @@ def query_name(state: ProofState, vocabulary: ProofVocabulary) -> str:
 
 
 def list_choices(state: ProofState, vocabulary: ProofVocabulary) -> list[str]:
-    """Return one string per legal action in a single state: the goals that remain after this action."""
+    """Return one string per legal action in a single state: the goals that remain after the action."""
     return [format_goals(rows, vocabulary) for rows in np.asarray(state.successors)[: int(state.num_actions)]]
 
 
 def format_goals(rows: Any, vocabulary: ProofVocabulary) -> str:
-    """Format goals as text, such as `parent(a,_1), parent(_1,c)` or `True`.
+    """Format goals as text, such as `parent(a,_1), parent(_1,c)`.
 
-    The end action is formatted as `give up`.
+    If no goals remain to be proved, the result is `True`. The end action is formatted as `give up`.
     """
     return ", ".join(
         _format_atom(vocabulary, *row) for row in np.asarray(rows).tolist() if row[0] != vocabulary.padding

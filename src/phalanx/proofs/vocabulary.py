@@ -77,7 +77,7 @@ class ProofVocabulary(AtomIndexing):
             raise ValueError(f"max_goals must be at least 1, got {max_goals}")
         self.max_goals = max_goals
         self.kg = knowledge_base.vocabulary
-        """Vocabulary of the knowledge base, whose ids start at 0."""
+        """Vocabulary of the knowledge base. Its ids start at 0, and the indices of this class at 1."""
         self.num_predicates = self.kg.num_predicates
         """P, the number of predicates. For an embedding table, use `num_predicate_embeddings` instead."""
         self.num_constants = self.kg.num_entities

@@ -84,7 +84,7 @@ class PuzzleEnvironment(TextEnvironment):
 
     @property
     def state(self) -> Any:
-        """Current state of the puzzle, whose type depends on the kind."""
+        """Current state of the puzzle. The type of the state depends on the kind of puzzle."""
         return self._state
 
     @property

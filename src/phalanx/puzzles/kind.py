@@ -126,7 +126,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def legal_moves(self, puzzle: Puzzle, state: State) -> list[str]:
-        """Return all moves that are legal in this state, as texts that `parse_move` accepts.
+        """Return all moves that are legal in this state, as strings that `parse_move` accepts.
 
         Each move is listed once, in the notation that `solve` uses.
         """
@@ -137,7 +137,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def is_solved(self, puzzle: Puzzle, state: State) -> bool:
-        """Return whether a state satisfies the rules, even if it differs from the generator's solution."""
+        """Return whether a state satisfies the rules. It need not be the generator's solution."""
 
     def is_lost(self, puzzle: Puzzle, state: State) -> bool:
         """Return True if it is known that the puzzle can no longer be solved from this state."""
@@ -147,7 +147,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     def solve(self, puzzle: Puzzle, state: State) -> list[str] | None:
         """Return moves that solve the puzzle from this state, or None if no solution is found.
 
-        The moves are texts that `parse_move` accepts.
+        The moves are strings that `parse_move` accepts.
         """
 
     def parse_answer(self, puzzle: Puzzle, text: str) -> State:
@@ -172,10 +172,10 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         return "\n".join(self.solve(puzzle, self.initial_state(puzzle)) or ())
 
     def compact_board(self, puzzle: Puzzle, state: State) -> str:
-        """Draw the puzzle and its state in few characters, without rules, for small models.
+        """Draw the puzzle and its state compactly and without the rules, for small models.
 
-        Puzzles and states with equal drawings are equivalent. The drawing of the initial state therefore also
-        determines whether a puzzle is in the train, validation or test split.
+        If two drawings are equal, their puzzles and states are equivalent. The drawing of the initial state
+        therefore determines whether a puzzle is in the train, validation or test split.
         """
         return self.draw_board(puzzle, state).replace(" ", "")
 
@@ -195,7 +195,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         return self.solve(puzzle, state)
 
     def verify(self, puzzle: Puzzle, text: str) -> bool:
-        """Return whether a text is a correct complete solution."""
+        """Return whether `text` is a complete and correct solution of the puzzle."""
         try:
             return self.is_solved(puzzle, self.parse_answer(puzzle, text))
         except ValueError:
@@ -235,7 +235,8 @@ def match_move(pattern: re.Pattern[str], text: str, expected: str) -> re.Match[s
     """Match the text of a move with a regular expression.
 
     Raises:
-        ValueError: If the text does not match. The message starts with `expected`, which describes a move.
+        ValueError: If the text does not match. The message starts with `expected`, which should describe a
+            valid move.
     """
     found = pattern.fullmatch(text)
     if found is None:

@@ -92,8 +92,8 @@ class TextRewards:
 class TextEnvironment(abc.ABC):
     """Base class for environments that run one text episode at a time.
 
-    `step` accepts any text as an answer and does not raise an error. An invalid answer leaves the state
-    unchanged, and the text of the step explains the error. After the end of an episode, `step` has no effect
+    `step` accepts any string as an answer. An invalid answer does not raise an error: the state does not
+    change, and the returned text explains what is wrong. After the end of an episode, `step` has no effect
     and returns reward 0 until the next `reset`.
     """
 
@@ -115,7 +115,7 @@ class TextEnvironment(abc.ABC):
     @property
     @abc.abstractmethod
     def prompt(self) -> str:
-        """Prompt for the current state, which a model can answer without having seen earlier prompts."""
+        """Prompt for the current state. A model can answer it without having seen earlier prompts."""
 
     @property
     def state_key(self) -> str:
@@ -125,8 +125,8 @@ class TextEnvironment(abc.ABC):
 
     @property
     def episode_key(self) -> str:
-        """String that identifies the episode. It is equal for seeds that generate the same episode. If it is
-        empty, the first prompt is used to identify the episode."""
+        """String that identifies the episode. Seeds that generate the same episode have the same key. If it
+        is empty, the first prompt is used to identify the episode."""
         return ""
 
     def expert_actions(self) -> list[str] | None:
@@ -146,7 +146,7 @@ class TextEnvironment(abc.ABC):
 
 
 class TaskSeed(NamedTuple):
-    """Task and seed of an episode. The same id always gives the same episode."""
+    """Task and seed of an episode. The same task and seed always give the same episode."""
 
     task: str
     """Name of the task, which is one of `TextVectorEnvironment.tasks`."""
@@ -180,8 +180,8 @@ class TextVectorEnvironment:
     completion_end: str | None = None
     """Text that ends a language model's answer. None means the tokenizer's end-of-text token."""
     unknown_characters: Literal["error", "replace"] = "replace"
-    """What to do with prompt characters that the tokenizer cannot encode: raise an `error`, or `replace` them
-    with a question mark."""
+    """What to do with prompt characters that the tokenizer cannot encode: `error` raises an error, and
+    `replace` replaces them with a question mark."""
 
     def __init__(
         self, factories: Mapping[str, Callable[[], TextEnvironment]], fingerprint: str | None = None
@@ -323,11 +323,11 @@ class TextVectorEnvironment:
         return run_seed * _SEEDS_PER_RUN % (MAX_SEED + 1 - _SEEDS_PER_RUN)
 
     def first_expert_seed(self, run_seed: int) -> int:
-        """Return the smallest seed for the expert episodes of a training run, given the run's own seed."""
+        """Return the first seed for the expert episodes of a training run, given the seed of the run."""
         return self.first_seed(run_seed)
 
     def close(self) -> None:
-        """Close all environments. Further calls have no effect."""
+        """Close all environments. Calling `close` again has no effect."""
         for environments in self._created.values():
             while environments:
                 environments.pop().close()
@@ -343,7 +343,7 @@ class TextVectorEnvironment:
         return [self.environments[row].reset(seed) for row, (_, seed) in zip(rows, episodes, strict=True)]
 
     def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
-        """Return the episode keys for the given seeds, without affecting running episodes."""
+        """Return the episode key for each seed of a task, without affecting running episodes."""
         environment = self._factories[task]()
         try:
             prompts = (environment.reset(seed) for seed in seeds)

@@ -71,7 +71,7 @@ def env_config_class(spec: str) -> type[TextEnvConfig]:
     """Return the config class for a text environment.
 
     Args:
-        spec: Spec of the environment.
+        spec: Spec of the environment, such as `sudoku:hard` or `arc-v2`.
 
     Returns:
         A subclass of `TextEnvConfig` that also has the environment's own settings, if the spec names a single
@@ -109,7 +109,7 @@ class ParsedEnvSpec(NamedTuple):
     registered: EnvSpec | None = None
     """Registry entry for a text environment. None if `interface` is not `text`."""
     text: str = ""
-    """Name and settings as in the spec, if `interface` is `text`."""
+    """Name and settings, separated by colons as in a spec. Empty if `interface` is not `text`."""
 
     def make(self, **settings: Any) -> TextEnvironment:
         """Create the text environment. Call this only if `interface` is not `jax`."""
@@ -132,7 +132,7 @@ class ParsedEnvSpec(NamedTuple):
 
 
 def parse_env_spec(spec: str) -> tuple[ParsedEnvSpec, ...]:
-    """Parse a spec: environments separated by commas, each followed by settings separated by colons.
+    """Parse a spec: comma-separated environments, each with optional settings after colons.
 
     The settings after a name apply only to that environment: in `sudoku,countdown:easy:single`, only
     countdown is single-turn. If the name is that of a group, as in `puzzles:hard`, the settings apply to all
@@ -167,7 +167,7 @@ def make_text_env(spec: str, **settings: Any) -> TextEnvironment:
 
     Raises:
         TypeError: If an argument is unknown.
-        ValueError: If the spec is invalid, or if it sets a different value than an argument, as in
+        ValueError: If the spec is invalid, or if one of its settings contradicts an argument, as in
             `make_text_env("sudoku:easy", difficulty="hard")`.
 
     >>> make_text_env("sudoku", turns="single").reset(seed=0)[:27]

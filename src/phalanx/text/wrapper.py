@@ -117,8 +117,8 @@ class TextVectorWrapper(TextVectorEnvironment):
     def _begin_rows(self, started: np.ndarray) -> list[str]:
         """Restart the expert and return the prompts of all rows.
 
-        `started` is True for rows in which an episode has just started. Afterward, the expert answers only
-        for these rows, because it must see every step of an episode.
+        `started` is True for rows in which an episode has just started. The restarted expert answers only
+        for these rows, because it must see an episode from its first step.
         """
         self._expert_memory, self._expert_labels = None, None
         self._expert_follows = started

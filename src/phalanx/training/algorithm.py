@@ -282,7 +282,10 @@ class Algorithm(abc.ABC, Generic[State]):
         """
 
     def export(self, state: State, folder: Path) -> None:
-        """Write files for other programs to the run folder. Called at the end of a run."""
+        """Export the result of a run to the run folder, for example as files for other programs.
+
+        The run loop calls this method at the end of a run.
+        """
 
     def summarize(self, result: TrainResult) -> list[str]:
         """Return a few lines of text that describe the result of a run."""

@@ -168,7 +168,10 @@ class BC(PolicyAlgorithm[BCState]):
         return state, UpdateResult(metrics, episodes, {self.unit: np.int64(count)})
 
     def _next_tasks(self, update: int) -> tuple[Environment, np.random.Generator]:
-        """Return the result of `prepare_tasks` for an update, and prepare the next update in a thread."""
+        """Return the result of `prepare_tasks` for an update.
+
+        The tasks of the next update are prepared in a thread.
+        """
         prepared = self._prepared.pop(update, None)
         if update + 1 < self.num_updates:
             self._worker = self._worker or concurrent.futures.ThreadPoolExecutor(1, "refresh-tasks")

@@ -110,7 +110,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     Args:
         run: Run folder.
         config: Settings that determine which checkpoints to keep. Defaults to `CheckpointConfig()`.
-        read_only: Never change or remove files, for example because the run is still in progress in another
+        read_only: Never change or remove files. Set this if the run may still be in progress in another
             process.
     """
 

@@ -86,7 +86,7 @@ class RunConfig(Config):
     ) -> AnyRunConfig:
         """Create a config from defaults, a preset, inherited settings and overrides.
 
-        Sources later in this list take precedence over earlier ones.
+        These sources are listed in order of increasing precedence.
 
         Args:
             preset: Name of a preset or path of a YAML file. If None, the preset that is named after the
@@ -110,8 +110,8 @@ class EnvRunConfig(RunConfig):
 
     aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
     algorithm_config: ClassVar["type[EnvRunConfig] | None"] = None
-    """Class that this class was derived from to add the settings of an environment. None if this class was
-    not derived."""
+    """If this class was derived from an algorithm's config class by adding the settings of an environment,
+    that config class. Otherwise, None."""
 
     env: Any
     """Environment and its settings."""
@@ -216,7 +216,8 @@ class PolicyConfig(EnvRunConfig):
 
 
 class TextRunConfig(EnvRunConfig):
-    """Base class for the settings of algorithms that train a language model, often in a text environment."""
+    """Base class for the settings of algorithms that train a language model, with or without a text
+    environment."""
 
     env: TextEnvConfig = TextEnvConfig()
     """Text environment. If `env.id` names a single environment that has settings, such as a JAX environment
@@ -235,7 +236,7 @@ class TextRunConfig(EnvRunConfig):
 def text_config_class(
     algorithm_config: type[TextRunConfig], section: type[TextEnvConfig]
 ) -> type[TextRunConfig]:
-    """Derive a subclass of an algorithm's config class with the settings of a text environment in `env`.
+    """Derive a subclass of an algorithm's config class whose `env` section configures a text environment.
 
     Args:
         algorithm_config: Config class of the algorithm.

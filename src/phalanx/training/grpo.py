@@ -388,7 +388,7 @@ def grpo_loss(
 
     Args:
         logps: Log-probabilities under the current parameters.
-        old_logps: Log-probabilities when the tokens were sampled.
+        old_logps: Log-probabilities recorded when the tokens were sampled.
         ref_logps: Log-probabilities under the reference parameters. Only used if `beta` is not 0.
         advantages: Advantage of the completion that each token belongs to.
         completion_mask: 1 for completion tokens, 0 for prompts and padding.
@@ -544,7 +544,7 @@ class GRPO(Algorithm[GRPOState]):
 
     @classmethod
     def inherited_settings(cls, source: RunConfig) -> dict[str, Any]:
-        """Return the settings of the model, the tokenizer, the prompt format and the environment.
+        """Return the source run's settings for the model, tokenizer, prompt format and environment.
 
         The environment is left out if the source run has no text environment or uses `puzzle_server`.
         """

@@ -200,11 +200,12 @@ class TrainingTriples:
     def known_answers(
         self, rows: Int32[np.ndarray, " batch"] | np.ndarray, candidates: Int32[np.ndarray, " negatives"]
     ) -> Int32[np.ndarray, "found 2"]:
-        """Find the candidates that are true answers.
+        """Find the candidates that are true answers to the queries of a minibatch.
 
         Args:
-            rows: Triples of a minibatch, as indices into `triples`.
-            candidates: Candidates of all queries. If empty, all entities are candidates.
+            rows: Triples of the minibatch, as indices into `triples`.
+            candidates: Ids of the candidate entities, which are the same for all queries. If empty, all
+                entities are candidates.
 
         Returns:
             Pairs `(query index, candidate index)`, one for each candidate that is a true answer to a query.
@@ -324,9 +325,10 @@ def bce_loss(
     known: Bool[Array, "queries candidates"],
     label_smoothing: float = 0.0,
 ) -> Float[Array, " queries"]:
-    """Compute the binary cross-entropy over all entities for each query (1-N; Dettmers et al., 2018).
+    """Compute the binary cross-entropy over all entities for each query.
 
-    All known answers are positives, and all other entities are negatives.
+    All known answers are positives, and all other entities are negatives (1-N scoring; Dettmers et al.,
+    2018).
     """
     labels = (1 - label_smoothing) * known + label_smoothing / candidates.shape[1]
     return jnp.mean(jax.nn.softplus(candidates) - labels * candidates, axis=1)
@@ -443,8 +445,8 @@ class KGETrainer(Algorithm[TrainState]):
         rank, which is the mean of the best and the worst possible rank.
 
         Returns:
-            `mrr`, for which each correct entity is ranked among all entities, and `mrr_100`, the expected MRR
-            if each correct entity is ranked among only 100 randomly sampled candidates.
+            A dictionary with two metrics. For `mrr`, each correct entity is ranked among all entities.
+            `mrr_100` is the expected MRR if it is ranked among only 100 randomly sampled candidates.
         """
         base = self.knowledge_base
         queries = select_evenly(base.triples("valid"), self.config.evaluation.max_queries)

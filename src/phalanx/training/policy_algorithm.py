@@ -127,7 +127,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         self.environment.export_policy(self.policy(state), folder, settings)
 
     def summarize(self, result: TrainResult) -> list[str]:
-        """Return lines that compare the greedy evaluations before and after training.
+        """Return lines of text that compare the greedy evaluations before and after training.
 
         Results for task groups, pass@k and baselines are included if the evaluations contain them. With
         several seeds, values are means over the seeds.
@@ -176,7 +176,9 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
 
 
 def _format_size(records: Sequence[dict[str, Any]]) -> str:
-    """Format the number of evaluated episodes as a suffix, such as `, 20 episodes`; "" if it is not known.
+    """Format the number of evaluated episodes as a suffix, such as `, 20 episodes`.
+
+    Return an empty string if the number is unknown.
 
     Args:
         records: Records of the same evaluation, one per seed.

@@ -98,11 +98,9 @@ class ProcessGroup:
         return gathered
 
     def exchange(self, data: bytes) -> list[bytes]:
-        """Send data to all other processes, and return the data of all processes in order of rank.
+        """Send data to all other processes, and return the data of all processes, including this one.
 
-        The result includes the data of this process.
-
-        All processes must send the same number of bytes.
+        The result is in order of rank. All processes must send the same number of bytes.
         """
         return [row.tobytes() for row in self._exchange(np.frombuffer(data, np.uint8))]
 

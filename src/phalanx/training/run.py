@@ -230,7 +230,7 @@ class Run:
         """Run one update and log it. Evaluate the policy and save a checkpoint when due.
 
         Args:
-            overdue: Save a checkpoint after this update, because the last one is too old.
+            overdue: Whether the last checkpoint is too old. If so, a checkpoint is saved after this update.
 
         Returns:
             The progress, or None if no updates are left.
@@ -379,7 +379,7 @@ class Run:
 
     @contextlib.contextmanager
     def _tolerate(self, what: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
-        """Catch errors in the `with` block, such as a full disk, and log a warning instead.
+        """Catch errors in the `with` block, for example if the disk is full, and log a warning instead.
 
         Args:
             what: Description of what failed, for the warning.

@@ -75,8 +75,8 @@ def create_run(folder: str | os.PathLike[str], config: Config, metadata: Mapping
     """Create the folder of a new run with `config.yaml` and `run.json`.
 
     Raises:
-        ValueError: If the folder contains anything other than the files of a run that was killed while it was
-            being created.
+        ValueError: If the folder is not empty. Files of a run that was killed while it was being created are
+            allowed.
     """
     path = Path(folder)
     check_new_run(path)
@@ -194,7 +194,7 @@ def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:
 
 
 def check_same_algorithm(run: Path, algorithm: str) -> None:
-    """Raise ValueError if a run was trained with another algorithm."""
+    """Raise ValueError if a run was trained with an algorithm other than `algorithm`."""
     found = load_metadata(run).get("algorithm")
     if found != algorithm:
         raise ValueError(f"{run} is a run of {found!r} and cannot be resumed with {algorithm!r}")

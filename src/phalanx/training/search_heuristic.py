@@ -230,9 +230,10 @@ class FoundProof(NamedTuple):
     query: Int32[np.ndarray, " atom"]
     """The proved query as an encoded atom."""
     path: Int32[np.ndarray, "steps goals atom"]
-    """Expanded states from the query to the proof. A state is a padded list of encoded goals."""
+    """Expanded states on the path from the query to the end of the proof. Each state is a padded list of
+    encoded goals."""
     dead_ends: Int32[np.ndarray, "states goals atom"]
-    """Expanded states that are not on the path, in the order in which they were expanded."""
+    """Expanded states that are not in `path`, in the order in which they were expanded."""
 
 
 class Choice(NamedTuple):
@@ -304,8 +305,9 @@ def sample_minibatches(
 def heuristic_loss(network: HeuristicNetwork, batch: HeuristicBatch) -> Float[Array, ""]:
     """Compute the loss of a minibatch.
 
-    The loss is the sum of two terms: the mean cross-entropy of choosing the sibling that continues the proof,
-    and the mean binary cross-entropy of the value over the states whose value is known.
+    The loss is the sum of two terms: the mean cross-entropy of choosing, among the successors of a state, the
+    one that continues the proof, and the mean binary cross-entropy of the predicted values, over the states
+    whose value is known.
     """
     logits, values = network(batch.features)
     num_rows = len(batch.group)
@@ -349,10 +351,10 @@ def _describe(record: Mapping[str, Any]) -> str:
 class SearchHeuristicTrainer(Algorithm[TrainState]):
     """Trains a heuristic for best-first proof search.
 
-    The network is trained on all proofs that the searches of this and earlier updates found. The parameters
-    in the `TrainState` are a `HeuristicNetwork`. The proofs found so far are saved in the run folder, next to
-    the checkpoints. The queries of an update and the order of its minibatches depend only on the seed and the
-    update number, so a resumed run has the same result as an uninterrupted one.
+    Each update trains the network on all proofs found so far, including those found in earlier updates. The
+    parameters in the `TrainState` are a `HeuristicNetwork`. The proofs found so far are saved in the run
+    folder, next to the checkpoints. The queries of an update and the order of its minibatches depend only on
+    the seed and the update number, so a resumed run has the same result as an uninterrupted one.
 
     Args:
         config: Settings for the run.

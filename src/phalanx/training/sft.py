@@ -200,7 +200,7 @@ class LossSums(NamedTuple):
     """Sums over the tokens that the loss mask selects. The sums of several batches can be added."""
 
     loss: Float[Array, ""]
-    """Sum of the cross-entropy in nats."""
+    """Sum of the tokens' cross-entropy losses in nats."""
     num_correct: Float[Array, ""]
     """Number of correctly predicted tokens. A prediction is correct if no other token has a higher
     probability."""
@@ -234,7 +234,7 @@ def sft_loss(model: LanguageModel, batch: TokenArrays) -> LossSums:
 
 
 def loss_and_grads(params: PyTree, structure: LanguageModel, batch: TokenArrays) -> tuple[PyTree, LossSums]:
-    """Compute the gradients of the summed loss, in microbatches.
+    """Compute the gradients of the summed loss and the `LossSums` of a batch, one microbatch at a time.
 
     Args:
         params: Parameters of the model.
@@ -483,7 +483,7 @@ class SFT(Algorithm[TrainState]):
         return "" if self.data.plan is None else self.data.plan.fingerprint
 
     def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """Return the position in the training data."""
+        """Return the position in the training data, which is saved with each checkpoint."""
         return {} if self.data.plan is None else self._batches.state_dict()
 
     def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:

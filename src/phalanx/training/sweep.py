@@ -91,7 +91,7 @@ def split_values(text: str) -> list[str]:
 
 
 def grid(space: Space) -> list[dict[str, Any]]:
-    """Return all combinations of the listed values. The last setting varies fastest.
+    """Return all combinations of the values in a search space. The last setting varies fastest.
 
     Raises:
         ValueError: If the search space contains a range.

@@ -81,10 +81,10 @@ def replace_grid(
 
 
 Merged = tuple[TaskArrays, tuple[Any, ...], Callable[[Any], Any]]
-"""Arguments of the single kernel call that replaces a `vmap` over groups of environments with different
-tasks. The entries are: the task arrays of all groups, merged into one; the other arguments of the kernel,
-with task indices that refer to the merged arrays; and a function that restores the original task indices in
-the results."""
+"""Data for the single kernel call that replaces a `vmap` over groups of environments with different tasks.
+The entries are: the task arrays of all groups, merged into one; the other arguments of the kernel, with task
+indices that refer to the merged arrays; and a function that restores the original task indices in the results
+of the kernel."""
 
 
 def _merge_for_step(tasks: TaskArrays, action: KernelAction, state: ArcState) -> Merged:

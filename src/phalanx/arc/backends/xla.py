@@ -1,5 +1,7 @@
-"""Step and reset functions in XLA, for a batch with one axis. All operations are bit arithmetic, so they run
-on any device."""
+"""Step and reset functions in XLA, for a batch with one axis. They run on any device.
+
+Grids are stored as bit-planes and edited with bitwise operations.
+"""
 
 import functools
 import operator
@@ -126,8 +128,8 @@ def _raw_selection(config: ArcConfig, action: KernelAction, rows: int) -> tuple[
 
 
 def _fits(config: ArcConfig, tasks: TaskArrays, task: Ints, pair: Ints, height: Ints, width: Ints) -> Flags:
-    """Return whether the registers of a state are valid for these tasks and this canvas. This is checked
-    because a state may come from a different environment."""
+    """Return whether the task index, the pair index and the grid size of each state are valid for these tasks
+    and this canvas. They may be invalid if a state comes from a different environment."""
     rows, columns = config.grid_shape
     first, demos, tests = _table_row(tasks, task).T
     # Each value is checked before they are added, so no sum can overflow.
@@ -232,14 +234,17 @@ def _transform(
 def _where_any(mask: Flags, change: Callable[[Planes], Planes], planes: Planes) -> Planes:
     """Apply `change` to the environments for which `mask` is set. If there are none, skip the computation.
 
-    Skipping saves time in small batches. It also prevents XLA from fusing one stage into the next, which
-    would compute the same values many times.
+    Skipping the computation saves time in small batches. The conditional also prevents XLA from fusing one
+    change into the next, which would compute the same values many times.
     """
     return jax.lax.cond(jnp.any(mask), lambda x: jnp.where(mask, change(x), x), lambda x: x, planes)
 
 
 def _distances(operation: Ints, box: ops.BoundingBox, side: int) -> tuple[Ints, Ints]:
-    """Return the number of rows and columns by which the transformed object must be rolled."""
+    """Return how many rows down and columns to the right each object must be rolled to its new position.
+
+    For rotations and flips, the object has already been transposed, mirrored or both.
+    """
     last = side - 1
     table: dict[Op, tuple[Ints | int, Ints | int]] = {
         Op.MOVE_UP: (-1, 0),

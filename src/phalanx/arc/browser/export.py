@@ -29,7 +29,7 @@ MAX_CELLS = 40_000
 
 
 def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], folder: Path) -> None:
-    """Write a policy and example tasks for the report page to a run folder.
+    """Export a policy and example tasks to a run folder, where the report page reads them.
 
     Only a `ColorEquivariantNetwork` is exported; for other networks, nothing is written. If the report page
     cannot run the network, only a file with the reason is written.

@@ -31,7 +31,10 @@ _Grid = Annotated[list[Annotated[str, Field(pattern=r"\A[0-9]+\z")]], Field(min_
 
 
 class _Record(BaseModel):
-    """Part of an exported policy. Values are not converted to other types, and unknown fields are ignored."""
+    """Base class for the parts of an exported policy.
+
+    Values are not converted to other types, and unknown fields are ignored.
+    """
 
     model_config = ConfigDict(strict=True)
 

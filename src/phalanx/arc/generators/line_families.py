@@ -38,8 +38,8 @@ def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair
     Solution: one fill per line.
 
     No shorter solution exists: every line has a different color, and each of these colors becomes more
-    frequent. It follows that one or two lines need one operation each. Pairs with three or four lines are
-    used only if the color-growth bound of `least_operations` is at least the number of lines.
+    frequent, so one or two lines need one operation each (by the color-growth bound of `least_operations`).
+    Pairs with three or four lines are used only if this bound is at least the number of lines.
     """
     count = pick(rng, 1, min(4, rows - 1, 1 + cols // 3))
     before = blank(rows, cols)
@@ -127,7 +127,10 @@ def _expand(box: Rect, distance: int, height: int, width: int) -> Rect:
 
 
 def _one_operation(before: Grid, after: Grid, color: int) -> SolutionStep | None:
-    """Return the single fill or flood fill that draws the entire ring; None if no such operation exists."""
+    """Return the fill or flood fill that draws the ring around the rectangle in one operation.
+
+    Return None if there is no such operation.
+    """
     rows, cols = np.nonzero(after == color)
     hull = Rect(int(rows.min()), int(cols.min()), int(rows.max()), int(cols.max()))
     if len(rows) == hull.height * hull.width:
@@ -147,9 +150,8 @@ def complete_symmetry(rng: np.random.Generator, rows: int, cols: int) -> Generat
 
     No shorter solution exists. The missing cells have different colors, so if one or two cells are missing,
     each of them needs its own operation (by the color-growth bound of `least_operations`). If three cells are
-    missing, two operations could restore them only if these were a copy (or cut) and a paste. Pairs for which
-    a copy and a paste suffice are not used, and a cut would leave empty cells, which the output does not
-    have.
+    missing, two operations would suffice only if they were a copy (or cut) and a paste. Pairs for which a
+    copy and a paste suffice are not used, and a cut would leave empty cells, which the output does not have.
     """
     small = min(rows, cols)
     most = 1 if small < 4 else 2 if small < 6 else 3

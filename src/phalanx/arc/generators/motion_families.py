@@ -113,8 +113,8 @@ def mirror(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | No
     For two objects, two operations are necessary because no single operation mirrors both. In each object,
     the two ends of the first row have colors that occur nowhere else, and mirroring exchanges these colors.
     A flip is the only operation that can do this: a fill writes only one color, and a paste needs a copy
-    before it. But a single flip mirrors all cells along the same axis, and the axes of the two objects are
-    different.
+    before it. But a single flip mirrors all cells about the same vertical line, and the two objects have
+    different center lines.
     """
     boxes = _objects(rng, rows, cols, square=False)
     if len(boxes) == 2 and boxes[0].c1 + boxes[0].c2 == boxes[1].c1 + boxes[1].c2:
@@ -179,8 +179,8 @@ def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) ->
 
 
 def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Rect]) -> Grid:
-    """Draw a grid in which the boxes have random colors. The first and the last cell of each box's top row
-    have colors that occur nowhere else in the grid."""
+    """Create a grid in which each cell of the boxes has a random color. The first and the last cell of each
+    box's top row have colors that occur nowhere else in the grid."""
     colors = palette(rng, 9)
     grid = blank(rows, cols)
     for box in boxes:

@@ -75,9 +75,9 @@ class BoxPlacer:
 def blob(
     rng: np.random.Generator, grid: Grid, site: BoxPlacer, color: int, side: int
 ) -> tuple[int, int] | None:
-    """Draw a single-color rectangle of at most `side` x `side` cells in `grid`, at a random free position of
-    `site`. One corner of the rectangle may be missing. Returns the row and column of one of its cells, or
-    None if no free position was found."""
+    """Draw a single-color rectangle of at most `side` x `side` cells in `grid`, at a random free position
+    that `site` selects. One corner of the rectangle may be missing. Returns the row and column of one of its
+    cells, or None if no free position was found."""
     height = pick(rng, 1, min(side, site.height))
     width = pick(rng, 1, min(side, site.width))
     box = site.place(rng, height, width)
@@ -129,8 +129,8 @@ def one_paste_suffices(before: Int8[np.ndarray, "rows cols"], after: Int8[np.nda
     """Return whether copying one box and pasting it elsewhere turns the input into the output.
 
     The pasted box must cover every changed cell, and it can be trimmed to the bounding box of the changed
-    cells. So it is sufficient to compare this part of the output with every box of the same size in the
-    input.
+    cells. It is therefore sufficient to compare the output inside this bounding box with every box of the
+    same size in the input.
     """
     rows, cols = np.nonzero(before != after)
     if not len(rows):

@@ -116,8 +116,8 @@ class DemonstrationEncoder(eqx.Module):
 
 
 class Stem(eqx.Module):
-    """First layers of a policy network, which compute one vector per patch from the grids of the pair and the
-    demonstrations."""
+    """First layers of a policy network, which compute one vector per patch of the canvas from all grids in
+    the observation, including the demonstrations."""
 
     embedding: GridEmbedding
     demonstrations: DemonstrationEncoder | None
@@ -181,7 +181,7 @@ class Heads(eqx.Module):
     def __call__(
         self, features: Features, inside: Inside, working: Int8[Array, "rows columns"]
     ) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Compute the logits and the value.
+        """Compute the logits of the action distribution and the value for one observation.
 
         Args:
             features: One vector per patch.

@@ -34,8 +34,9 @@ class TransductionNetworkConfig(Config):
 
 
 class _Block(eqx.Module):
-    """A residual block that adds the output of a 3x3 convolution to features that are max-pooled over rows,
-    columns and the entire grid. The sum is scaled and shifted depending on the task (FiLM)."""
+    """Residual block. The output of a 3x3 convolution is added to projections of features that are max-pooled
+    over each row, each column and the entire grid. The sum is scaled and shifted depending on the task
+    (FiLM)."""
 
     convolution: Conv3x3
     along: Dense

@@ -153,7 +153,7 @@ class WorkingGridView(GridView, can_focus=True):
         """Message posted when the mouse is dragged from one cell to another."""
 
         cursor: CursorSelection
-        """Cursor that selects the box between the two cells."""
+        """Cursor that selects the box whose opposite corners are these two cells."""
 
     def __init__(self, cells: Grid, palette: Palette, *, id: str | None = None) -> None:
         super().__init__(cells, palette, id=id)

@@ -185,7 +185,7 @@ class CursorSelection:
     col: int = 0
     """Column of the cursor."""
     anchor: tuple[int, int] = (0, 0)
-    """Row and column of the opposite corner of the selected box."""
+    """Row and column of the corner of the selected box that is opposite the cursor."""
     loose: frozenset[tuple[int, int]] = frozenset()
     """Cells that are selected individually, as (row, column)."""
 
@@ -258,8 +258,8 @@ class CursorSelection:
         return cells
 
     def select_cells(self, cells: Bool[np.ndarray, "rows columns"]) -> "CursorSelection":
-        """Return the cursor after an object has moved to the given cells, which become the new selection. If
-        there are no cells, the cursor is returned unchanged."""
+        """Return a cursor that selects the given cells, to which an object has moved. If there are no cells,
+        this cursor is returned unchanged."""
         rows, cols = (indices.tolist() for indices in np.nonzero(cells))
         if not rows:
             return self

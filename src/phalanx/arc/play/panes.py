@@ -83,7 +83,7 @@ class DemonstrationPane(VerticalScroll, can_focus=False):
     """Pane that shows all demonstrations, one below the other and as large as possible."""
 
     async def show(self, task: ArcTask, palette: Palette) -> None:
-        """Show the demonstrations of a task instead of those of the previous task."""
+        """Replace the displayed demonstrations with those of a task."""
         await self.remove_children()
         await self.mount_all(PairView(pair, number, palette) for number, pair in enumerate(task.demos, 1))
         self.scroll_home(animate=False)

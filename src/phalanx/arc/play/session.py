@@ -90,7 +90,7 @@ class PlaySession:
             self.config, ArcTask(task.id, (), (task.tests[test],), task.family)
         )
         self.seed = 0
-        """Seed of an `EnvironmentStream` whose first episode would start in this session's initial state."""
+        """Seed of the session. An `EnvironmentStream` with this seed starts in the same initial state."""
         self._start, _ = arc_reset(start_key(self.seed), self.config, self.environment.task_buffer)
         self._steps: list[_Step] = []
         self._undone: list[_Step] = []
@@ -103,7 +103,7 @@ class PlaySession:
 
     @property
     def states(self) -> tuple[ArcState, ...]:
-        """All states of the episode, starting with the initial state, without undone steps."""
+        """States of the episode from the initial to the current state. Undone steps are not included."""
         return self._start, *(step.state for step in self._steps)
 
     @property
@@ -117,7 +117,7 @@ class PlaySession:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Actions of the episode, without undone steps."""
+        """Actions taken in the episode, except those that were undone."""
         return tuple(step.action for step in self._steps)
 
     @property

@@ -58,7 +58,7 @@ def as_mask(selected: MaskLike | None, grid: GridLike) -> Mask:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StateSnapshot:
-    """Copy of a single state on the host. All grids are trimmed to their size."""
+    """Copy of a single state on the host, without the padding of the grids."""
 
     title: str
     """Task id and pair, such as `mirror-7 · demo 2 of 3`."""

@@ -44,7 +44,7 @@ class EpisodeFrame:
     frame, whose `operation` is None, can show the initial grid."""
 
     grid: Cells
-    """Working grid, trimmed to its size."""
+    """Working grid, without padding."""
     selected: Mask
     """Mask of the selected cells of the working grid."""
     step: int = 0

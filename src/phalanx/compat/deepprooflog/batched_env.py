@@ -1,4 +1,7 @@
-"""`BatchedVecEnv`: proof environments for TorchRL with DeepProofLog's constructor and keys."""
+"""`BatchedVecEnv`: a batch of proof environments for TorchRL.
+
+Its constructor arguments and observation keys are those of DeepProofLog's class of the same name.
+"""
 
 import dataclasses
 import functools
@@ -47,7 +50,7 @@ def _schedule_setting(name: str, description: str) -> property:
 
 
 class BatchedVecEnv(EnvironmentVecEnv):
-    """A batch of proof environments that TorchRL steps as one.
+    """A batch of proof environments that TorchRL uses as a single environment.
 
     Observations have the keys `sub_index` [B, 1, A, 3], `derived_sub_indices` [B, S, A, 3] and `action_mask`
     [B, S]. Additional keys for bookkeeping are `label`, `depth` (of the query), `episode_step` (number of

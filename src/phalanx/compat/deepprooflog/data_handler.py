@@ -71,7 +71,7 @@ class DataHandler(KnowledgeBase):
         object.__setattr__(self, "_selected", selected)
 
     def queries(self, split: str) -> tuple[Atom, ...]:
-        """Return a split's queries that have the requested proof depths."""
+        """Return the queries of a split, restricted to the proof depths given to the constructor, if any."""
         selected: Mapping[str, tuple[Atom, ...]] = self.__dict__["_selected"]
         return selected[split] if split in selected else super().queries(split)
 

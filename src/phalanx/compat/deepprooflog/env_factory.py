@@ -1,4 +1,4 @@
-"""`create_environments`: training, test and validation environments from a script's arguments."""
+"""Function that creates training, test and validation environments from the arguments of a script."""
 
 import warnings
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _NESTED = {
     "reward_type": ("reward", "type"),
     "train_neg_ratio": ("queries", "negative_ratio"),
 }
-"""Arguments of training scripts that belong to a section of `ProofConfig`."""
+"""Maps arguments of training scripts to the section and the field of `ProofConfig` that they set."""
 
 
 def create_environments(

@@ -42,7 +42,7 @@ class QueryEpisodes:
     proved: Bool[np.ndarray, " queries"]
     """True for queries that were proved."""
     log_prob: Float64[np.ndarray, " queries"]
-    """Total log-probability of the episode's actions and of the goals that an embedding closed."""
+    """Total log-probability of the episode's actions and of the goals that the KGE action removed."""
     length: Int64[np.ndarray, " queries"]
     """Number of steps in the episode."""
     reward: Float64[np.ndarray, " queries"]
@@ -115,7 +115,7 @@ def evaluate_policy(
         ties: How to rank triples with equal scores.
         hybrid: Weights for `hybrid` mode. If None, the defaults are used.
         deterministic: Take the most probable actions instead of sampling them.
-        seed: Seed for the corruptions and for the random positions among ties.
+        seed: Seed for sampling corruptions and for the `random` tie rule.
     """
     if mode not in ("rl", "kge", "hybrid"):
         raise ValueError(f"mode must be rl, kge or hybrid, got {mode!r}")
@@ -146,7 +146,10 @@ def evaluate_policy(
 def _configure_env_batch(
     env: Any, queries: Any, labels: Sequence[int] | None = None, query_depths: Any = None
 ) -> int:
-    """Make an environment start its episodes from `queries`, in order. Return the number of queries."""
+    """Configure an environment to use `queries`, in order, for its next episodes.
+
+    Returns the number of queries.
+    """
     _, base = _find_batched_env(env)
     base.mode, base.queries, base.labels, base.query_depths = "eval", queries, labels, query_depths
     return len(queries)

@@ -36,8 +36,9 @@ def batch_policy_rollout(
 ) -> dict[str, Any]:
     """Run a policy for `num_steps` steps in each environment.
 
-    All steps run in one compiled call, so the policy must be traceable by JAX. The compiled program is reused
-    for the same function, and for an Equinox module or a partial function even if its arrays change.
+    All steps run in one compiled call, so the policy must be traceable by JAX. Calling this function again
+    with the same policy function does not recompile them. If the policy is an Equinox module or a partial
+    function, its arrays may change without recompilation.
 
     Returns:
         `states` (in which the actions were selected), `actions`, `rewards`, `dones` and `log_probs`, with
@@ -73,7 +74,7 @@ def compute_batch_values(value_fn: Callable[[dict[str, Array]], Any], batch_stat
 
 
 def extract_state_features(batch_states: ArcState) -> dict[str, Array]:
-    """Return the working grid, target grid, similarity and step count of each state."""
+    """Return the working grid and the target grid of each state, their similarity, and the step count."""
     return {
         "working_grid": batch_states.working_grid,
         "target_grid": batch_states.target_grid,
@@ -116,8 +117,8 @@ def find_optimal_batch_size(
     """Measure the speed of power-of-two batch sizes, and return the fastest size and all measurements.
 
     The measurements for a batch size are `total_time` (the time of one batch step) and `per_env_time`, both
-    in seconds, and `throughput` in steps per second. Every step starts from new episodes with random legal
-    actions. The search ends when the device runs out of memory.
+    in seconds, and `throughput` in steps per second. Every measured step starts in initial states
+    and takes random legal actions. The search ends when the device runs out of memory.
     """
     if max_batch_size < 1:
         raise ValueError(f"max_batch_size must be at least 1, got {max_batch_size}")

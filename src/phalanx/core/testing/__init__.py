@@ -40,7 +40,8 @@ class ConformanceReport:
     """Names of the checks that do not apply because the environment lacks the capability that they test, such
     as rendering."""
     not_checked: tuple[str, ...] = ()
-    """Names of the terminal-state checks, if no episode terminated in the recorded steps."""
+    """Names of the checks that could not be completed. These are the terminal-state checks, if no episode
+    terminated in the recorded steps."""
     notes: tuple[str, ...] = ()
     """Sentences that explain why the checks in `not_checked` could not be performed."""
 
@@ -67,7 +68,7 @@ def check_environment(
             with random actions, the terminal-state checks are reported as `not_checked`.
 
     Returns:
-        A report with the names of the checks that passed, of those that do not apply, and of those that could
+        A report that lists the checks that passed, the checks that do not apply, and the checks that could
         not be completed because no episode terminated.
 
     Raises:

@@ -74,7 +74,9 @@ def _masks(
 
 @conformance_check("text must identify actions")
 def check_text_round_trip(rollout: RandomRolloutRunner) -> list[str] | None:
-    """Check that states have text, and that `parse_action` inverts `action_text` and rejects invalid text.
+    """Check the text descriptions of states, and the conversion of actions to text and back.
+
+    States must have non-empty descriptions. `parse_action` must invert `action_text` and reject invalid text.
 
     The batched methods must give the same results as the methods for one state.
     """
@@ -212,7 +214,7 @@ def _sample_states(rollout: RandomRolloutRunner) -> Iterator[tuple[int, PyTree, 
 
 
 def _legal_variants(environment: Environment, state: PyTree, action: PyTree) -> Iterator[PyTree]:
-    """Yield an action, followed by one copy for each legal value of the part that the mask applies to."""
+    """Yield an action, and then a copy of it for each legal value of the part that the action mask covers."""
     space, mask = environment.action_space, environment.legal_actions(state)
     choices = masked_size(space)
     yield action

@@ -125,7 +125,7 @@ def rollout_auto_reset(
         next_step: Use next-step mode instead of same-step mode.
         states: Previously recorded states with shape `[steps, batch, ...]`. Only those of the first step are
             used, as initial states.
-        keys: One key per environment, for all episodes after its first episode.
+        keys: One key per environment, from which all of its episodes after the first are drawn.
         step_keys: Keys for the random actions, with shape `[steps, batch, 2]`.
     """
     layer = _EitherMode(environment, next_step=next_step)
@@ -191,7 +191,7 @@ def by_batch(
 
 @dataclasses.dataclass(frozen=True)
 class RandomRolloutRunner:
-    """Runs a batch of environments with random actions. A conformance check examines the recorded steps."""
+    """Runs a batch of environments with random actions and records the steps for a conformance check."""
 
     environment: Environment
     seed: int
@@ -248,7 +248,7 @@ def _has_invalid_actions(environment: Environment) -> bool:
 def conformance_check(
     rule: str,
 ) -> Callable[[Callable[[RandomRolloutRunner], Violations]], Callable[..., bool | NotChecked]]:
-    """Turn a function that finds violations of a rule into a conformance check.
+    """Return a decorator that turns a function into a conformance check for a rule.
 
     The function takes a `RandomRolloutRunner` and returns `Violations`. The check has the parameters
     `environment`, `seed`, `batch_size` and `num_steps`. If there are violations, it raises `ConformanceError`

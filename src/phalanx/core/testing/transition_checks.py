@@ -182,7 +182,7 @@ def check_terminal_observation_in_next_step_mode(rollout: RandomRolloutRunner) -
 
 @conformance_check("invalid actions must not change a state")
 def check_invalid_actions_change_nothing(rollout: RandomRolloutRunner) -> list[str] | None:
-    """Check that invalid actions do not change the `comparable_state`."""
+    """Check that an invalid action does not change the `comparable_state` of the state."""
     if not rollout.has_invalid_actions:
         return None
     invalid = _every_other(rollout)
@@ -227,7 +227,7 @@ def check_sampled_actions_lie_in_their_space(rollout: RandomRolloutRunner) -> li
 
 
 def _differences_from_loop(rollout: RandomRolloutRunner) -> list[str]:
-    """Run each environment of a batch alone, and return the differences from the batch."""
+    """Run each environment of a batch separately, and list where the results differ from the batched run."""
     first, steps = to_host(rollout.run())
     found: list[str] = []
     for index in range(rollout.batch_size):

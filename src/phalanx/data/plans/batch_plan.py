@@ -48,7 +48,8 @@ class BatchSpec:
     """Rows of the batch. The elements of `layout.samples` are indices into `samples`, or into `table` if
     `samples` is None."""
     table: LengthTable | None = None
-    """Ids and lengths of all samples. None in a streaming plan whose sources return samples."""
+    """Ids and lengths of the samples in the batch, and possibly of other samples in the dataset. None if
+    `samples` is set."""
     samples: "Sequence[Sample] | None" = None
     """Samples of the batch in a streaming plan. They are stored here because the sources of a streaming plan
     may be readable only once. None in a batch plan, and in a streaming plan whose sources only have
@@ -374,7 +375,8 @@ class BatchPlan:
             step: Number of batches of this epoch that each rank has processed.
             world_size: Number of ranks that have processed the epoch so far, or a `ShardingConfig` with all
                 sharding settings that were used.
-            **settings: Other fields of that `ShardingConfig` if `world_size` is a number.
+            **settings: If `world_size` is a number, the other sharding settings that were used, as fields of
+                `ShardingConfig`.
         """
         self._require_complete("take the remainder of")
         current = self.get_epoch(epoch)
@@ -405,7 +407,7 @@ class BatchPlan:
         )
 
     def check_samples(self, samples: Mapping[str, Any]) -> None:
-        """Raise `ValueError` unless every sample in the batches is a key of `samples`."""
+        """Raise `ValueError` unless `samples` contains the id of every sample in the batches."""
         used = itertools.compress(self.table.ids, self._is_used)
         missing = [str(name) for name in used if name not in samples]
         if missing:

@@ -147,7 +147,8 @@ class BatchingConfig(Config):
 
     @property
     def is_predictable(self) -> bool:
-        """True if `mode` is `predictable`, so that batches are formed from samples in the same bucket."""
+        """True if `mode` is `predictable`, which means that batches are formed from samples in the same
+        bucket."""
         return self.mode is BatchingMode.PREDICTABLE
 
     @cached_property

@@ -26,7 +26,7 @@ class BucketSpec(Config):
     renamed_settings: ClassVar[dict[str, str]] = {"overflow_max": "max_sample_length"}
 
     edges: tuple[int, ...]
-    """Maximum length of each bucket except the last, in tokens and in ascending order."""
+    """Maximum length in tokens of each bucket except the last, in ascending order."""
     max_sample_length: int
     """Maximum sample length, in tokens, which is also the maximum length of the last bucket. Longer samples
     are skipped and reported."""
@@ -79,7 +79,7 @@ class BucketSpec(Config):
 
     @property
     def num_buckets(self) -> int:
-        """Number of buckets, including the last."""
+        """Number of buckets, including the last one, which ends at `max_sample_length`."""
         return len(self.edges) + 1
 
     @cached_property

@@ -147,7 +147,7 @@ class SelectedSamples:
         return self.lengths.astype(np.int16) if fits else self.lengths
 
     def gather_indices(self, positions: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
-        """Convert positions among the kept samples to indices in the length table."""
+        """Convert indices of kept samples to indices in the length table."""
         return positions if self.subset is None else self.subset[positions]
 
     @cached_property
@@ -161,7 +161,7 @@ class SelectedSamples:
 
     @cached_property
     def skipped(self) -> tuple[SkippedSample, ...]:
-        """The skipped samples with the reason for each, in table order."""
+        """The skipped samples, in the order of the length table, with the reason why each was skipped."""
         if self.subset is None:
             return ()
         rows = np.delete(np.arange(len(self.table)), self.subset).tolist()
@@ -187,8 +187,8 @@ def select_samples(
 ) -> SelectedSamples:
     """Select the samples that fit in a batch.
 
-    With packing, `packing.overlong` decides whether a sample that is longer than a row is skipped, truncated
-    or rejected with `ValueError`. Plans cannot split samples, so the `split` policy also rejects it.
+    With packing, `packing.overlong` decides whether samples that are longer than a row are skipped, truncated
+    or rejected with `ValueError`. Plans cannot split samples, so `split` rejects such samples, too.
     """
     check_type(config, BatchingConfig, "batching_config")
     lengths = table.lengths

@@ -221,8 +221,8 @@ def _parse_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
 
 def _parse_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:
     def array_of(name: str, count: int | None, dtype: Any = None) -> np.ndarray:
-        """Read an array, and raise an error unless it has `count` elements of type `dtype` (None means
-        any)."""
+        """Read an array, and raise an error unless it has `count` elements of type `dtype`. If `count` or
+        `dtype` is None, it is not checked."""
         if name not in header.arrays:
             raise CorruptFileError(f"{path} is corrupt: it has no array {name}; {_REMEDY}")
         entry = header.arrays[name]

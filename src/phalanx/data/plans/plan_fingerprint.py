@@ -22,7 +22,7 @@ _PREFIX_CACHE: "weakref.WeakKeyDictionary[LengthTable, dict[bytes, Any]]" = weak
 def digest_plan(
     settings: Any, table: LengthTable, epochs: Iterable[tuple[int, EpochBatches]], used: np.ndarray
 ) -> str:
-    """Return the SHA-256 of the settings and of every batch (sample ids, sample lengths and row length).
+    """Return one SHA-256 digest of the settings and all batches (sample ids, sample lengths, row lengths).
 
     The digest does not depend on how the arrays are stored, or on samples that are not in any batch.
 

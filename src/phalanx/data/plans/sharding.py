@@ -19,7 +19,8 @@ class RemainderPolicy(StrEnum):
     DROP = "drop"
     """Leave out the last batches of the epoch, so that the number of batches becomes divisible."""
     REPEAT = "repeat"
-    """Repeat the first batches of the epoch, so that the number of batches becomes divisible."""
+    """Repeat the first batches of the epoch, so that the number of batches becomes divisible by the number of
+    ranks."""
     SPLIT = "split"
     """Split the batches with the most rows in half until the number of batches is divisible by the number of
     ranks. Usually, no sample is dropped or repeated. However, batches with a single row cannot be split. If
@@ -58,7 +59,7 @@ class ShardInfo(ShardingConfig):
     """Description of a shard: its sharding settings, its rank, and the fingerprint of the complete plan."""
 
     rank: int
-    """Rank to which the shard belongs, from 0."""
+    """Rank to which the shard belongs, counted from 0."""
     plan_fingerprint: str
     """Fingerprint of the complete plan."""
 

@@ -61,7 +61,7 @@ class ShuffledDatasetSource(StreamSource):
                 has ids and lengths.
             seed: Seed for shuffling.
             num_epochs: Number of epochs. If None, the dataset is repeated forever.
-            dataset_hash: String that identifies the contents of the samples. Part of the fingerprint.
+            dataset_hash: String that identifies the contents of the samples. It is included in `fingerprint`.
         """
         self.table = as_length_table(lengths)
         if not len(self.table):

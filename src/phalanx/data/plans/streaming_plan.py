@@ -73,15 +73,16 @@ class StreamingPlanConfig(Config):
     """Row length in tokens if `packing` is None. Otherwise, this field must be None, because
     `packing.max_length` applies."""
     unpacked_overlong: OverlongPolicy | None = None
-    """Without packing, policy for samples that are longer than `unpacked_row_length`. By default, such
-    samples raise an error. With packing, this field must be None, because `packing.overlong` applies."""
+    """What to do with samples that are longer than `unpacked_row_length` if `packing` is None. By default,
+    such samples raise an error. If `packing` is set, this field must be None, because `packing.overlong`
+    applies."""
     packs_per_batch: int = Field(default=8, ge=1)
     """Number of rows in a batch on each rank."""
     packing_buffer_rows: int = Field(default=1024, ge=1)
-    """Size of a pool of samples that are read, packed and shuffled together, as a number of rows. One pool is
+    """Size of a pool in rows. The samples of a pool are read, packed and shuffled together, and one pool is
     kept in memory. A larger value means less padding and better shuffling."""
     seed: int = Field(default=42, ge=0)
-    """Seed for shuffling the packs of each pool."""
+    """Seed for shuffling the rows of each pool."""
 
     @model_validator(mode="after")
     def _check_length(self) -> "StreamingPlanConfig":

@@ -208,12 +208,13 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
     def _infos(
         self, info: TransitionInfo, final: tuple[PyTree, Legal] | None, done: Bool[np.ndarray, " batch"]
     ) -> dict[str, Any]:
-        """Return the infos of a step.
+        """Return the `infos` dictionary of a step.
 
-        For environments that were reset in this step, the fields of the step's info are omitted.
+        It omits the fields of `info` for environments that were reset in this step. In same-step mode, these
+        fields are in `final_info`.
 
         Args:
-            info: Info of the step.
+            info: Info that the environment returned for the step.
             final: Observations and masks before any reset in same-step mode; None in the other modes.
             done: True for episodes that ended in the step.
         """
@@ -248,7 +249,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         return np.pad(np.asarray(masks), ((0, 0), (0, num_unmasked)), constant_values=True)
 
     def render(self) -> tuple[Any, ...] | None:
-        """Render each environment in `render_mode`."""
+        """Render each environment in the mode that `render_mode` names."""
         if self.render_mode is None:
             raise gym.error.Error(
                 "pass a render_mode when you create the environment: "
@@ -276,7 +277,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
 
 
 class GymnasiumEnv(gym.Env):
-    """Gymnasium environment for one episode at a time.
+    """Gymnasium environment that runs one episode at a time.
 
     It is a `GymnasiumVectorEnv` of size 1 without auto-reset.
     """
@@ -315,14 +316,14 @@ class GymnasiumEnv(gym.Env):
         return take_row(observations, 0), float(rewards[0]), *flags, _first_info(infos)
 
     def action_masks(self) -> Bool[np.ndarray, " choices"]:
-        """Return a mask of legal values for each integer in an action, concatenated.
+        """Return the masks of legal values for all integers in an action, concatenated into one array.
 
         See `GymnasiumVectorEnv.action_masks`.
         """
         return self._batch.action_masks()[0]
 
     def render(self) -> Any:
-        """Render the environment in `render_mode`."""
+        """Render the environment in the mode that `render_mode` names."""
         frames = self._batch.render()
         return None if frames is None else frames[0]
 

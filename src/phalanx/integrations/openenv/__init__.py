@@ -1,7 +1,7 @@
 """Server for text environments that implements OpenEnv's protocol.
 
-It is compatible with clients of `openenv` 0.10 but does not import it. It requires `starlette`, `uvicorn` and
-`websockets` (`pip install "phalanx[serve]"`).
+The server is compatible with clients of `openenv` 0.10, but does not import `openenv`. It requires
+`starlette`, `uvicorn` and `websockets` (`pip install "phalanx[serve]"`).
 """
 
 from phalanx.integrations.openenv.protocol import Session

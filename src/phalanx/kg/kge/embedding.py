@@ -44,7 +44,7 @@ class KGE(eqx.Module):
     model: EmbeddingModel
     slope: Float[Array, ""]
     offset: Float[Array, ""]
-    """The probability of a triple is `sigmoid(slope * score + offset)`; see `calibrate`."""
+    """Offset in `sigmoid(slope * score + offset)`, the probability that a triple is true; see `calibrate`."""
     num_relations: int = eqx.field(static=True)
     """Number of relations, not counting inverse relations."""
     reciprocal: bool = eqx.field(static=True)

@@ -49,7 +49,7 @@ class KGEModelConfig(Config):
     """Number of real numbers per entity. It must be even for ComplEx and RotatE, where it is twice the number
     of complex coordinates."""
     relation_dim: int = Field(default=32, ge=1)
-    """Number of real numbers per relation in TuckER. Other models ignore this setting."""
+    """Dimension of the relation embeddings in TuckER. Other models ignore this setting."""
     reciprocal: bool = True
     """Give each relation a second embedding for its inverse. The score of a triple (r, h, t) is then the mean
     of two scores: that of tail t for (r, h, ?) and that of tail h for (inverse of r, t, ?)."""
@@ -209,9 +209,9 @@ class RotatE(_DistanceModel):
 
 
 class DistMult(_ProductModel):
-    """DistMult: a relation scales coordinates (Yang et al., 2015).
+    """DistMult: a relation scales each coordinate (Yang et al., 2015).
 
-    The score is the sum of head * relation * tail.
+    The score is the sum of head * relation * tail over all coordinates.
     """
 
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
@@ -307,6 +307,6 @@ def complex_conjugate(values: Array) -> Array:
 
 
 def complex_moduli(values: Array) -> Array:
-    """Return the moduli of complex vectors. Real parts are stored first, followed by imaginary parts."""
+    """Return the modulus of each entry of complex vectors. Real parts come first, then imaginary parts."""
     real, imaginary = _split_complex(values)
     return jnp.sqrt(real**2 + imaginary**2 + _EPSILON)

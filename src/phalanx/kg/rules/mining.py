@@ -116,7 +116,7 @@ def mine_rules(
     time_limit: TimeLimit | None = None,
     **settings: Any,
 ) -> RuleSet:
-    """Mine rules from the facts of a knowledge base, without using validation and test queries.
+    """Mine rules from the facts of a knowledge base, without using validation or test queries.
 
     Args:
         knowledge_base: The facts. Predicates that do not have two arguments are ignored with a warning.

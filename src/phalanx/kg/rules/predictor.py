@@ -165,8 +165,8 @@ class RulePredictor(DirectedRelationPredictor):
             rules: Mined rules.
             knowledge_base: The facts that the rules are applied to, and the validation queries.
             aggregation: How to combine several rules; one of `AGGREGATORS`.
-            kge: An embedding to combine with the rules, with a weight for each relation and side. If None,
-                only the rules are used.
+            kge: An embedding to combine with the rules. Its weight is selected for each relation, separately
+                for head and tail queries. If None, only the rules are used.
             power: Exponent of the `power` aggregation. 1 is the same as `noisyor`; larger values are closer
                 to `maxplus`.
             max_paths_per_entity: Maximum number of paths that are followed from one entity when a rule is

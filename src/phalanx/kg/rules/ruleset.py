@@ -15,7 +15,7 @@ from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.vocabulary import Vocabulary
 
 MAX_BODY_LENGTH = 5
-"""Maximum number of body atoms in a path rule. The C++ code reserves this many columns."""
+"""Maximum number of body atoms in a path rule. The C++ code expects this many columns for the body."""
 HEAD, BODY = 0, slice(1, 1 + MAX_BODY_LENGTH)
 HEAD_CONSTANT, BODY_CONSTANT = 1 + MAX_BODY_LENGTH, 2 + MAX_BODY_LENGTH
 """Column indices of `RuleSet.rows` for the constants in the head and in the body.
@@ -101,7 +101,7 @@ class RuleSet:
 
     @classmethod
     def from_rules(cls, rules: Iterable[Rule], vocabulary: Vocabulary) -> RuleConversion:
-        """Convert rules to a rule set, with their weights as confidences.
+        """Convert rules to a rule set. The weight of each rule becomes its confidence.
 
         If several rules are equivalent, only the one with the largest weight is kept.
         """

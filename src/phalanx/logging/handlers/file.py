@@ -75,14 +75,14 @@ class FileHandler(Handler):
             self._write_config(config)
 
     def log_task_start(self, task_data: Record) -> None:
-        """Write a record to the `tasks` file, without states."""
+        """Write a record to the `tasks` file. States are removed from the record."""
         self._write("tasks", {"event": "task", **_without(task_data, _STATES)})
 
     def log_step(self, step_data: Record) -> None:
-        """Write a record to the `steps` file if `step_fields` is not empty or the step is a key moment.
+        """Write a record to the `steps` file if `LoggingConfig.step_fields` is not empty.
 
-        A key moment is a step that solves or ends an episode. `LoggingConfig.log_key_moments` determines
-        whether key moments are written.
+        If it is empty, only key moments (steps that solve or end an episode) are written, and only if
+        `LoggingConfig.log_key_moments` is set.
         """
         fields = self.settings.step_fields
         is_key_moment = bool(step_data.get("done")) or bool(step_data.get("success"))

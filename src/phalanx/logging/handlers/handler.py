@@ -109,7 +109,7 @@ class Picture:
 
 
 def extract_svg(drawing: Any) -> str:
-    """Return the `<svg>` element in a text, or in the output of a drawing object's `as_svg` method."""
+    """Return the `<svg>` element of a drawing, which is a string or an object with an `as_svg` method."""
     text = drawing if isinstance(drawing, str) else drawing.as_svg()
     match = _SVG.search(text)
     if match is None:

@@ -158,13 +158,11 @@ def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[st
 
 
 def share_axes(charts: list[dict[str, Any]]) -> list[dict[str, list[float | int | None]]]:
-    """Replace the `table` and `rows` of all curves with indices into shared axes.
-
-    In each curve, the new entry `axes` is an index into the returned list, and `at` contains the positions of
-    the curve's points on these axes. `at` is omitted if the curve has a point at every position.
+    """Replace the `table` and `rows` of all curves with indices into shared lists of axis values.
 
     Dozens of curves have the same axes. If every curve had its own copy, the axes would make up most of the
-    page.
+    page. Instead, each curve gets the entry `axes`, an index into the returned list, and the entry `at`, the
+    indices of the curve's points in the axis values. `at` is omitted if the curve has a point at every index.
 
     Returns:
         For each table that the curves come from, a dictionary from the name of each axis (`update`, `steps`
@@ -255,7 +253,8 @@ def _group_statistics(names: Sequence[str]) -> dict[str, dict[str, str]]:
 def _unit(key: str, tables: Sequence[MetricTable], column: str) -> str:
     """Return the unit of a metric: `fraction`, which the page shows as a percentage, or an empty string.
 
-    A metric is a fraction if its name says so (for example `success_rate`) and all values are in [0, 1].
+    A metric is a fraction if its name is that of a fraction, such as `success_rate`, and all values are in
+    [0, 1].
     """
     is_fraction = key.startswith((*_FULL_RANGE, "hits")) or key.endswith(("_rate", "_fraction"))
     if not is_fraction or key == "learning_rate":

@@ -75,6 +75,8 @@ def load_object(path: Path, notes: list[str]) -> dict[str, Any]:
 def parse_number(value: Any) -> float | None:
     """Convert a JSON number to a float, or to NaN if it is not finite. Return None for other JSON values.
 
+    The strings "nan", "inf" and "-inf" count as numbers that are not finite.
+
     >>> parse_number(3), parse_number("nan"), parse_number("inf"), parse_number("three"), parse_number(None)
     (3.0, nan, nan, None, None)
     """
@@ -148,7 +150,7 @@ EVALUATION_UNITS = {
     "mean_token_accuracy": "fraction",
     "proofs_per_expansion": "",
 }
-"""Unit of each evaluation metric that the report shows, in the order of its charts."""
+"""Unit of each evaluation metric that the report shows, in the order of the report's charts."""
 
 
 @dataclasses.dataclass(frozen=True)

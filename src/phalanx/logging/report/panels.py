@@ -65,6 +65,6 @@ def panel_scripts(panels: Sequence[Panel]) -> str:
 
 
 def _panel_readers() -> dict[str, str]:
-    """Return a dictionary from the names of the panels' files to the import paths of their readers."""
+    """Return a mapping from the name of each panel's file to the import path of the file's reader."""
     specs = (spec.report_panel for spec in registered_environments())
     return dict(panel for panel in specs if panel is not None)

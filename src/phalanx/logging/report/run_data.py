@@ -73,7 +73,7 @@ class SubmissionData:
     lines: list[str]
     """Lines of text that summarize the results."""
     images: dict[str, bytes]
-    """Contents of the SVG files `failures.svg` and `operations.svg`, if present, by name without suffix."""
+    """Maps `failures` and `operations` to the contents of the SVG files with these names, if they exist."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ class RunData:
     """Contents of a run folder."""
 
     path: Path
-    """Absolute path of the folder."""
+    """Absolute path of the run folder."""
     metadata: dict[str, Any]
     """Contents of `run.json`."""
     config: dict[str, str]
@@ -319,7 +319,10 @@ def _compress(images: list[str]) -> str:
 
 
 def _find_seeds(folder: Path) -> list[Path]:
-    """Return the seed folders of a run, sorted by seed, or an empty list if the run has its own metrics."""
+    """Return the seed folders of a run, sorted by seed.
+
+    Return an empty list if the run folder itself contains metrics.
+    """
     if _has_file(folder, "batch_metrics.jsonl"):
         return []
     seeds = {
@@ -340,7 +343,7 @@ def _has_file(folder: Path, name: str) -> bool:
 
 
 def _load_config(folder: Path, notes: list[str]) -> dict[str, str]:
-    """Read the newest config of a run, as strings by dotted key.
+    """Read the newest config of a run, and return its values as strings, by dotted key.
 
     If a run was continued with different settings, there are also `config.2.yaml`, `config.3.yaml` and so on.
     """

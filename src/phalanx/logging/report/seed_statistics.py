@@ -50,9 +50,9 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
 
 
 def success_interval(run: RunData, table: MetricTable) -> str:
-    """Format the number of seeds and the confidence interval of the last success rate that a table contains.
+    """Format the number of seeds and the confidence interval of the last success rate in a table.
 
-    Return an empty string if the run does not combine several seeds.
+    Return an empty string if the run does not combine several seeds or the table has no success rates.
     """
     bounds = [table.last(f"success_rate{suffix}") for suffix in (LOW, HIGH)]
     if None in bounds or "num_seeds" not in run.metadata:

@@ -20,7 +20,7 @@ def expand(
     `request` excludes it from the facts. If no goal is left, the successor is the state True.
 
     Successors with more than `max_goals` goals are removed and counted in `num_too_long`. Duplicates are
-    removed, where states that differ only in the names of their variables are considered equal. With
+    removed; states that differ only in the names of their variables count as duplicates. With
     `prune_visited`, states that the episode has already visited are removed, too. If more than `max_actions`
     successors remain, the last ones are cut off, and `overflow` is set.
 

@@ -35,7 +35,7 @@ class CandidateRanges(NamedTuple):
     """Position (from 0) of the argument by which the facts are sorted. This is also the index of the sorted
     copy in `ProgramArrays.facts`."""
     first_fact: Int32[Array, " rows"]
-    """Index of the first candidate fact in the copy that `order` selects."""
+    """Index of the first candidate fact in the sorted copy of the facts that `order` selects."""
     num_facts: Int32[Array, " rows"]
     """Number of candidate facts."""
     first_rule: Int32[Array, " rows"]
@@ -119,7 +119,7 @@ def resolve_candidates(
     unifies &= agrees
 
     def substitute(others: Array) -> Array:
-        """Apply each candidate's substitution to terms [rows, 1, n], and return terms [rows, width, n]."""
+        """Substitute the variables in `others` [rows, 1, n] for each candidate. Returns [rows, width, n]."""
         result = jnp.broadcast_to(others, (*number.shape, others.shape[-1]))
         for slot in range(arity):
             is_bound = (others == terms[..., slot, None]) & (others > constants)
@@ -237,9 +237,11 @@ class _Search(NamedTuple):
     num_visited: Int32[Array, " batch"]
     num_skipped: Int32[Array, " batch"]
     progress: Int32[Array, "batch 4"]
-    """Progress of each node, with the columns `OPEN`, `NEXT`, `FOUND` and `TOO_LONG`."""
+    """Progress of the search for each node's successors. The columns are `OPEN`, `NEXT`, `FOUND` and
+    `TOO_LONG`."""
     slots: Int32[Array, "batch slots cells_and_two"]
-    """Visited states, followed by the successors found. Each row ends with its two hash values."""
+    """Visited states, followed by the successors found so far. Each slot ends with two hash values of its
+    state."""
 
 
 def expand(

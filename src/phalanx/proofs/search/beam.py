@@ -88,8 +88,8 @@ class SearchResult(NamedTuple):
     length: Int32[Array, " queries"] | np.ndarray
     """Number of steps in each query's best proof, or -1 if no proof was found."""
     overflow: Bool[Array, " queries"] | np.ndarray
-    """True for queries for which successors of an expanded state were cut off because there were more than
-    `max_actions`."""
+    """True for queries whose search expanded a state with more than `max_actions` successors, so that some of
+    them were dropped."""
     expansions: Int32[Array, " queries"] | np.ndarray
     """Number of states that were expanded in the search for a proof of each query."""
     trace: SearchTrace | None = None

@@ -201,8 +201,8 @@ def compute_successors(
         batch_size: Number of states that are expanded at a time.
 
     Returns:
-        The successors of each state, the number of successors of each state, and whether any successors of
-        the state were cut off.
+        Three arrays: for each state, its successors, their number, and whether some of them were cut off
+        because there were more than `max_actions`.
     """
     parts = []
     for start in range(0, len(goals), batch_size):

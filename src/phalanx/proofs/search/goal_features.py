@@ -38,8 +38,9 @@ class GoalFeatureExtractor:
 
     Other features measure the similarity of the two constants of a goal. Each constant is represented by a
     random projection of the distribution of random walks that start at the constant and follow facts (FastRP,
-    Chen et al., 2019). The similarity of two constants is the cosine between their projections. The rule
-    that led to a successor is identified by its head and body predicates.
+    Chen et al., 2019). The similarity of two constants is the cosine between their projections. Another
+    feature is the confidence of the rule that led to a successor. The rule is identified by its head and body
+    predicates.
 
     Args:
         program: Facts and rules.
@@ -125,7 +126,7 @@ class GoalFeatureExtractor:
         return [np.einsum("...d,...d->...", table[one], table[other]) for table in self._projected]
 
     def _num_added_goals(self, batch: SuccessorBatch) -> np.ndarray:
-        """Return how many new goals the step to each successor added in front of the remaining goals."""
+        """Return, for each successor, the number of goals that replaced the first goal of the parent."""
         before = (batch.parents[..., 0] > 0).sum(axis=1)[batch.owner]
         return (batch.goals[..., 0] > 0).sum(axis=1) - (before - 1)
 

@@ -163,7 +163,7 @@ class LearnedHeuristic:
 
 
 def score_successors(network: HeuristicNetwork, features: GoalFeatures) -> tuple[np.ndarray, np.ndarray]:
-    """Return the policy and value logits of any number of states."""
+    """Compute the policy and value logits of the states, in batches of at most `ROWS_PER_BATCH` states."""
     parts = []
     for start in range(0, len(features.predicates), ROWS_PER_BATCH):
         batch = GoalFeatures(*(leaf[start : start + ROWS_PER_BATCH] for leaf in features))
@@ -180,6 +180,6 @@ def _forward(network: HeuristicNetwork, features: GoalFeatures) -> tuple[Array, 
 
 
 def pad_features(features: GoalFeatures, num_rows: int | None = None) -> GoalFeatures:
-    """Pad features with zeros to `num_rows` states, which defaults to `ROWS_PER_BATCH`."""
+    """Pad features with zeros to `num_rows` states. If it is None, `ROWS_PER_BATCH` is used."""
     missing = (ROWS_PER_BATCH if num_rows is None else num_rows) - len(features.predicates)
     return GoalFeatures(*(np.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in features))

@@ -22,7 +22,7 @@ _MOVE = re.compile(r"(?:place |set )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\S)", re.ASCII
 class GridPuzzleKind(PuzzleKind[Cells, tuple[int, int]]):
     """Base class for puzzles in which the cells of a square board are filled with symbols.
 
-    A state contains, for each cell, the index of its symbol in `symbols`. A move is a pair of a cell and the
+    A state contains, for each cell, the index of its symbol in `symbols`. A move consists of a cell and the
     index of its new symbol.
     """
 

@@ -32,10 +32,10 @@ _MOVE = re.compile(r"([A-Za-z]{1,20})(?: is|:)?(?: an?)? (knight|knave)[.,]?", r
 class KnightsAndKnaves(PuzzleKind[Roles, tuple[int, int]]):
     """Knights and knaves: find out who is a knight and tells the truth, and who is a knave and lies.
 
-    A state contains, for each person, the index in `ROLES` of the role that has been assigned so far. A move
-    is the index of a person and the index of their new role. `clues` contains the names, followed by one
-    `Statement` per person. The `forms` parameter is the number of statement forms that the generator uses:
-    for example, 2 means forms 0 and 1.
+    A state contains, for each person, the index in `ROLES` of the currently assigned role (at first,
+    `unknown`). A move consists of the index of a person and the index of their new role. `clues` contains the
+    names, followed by one `Statement` per person. The `forms` parameter is the number of statement forms that
+    the generator uses: for example, 2 means forms 0 and 1.
     """
 
     name = "knights"
@@ -158,9 +158,9 @@ def _text(statement: Statement, names: Sequence[str]) -> str:
 
 
 def _short(statement: Statement, names: Sequence[str]) -> str:
-    """Format a statement in few characters, with the first letters of names, + for knight and - for knave.
+    """Format a statement compactly: first letters of the names, `+` for a knight and `-` for a knave.
 
-    This is unambiguous, because all names start with different letters.
+    The letters identify the people, because all names start with different letters.
     """
     form, one, one_knight, other, other_knight = statement
     if form == 4:

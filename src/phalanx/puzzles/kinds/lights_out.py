@@ -77,7 +77,7 @@ class LightsOut(PuzzleKind[Cells, int]):
         return [cell_text(cell, size) for cell in range(size**2) if shortest >> cell & 1]
 
     def solve_as_expert(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
-        """Return the solution that light chasing finds, or the shortest solution on boards larger than 4x4.
+        """Return the solution that light chasing finds or, on boards larger than 4x4, a shortest solution.
 
         Light chasing turns lights off row by row, by pressing the cell below each light that is on. If only
         lights in the last row remain, it presses cells in the first row and starts over. A model can predict
@@ -95,10 +95,11 @@ class LightsOut(PuzzleKind[Cells, int]):
 
 
 def chasing_press(state: Cells, size: int) -> int:
-    """Return the cell that light chasing presses next.
+    """Return the next cell to press in the light-chasing method.
 
-    If a light above the last row is on, this is the cell below the first such light. Otherwise, it is a cell
-    in the top row: the first of the presses that turn off the remaining lights in the last row.
+    If a light above the last row is on, this is the cell below the first such light. Otherwise, only lights
+    in the last row are on, and this is the first cell of a set of presses that turns them off. The cell is in
+    the top row.
     """
     above = state[: size * (size - 1)]
     if 1 in above:

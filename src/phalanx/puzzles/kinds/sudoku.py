@@ -12,7 +12,7 @@ class Sudoku(LatinPuzzleKind):
     """Sudoku: fill a 4x4, 6x6 or 9x9 board so that each row, column and box contains every digit once.
 
     The `blanks` parameter is the number of cells that the generator leaves blank. The digits of all other
-    cells are given, for example 16 - 7 = 9 digits in an easy sudoku.
+    cells are given. For example, an easy sudoku has 16 cells, of which 7 are blank and 9 are given.
     """
 
     name = "sudoku"

@@ -51,8 +51,9 @@ _BARRIER = "mode json\n"
 _OBSERVATION = ("observation", PuzzleObservation)
 
 _RESERVED_COMMANDS = frozenset({"quit", "exit", "q", "menu", "m", "mode", "hint", "reset"})
-"""Commands that `send_action` rejects, because they affect the connection, the format of replies or the
-number of hints. `PuzzleClient` has methods for leaving a puzzle, for hints and for resets."""
+"""Commands that `send_action` rejects, because they are not moves: they leave the puzzle, close the
+connection, change the format of replies, request a hint or reset the puzzle. `PuzzleClient` has methods for
+leaving a puzzle, for hints and for resets."""
 
 _LOGIC_GRID_NOTE = (
     "the server turns names into small letters and so refuses every move of Logic Grid; "
@@ -86,7 +87,7 @@ class PuzzleClientConfig(Config):
     retry_seed: int = 0
     """Seed for the random part of the delays."""
     max_line_bytes: int = Field(default=1 << 20, ge=1024)
-    """Maximum length of a line from the server, in bytes. A longer line is an error."""
+    """Maximum length of a line from the server, in bytes. A longer line raises an error."""
 
 
 def backoff_delay(config: PuzzleClientConfig, attempt: int, rng: random.Random) -> float:
@@ -172,7 +173,8 @@ class PuzzleClient(ClosedOnExit):
 
     @property
     def connection_age(self) -> float:
-        """Age of the connection in seconds, or 0 if there is none. The server closes it after 300 seconds."""
+        """Age of the connection in seconds, or 0 if not connected. The server closes connections after 300
+        seconds."""
         return self._connection.age if self._connection is not None and self.is_connected else 0.0
 
     @property

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class EpisodeMismatchError(ValueError):
-    """Raised if a collection is resumed and its last episode, which is run again, gives different samples."""
+    """Raised if `collect` resumes an output file, but running its last episode again gives other samples."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class CollectResult:
 
 
 def load_existing(path: Path, config: CollectConfig, *, resume: bool) -> ExistingEpisodes:
-    """Read the complete episodes in an output file, and remove an incomplete episode at its end.
+    """Read the complete episodes in an output file, and remove an incomplete episode at the end of the file.
 
     Args:
         path: Output file, which may not exist yet.
@@ -103,7 +103,7 @@ async def collect(
 
     Args:
         config: Server, games and connections.
-        encode: Function that converts a text to token ids.
+        encode: Function that converts text to token ids.
         path: Output file.
         num_episodes: Total number of episodes after this run, including the existing ones.
         existing: Episodes that are already in the file.

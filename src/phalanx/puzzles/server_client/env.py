@@ -215,7 +215,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return [next(iter(actions or ()), None) for actions in hints]
 
     def close(self) -> None:
-        """Close all connections. Further calls have no effect."""
+        """Close all connections. Calling `close` again has no effect."""
         if self._loop is not None:
             self.run([environment.client.disconnect() for environment in self.connected])
             self._loop.close()

@@ -33,7 +33,7 @@ class EpisodeSpec:
 
 
 def episode_seed(base_seed: int, index: int) -> int:
-    """Compute the seed of an episode from the seed of its collection and its index in the collection.
+    """Compute the seed of an episode from its index and the base seed of the sequence of episodes.
 
     >>> episode_seed(0, 0) == episode_seed(0, 0), episode_seed(0, 0) == episode_seed(0, 1)
     (True, False)
@@ -50,7 +50,7 @@ def episode_specs(
     first: int = 0,
     end: int | None = None,
 ) -> Iterator[EpisodeSpec]:
-    """Iterate over the specs of a collection's episodes.
+    """Iterate over the specs of the episodes in a collection (a numbered sequence of episodes).
 
     The episodes go through all games with the first difficulty, then through all games with the second
     difficulty, and so on. After the last difficulty, they start over. Every episode has its own seed.
@@ -58,7 +58,7 @@ def episode_specs(
     Args:
         games: Names of the games.
         difficulties: Difficulties.
-        base_seed: Seed of the collection.
+        base_seed: Seed of the collection, from which the seed of each episode is derived.
         first: Index of the first episode.
         end: Index at which to stop (exclusive). None means that the iteration does not end.
     """
@@ -87,7 +87,8 @@ class ConnectionPoolConfig(Config):
     """Age in seconds after which a connection is replaced between two episodes. The server closes connections
     after 300 seconds."""
     ordered: bool = False
-    """Yield episodes in the order of their specs instead of the order in which they end."""
+    """Yield episodes in the order in which they were passed to `episodes` instead of the order in which they
+    end."""
 
 
 RunEpisode: TypeAlias = Callable[[PuzzleClient, EpisodeSpec], Awaitable[Any]]
@@ -121,7 +122,7 @@ class PuzzleEpisodePool(ClosedOnExit):
         an iteration over `episodes` ends."""
 
     async def close(self) -> None:
-        """Cancel running episodes and close all connections. Further calls have no effect."""
+        """Cancel running episodes and close all connections. Calling `close` again has no effect."""
         tasks, self._tasks = self._tasks, []
         clients, self._clients = self._clients, []
         for task in tasks:

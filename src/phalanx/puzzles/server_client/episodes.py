@@ -89,7 +89,7 @@ class PuzzleEpisode:
     status: EpisodeStatus
     """How the episode ended."""
     index: int = 0
-    """Index of the episode in its collection."""
+    """Index of the episode in the sequence of episodes that is run; see `EpisodeSpec`."""
 
     @property
     def success(self) -> bool:
@@ -156,11 +156,11 @@ async def rollout_episode(
     policy: Policy | None = None,
     prompt: Prompt = move_prompt,
 ) -> PuzzleEpisode:
-    """Run one episode, in which a policy chooses the moves or the server's hints are followed.
+    """Run one episode. The moves are chosen by a policy or, without a policy, by the server's hints.
 
     The episode ends if the puzzle is solved or lost, if the policy gives up or there is no hint, after
-    `max_steps` moves, or after `max_consecutive_invalid_answers`. If hints are followed, it ends after the
-    first invalid move, because the next hint would be the same.
+    `max_steps` moves, or after `max_consecutive_invalid_answers` consecutive invalid moves. Without a policy,
+    it ends after the first invalid move, because the next hint would be the same.
 
     Args:
         client: Client for the server.
@@ -212,8 +212,8 @@ def episode_samples(
 
     Args:
         episode: The episode.
-        encode: Function that converts a text to token ids.
-        dataset_id: Name of the dataset in the samples.
+        encode: Function that converts a string to token ids.
+        dataset_id: Name of the dataset, which is stored in each sample.
     """
     samples = []
     for number, step in enumerate(episode.steps):
@@ -235,7 +235,7 @@ def episode_samples(
 
 
 def check_hints_known(games: Sequence[str]) -> None:
-    """Raise `ValueError` if the hints of one of the games cannot be converted to commands."""
+    """Raise `ValueError` if there is a game in `games` whose hints cannot be converted to commands."""
     for game in games:
         if game not in list(PuzzleGame):
             raise ValueError(
@@ -274,8 +274,8 @@ def step_reward(result: CommandResult, rewards: PuzzleServerRewards) -> float:
 class StreamStatus(StrEnum):
     """State of a sample stream.
 
-    A stream is idle before its first sample, streaming while a loop iterates over it, paused after a loop was
-    left or canceled, exhausted after its last episode, and in the state `ERROR` after an exception.
+    A stream is `IDLE` before its first sample, `STREAMING` during iteration, `PAUSED` after an iteration has
+    been stopped early or canceled, `EXHAUSTED` after its last episode, and `ERROR` after an exception.
     """
 
     IDLE = "idle"
@@ -394,7 +394,7 @@ class StreamMetrics:
         self.episodes_failed += not success
 
     def to_dict(self) -> dict[str, float]:
-        """Return the most important values, for logging."""
+        """Return the most important statistics by name, for logging."""
         names = (
             *("samples_produced", "samples_filtered", "filter_rate", "samples_per_second"),
             *("tokens_per_second", "mean_length", "mean_difficulty", "mean_reward", "success_rate"),
@@ -546,7 +546,10 @@ class PuzzleSampleStream(AbstractEpisodeSampleStream):
         self._running: AsyncGenerator[tuple[EpisodeSpec, PuzzleEpisode], None] | None = None
 
     async def episodes(self) -> AsyncGenerator[tuple[PuzzleEpisode, list[Sample]], None]:
-        """Iterate over the remaining episodes. Each item is a pair of an episode and its selected samples."""
+        """Iterate over the episodes that have not been consumed yet, as pairs of an episode and its samples.
+
+        Samples that are filtered out are not included.
+        """
         while (episode := await self._wait_for_episode()) is not None:
             samples = self._select_samples(episode)
             for sample in samples:

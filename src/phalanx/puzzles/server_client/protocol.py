@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from phalanx.io.untrusted import parse_json
 
 _UNKNOWN_BOARD_SIZE = 9
-"""Number of rows and columns that random commands assume if the server does not send the board."""
+"""Number of rows and columns assumed in `random_command` if the server does not send the board."""
 
 
 class PuzzleServerConnectionError(ConnectionError):
@@ -51,7 +51,7 @@ class PuzzleStartError(RuntimeError):
 
 
 class InvalidCommandError(ValueError):
-    """Raised if a text is not exactly one command, or if the command is not allowed in a running game.
+    """Raised if a string is not exactly one command, or if the command is not allowed in a running game.
 
     The command has not been sent to the server.
     """
@@ -360,7 +360,7 @@ def allowed_moves(game: PuzzleGame | str) -> frozenset[str]:
 
 
 def random_command(game: PuzzleGame | str, observation: PuzzleObservation, rng: random.Random) -> str:
-    """Return a random command for a game. Its coordinates are on the board, but the move may be illegal.
+    """Return a random command for a game. The command refers to cells on the board, but may be illegal.
 
     For Logic Grid, the command is a placeholder, because the server rejects all moves of that game.
     """
@@ -410,7 +410,7 @@ class Reply:
                 self.texts.append(line)
 
     def has(self, kind: str) -> bool:
-        """Return whether the reply contains a JSON object with this `type`."""
+        """Return whether the reply contains a JSON object whose `type` is `kind`."""
         return kind in self._records
 
     def message(self, kind: str, model: type[Message]) -> Message:

@@ -111,7 +111,7 @@ class TelnetConnection:
 
         Args:
             config: Address of the server and timeouts.
-            max_seconds: Maximum duration in seconds. `config.connect_timeout` limits the duration, too.
+            max_seconds: Time limit in seconds. If `config.connect_timeout` is shorter, it applies instead.
         """
         where, timeout = f"{config.host}:{config.port}", min(config.connect_timeout, max_seconds)
         with contextlib.ExitStack() as on_error:
@@ -231,10 +231,10 @@ class TelnetConnection:
 
 
 def one_line(text: str) -> str:
-    """Check that a text is a single command for the server, and return it without surrounding whitespace.
+    """Validate a command for the server, and return it without surrounding whitespace.
 
     Raises:
-        InvalidCommandError: If the text is empty, too long, or not a single line of printable characters.
+        InvalidCommandError: If the command is empty, too long, or not a single line of printable characters.
     """
     line = text.strip()
     if not line:

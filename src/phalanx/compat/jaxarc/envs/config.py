@@ -53,7 +53,7 @@ class LoggingConfig(Config):
     """Include the arrays of initial and final states in episode records."""
 
     log_operations: bool = False
-    """Write the action of each step."""
+    """Log the action of each step."""
     log_grid_changes: bool = False
     """Write the cells that each step changes."""
     log_rewards: bool = False

@@ -125,7 +125,7 @@ class EpochPlan(BaseModel, extra="forbid"):
 
     @classmethod
     def from_epoch(cls, epoch: _plans.EpochPlan) -> "EpochPlan":
-        """Convert a `phalanx.data` epoch."""
+        """Convert an `EpochPlan` of `phalanx.data` to this class."""
         return cls.model_construct(
             epoch=epoch.epoch,
             microbatches=tuple(map(MicrobatchSpec.from_spec, epoch)),

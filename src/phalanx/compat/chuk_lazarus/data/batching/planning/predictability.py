@@ -48,7 +48,7 @@ class BatchFingerprint(FrozenModel):
     config_hash: str
     """Hash of the batching settings. Empty if none were given."""
     membership_hash: str
-    """Hash of the set of samples."""
+    """Hash of the ids of all samples in the batches, regardless of their order."""
     order_hash: str
     """Hash of the order of the samples and their division into batches and rows."""
     lengths_hash: str
@@ -57,7 +57,7 @@ class BatchFingerprint(FrozenModel):
     """Version of the algorithm that computes the hashes."""
 
     def matches(self, other: "BatchFingerprint") -> bool:
-        """Return whether both fingerprints are of the same settings and batches."""
+        """Return whether `other` was computed from the same settings and batches as this fingerprint."""
         return self.full_hash == other.full_hash
 
     def matches_config(self, other: "_BatchingConfig | BatchFingerprint") -> bool:

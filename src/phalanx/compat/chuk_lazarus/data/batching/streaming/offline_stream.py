@@ -185,7 +185,7 @@ class AsyncOfflineDatasetStream(ClosedOnExit):
         self._stream.reset()
 
     async def close(self) -> None:
-        """Release resources."""
+        """Discard the position, so that the next iteration starts from the beginning."""
         self._stream.close()
 
 

@@ -19,7 +19,7 @@ class _Counted(Protocol):
 
 @runtime_checkable
 class SampleStream(_Counted, Iterable[StreamSample], Protocol):
-    """Stream of samples for a `for` loop."""
+    """Protocol for a stream of samples that a `for` loop can iterate over."""
 
     def reset(self) -> None:
         """Restart the stream and reset its counters."""

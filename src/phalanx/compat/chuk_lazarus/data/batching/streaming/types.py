@@ -132,7 +132,7 @@ def to_samples(samples: Sequence["StreamSample | Sample"]) -> list[Sample]:
 
 
 class StreamMetrics(_StreamMetrics):
-    """Stream counters."""
+    """Statistics of a sample stream. `record_sample` also accepts a `StreamSample`."""
 
     def record_sample(self, sample: "StreamSample | Sample") -> None:
         """Count a sample that the stream returned."""
