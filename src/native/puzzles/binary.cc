@@ -5,6 +5,7 @@
 #include <array>
 #include <stdexcept>
 
+#include "puzzles/clue_removal.h"
 #include "puzzles/puzzles.h"
 #include "puzzles/search.h"
 

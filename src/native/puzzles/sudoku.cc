@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include "puzzles/clue_removal.h"
 #include "puzzles/latin_square.h"
 #include "puzzles/puzzles.h"
 #include "puzzles/search.h"

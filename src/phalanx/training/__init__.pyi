@@ -19,7 +19,6 @@ from .config import (
     TextRunConfig as TextRunConfig,
     config_class as config_class,
 )
-from .curriculum import Curriculum as Curriculum, TaskCurriculumConfig as TaskCurriculumConfig
 from .device_mesh import DeviceMesh as DeviceMesh
 from .grpo import (
     GRPO as GRPO,
@@ -52,4 +51,5 @@ from .sft import (
     open_data as open_data,
     sft_loss as sft_loss,
 )
+from .task_curriculum import TaskCurriculum as TaskCurriculum, TaskCurriculumConfig as TaskCurriculumConfig
 from .trained_policy import Policy as Policy, load_policy as load_policy

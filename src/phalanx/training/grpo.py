@@ -51,8 +51,8 @@ from phalanx.text.env import TaskSeed, TextVectorEnvironment
 from phalanx.text.env_spec import TextEnvConfig
 from phalanx.training.algorithm import Algorithm, TrainState, UpdateResult, jit_method
 from phalanx.training.config import CheckpointConfig, RunConfig, TextRunConfig
-from phalanx.training.curriculum import Curriculum, TaskCurriculumConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
+from phalanx.training.task_curriculum import TaskCurriculum, TaskCurriculumConfig
 
 _PENDING_ROLLOUTS = "pending_rollouts"
 """Name of the subfolder of the run folder that is used with `async_rollouts`. For each checkpoint, it has one
@@ -509,7 +509,7 @@ class GRPO(Algorithm[GRPOState]):
         config.model.check_vocab_size(self.tokenizer.tokenizer.vocab_size)
         self._structure = model_structure(config.model)
         self._optimizer = make_optimizer(config.optimizer, config.num_updates * config.num_iterations)
-        self._curriculum = Curriculum(environment, config.curriculum, config.seed)
+        self._curriculum = TaskCurriculum(environment, config.curriculum, config.seed)
         self._pending: RolloutBatch | None = None
         """Rollouts for the next update, if `async_rollouts` is set. None before the first update and without
         `async_rollouts`."""

@@ -1,4 +1,4 @@
-"""Curriculum for text environments.
+"""Curriculum over the tasks of text environments.
 
 It prefers tasks of medium difficulty, and can retry episodes that were solved in some but not all attempts.
 """
@@ -40,7 +40,7 @@ class TaskCurriculumConfig(Config):
     """Maximum number of episodes that are kept for retries. The oldest ones are dropped first."""
 
 
-class Curriculum:
+class TaskCurriculum:
     """Samples the episodes of each update.
 
     The episodes depend only on the seed, the update number and the results recorded so far.

@@ -1,4 +1,4 @@
-"""Curriculum: task weights, retries, and saved state."""
+"""Task curriculum: weights, retries, and saved state."""
 
 import json
 
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from phalanx.text import make_text_vector_env
-from phalanx.training import Curriculum, TaskCurriculumConfig
+from phalanx.training import TaskCurriculum, TaskCurriculumConfig
 
 TASK = "lights_out:easy:multi"
 
 
-def curriculum(**settings: object) -> Curriculum:
-    return Curriculum(make_text_vector_env(TASK), TaskCurriculumConfig(**settings), seed=3)
+def curriculum(**settings: object) -> TaskCurriculum:
+    return TaskCurriculum(make_text_vector_env(TASK), TaskCurriculumConfig(**settings), seed=3)
 
 
 def test_partially_solved_episodes_are_retried_until_all_attempts_succeed() -> None:
