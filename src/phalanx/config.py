@@ -375,7 +375,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _section_class(annotation: Any) -> type[BaseModel] | None:
-    """Return the class of a section, given the type annotation of a field. None if it is not a section."""
+    """Return the section class in the type annotation of a field, or None if the field is not a section."""
     choices = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     models = [c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)]
     return models[0] if len(models) == 1 else None

@@ -28,7 +28,7 @@ def require_extra(user: str, extra: str, *packages: str) -> Iterator[None]:
     """Raise `MissingExtraError` if an import in the `with` block fails because a library is not installed.
 
     Args:
-        user: What needs the libraries, such as the name of a module. It begins the error message.
+        user: Name of the module or feature that needs the libraries. The error message starts with this name.
         extra: Name of the extra that installs the libraries.
         packages: Import names of the libraries. Errors about other modules are raised unchanged.
     """

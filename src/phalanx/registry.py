@@ -203,7 +203,7 @@ def find_text_environment(name: str) -> EnvSpec | None:
 
 
 def find_environment(name: str) -> EnvSpec:
-    """Find a registered environment by its id. Without a version, the highest version is returned.
+    """Find a registered environment by its id. If the id has no version, the highest version is returned.
 
     Raises:
         ValueError: If there is no such environment. The message suggests a similar name.

@@ -364,7 +364,7 @@ class Bar(NamedTuple):
     note: str
     """Text to the right of the bar."""
     highlighted: bool = False
-    """Draw the bar in a different color, and its texts in bold."""
+    """Draw the bar in a different color, and the label and the note in bold."""
 
 
 def bar_chart(bars: Sequence[Bar], legend: tuple[str, str], width: Number = 820) -> SvgBlock:

@@ -12,8 +12,8 @@ from phalanx import __version__
 def machine_info() -> dict[str, Any]:
     """Return the load average, the CPU count and model, and the versions of Python and Phalanx.
 
-    The load average is over one minute, and None on Windows. On Linux, only CPUs that this process may use
-    are counted.
+    The load average covers the last minute. It is None on Windows. On Linux, only CPUs that this process may
+    use are counted.
     """
     return {
         "load_average": None if sys.platform == "win32" else round(os.getloadavg()[0], 2),

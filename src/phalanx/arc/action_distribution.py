@@ -45,7 +45,7 @@ class AxisLogits(eqx.Module):
 
 
 SelectionLogits = CellLogits | AxisLogits
-"""Logits for choosing one cell, in either of the two representations."""
+"""Logits for choosing one cell: one logit per cell, or separate logits for the rows and the columns."""
 
 
 class ArcLogits(eqx.Module):
@@ -67,8 +67,8 @@ class _SelectionDistribution(eqx.Module):
     each group of operations that share their selection logits."""
 
     axes: tuple[Float[Array, "groups _"], ...]
-    """Log-probabilities of the selected cell: either one array over all cells, or one array over rows and one
-    over columns."""
+    """Log-probabilities of the cells of the canvas: either one array over all cells, or one array over the
+    rows and one over the columns."""
     columns: int = eqx.field(static=True)
     """Width of the canvas."""
 

@@ -127,7 +127,10 @@ class MaskAction(eqx.Module):
     """Mask of the selected cells of the canvas."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
-        """Return the mask. Raises `ValueError` if it does not have the shape of the canvas."""
+        """Return the mask of the selected cells.
+
+        Raises `ValueError` if the mask does not have the shape of the canvas.
+        """
         if self.selection.shape[-2:] != tuple(grid_shape):
             raise ValueError(f"the mask has shape {self.selection.shape[-2:]}, the canvas {grid_shape}")
         return self.selection

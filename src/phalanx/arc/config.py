@@ -143,7 +143,7 @@ class RewardConfig(Config):
 
 class ObservationConfig(Config):
     """Parts of an observation. By default, an observation is a single array, the working grid. If any other
-    part is enabled, it is an `ArcObservation`."""
+    part is enabled, observations are `ArcObservation` instances."""
 
     working_grid: bool = True
     """Include the working grid. If this part and all other parts are disabled, an observation is an empty

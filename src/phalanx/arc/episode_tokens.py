@@ -61,8 +61,11 @@ class ArcTokenizer:
 
     @classmethod
     def for_config(cls, config: ArcConfig) -> "ArcTokenizer":
-        """Create the tokenizer for an environment's config. It encodes the working grid and the target or, in
-        evaluation mode, the input and the working grid."""
+        """Create the tokenizer for an environment's config.
+
+        In training mode, it encodes the working grid and the target. In evaluation mode, it encodes the input
+        and the working grid.
+        """
         hidden = config.episode.mode == "evaluation"
         grids: tuple[GridName, ...] = ("input", "working") if hidden else ("working", "target")
         return cls(config.action.selection_format, grids, config.episode.max_episode_steps)
@@ -82,7 +85,7 @@ class ArcTokenizer:
         """Encode a batch of steps.
 
         Args:
-            seen: Grids and similarities of the states before the steps, as returned by `view`.
+            seen: Views of the states before the steps, as returned by `view`.
             actions: Actions of the steps.
         """
         steps = len(seen["similarity"])
@@ -130,8 +133,10 @@ class ArcTokenizer:
         return np.asarray(infos.solved)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
-        """Return the difficulty of each episode, 0 to 1, given the view of its first state. The difficulty is
-        1 minus the similarity to the target."""
+        """Return the difficulty of each episode, from 0 to 1, given the view of its first state.
+
+        The difficulty is 1 minus the similarity of the working grid to the target.
+        """
         return np.clip(1.0 - np.asarray(seen["similarity"], np.float64), 0.0, 1.0)
 
 

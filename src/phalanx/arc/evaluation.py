@@ -94,7 +94,7 @@ class ArcResult:
     """Number of episodes: the number of starting positions times `num_samples`. A starting position is a task
     in evaluation mode and a pair in training mode."""
     num_samples: int
-    """Number of attempts per starting position."""
+    """Number of attempts per starting position; see `num_episodes`."""
     success_rate: float
     """Fraction of episodes that were solved."""
     success_rate_se: float | None

@@ -29,7 +29,7 @@ class StepInfo:
     """Similarity to the target after the step, 0 to 1. In evaluation mode, it is 0 until the end of the
     episode."""
     similarity_improvement: Float32[Array, "*batch"] | float
-    """Change in similarity during this step."""
+    """Change in the similarity to the target during this step."""
     operation_type: Int32[Array, "*batch"] | int
     """Id of the executed operation, or -1 if the action was invalid or the episode had already ended."""
     step_count: Int32[Array, "*batch"] | int
@@ -64,7 +64,7 @@ class StepInfo:
         """Create the info for a step.
 
         Args:
-            before: Similarity before the step.
+            before: Similarity of the working grid to the target before the step.
             state: State after the step.
             operation: Id of the executed operation, or -1 if the action was invalid.
         """

@@ -137,8 +137,8 @@ class ArcState(eqx.Module):
 
     @property
     def solved(self) -> Bool[Array, "*batch"]:
-        """True if the episode has ended with a correct solution. In evaluation mode, every test output must
-        be correct in one of the submissions."""
+        """True if the episode has ended with a correct solution. In evaluation mode, at least one submission
+        for each test pair must be correct."""
         return self.terminated & (self.similarity == 1.0)
 
     @property

@@ -155,8 +155,8 @@ class Submission:
         ]
 
     def describe(self) -> list[str]:
-        """Describe in lines of text how many tasks fit on the canvas and how many are solved, compared with
-        the baselines."""
+        """Return the results as lines of text: the numbers of tasks that fit on the canvas and that are
+        solved, and the results of the baselines."""
         lines = [f"{self.num_fitting} of {format_count(len(self.answers), 'task')} fit the canvas"]
         known = self.known
         if known:

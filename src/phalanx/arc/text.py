@@ -235,10 +235,10 @@ def _short(text: str) -> str:
 
 
 def compact_observation_texts(tasks: TaskBuffer, states: ArcState) -> list[str]:
-    """Create a short text observation, without rules, for each state in a batch.
+    """Create a short text observation, which omits the rules of the environment, for each state in a batch.
 
     Args:
-        tasks: The tasks, in the order of their indices.
+        tasks: The tasks that the states refer to by index.
         states: The states.
     """
     given_grids, working_grids, _, task_indices, pairs, *_ = jax.device_get(state_fields(states, _VIEW))

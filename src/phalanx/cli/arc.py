@@ -139,7 +139,7 @@ def download(
 
 
 def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
-    """Return one row for each known dataset, and one for each unknown dataset in the data directory."""
+    """Return one record for each dataset in `DATASETS`, and one for each other available dataset."""
     from phalanx.arc.datasets import DATASETS, GENERATED, available_datasets, load_splits
 
     rows = []

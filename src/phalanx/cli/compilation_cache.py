@@ -126,7 +126,10 @@ def _list_entries(folder: Path) -> list[tuple[Path, int, int]]:
 
 
 def _remove_stale_staging(folder: Path) -> None:
-    """Remove the staging folders of killed commands. Running commands hold a lock on their folders."""
+    """Remove the staging folders that killed commands left behind.
+
+    A locked folder belongs to a running command and is kept.
+    """
     for staging in folder.glob(f"{_STAGING_PREFIX}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(staging / _LOCK, os.O_RDWR)

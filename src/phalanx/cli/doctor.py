@@ -16,7 +16,7 @@ app = typer.Typer(add_completion=False)
 
 
 class CheckResult(NamedTuple):
-    """Result of checking a file or folder."""
+    """Result of checking whether a file or folder is intact."""
 
     path: Path
     description: str
@@ -254,4 +254,5 @@ FORMATS = (
     SETTINGS,
     ARCHIVE,
 )
-"""Formats in the order in which they are tried. Any other folder is checked as a folder of ARC tasks."""
+"""Formats in the order in which they are tried. A folder that has none of these formats is checked as a
+folder of ARC tasks."""

@@ -152,7 +152,7 @@ def progress(
 
 @contextlib.contextmanager
 def show_activity(what: str, *, err: bool = True) -> Iterator[None]:
-    """Show a spinner during work of unknown length, such as compilation.
+    """Show a spinner during work of unknown duration, such as compilation.
 
     If the output is not a terminal, print a line every ten seconds.
 

@@ -26,7 +26,7 @@ class SamplerOption(enum.StrEnum):
 
 
 class GoalOption(enum.StrEnum):
-    """Whether a metric is maximized or minimized."""
+    """Direction in which a metric is optimized: `max` or `min`."""
 
     max = "max"
     min = "min"

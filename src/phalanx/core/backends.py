@@ -30,7 +30,10 @@ def register_ffi_targets() -> None:
 
 
 def is_cpu_only() -> bool:
-    """Return whether all JAX devices are CPUs. If so, a program needs only one backend, native or XLA."""
+    """Return whether all JAX devices are CPUs.
+
+    If not, a compiled program may need both the native and the XLA backend.
+    """
     return all(device.platform == "cpu" for device in jax.devices())
 
 

@@ -284,7 +284,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return False
 
     def observation_text(self, state: State) -> str:
-        """Describe one state to a language model, with the rules and the legal actions."""
+        """Return a prompt for a language model that describes one state, the rules and the legal actions."""
         raise ValueError(f"{type(self).__name__} has no text observations")
 
     def parse_action(self, text: str, state: State) -> Action:

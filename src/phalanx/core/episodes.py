@@ -116,10 +116,10 @@ def run_episode_batch(
 
 
 def _hash_by_value(agent_fn: AgentFunction) -> AgentFunction:
-    """Convert a bound method to an `eqx.Partial`, which compares and hashes the method's object by value.
+    """Convert a bound method to an `eqx.Partial`, so that methods of equal objects are equal.
 
-    A bound method compares its object by identity. Methods of unhashable objects, and functions that are not
-    bound methods, are returned unchanged.
+    Python's bound methods are equal only if they are bound to the same object. Methods of unhashable objects,
+    and functions that are not bound methods, are returned unchanged.
     """
     if isinstance(agent_fn, MethodType):
         with contextlib.suppress(TypeError):  # the owner is not hashable
@@ -162,7 +162,8 @@ def _run(
 
 
 def _check_agent(agent_fn: AgentFunction, states: PyTree, agent_state: PyTree, key: Key) -> None:
-    """Raise `TypeError` if an agent returns values with the wrong structure. This runs during tracing."""
+    """Raise `TypeError` if an agent returns values with the wrong structure. The check runs
+    during tracing."""
     returned = eqx.filter_eval_shape(agent_fn, states, agent_state, key)
     if type(returned) is not tuple or len(returned) != 2:
         raise TypeError(

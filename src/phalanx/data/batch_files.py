@@ -312,7 +312,7 @@ def _load_members(path: Path) -> dict[str, np.ndarray]:
 
 
 def create_batch(members: Mapping[str, np.ndarray]) -> TokenBatch:
-    """Create a batch from the arrays in its file. `members` maps names to arrays."""
+    """Create a batch from the arrays of a batch file. `members` maps array names to arrays."""
     input_ids, lengths = members["input_ids"], members["lengths"].astype(np.int32)
     packed = "segment_ids" in members
     offsets = np.searchsorted(members["sample_rows"], np.arange(len(input_ids) + 1)).astype(np.int64)

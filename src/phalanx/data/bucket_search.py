@@ -205,7 +205,7 @@ class BucketSuggestion(FrozenModel):
     rationale: str
     """Sentence that explains the suggestion."""
     estimated_efficiency: float
-    """Fraction of the tokens in these buckets that are not padding, from 0 to 1."""
+    """Fraction of the tokens in the suggested buckets that is not padding, from 0 to 1."""
     optimization_goal: OptimizationGoal
     """Objective for which the edges are optimal."""
 

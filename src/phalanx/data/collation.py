@@ -71,7 +71,7 @@ class TokenBatch(NamedArrays):
     columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Additional arrays [rows, ...] by name."""
     spec: BatchSpec | None = None
-    """Plan entry from which these arrays were created. None if they were created without a plan."""
+    """`BatchSpec` from which these arrays were created. None if they were created without a plan."""
 
     def __len__(self) -> int:
         return len(self.input_ids)

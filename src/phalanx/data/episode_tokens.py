@@ -76,12 +76,12 @@ class PaddedStepTokens(NamedTuple):
 
 
 def full_part(tokens: Int32[np.ndarray, "steps width"]) -> PaddedStepTokens:
-    """Create a part in which no token is padding."""
+    """Create a part (see `PaddedStepTokens`) in which no token is padding."""
     return PaddedStepTokens(tokens, np.ones(tokens.shape, bool))
 
 
 def repeated_token(token: int, steps: int) -> PaddedStepTokens:
-    """Create a part with the same single token in every step."""
+    """Create a part (see `PaddedStepTokens`) that consists of `token` in every step."""
     return full_part(np.full((steps, 1), token, np.int32))
 
 

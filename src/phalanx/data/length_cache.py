@@ -57,7 +57,7 @@ class LengthCache:
 
     def __init__(self, path: str | os.PathLike[str], tokenizer_hash: str) -> None:
         self.path = Path(path)
-        """Path of the file."""
+        """Path of the cache file."""
         self.tokenizer_hash = tokenizer_hash
         """Hash of the tokenizer with which the lengths were computed."""
         self._is_npz = self.path.suffix == ".npz"

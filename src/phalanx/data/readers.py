@@ -42,7 +42,7 @@ class FilePart:
     is_saved_dataset: bool = False
     """True if the path is a folder that `Dataset.save_to_disk` wrote."""
     split: str | None = None
-    """Name of the split, if the saved dataset has several. None otherwise."""
+    """Name of the split if the saved dataset has several splits. None otherwise."""
 
     @property
     def has_lines(self) -> bool:
@@ -161,7 +161,7 @@ def iter_part(
 
 
 def count_lines_before(part: FilePart) -> int:
-    """Return the number of lines in the file before a part starts."""
+    """Return the number of lines of a file that precede a part."""
     if not part.has_lines or not part.begin:
         return 0
     with Path(part.path).open("rb") as file:

@@ -207,11 +207,11 @@ class BufferSnapshot(Sequence[Sample]):
 
     @cached_property
     def samples_by_id(self) -> dict[str, Sample]:
-        """Mapping from the names in `ids` to samples."""
+        """Samples of the snapshot, keyed by their names in `ids`."""
         return dict(zip(self.ids, self.samples, strict=True))
 
     def get_lengths(self) -> dict[str, int]:
-        """Return a mapping from the names in `ids` to lengths."""
+        """Return the length of each sample in tokens, keyed by its name in `ids`."""
         return dict(zip(self.ids, self.lengths.tolist(), strict=True))
 
     def digest(self) -> str:

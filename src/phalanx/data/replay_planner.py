@@ -170,14 +170,14 @@ class ReplayPlanner:
             yield batch, [samples[sample_id] for sample_id in batch.sample_ids]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as JSON-compatible values."""
+        """Return the state of the planner as a dictionary of JSON-compatible values."""
         return self.state.model_dump()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state that `state_dict` returned.
 
-        The window of the state is planned again, so the buffer must contain the samples of the window. Use
-        `ReplayBuffer.save` to save the buffer along with the state.
+        The plan for the saved window is created again, so the buffer must still contain the samples of this
+        window. Use `ReplayBuffer.save` to save the buffer along with the state.
         """
         loaded = validate_state(ReplayPlannerState, state, "a replay planner")
         snapshot, plan = None, None

@@ -281,9 +281,9 @@ class _Outcome(NamedTuple):
     """Result of tokenizing one sample."""
 
     row: int
-    """Index of the row in its block."""
+    """Index in `_Block.row_ids` of the row that the sample was created from."""
     suffix: str
-    """Suffix of the sample's id, which is appended to the row's id."""
+    """Suffix that is appended to the row's id to form the sample's id."""
     length: int
     """Number of tokens. 0 if the sample is skipped, because it is too long or has no tokens that count toward
     the loss."""

@@ -114,7 +114,7 @@ class ByteTokenizer(Tokenizer):
 class CharTokenizer(ByteTokenizer):
     """Tokenizer for printable ASCII characters and the line feed.
 
-    Token 0 is padding, and token 1 is the end of a text.
+    Token 0 is padding, and token 1 is the end-of-text token.
 
     >>> CharTokenizer().encode("A1"), CharTokenizer().vocab_size
     ([36, 20], 98)

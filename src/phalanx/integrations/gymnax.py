@@ -204,9 +204,9 @@ def _shape_space(value: Any) -> Space | None:
 
 @functools.lru_cache(maxsize=64)
 def _autoreset_step(env: GymnaxEnv) -> Callable[..., tuple[Any, ...]]:
-    """Return `step` with a custom rule for `vmap`.
+    """Return a `step` function with auto-reset and a custom batching rule for `jax.vmap`.
 
-    Without the rule, every environment would be reset in every step.
+    With the default batching rule, a reset would be computed for every environment in every step.
     """
 
     @jax.custom_batching.custom_vmap

@@ -21,7 +21,7 @@ with require_extra(__name__, "torch", "torch"):
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 Attention = Literal["positions", "mask", "segments", "varlen"]
-"""Tensors that specify for a model which tokens of a packed row belong together.
+"""Tensors that show a model which tokens of a packed row belong to the same sample.
 
 - `positions`: `position_ids`, from which `transformers` models infer where samples begin, provided that they
   do not use a KV cache. The batch includes `use_cache=False`.
@@ -80,7 +80,7 @@ class PlanDataset(IterableDataset):
                 plan.
             rank: Rank of this process, counted from 0.
             world_size: Number of ranks, or a `ShardingConfig` with all sharding settings.
-            all_epochs: Iterate over all epochs of a batch plan at once, for trainers that count steps.
+            all_epochs: Cover all epochs of a batch plan in one iteration, for trainers that count steps.
             pad_id: Padding token. Padding affects neither the loss nor other tokens, so the default of 0
                 works even if the tokenizer has a different padding token.
             attention: Tensors that specify which tokens belong together (see `Attention`).

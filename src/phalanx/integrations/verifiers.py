@@ -31,8 +31,8 @@ class PhalanxTasksetConfig(vf.TasksetConfig):
     settings: dict[str, Any] = Field(default_factory=dict)
     """Additional arguments to `text_env_factory`, such as `difficulty` and `turns` for puzzles."""
     split: Split | None = None
-    """Split of the episodes: `train`, `validation` or `test`. If None, consecutive seeds are used, whose
-    episodes are spread over the splits."""
+    """Split of the episodes: `train`, `validation` or `test`. If None, consecutive seeds are used, and
+    their episodes can belong to any split."""
     first_seed: int = Field(0, ge=0, le=MAX_SEED)
     """Smallest seed to use. With `split`, seeds whose episodes are in other splits are skipped."""
     num_tasks: int = Field(1_000, ge=1)

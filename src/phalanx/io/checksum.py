@@ -32,9 +32,9 @@ class CorruptFileError(ValueError):
 def add_checksum(file: IO[bytes]) -> None:
     """Add a checksum to a file that is open for reading and writing.
 
-    If the file contains a `CHECKSUM_PLACEHOLDER`, the checksum replaces its zeros. Otherwise, the checksum is
-    appended to the file. In a ZIP archive, it becomes the archive's comment, so that other programs can still
-    read the archive.
+    If the file contains `CHECKSUM_PLACEHOLDER`, the digits of the checksum replace the placeholder's zeros.
+    Otherwise, the checksum is appended to the file. In a ZIP archive, the checksum becomes the archive's
+    comment, so that other programs can still read the archive.
     """
     size = file.seek(0, os.SEEK_END)
     start = max(size - _TAIL_BYTES, 0)

@@ -1,4 +1,8 @@
-"""Reading of untrusted JSON and YAML files, with limits on size and depth and precise error messages."""
+"""Functions that read untrusted JSON and YAML files.
+
+`read_limited` limits the size of a file, and `read_yaml` also limits the nesting depth. Error messages name
+the invalid file.
+"""
 
 import errno
 import json

@@ -245,10 +245,10 @@ def _parse_number(text: str) -> float | None:
 
 
 def _scan_atoms(text: str) -> tuple[list[tuple[str, ...]], int]:
-    """Parse the comma-separated atoms at the start of a text.
+    """Parse the comma-separated atoms at the start of a string.
 
     Returns:
-        The predicate and the arguments of each atom as they are written, and the position in the text at
+        The predicate and the arguments of each atom, exactly as written, and the position in the string at
         which the atoms end.
     """
     atoms: list[tuple[str, ...]] = []

@@ -391,7 +391,7 @@ class GroupedQueries(NamedTuple):
 
     @classmethod
     def create(cls, triples: Int32[np.ndarray, "queries 3"]) -> "GroupedQueries":
-        """Group the tail and head queries for the given triples."""
+        """Create the tail and head queries of the given triples, and group them by pair."""
         pairs, answers = directed_queries(triples)
         keys = np.concatenate([pairs[:, 1:] % 2, pairs], axis=1)
         unique, inverse = np.unique(keys, axis=0, return_inverse=True)
@@ -408,7 +408,7 @@ class GroupedQueries(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """A consecutive range of pairs in `GroupedQueries` that all ask for tails or all ask for heads.
+    """A consecutive range of pairs in `GroupedQueries`, either all for tail queries or all for head queries.
 
     Chunks are small enough that a score for every combination of a pair and an entity fits into memory.
     """
@@ -463,8 +463,8 @@ ScoreTables = Callable[[Int32[np.ndarray, "pairs 2"], int], Iterable[Float32[np.
 """Function `(pairs, max_pairs)` that returns one or more score tables.
 
 A score table has one row per pair, which contains the scores of all entities as answers. The pairs in a call
-either all ask for tails or all ask for heads. `max_pairs` is an upper bound on the number of pairs in all
-calls that ask for the same side. The function can pad the pairs to this number to avoid recompilation.
+either all ask for tails or all ask for heads. `max_pairs` is the largest number of pairs in a single call
+that asks for the same side. The function can pad the pairs to this number to avoid recompilation.
 """
 
 
@@ -475,7 +475,7 @@ def count_ranks_in_tables(
     num_tables: int = 1,
     time_limit: TimeLimit | None = None,
 ) -> list[RankCounts]:
-    """Rank the true answers among all entities that are not known answers, separately for each score table.
+    """Rank each true answer among the entities that are not known answers, separately for each score table.
 
     Args:
         queries: The queries and their true answers.
@@ -653,7 +653,7 @@ class CandidateLists:
     tie_draw: Float64[np.ndarray, " lists"]
     """For each list, a random number in [0, 1) for the `random` tie rule."""
     num_queries: int
-    """Number of queries. Each query has one list per ranked side."""
+    """Number of queries. Each query has one list for each side that corruptions replace."""
 
     def __len__(self) -> int:
         """Return the number of lists."""

@@ -142,7 +142,10 @@ def _marry(people: People, children: list[int], random: np.random.Generator) -> 
 
 
 def base_facts(people: People) -> np.ndarray:
-    """Return all father, mother, husband, wife, brother and sister atoms as rows for `decode_atoms`."""
+    """Return all father, mother, husband, wife, brother and sister atoms.
+
+    Each atom is a row (relation, person, person).
+    """
     rows: list[tuple[str, int, int]] = []
     siblings: dict[tuple[int, int], list[int]] = {}
     for child, (father, mother) in enumerate(people.parents):

@@ -97,13 +97,13 @@ class SortedTuples:
             yield np.repeat(some, len(free)), np.tile(free, len(some))
 
     def _repeated_variables_agree(self, terms: tuple[int, ...], bound: tuple[int, ...]) -> np.ndarray | None:
-        """Return a mask of the tuples that have equal values at all positions of each repeated free variable.
+        """Return a mask of tuples in which each repeated free variable has the same value at all positions.
 
         Returns None if no free variable is repeated.
 
         Args:
             terms: Term at each position of a tuple.
-            bound: Positions whose terms are bound. All other variables are free.
+            bound: Positions whose terms are bound. The variables at all other positions are free.
         """
         agree = None
         for position, term in enumerate(terms):

@@ -41,7 +41,7 @@ class KnowledgeBase:
     """Training atoms, in the order of the training file."""
     rules: tuple[Rule, ...] = ()
     valid: tuple[Atom, ...] = ()
-    """Validation queries, for selecting settings."""
+    """Validation queries, for selecting hyperparameters."""
     test: tuple[Atom, ...] = ()
     """Test queries, for reporting results."""
     extra_known: tuple[Atom, ...] = ()

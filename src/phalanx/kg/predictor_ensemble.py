@@ -91,7 +91,7 @@ class Ensemble(DirectedRelationPredictor):
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
         """Score every entity as the answer to each (entity, directed relation) query.
 
-        Either all pairs must ask for tails, or all for heads.
+        The pairs must either all ask for tails or all ask for heads.
         """
         weights = self.weights[pairs[:, 1]].astype(np.float32)[:, None]
         return score_pairs(self.predictor, pairs) + weights * _standardize(score_pairs(self.kge, pairs))

@@ -206,7 +206,7 @@ class _CostTable:
         return find_sorted(self._facts, self.codes) >= 0
 
     def look_up(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cost of each ground query, and whether the query is a fact.
+        """Return the cost of proving each ground query, and whether the query is a fact.
 
         The cost is -1 for facts and for atoms that are not in the table.
         """
@@ -230,7 +230,7 @@ class _BodyProofs(NamedTuple):
 
 
 class _CostTables:
-    """Cost tables for all calls that can occur in proofs of ground goals with the given predicates.
+    """Cost tables for every `Call` that can occur in proofs of ground goals with the given predicates.
 
     The tables contain all atoms with a cost of at most `max_cost`. Applying a rule adds one step, so the
     atoms with a given cost follow from atoms with lower costs. Therefore, costs are computed in ascending

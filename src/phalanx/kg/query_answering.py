@@ -168,9 +168,9 @@ class QueryAnswerer:
         return QueryAnswer(atom, probability, confidence, is_fact, decoded, found)
 
     def _prove(self, query: ProofQuery, atom: Atom, rule: Rule) -> Proof | None:
-        """Return a proof that applies the given rule once and proves its body by facts.
+        """Return a proof that applies the given rule once and proves the atoms of its body with facts.
 
-        All variables of the rule must have different values. Returns None if there is no such proof.
+        Different variables of the rule must have different values. Returns None if there is no such proof.
         """
         values = dict(zip(rule.head[1:], atom[1:], strict=True)) | {name: name for name in rule.constants}
         bound = next(self._match_body(rule, values), None)

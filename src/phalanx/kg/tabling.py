@@ -32,9 +32,9 @@ class GoalPattern(NamedTuple):
 
     predicate: str
     is_free: tuple[bool, ...]
-    """For each argument, whether it is a free variable when resolution selects the goal. `fact_cost` is 0 if
-    no argument is free. An argument that is not free can still be None in `values`; the answers are then
-    computed for all of its values at once."""
+    """For each argument, whether it is a free variable when resolution selects the goal. The cost of proving
+    the goal by a fact depends on this. An argument can be None in `values` although it is not free. In this
+    case, the answers are computed for all of its values at once."""
     equal_to: tuple[int, ...]
     """For each argument, the position of the first argument that it must be equal to. If there is no such
     restriction, this is the argument's own position."""

@@ -1,4 +1,4 @@
-"""Integer ids of entities and predicates, and checks that suggest similar names if a name is unknown."""
+"""Integer ids of entities and predicates, and checks of names and numbers of arguments."""
 
 import contextlib
 import difflib
@@ -78,8 +78,8 @@ class Vocabulary:
     def encode(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:
         """Encode ground atoms as rows (predicate, first argument, second argument), in the order of `atoms`.
 
-        Rows have a fourth column if `arity` is 3. The predicate comes first, unlike in PyKEEN's
-        (head, relation, tail), because atoms have one to three arguments.
+        Rows have a fourth column if `arity` is 3. The order differs from PyKEEN's (head, relation, tail)
+        because an atom can have one to three arguments.
         """
         atoms = tuple(atoms)
         predicates, entities = self.predicate_ids, self.entity_ids
@@ -127,10 +127,10 @@ def check_arity(atom: Atom, arities: Mapping[str, int]) -> None:
 
 
 def check_binary(vocabulary: Vocabulary, purpose: str) -> None:
-    """Raise `ValueError` if a predicate does not have two arguments.
+    """Raise `ValueError` if any predicate of a vocabulary does not have two arguments.
 
     Args:
-        vocabulary: The predicates.
+        vocabulary: Vocabulary with the predicates to check.
         purpose: Name of the task that needs predicates with two arguments, such as `link prediction`, for
             the error message.
     """

@@ -112,8 +112,8 @@ class TextEvalResult:
 
     split: str
     scores: tuple[PolicyScore, ...]
-    """Scores in this order: the model with greedy decoding, the model with sampling (only if `num_samples` is
-    positive), and the baselines."""
+    """Scores of the model with greedy decoding, of the model with sampling (only if `num_samples` is
+    positive), and of the baselines, in this order."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the model's greedy score as a record for `evaluations.jsonl`.

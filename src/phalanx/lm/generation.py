@@ -195,9 +195,9 @@ def _generate(
     use_top_p: bool,
     backend: Backend = "auto",
 ) -> GenerationArrays:
-    """Generate until every row has finished or has `max_new_tokens` tokens.
+    """Generate tokens until every row has finished or has `max_new_tokens` tokens.
 
-    The native backend computes only in float32. Models with `dtype="bfloat16"` therefore use XLA on the CPU.
+    The native backend computes only in float32, so models with `dtype="bfloat16"` use XLA even on the CPU.
     """
 
     def native(request: GenerationInputs) -> GenerationArrays:

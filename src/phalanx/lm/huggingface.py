@@ -77,7 +77,7 @@ def export_huggingface(
 def import_huggingface(folder: str | Path) -> LanguageModel:
     """Load a `LlamaForCausalLM` that Hugging Face transformers or `export_huggingface` saved.
 
-    Weights are converted to float32. Biases that are missing in the file are set to zero.
+    Weights are converted to float32. Biases that are missing from the file are set to zero.
 
     Raises:
         ValueError: If a file or a weight is missing, the architecture is not supported, or a weight has the

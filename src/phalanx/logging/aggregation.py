@@ -49,7 +49,7 @@ class UpdateSummary(NamedTuple):
 def sample_rows(
     update_step: int, num_envs: int, num_samples: int, finished: Bool[np.ndarray, " batch"] | None
 ) -> Int[np.ndarray, " samples"]:
-    """Sample environments that have finished an episode, with the update step as the random seed.
+    """Sample some of the environments that have finished an episode.
 
     Args:
         update_step: Update number, which is also the random seed.

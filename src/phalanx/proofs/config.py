@@ -104,7 +104,7 @@ class FamilyConfig(Config):
 
 
 class DepthCurriculumStage(Config):
-    """A stage of a depth curriculum, which replaces the depth settings of `QueryConfig`."""
+    """A stage of a depth curriculum. Its depth settings replace those of `QueryConfig`."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"from_step": "from_env_step"}
     removed_settings: ClassVar[dict[str, str]] = {
@@ -116,8 +116,8 @@ class DepthCurriculumStage(Config):
     Training takes `num_steps` steps in each environment per update, so the stage begins with update
     `from_env_step / num_steps`."""
     min_depth: int | None = None
-    """Minimum proof depth of positives. A query without a proof, or whose depth is not known, has depth -1.
-    None means no limit."""
+    """Minimum proof depth of positives. A query without a proof or with an unknown depth has depth -1. None
+    means no limit."""
     max_depth: int | None = None
     """Maximum proof depth of positives. None means no limit."""
     depth_weights: tuple[tuple[int, float], ...] = ()
@@ -125,7 +125,7 @@ class DepthCurriculumStage(Config):
     then a query of that depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
 
     def apply(self, queries: QueryConfig) -> QueryConfig:
-        """Return query settings with the depth settings of this stage."""
+        """Return a copy of `queries` with the depth settings of this stage."""
         return QueryConfig(**{**queries.model_dump(), **self.model_dump(exclude={"from_env_step"})})
 
 

@@ -126,7 +126,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored in comparisons."""
     kge_scorer: KGELeafScorer | None = None
-    """The embedding that can close ground goals without a proof, or None if there is no embedding."""
+    """Embedding that can remove ground goals without a proof, or None if there is no embedding."""
     knowledge_base: KnowledgeBase | None = dataclasses.field(default=None, compare=False, repr=False)
     """Facts, rules and queries of all splits, for evaluations. Ignored in comparisons."""
 
@@ -214,8 +214,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         """Create an environment for the queries of a split of a knowledge base.
 
         Args:
-            knowledge_base: Facts, rules and queries. Known atoms of all splits are never sampled as
-                negatives.
+            knowledge_base: Facts, rules and queries. The atoms in `KnowledgeBase.known`, which include all
+                splits, are never sampled as negatives.
             config: Settings of the environment. The curriculum, dataset and split are ignored. If None, the
                 defaults are used.
             split: `train`, `valid` or `test`.
@@ -271,7 +271,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
     @property
     def kge(self) -> KGE | None:
-        """The embedding that can close ground goals without a proof, or None if there is none."""
+        """Embedding that can remove ground goals without a proof, or None if there is none."""
         return None if self.kge_scorer is None else self.kge_scorer.kge
 
     @property
@@ -395,7 +395,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return (bits % jnp.maximum(state.num_actions, 1).astype(jnp.uint32)).astype(jnp.int32)
 
     def invalid_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
-        """Sample an invalid action in a single state. The action is masked or out of range."""
+        """Sample an action that is invalid in a single state, because it is masked or out of range."""
         max_actions = self.config.max_actions
         bits = jax.random.bits(key, (), jnp.uint32)
         excess = (bits % (max_actions + 2 - state.num_actions).astype(jnp.uint32)).astype(jnp.int32)

@@ -44,7 +44,7 @@ class ProverResult:
     overflow_rate: float
     """Fraction of queries whose initial state has more successors than `max_actions`."""
     mean_proof_length: float | None
-    """Mean number of steps over the episodes in which a positive was proved, or None if there are none."""
+    """Mean number of steps in the episodes in which a positive was proved, or None if none was proved."""
     groups: dict[str, dict[str, float]]
     """For each group of queries, its number of `episodes` and its `success_rate`. Positives are grouped by
     proof depth, and all negatives are one group."""
@@ -57,7 +57,7 @@ class ProverResult:
         return {"split": values.pop("split"), "mode": "greedy", **values}
 
     def describe(self) -> list[str]:
-        """Return a line of text about all queries, followed by one line per group."""
+        """Return the results as lines of text: one line for all queries, followed by one line per group."""
         total = f"{self.split}, {self.episodes} queries: {self.success_rate:.1%} correct"
         if self.proved_rate is not None:
             total += f", {self.proved_rate:.1%} of true queries proved"

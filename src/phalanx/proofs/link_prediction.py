@@ -101,8 +101,8 @@ class LinkPredictionConfig(Config):
     hybrid: HybridConfig = HybridConfig()
     """Weights for the `hybrid` mode."""
     skip_unprovable_search: bool = True
-    """Skip the beam search for triples that have no proof of at most `beam.max_depth` steps. This saves time,
-    because most corruptions have no proof, and does not change the scores."""
+    """Skip the beam search for triples that have no proof of at most `beam.max_depth` steps. This does not
+    change the scores, and it saves time, because most corruptions have no proof."""
     unproved_score: float = -math.inf
     """Score of triples without a proof in `policy` mode. Other modes ignore this setting."""
     batch_size: int | None = Field(default=None, ge=1)
@@ -225,10 +225,11 @@ class ProofLinkPredictionTask:
         return score
 
     def select_hybrid_weights(self, search: TripleScorer, embedding: TripleScorer) -> HybridConfig:
-        """Return the weights for the `hybrid` mode.
+        """Return the weights of the `hybrid` mode, which combines proofs and an embedding.
 
-        If `policy_weight` is None, the value with the best MRR on the validation split is selected. Without
-        validation queries, it is 0.
+        These are the weights in `config.hybrid`. If its `policy_weight` is None, the candidate in
+        `POLICY_WEIGHTS` with the best MRR on the validation split is used, or 0 if there are no validation
+        queries.
 
         Args:
             search: Scorer that searches for proofs.
@@ -253,7 +254,9 @@ class ProofLinkPredictionTask:
         return best
 
     def fit_combination(self, search: TripleScorer, embedding: TripleScorer) -> LearnedCombination:
-        """Fit the weights for the `learned` mode on the validation split.
+        """Fit the weights of the `learned` mode, which combines proofs and an embedding.
+
+        The weights are fitted to the queries of the validation split.
 
         Args:
             search: Scorer that searches for proofs.

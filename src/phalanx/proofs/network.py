@@ -74,7 +74,7 @@ class AtomVectors(NamedTuple):
 
 
 class EmbeddingTables(eqx.Module):
-    """Embedding tables for predicates and for terms (constants and variables). Row 0 is padding and not used.
+    """Embedding tables for predicates and for terms (constants and variables). Row 0 is reserved for padding.
 
     For `rotate`, the embedding of a predicate is a vector of `embedding_dim / 2` rotation angles.
 

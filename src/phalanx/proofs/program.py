@@ -54,7 +54,7 @@ class FactSet(NamedTuple):
 
 
 class ProgramArrays(NamedTuple):
-    """A program on the device, for the XLA backend."""
+    """Facts and rules of a `Program` as device arrays, for the XLA backend."""
 
     starts: Int32[Array, "arguments cells"]
     """For each argument position, offsets into `facts`. With C constants, the facts with predicate p and
@@ -87,7 +87,8 @@ class Program(Fingerprinted, AtomIndexing):
     facts: np.ndarray
     """Facts as int32 [facts, 1 + arity], sorted and unique."""
     heads: np.ndarray
-    """Rule heads as int32 [rules, 1 + arity], sorted by predicate and otherwise in the given order."""
+    """Rule heads as int32 [rules, 1 + arity], sorted by predicate. Rules whose heads have the same
+    predicate are in the order in which they were passed to `create`."""
     bodies: np.ndarray
     """Rule bodies as int32 [rules, longest body, 1 + arity], padded with zero rows."""
     rule_order: np.ndarray

@@ -38,8 +38,8 @@ class KnownArrays(eqx.Module):
     """
 
     starts: Int32[Array, "2 cells"]
-    """For each side, the offset in `positions` of each (predicate, other argument) group; see `row_offsets`.
-    Unused if atoms have three arguments."""
+    """For each side, the index in `positions` at which each (predicate, other argument) group starts; see
+    `row_offsets`. Unused if atoms have three arguments."""
     positions: Int32[Array, "2 known"]
     """For each side, the known constants, as indices into `constant_at`. They are sorted within each
     (predicate, other argument) group. Unused if atoms have three arguments."""
@@ -55,7 +55,8 @@ class KnownArrays(eqx.Module):
     one_domain: bool = eqx.field(static=True)
     """True if all constants are in one domain."""
     search_steps: int = eqx.field(static=True)
-    """Number of steps of a binary search in the largest (predicate, other argument) group."""
+    """Number of steps that a binary search needs in the largest (predicate, other argument) group of
+    `positions`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -170,7 +171,7 @@ jax.tree_util.register_static(NegativeSampler)
 def corrupt(
     known: KnownArrays, corruption: Corruption, triple: Int32[Array, " atom"], bits: UInt32[Array, "3"]
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
-    """Corrupt a triple at random, such that the result is not a known triple.
+    """Corrupt a triple: replace arguments at random so that the result is not a known triple.
 
     One argument is replaced by a constant of its domain, chosen uniformly among the constants for which the
     resulting triple is not known. If `corruption` is `either`, the argument is chosen at random among those
@@ -179,7 +180,7 @@ def corrupt(
     always replaced.
 
     Atoms with three terms are corrupted by rejection sampling, which can fail even if there is a corruption
-    that is not known. In this case, `either` replaces any argument with equal probability.
+    that is not known. For these atoms, `either` replaces one argument, chosen uniformly.
 
     Args:
         known: Index of the known triples.
@@ -238,19 +239,19 @@ def _corrupt_three_terms(
 
 
 class _FreePositions(NamedTuple):
-    """Positions of the constants with which one side of a triple can be replaced.
+    """Positions of the constants that can replace one side of a triple.
 
-    A position is free if its constant is in the domain of the replaced argument and the resulting triple is
-    not known. See `KnownArrays` for positions.
+    A position is an index into `KnownArrays.constant_at`. It is free if its constant is in the domain of the
+    replaced argument and the resulting triple is not known.
     """
 
     low: Int32[Array, ""]
-    """First position of the domain of the replaced argument."""
+    """Index in `KnownArrays.constant_at` at which the domain of the replaced argument starts."""
     begin: Int32[Array, ""]
     """Index in `KnownArrays.positions` of the first known constant of the domain. A constant is known if the
     resulting triple is known."""
     end: Int32[Array, ""]
-    """Index in `KnownArrays.positions` immediately after that of the last known constant of the domain."""
+    """Index in `KnownArrays.positions` at which the known constants of the domain end (exclusive)."""
     size: Int32[Array, ""]
     """Number of free positions."""
 

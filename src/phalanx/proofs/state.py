@@ -19,13 +19,13 @@ class ExpandSettings(NamedTuple):
     """Settings for `phalanx.proofs.backends.expand`. They are static under `jit`."""
 
     max_skipped_states: int
-    """Maximum number of states with a single successor that one step skips."""
+    """Maximum number of states that one step skips because they have a single successor."""
     end_proof_action: bool
     """Append a successor for the end action, with which the agent gives up."""
     prune_visited: bool
     """Remove successors that the episode has already visited."""
     clear_visited: bool
-    """Clear the list of visited states first. Set this at the start of an episode."""
+    """Clear the list of visited states before nodes are expanded. Set this at the start of an episode."""
 
 
 class ExpandRequest(NamedTuple):
@@ -34,7 +34,7 @@ class ExpandRequest(NamedTuple):
     where: Bool[Array, "*batch"]
     """Mask of the nodes to expand. All other nodes are returned unchanged."""
     query: Int32[Array, "*batch atom"]
-    """For each node, the query whose proof is searched for."""
+    """For each node, the query that the search tries to prove."""
     exclude_query: Bool[Array, "*batch"]
     """True if the query must not be used as a fact, so that it does not prove itself."""
 

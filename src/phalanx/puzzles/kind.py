@@ -215,12 +215,12 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         return len(solve_puzzle(self.name, self._solver_input(puzzle), parameters, limit))
 
     def _solver_input(self, puzzle: Puzzle) -> bytes:
-        """Encode the puzzle without its solution for the compiled solver."""
+        """Encode the puzzle, without its solution, as input for the compiled solver."""
         return bytes([*puzzle.given, *puzzle.clues])
 
 
 def split_lines(text: str, max_lines: int) -> list[str]:
-    """Return the nonempty lines of a text, without surrounding whitespace.
+    """Return the nonempty lines of a string, without surrounding whitespace.
 
     Raises:
         ValueError: If there are more than `max_lines` such lines.

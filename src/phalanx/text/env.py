@@ -64,7 +64,7 @@ class TextVectorStep(NamedTuple):
     dones: NDArray[np.bool_]
     """True for the episodes that have ended."""
     infos: list[TextInfo]
-    """Outcomes of the answers."""
+    """Outcome of each answer."""
 
     @classmethod
     def stack(cls, steps: Sequence[TextStep]) -> "TextVectorStep":

@@ -132,9 +132,9 @@ class Algorithm(abc.ABC, Generic[State]):
     """Checkpoint that `load_policy` and `phalanx eval` use by default. In runs without a
     `checkpoint.best_metric`, the newest checkpoint is always used."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Class of the settings for `phalanx eval`, which `eval_settings_type` returns. Algorithms whose settings
-    depend on the environment override `eval_settings_type` and ignore this field. If `eval_settings_type`
-    returns None, `phalanx eval` does not support the algorithm."""
+    """Class of the settings for `phalanx eval`. By default, `eval_settings_type` returns this class.
+    Algorithms whose settings depend on the environment override `eval_settings_type` and ignore this field.
+    If `eval_settings_type` returns None, `phalanx eval` does not support the algorithm."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
     """Names of the metrics to show in the terminal during training. `reward_mean` and `success_rate` are
     computed from `UpdateResult.episodes`."""

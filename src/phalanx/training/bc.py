@@ -87,7 +87,7 @@ class BCConfig(PolicyConfig):
 
 
 class BCState(TrainState):
-    """Training state for behavior cloning, with the key for the next update."""
+    """Training state for behavior cloning, with the PRNG key for the next update."""
 
     key: Key
 

@@ -143,14 +143,14 @@ class EnvRunConfig(RunConfig):
     @classmethod
     @abc.abstractmethod
     def _with_env_settings(cls, name: str, has_env_section: bool) -> "tuple[str, type[EnvRunConfig]]":
-        """Add the settings of an environment to this class.
+        """Return a config class that also has the settings of an environment.
 
         Args:
             name: Name of the environment. Empty if none was chosen.
             has_env_section: Whether the preset has an `env` section.
 
         Returns:
-            The full name of the environment and the derived class.
+            The full name of the environment and the config class.
         """
 
 

@@ -89,7 +89,7 @@ class DeviceMesh:
         return slice(self.processes.rank * part, (self.processes.rank + 1) * part)
 
     def shard(self, tree: PyTree) -> PyTree:
-        """Distribute the first axis of all arrays over the devices of this process."""
+        """Shard all arrays along their first axis across the devices of this process."""
         return tree if self._mesh is None else jax.device_put(tree, NamedSharding(self._mesh, P(AXIS)))
 
     def replicate(self, tree: PyTree) -> PyTree:

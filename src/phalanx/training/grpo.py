@@ -55,8 +55,8 @@ from phalanx.training.optimizer import OptimizerConfig, make_optimizer
 from phalanx.training.task_curriculum import TaskCurriculum, TaskCurriculumConfig
 
 _PENDING_ROLLOUTS = "pending_rollouts"
-"""Name of the subfolder of the run folder that is used with `async_rollouts`. For each checkpoint, it has one
-file with the rollouts that the next update trains on."""
+"""Name of a subfolder of the run folder, which is only used with `async_rollouts`. For each checkpoint, the
+subfolder contains one file with the rollouts that the next update trains on."""
 
 
 class GRPOConfig(TextRunConfig):
@@ -432,7 +432,10 @@ def _completion_means(
     completion_mask: Float[Array, "rows tokens"],
     segment_ids: Int32[Array, "rows tokens"],
 ) -> tuple[Float[Array, "rows tokens"], Float[Array, "rows tokens"]]:
-    """Return for each token the mean of the values over its completion, and the length of its completion."""
+    """Return, for each token, the mean of `values` over the token's completion and the completion's length.
+
+    Tokens outside the completion mask do not count.
+    """
     rows, tokens = values.shape
     completion_ids = (segment_ids + jnp.arange(rows)[:, None] * (tokens + 1)).reshape(-1)
 
@@ -472,7 +475,7 @@ class RolloutBatch(NamedTuple):
         return np.array([[one.solved for one in group] for group in self.conversations])
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to JSON values."""
+        """Convert the rollouts to a dictionary of JSON-compatible values."""
         groups = [[(one.turns, one.solved) for one in group] for group in self.conversations]
         return {"episodes": self.episodes, "conversations": groups}
 

@@ -427,8 +427,9 @@ class KGETrainer(Algorithm[TrainState]):
     def evaluate(self, state: TrainState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Evaluate the embedding.
 
-        During training, this method returns the MRR on validation queries. `phalanx eval` passes a
-        `LinkPredictionConfig`, for which the method evaluates link prediction.
+        If `settings` is a `LinkPredictionConfig`, as in `phalanx eval`, the embedding is evaluated on link
+        prediction with these settings. Otherwise, as during training, the result is the MRR on validation
+        queries.
         """
         if isinstance(settings, LinkPredictionConfig):
             environment = ProofConfig(dataset=self.config.dataset)

@@ -94,7 +94,7 @@ def lr_schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
 
 
 def adam(config: OptimizerConfig) -> optax.GradientTransformation:
-    """Create Adam with gradient clipping and weight decay, without the learning rate.
+    """Create Adam with gradient clipping and weight decay, but without scaling by the learning rate.
 
     Algorithms use this function if they apply the learning rate themselves, for example because it changes
     once per update instead of once per optimizer step.

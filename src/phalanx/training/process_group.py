@@ -84,7 +84,7 @@ class ProcessGroup:
             peer.close()
 
     def gather(self, arrays: Sequence[Shaped[np.ndarray, "..."]]) -> list[Shaped[np.ndarray, "..."]]:
-        """Concatenate each array with the arrays of the other processes along axis 0, in order of rank.
+        """Concatenate the corresponding arrays of all processes along axis 0, in order of rank.
 
         All processes must pass arrays of the same shapes and types. All arrays are sent in a single exchange.
         """
@@ -246,7 +246,7 @@ def _receive(peer: socket.socket, size: int) -> bytes:
 
 
 def _receive_into(peer: socket.socket, view: memoryview) -> None:
-    """Fill a buffer with received data."""
+    """Receive data from a peer until the buffer is full."""
     while len(view):
         num_bytes = peer.recv_into(view)
         if not num_bytes:

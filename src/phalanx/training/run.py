@@ -493,7 +493,7 @@ def _parent_run(
 
 
 def _combine_metadata(seeds: list[dict[str, Any]], counts: Collection[str]) -> dict[str, Any]:
-    """Combine the entries of the seeds' `run.json` files for the `run.json` of the complete run.
+    """Combine the `run.json` entries of the individual seeds into entries for the `run.json` of the run.
 
     The training time and the entries named in `counts` are summed. The status is that of the least successful
     seed. Other entries are those of the first seed.

@@ -253,7 +253,7 @@ class HeuristicBatch(NamedTuple):
     """Index of each state's group of siblings, which are the successors of one state. -1 for dead ends and
     padding."""
     is_chosen: Bool[np.ndarray, " rows"]
-    """True for the state that continues the proof, which is one state of each group."""
+    """True for the state of each group that continues the proof. Each group has exactly one such state."""
     value: Int32[np.ndarray, " rows"]
     """1 if the state leads to a proof, 0 if it is a dead end, and -1 if neither is known."""
 
@@ -261,10 +261,10 @@ class HeuristicBatch(NamedTuple):
 def sample_minibatches(
     choices: Sequence[Choice], dead_ends: Sequence[GoalFeatures], generator: np.random.Generator
 ) -> Iterator[HeuristicBatch]:
-    """Iterate over all choices in random order, in minibatches that are filled up with dead ends.
+    """Yield minibatches that contain the choices in random order and are filled up with dead ends.
 
     All successors of a choice are in the same minibatch. The few choices that have too many successors for a
-    minibatch are left out.
+    minibatch are left out. Iteration ends when all choices have been used.
     """
     choice_order = generator.permutation(len(choices)).tolist()
     dead_end_order = generator.permutation(len(dead_ends)).tolist()
@@ -471,8 +471,8 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
     def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[BasicEvaluationResult]:
         """Search for proofs of validation queries with the trained heuristic and with baselines.
 
-        The baselines are heuristics without learned parameters. The record contains the number of proofs per
-        expanded node, for the trained heuristic and for each baseline.
+        The baselines are heuristics without learned parameters. The result contains the number of proofs per
+        expanded node for the trained heuristic and for each baseline.
         """
         assert isinstance(settings, HeuristicEvaluationConfig)
         queries = self.data.valid[: settings.num_queries]

@@ -124,7 +124,7 @@ class SFTDataConfig(Config):
         return hash(self.model_dump_json())
 
     def batching_config(self, seed: int) -> BatchingConfig:
-        """Return the settings for a batch plan, which batches a fixed set of samples.
+        """Return the settings for a batch plan over a fixed set of samples.
 
         There are at most two bucket edges, so that few batch shapes are compiled.
         """

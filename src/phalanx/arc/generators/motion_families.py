@@ -37,7 +37,8 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> Generat
     copy before it, and a move shifts the object by only one cell. A flip along the direction of movement
     would put the head behind the tail, and a flip across this direction would not bring the object closer to
     the wall. A rotation would turn the tail, which is perpendicular to the direction of movement, by 90
-    degrees. If the head and the tail are single cells, a rotation would put them side by side.
+    degrees. If the head and the tail are single cells, the head would not be in front of the tail
+    after a rotation.
     """
     backwards, downwards = chance(rng, 0.5), chance(rng, 0.5)
     lanes, length = (width, height) if downwards else (height, width)

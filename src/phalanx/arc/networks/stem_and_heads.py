@@ -68,7 +68,7 @@ class GridEmbedding(eqx.Module):
     """Learned vectors, one for each combination of a grid, a position in the patch and a color (or a bit of
     the color's number; see `bits`)."""
     patch: int = eqx.field(static=True)
-    """Side of a patch in cells."""
+    """Side length of a patch, in cells."""
     bits: bool = eqx.field(static=True)
     """Learn one vector per bit of a color's number instead of one vector per color."""
 
@@ -156,7 +156,7 @@ class Heads(eqx.Module):
     hidden: Dense
     value: Dense
     patch: int = eqx.field(static=True)
-    """Side of a patch in cells."""
+    """Side length of a patch, in cells."""
     ids: tuple[int, ...] = eqx.field(static=True)
     """Ids of the operations that the config allows."""
     groups: tuple[int, ...] | None = eqx.field(static=True)

@@ -84,7 +84,7 @@ class TransductionNetwork(eqx.Module):
     """For each task, learned biases that are added to the logits of the candidates for the output's height
     (row 0) and width (row 1); see `sizes_of`."""
     heads: Float[Array, "tasks width outputs"]
-    """For each task, weights that are added to the weights of `head`, which all tasks share."""
+    """For each task, weights that are added to the shared weights of `head`."""
     stem: Dense
     stem_film: Dense
     blocks: _Block

@@ -22,8 +22,8 @@ NUM_VIEWS = 27
 NUM_FLAGS = 8
 """Number of masks that `flags_of` computes."""
 NUM_SIZES = 22 + 30
-"""Number of candidates that `sizes_of` returns for the output's height, and for its width: 22 functions of
-the input, and the constants 1 to 30."""
+"""Number of candidate heights that `sizes_of` returns, and of candidate widths: 22 functions of the input,
+and the constants 1 to 30."""
 _SPREADS = 24
 """Number of propagation steps in the computation of connected components and enclosed cells. A component in
 which two cells are more than this number of steps apart may be counted as several components."""

@@ -88,7 +88,7 @@ def tool_for(operation: int) -> tuple[Tool, int | None] | None:
 
 
 def key_text(operation: int) -> str:
-    """Return the keys that apply an operation, as text."""
+    """Return the keys to press to apply an operation, as a string such as `f 3 space`."""
     chosen = tool_for(operation)
     if chosen is not None and operation not in OPERATION_KEYS:
         tool, color = chosen

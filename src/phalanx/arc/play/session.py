@@ -155,7 +155,7 @@ class PlaySession:
         return float(reward)
 
     def submit(self) -> bool:
-        """Submit the grid. Returns whether it is correct."""
+        """Submit the grid, and return whether it is correct."""
         corner = np.zeros(self.config.grid_shape, bool)
         corner[0, 0] = True
         self.act(Operation.SUBMIT, corner)

@@ -16,8 +16,8 @@ RENDER_MODES = ("svg", "ansi", "rgb_array")
 MIN_CELL_PIXELS = 12
 """Minimum side of a cell in pixels, including the grid line. The gap between two grids has the same width."""
 MIN_CANVAS_PIXELS = 240
-"""Approximate minimum length of the longer side of a canvas in pixels. The cells of small canvases are
-enlarged to reach it."""
+"""Approximate minimum length, in pixels, of the longer side of a rendered canvas. The cells of small canvases
+are enlarged to reach this length."""
 
 
 def render_state_as(state: ArcState, mode: str, *, show_target: bool = True) -> Any:

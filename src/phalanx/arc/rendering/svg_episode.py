@@ -54,7 +54,7 @@ class EpisodeFrame:
     reward: Number | None = None
     """Reward of the step; None if it is not shown."""
     similarity: Number | None = None
-    """Similarity to the target after the step; None if it is not shown."""
+    """Similarity of the working grid to the target after the step; None if it is not shown."""
     done: bool = False
     """True if the episode has ended."""
     solved: bool = False
@@ -175,8 +175,8 @@ def _working_grid(observations: PyTree) -> Int8[Array, "_ _ _"]:
 
 
 def frames_to_show(frames: Sequence[EpisodeFrame], max_frames: int) -> list[EpisodeFrame | str]:
-    """Return the frames of an episode to draw. If there are more than `max_frames` frames, some frames in the
-    middle are replaced by a text such as `… 27 steps omitted …`."""
+    """Select the frames of an episode to draw. If there are more than `max_frames` frames, some frames in the
+    middle are replaced with a string such as `… 27 steps omitted …`."""
     if not frames:
         raise ValueError("an episode needs at least one frame")
     if max_frames < 2:

@@ -177,7 +177,7 @@ def _fact(name: str, value: SvgBlock) -> SvgBlock:
 
 
 def _side(pairs: tuple[GridPair, ...], box: Number) -> float:
-    """Compute the side of a cell so that all grids of the given pairs fit in a square box."""
+    """Compute the side of a cell in pixels so that each grid of the given pairs fits in a square box."""
     grids = [grid for pair in pairs for grid in (pair.input, pair.output) if grid is not None]
     return cell_size([grid.shape for grid in grids], box)
 

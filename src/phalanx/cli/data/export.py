@@ -48,7 +48,10 @@ def export(
     pad_id: PadId = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one NPZ file per batch. If the command is interrupted, it can be run again."""
+    """Write one NPZ file per batch of a plan.
+
+    If the command is interrupted, run it again to write the remaining files.
+    """
     from phalanx.data.batch_files import BatchWriter
     from phalanx.data.samples import TokenDataset
     from phalanx.data.tokenization import TokenizeConfig, tokenize_rows

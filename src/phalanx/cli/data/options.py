@@ -57,7 +57,7 @@ PackMode = Literal["best_fit_decreasing", "subset_sum", "best_fit", "first_fit",
 
 @contextlib.contextmanager
 def input_errors() -> Iterator[None]:
-    """Convert errors caused by invalid input or worker processes in the `with` block to `UserError`."""
+    """Convert errors in the `with` block to `UserError` if invalid input or a worker process caused them."""
     from phalanx.io.worker_pool import WorkerPoolError
 
     try:

@@ -184,7 +184,8 @@ def warm_up_batch_functions(batch_size: int, config: Configured, task: Any = Non
 
 
 class BatchPerformanceMonitor:
-    """Measures the time of batch resets and steps. The first call with a batch size includes compilation."""
+    """Measures the time of batch resets and steps. The first measurement for each batch size includes the
+    compilation time."""
 
     def __init__(self) -> None:
         self.reset_times: list[float] = []
@@ -350,7 +351,7 @@ def _stack(items: Sequence[PyTree], what: str) -> PyTree:
 
 
 def _pad(items: Sequence[PyTree], size: int, what: str) -> list[PyTree]:
-    """Append copies of the last item to a list. An empty list stays empty."""
+    """Append copies of the last item to a list until it has `size` items. An empty list stays empty."""
     if len(items) > size:
         raise ValueError(f"cannot pad {len(items)} {what}s to {size}; increase the size or split the list")
     return [*items, *list(items[-1:]) * (size - len(items))]

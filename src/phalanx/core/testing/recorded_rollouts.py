@@ -30,7 +30,7 @@ class ConformanceError(AssertionError):
 
 @dataclasses.dataclass(frozen=True)
 class NotChecked:
-    """Result of a check of terminal states if no episode in the rollout terminated. It is falsy."""
+    """Result of a check that could not be completed because no episode terminated. It is falsy."""
 
     reason: str
 

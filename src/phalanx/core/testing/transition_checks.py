@@ -254,8 +254,8 @@ def _run_eagerly(rollout: RandomRolloutRunner) -> tuple[Any, list[rollouts.Recor
 def _step_batches(rollout: RandomRolloutRunner, states: Any, actions: Any) -> rollouts.StepResult:
     """Call `batch_step` with recorded states and actions.
 
-    `by_batch` is called instead of `batch_step` alone, so that a program compiled for another check can be
-    reused.
+    Only the results of `batch_step` are needed, but `by_batch` is called, because its compiled program can
+    be shared with another check.
     """
     observations, is_done = rollout.observe(states)
     mask = np.asarray(is_done)

@@ -319,7 +319,7 @@ class BatchPlan:
         return self.full_hash[:16]
 
     def get_epoch(self, epoch: int) -> EpochPlan:
-        """Return the epoch with this number. Raises `MissingEpochError` if it is not in the plan."""
+        """Return the plan of an epoch. Raises `MissingEpochError` if the epoch is not in the batch plan."""
         for plan in self.epochs:
             if plan.epoch == epoch:
                 return plan

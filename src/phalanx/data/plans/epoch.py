@@ -515,7 +515,7 @@ def _pool_size(config: BatchingConfig, lengths: Int32[np.ndarray, " samples"]) -
 def _batch_widths(
     config: BatchingConfig, max_lengths: Int32[np.ndarray, " any"]
 ) -> Int32[np.ndarray, " any"]:
-    """Return the padded row length of batches whose longest samples have these lengths."""
+    """Return the padded row length of each batch, given the length of its longest sample."""
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH:
         return max_lengths
     return np.array(config.bucket_widths, np.int32)[config.bucket_spec.get_bucket_ids(max_lengths)]

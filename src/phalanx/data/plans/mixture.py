@@ -17,14 +17,13 @@ class MixtureMilestone(Config):
     renamed_settings: ClassVar[dict[str, str]] = {"tokens": "at_tokens"}
 
     at_tokens: int = Field(ge=0)
-    """Point of training at which these weights are reached, as the total number of tokens taken from all
-    sources."""
+    """Total number of tokens taken from all sources when these weights are reached."""
     weights: dict[str, float]
     """Weight of each source. A source that is not listed has weight 0."""
 
 
 class Mixture(Config):
-    """Fractions of the tokens that come from each source. The fractions may change during training.
+    """Fraction of the training tokens that comes from each source. The fractions may change during training.
 
     Between two milestones of the schedule, the fractions change linearly. After the last milestone, they are
     constant.
@@ -64,7 +63,10 @@ class Mixture(Config):
                 )
 
     def at(self, tokens: int, sources: list[str]) -> Float64[np.ndarray, " sources"]:
-        """Return the fraction of each source after a total of `tokens` tokens, in the order of `sources`."""
+        """Return the fraction of tokens to take from each source, in the order of `sources`.
+
+        `tokens` is the total number of tokens taken so far from all sources.
+        """
         milestones = [MixtureMilestone(at_tokens=0, weights=self.weights), *self.schedule]
         next_milestone = next(
             (n for n, one in enumerate(milestones) if one.at_tokens > tokens), len(milestones)

@@ -24,9 +24,9 @@ class PlanDifference(FrozenModel):
     message: str
     """Description of the difference."""
     epoch: int | None = None
-    """Number of the first epoch with a different batch. None if all batches are equal."""
+    """Number of the first epoch in which a batch differs. None if all batches are equal."""
     batch: int | None = None
-    """Index of the first different batch in this epoch. None if all batches are equal."""
+    """Index of the first batch in `epoch` that differs. None if all batches are equal."""
 
 
 def compare_plans(expected: BatchPlan, found: BatchPlan) -> PlanDifference | None:

@@ -17,7 +17,8 @@ class RemainderPolicy(StrEnum):
     """Policy for epochs in which the number of batches is not divisible by the number of ranks."""
 
     DROP = "drop"
-    """Leave out the last batches of the epoch, so that the number of batches becomes divisible."""
+    """Leave out the last batches of the epoch, so that the number of batches becomes divisible by the number
+    of ranks."""
     REPEAT = "repeat"
     """Repeat the first batches of the epoch, so that the number of batches becomes divisible by the number of
     ranks."""
@@ -229,9 +230,9 @@ def measure_balance(
 def _split_largest(
     batches: EpochBatches, lengths: Int32[np.ndarray, " samples"], extra: int, pad_to_longest: bool
 ) -> EpochBatches:
-    """Split the batches with the most rows in half.
+    """Repeatedly split the batch with the most rows into two halves.
 
-    Continue until there are `extra` additional batches, or every batch has a single row.
+    Stop when there are `extra` additional batches, or when every batch has a single row.
     """
     if not extra or not len(batches):
         return batches

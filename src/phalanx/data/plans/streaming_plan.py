@@ -134,24 +134,27 @@ class _Packs(NamedTuple):
     def reorder(
         self, samples: Int64[np.ndarray, " chosen"], offsets: Int64[np.ndarray, " packs_and_one"]
     ) -> "_Packs":
-        """Return new packs that consist of the samples with these indices, in this order.
+        """Form new packs from some of the samples.
 
-        `offsets` contains the index of the first sample of each new pack, followed by the number of samples.
+        Args:
+            samples: Indices of the samples, in the order in which the new packs contain them.
+            offsets: Index in `samples` at which each new pack starts, followed by the length of `samples`.
         """
         return _Packs._make([*(array[samples] for array in self[:4]), offsets])
 
     def take(self, packs: Int64[np.ndarray, " chosen"]) -> "_Packs":
-        """Return the packs with these indices, in this order."""
+        """Return the packs with the given indices, in the given order."""
         return self.reorder(*gather_groups(self.offsets, packs))
 
 
 class StreamingPlan:
     """A plan that forms batches from sources that may be unbounded. It ends when all sources are exhausted.
 
-    Tokens for `packing_buffer_rows` rows (a pool) are read from the sources in the proportions of the
-    mixture. They are packed into rows, and the rows are shuffled. In every step, each rank takes the next
-    `packs_per_batch` rows. All ranks compute the same plan and keep one pool in memory. Training can be
-    resumed on any number of ranks. The plan is immutable and implements `Plan`.
+    Samples are processed in pools. For each pool, tokens for `packing_buffer_rows` rows are read from the
+    sources in the proportions of the mixture. The samples are packed into rows, and the rows are shuffled. In
+    every step, each rank takes the next `packs_per_batch` rows. Each rank computes the entire plan on its own
+    and keeps one pool in memory. Training can be resumed on any number of ranks. The plan is immutable and
+    implements `Plan`.
     """
 
     num_batches = None

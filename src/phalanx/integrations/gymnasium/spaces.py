@@ -138,7 +138,7 @@ def _check_shape(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
 
 
 def _leaves(space: Space, value: PyTree = None) -> Iterator[tuple[Any, Any]]:
-    """Iterate over the fields of a space that are not composites, with the matching parts of `value`."""
+    """Iterate over all non-composite spaces in a space, each with the corresponding part of `value`."""
     if isinstance(space, Composite):
         for name, field in space.fields:
             yield from _leaves(field, getattr(value, name, None))

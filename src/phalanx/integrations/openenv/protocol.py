@@ -33,7 +33,7 @@ class TextObservation(_Model):
     """Observation that a client receives."""
 
     text: str
-    """The next input of the model."""
+    """Text for the model: the prompt after a reset, otherwise the outcome of the answer and the new state."""
     error: str = ""
     """Error message. Empty if the answer was valid."""
     solved: bool = False

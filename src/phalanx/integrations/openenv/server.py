@@ -1,4 +1,7 @@
-"""OpenEnv server with WebSocket and HTTP routes, and limits on sessions, message sizes and time."""
+"""OpenEnv server with WebSocket and HTTP routes.
+
+The number of sessions, the size of messages and the time that the server waits for clients are limited.
+"""
 
 import asyncio
 import contextlib
@@ -29,7 +32,7 @@ with require_extra("phalanx.integrations.openenv", "serve", "starlette", "uvicor
 
 @dataclasses.dataclass(frozen=True)
 class ServerLimits:
-    """Limits on the sessions, message sizes and time of an OpenEnv server."""
+    """Limits and timeouts of an OpenEnv server."""
 
     max_sessions: int = 1_024
     """Maximum number of concurrent sessions. Further clients receive an error."""
@@ -97,7 +100,7 @@ def openenv_app(factory: TextFactory, *, name: str, limits: ServerLimits = Serve
     Args:
         factory: Function that creates the environment for a session.
         name: Name of the environment in the metadata.
-        limits: Limits on sessions, message sizes and time.
+        limits: Limits and timeouts.
     """
     sessions = _Sessions(factory, limits)
 
@@ -206,7 +209,7 @@ class OpenEnvServer:
         name: Name of the environment in the metadata.
         host: Address to listen on.
         port: Port to listen on. If 0, a free port is chosen.
-        limits: Limits on sessions, message sizes and time.
+        limits: Limits and timeouts.
     """
 
     def __init__(

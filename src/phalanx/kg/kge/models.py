@@ -24,7 +24,8 @@ COMPLEX_MODELS = ("complex", "rotate")
 """Models whose entity embeddings are complex vectors."""
 
 _IDENTITY_NOISE = 0.03
-"""Scale of the random deviation from the identity; see `KGEModelConfig.identity_init_fraction`."""
+"""Scale of the random deviation from the identity when relation embeddings are initialized; see
+`KGEModelConfig.identity_init_fraction`."""
 _EPSILON = 1e-9
 """Added to squared distances, so that their square root is differentiable where two points coincide."""
 
@@ -234,7 +235,8 @@ class ComplEx(_ProductModel):
 
 
 class TuckER(_ProductModel):
-    """TuckER: the score is a core tensor multiplied by relation, head and tail (Balazevic et al., 2019)."""
+    """TuckER: the score is the product of a core tensor and the embeddings of the relation, the head and the
+    tail (Balazevic et al., 2019)."""
 
     core: Float[Array, "relation_dim dim dim"]
     """Core tensor. Multiplied by a relation vector, it gives the matrix of a bilinear form of head and

@@ -27,7 +27,8 @@ _TRIPLES_PER_ROUND = 1024
 _ENTITIES_PER_ROUND = 256
 _CONSTANTS_PER_ROUND = 1024
 _SEARCH_TIME_FRACTION = 0.3
-"""Fraction of `max_seconds` after which the search for paths ends, which leaves time to measure the rules."""
+"""The search for paths ends after this fraction of `max_seconds`, so that enough time is left to measure the
+rules."""
 
 
 class MiningConfig(Config):
@@ -92,8 +93,8 @@ class MiningConfig(Config):
     """Maximum number of paths that are followed from one entity when the predictions of a rule are
     counted."""
     max_constant_rule_degree: int = Field(default=5_000, ge=1)
-    """Maximum number of edges of an entity X in the search for rules with constants. Entities with more edges
-    are skipped."""
+    """Entities with more edges than this are not considered as values of X in rules with constants, such as
+    h(X,c) <- b(X,d)."""
     seed: int = Field(default=0, ge=0)
     """Seed for the order in which triples and entities are processed."""
     num_threads: int = Field(default=2, ge=1)

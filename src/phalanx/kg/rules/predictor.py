@@ -58,8 +58,8 @@ _LEARNING_NEGATIVES = 200
 class WeightLearning(NamedTuple):
     """Settings for learning the rule weights of the `learned` aggregation.
 
-    The initial weights are those of the `noisyor` aggregation. Adagrad then minimizes the softmax
-    cross-entropy of predicting the facts.
+    The initial weights are those of the `noisyor` aggregation. They are then trained with Adagrad to predict
+    the facts, with a softmax cross-entropy loss.
     """
 
     num_epochs: int
@@ -115,7 +115,7 @@ class RuleApplier:
         return self._known_graph[1]
 
     def count_validation_ranks(self, predictor: LinkPredictor, time_limit: TimeLimit | None) -> RankCounts:
-        """Use a predictor to rank the true answers to the validation queries."""
+        """Return the rank counts of a predictor on the validation queries; see `RankCounts`."""
         base = self.knowledge_base
         return count_ranks(predictor, base.triples("valid"), base.known_answers, time_limit)
 

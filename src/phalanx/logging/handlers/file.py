@@ -98,7 +98,7 @@ class FileHandler(Handler):
         self._write("steps", {"event": "step", **record})
 
     def log_episode_summary(self, summary_data: Record) -> None:
-        """Write a record to the `episodes` file. It includes states only if `include_full_states` is True."""
+        """Write a record to the `episodes` file. States are included if `include_full_states` is True."""
         record: dict[str, Any] = {"event": "episode", **_without(summary_data, _STATES)}
         if self.settings.include_full_states:
             for name in ("initial_state", "final_state"):
@@ -107,7 +107,7 @@ class FileHandler(Handler):
         self._write("episodes", record)
 
     def log_aggregated_metrics(self, metrics: Metrics, step: int) -> None:
-        """Write a record to `batch_metrics.jsonl`."""
+        """Write the metrics of an update to `batch_metrics.jsonl`."""
         record = {"timestamp": self._clock(), "step": step, "metrics": dict(metrics)}
         self._append("batch_metrics.jsonl", format_json(record))
 

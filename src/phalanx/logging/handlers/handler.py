@@ -43,7 +43,7 @@ class Handler:
         """Log an evaluation. The record contains `step`, `split`, `mode` and the metrics."""
 
     def log_picture(self, name: str, picture: "Picture", step: int) -> None:
-        """Log an image. Images of sampled episodes are logged after the episode itself."""
+        """Log an image. An image of a sampled episode is logged after the episode itself."""
 
     def close(self) -> None:
         """Release all resources. Nothing is logged afterward."""

@@ -67,7 +67,7 @@ class EpisodeData:
 
 @dataclasses.dataclass(frozen=True)
 class SubmissionData:
-    """A policy's answers to a benchmark, which `phalanx eval` has saved in the run folder."""
+    """Summary of a policy's submission to a benchmark, saved in the run folder by `phalanx eval`."""
 
     title: str
     lines: list[str]

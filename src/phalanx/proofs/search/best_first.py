@@ -1,4 +1,4 @@
-"""Best-first search for proofs with a heuristic. The searches for a batch of queries run in parallel."""
+"""Best-first search for proofs, guided by a heuristic. Searches for several queries run in parallel."""
 
 import heapq
 import itertools

@@ -120,7 +120,10 @@ class GoalFeatureExtractor:
         return table[np.clip(cell, 0, len(table) - 1)]
 
     def _similarities(self, one: np.ndarray, other: np.ndarray, where: np.ndarray) -> list[np.ndarray]:
-        """Return the similarities of pairs of constants for each walk length, or 0 where `where` is False."""
+        """Return the similarity of each pair of constants, as one array for each length in `_WALK_LENGTHS`.
+
+        The similarity is 0 where `where` is False.
+        """
         # Row 0 of each table is zero.
         one, other = np.where(where, one, 0), np.where(where, other, 0)
         return [np.einsum("...d,...d->...", table[one], table[other]) for table in self._projected]

@@ -136,7 +136,8 @@ class LatinPuzzleKind(GridPuzzleKind):
         return puzzle.size
 
     def groups(self, puzzle: Puzzle) -> Sequence[Sequence[int]]:
-        """Return the groups of cells that must contain each digit once, by default the rows and columns."""
+        """Return the groups of cells that must contain each digit once. By default, these are the rows and
+        the columns."""
         return rows_and_columns(puzzle.size)
 
     def is_solved(self, puzzle: Puzzle, state: Cells) -> bool:

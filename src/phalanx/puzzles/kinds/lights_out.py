@@ -109,7 +109,7 @@ def chasing_press(state: Cells, size: int) -> int:
 
 
 def _chase(lights: int, size: int) -> tuple[int, int]:
-    """Turn off all rows but the last by pressing the cell below each light that is on.
+    """Turn off all lights above the last row by pressing, row by row, the cell below each light that is on.
 
     Returns:
         The pressed cells as a bit mask, and the lights in the last row that are still on as a bit mask.

@@ -1,4 +1,4 @@
-"""Episode specs, and a runner for concurrent episodes on a puzzle server."""
+"""Specifications of episodes, and a pool that runs episodes concurrently on a puzzle server."""
 
 import asyncio
 import dataclasses
@@ -16,7 +16,8 @@ from phalanx.puzzles.server_client.protocol import PuzzleDifficulty, PuzzleGame,
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeSpec:
-    """Specification of one episode in a collection, which is a numbered sequence of episodes."""
+    """Game, difficulty and seed of one episode, and its index in a collection (a numbered sequence of
+    episodes)."""
 
     index: int
     """Index of the episode in the collection."""

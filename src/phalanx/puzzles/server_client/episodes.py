@@ -43,7 +43,7 @@ even if the connection is lost and the move is sent again.
 """
 
 Encode: TypeAlias = Callable[[str], Sequence[int]]
-"""Function that converts a text to token ids."""
+"""Function that converts a string to token ids."""
 
 Prompt: TypeAlias = Callable[[str, PuzzleObservation], str]
 """Function `prompt(game, observation)` that returns the prompt for a move, given the id of the game and the
@@ -60,7 +60,7 @@ class PuzzleServerRewards(TextRewards):
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeStep:
-    """A move of an episode and its outcome."""
+    """A move in an episode, and its outcome."""
 
     prompt: str
     """Prompt that describes the puzzle before the move."""
@@ -120,7 +120,7 @@ class CollectConfig(Config):
     games: tuple[Annotated[str, AfterValidator(game_id)], ...] = Field(("sudoku",), min_length=1)
     """Names of the games, which are played in turn. Any game that the server has is allowed."""
     difficulties: tuple[PuzzleDifficulty, ...] = Field((PuzzleDifficulty.EASY,), min_length=1)
-    """Difficulties of the puzzles. Each round through all games uses the next difficulty."""
+    """Difficulties of the puzzles, used in turn. The difficulty changes after one episode of each game."""
     seed: int = 0
     """Base seed. Episode i is the same puzzle in every run with the same seed, games and difficulties."""
     use_hints: bool = True
@@ -468,7 +468,10 @@ class AbstractEpisodeSampleStream(ClosedOnExit):
         """Release connections and other resources. Does nothing by default; subclasses can override it."""
 
     async def _wait_for_episode(self) -> PuzzleEpisode | None:
-        """Return the next episode, or None if there are no more, and update `state` and `metrics`."""
+        """Wait for the next episode, and update `state` and `metrics`.
+
+        Returns None if there are no more episodes.
+        """
         clock = asyncio.get_running_loop().time
         began = clock()
         self.state, state_after = StreamStatus.STREAMING, StreamStatus.ERROR

@@ -380,8 +380,8 @@ def random_command(game: PuzzleGame | str, observation: PuzzleObservation, rng: 
 
 
 REPLY_END = ('{"type":"mode","mode":"json","success":true}',)
-"""Possible last lines of a reply within a game. The client adds the `mode json` command to the end of each
-request, so each reply ends with the acknowledgment of that command."""
+"""Possible last lines of a reply while a game is running. The client adds the `mode json` command to the end
+of each request, so each reply ends with the acknowledgment of that command."""
 MENU_REPLY_END = ("Unknown command. Type 'help' to see available options.",)
 """Possible last lines of a reply in the menu. The server does not support the `mode json` command there, so
 each reply ends with this error message."""

@@ -1,4 +1,4 @@
-"""`jaxarc.envs.functional`: functions that take a config and task data, for one environment or a batch."""
+"""`jaxarc.envs.functional`: functions that reset and step one environment or a batch of environments."""
 
 from collections.abc import Callable
 from typing import Any

@@ -45,7 +45,8 @@ class BatchShapeHistogram(BaseModel, extra="forbid"):
 
 
 class BatchMetrics(_BatchMetrics, frozen=False):
-    """`phalanx.data.BatchMetrics` with chuk-lazarus's attribute names and `record_*` methods for updates."""
+    """`phalanx.data.BatchMetrics` with chuk-lazarus's attribute names, and with `record_*` methods that
+    update the metrics."""
 
     total_time_seconds: float = 0.0
     """Total time recorded by `record_time`, in seconds."""

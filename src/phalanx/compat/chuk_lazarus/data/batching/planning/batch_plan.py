@@ -284,7 +284,7 @@ class BatchPlan(BaseModel, extra="forbid"):
         )
 
     def shard(self, rank: int, world_size: int, **settings: Any) -> "BatchPlan":
-        """Return the plan for one rank. The settings are those of `phalanx.data.BatchPlan.shard`."""
+        """Return the plan for one rank. `settings` are passed to `phalanx.data.BatchPlan.shard`."""
         return BatchPlan.from_arrays(self.arrays.shard(rank, world_size, **settings))
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:

@@ -61,7 +61,7 @@ class BatchFingerprint(FrozenModel):
         return self.full_hash == other.full_hash
 
     def matches_config(self, other: "_BatchingConfig | BatchFingerprint") -> bool:
-        """Return whether the batching settings are the same."""
+        """Return whether `other` has the same batching settings as this fingerprint."""
         config_hash = other.config_hash if isinstance(other, BatchFingerprint) else other.digest()
         return self.config_hash == config_hash
 

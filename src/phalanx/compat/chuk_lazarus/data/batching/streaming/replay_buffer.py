@@ -64,7 +64,7 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         super().add_batch(to_samples(samples), priorities)
 
     def sample(self, n: int, *, source: SampleSource | None = None, **bounds: Any) -> list[StreamSample]:  # type: ignore[override]
-        """Draw `n` samples with replacement, in proportion to priority ** alpha."""
+        """Draw `n` samples with replacement, with probabilities proportional to `priority ** alpha`."""
         origin = None if source is None else SampleSource(source).origin
         return _convert(super().sample(n, origin=origin, **bounds))
 
@@ -85,7 +85,7 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
     def filter_by_difficulty(
         self, min_difficulty: float = 0.0, max_difficulty: float = 1.0
     ) -> list[StreamSample]:
-        """Return the samples with a difficulty in a range, oldest first."""
+        """Return the samples whose difficulty is within the given bounds, inclusive, oldest first."""
         return self.filter(SampleFilter(min_difficulty=min_difficulty, max_difficulty=max_difficulty))
 
     def filter_by_success(self, success: bool) -> list[StreamSample]:

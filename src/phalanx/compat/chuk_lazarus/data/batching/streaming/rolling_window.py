@@ -79,7 +79,7 @@ class RollingBatchPlanWindow(RenamedAttributes):
 
     @property
     def state(self) -> WindowState:
-        """Current position."""
+        """Position of the current window in the replay buffer."""
         return WindowState(**self.planner.state_dict())
 
     @property
