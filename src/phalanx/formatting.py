@@ -26,7 +26,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_compact(value: float) -> str:
-    """Format a number, with three significant digits and the suffix k, M or G from 10,000 on.
+    """Format a number. Numbers of 10,000 or more are rounded to three digits and have the suffix k, M or G.
 
     >>> format_compact(950), format_compact(12_345), format_compact(3_200_000), format_compact(2e9)
     ('950', '12.3 k', '3.2 M', '2 G')

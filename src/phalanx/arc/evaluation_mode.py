@@ -146,7 +146,7 @@ def step(
     """
 
     def complete(before: ArcState, after: ArcState, operation: Int32[Array, ""]) -> tuple[ArcState, StepInfo]:
-        """Complete the step of a single state. The operation is -1 if the action was invalid."""
+        """Return the new state and step info of one environment. `operation` is -1 for invalid actions."""
         submission = before.submission
         assert submission is not None
         task = jnp.clip(before.task_index, 0, tasks.table.shape[0] - 1)

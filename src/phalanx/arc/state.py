@@ -82,7 +82,7 @@ class ArcState(eqx.Module):
 
     @property
     def grid_shape(self) -> tuple[int, int]:
-        """Height and width of the canvas."""
+        """Height and width of the canvas, which contains the current grid."""
         return self.boards.shape[-1], self.columns
 
     @property

@@ -83,11 +83,11 @@ class PlanDataset(IterableDataset):
             all_epochs: Cover all epochs of a batch plan in one iteration, for trainers that count steps.
             pad_id: Padding token. Padding affects neither the loss nor other tokens, so the default of 0
                 works even if the tokenizer has a different padding token.
-            attention: Tensors that specify which tokens belong together (see `Attention`).
+            attention: Format in which batches specify which tokens belong together (see `Attention`).
             dtype: Data type of an additive attention mask.
             collate_fn: Function that creates additional arrays for batches that are not packed (see
                 `CollateFn`).
-            align: Pad the length of every sample to a multiple of this number of tokens. Only for
+            align: Pad every sample so that its length is a multiple of this number of tokens. Only for
                 `attention="varlen"`.
         """
         super().__init__()
@@ -344,9 +344,9 @@ def to_torch(
 
     Args:
         batch: Batch from a plan or a batch file.
-        attention: Tensors that specify which tokens belong together (see `Attention`).
+        attention: Format in which batches specify which tokens belong together (see `Attention`).
         dtype: Data type of an additive attention mask.
-        align: Pad the length of every sample to a multiple of this number of tokens. Only for
+        align: Pad every sample so that its length is a multiple of this number of tokens. Only for
             `attention="varlen"`.
         pad_id: Token used for this padding.
     """

@@ -41,7 +41,8 @@ class Proof:
         """Number of steps that this proof takes in the proof environment.
 
         Each application of a rule takes one step, and so does each unification of a fact with a goal that has
-        variables. Ground goals that are facts take no step. If the query itself is a fact, the depth is 1.
+        variables. Ground goals that are facts take no step. However, the depth is at least 1, even if
+        the query itself is a fact.
         """
         return max(1, self._cost)
 

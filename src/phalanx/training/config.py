@@ -223,8 +223,8 @@ class TextRunConfig(EnvRunConfig):
     """Text environment. If `env.id` names a single environment that has settings, such as a JAX environment
     or `puzzle_server`, this section also accepts the settings of that environment."""
     prompt_format: PromptFormat = "compact"
-    """Format of the prompts. `compact` prompts are short and do not explain the rules, for small models.
-    `full` prompts include the rules. Environments with only one format ignore this setting."""
+    """Format of the prompts. `compact` prompts are meant for small models: they are short and do not explain
+    the rules. `full` prompts include the rules. Environments with only one format ignore this setting."""
 
     @classmethod
     def _with_env_settings(cls, name: str, has_env_section: bool) -> tuple[str, type[EnvRunConfig]]:

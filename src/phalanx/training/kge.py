@@ -113,8 +113,8 @@ class KGEConfig(RunConfig):
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=0.01, end_learning_rate=0.0, lr_schedule="linear", max_grad_norm=None
     )
-    """Settings for the optimizer, which must be `adamw` or `adagrad`, and for the learning rate, which
-    changes with every optimizer step."""
+    """Settings for the optimizer and the learning rate. The optimizer must be `adamw` or `adagrad`. The
+    learning-rate schedule advances with every optimizer step."""
     evaluation: KGEEvaluationConfig = KGEEvaluationConfig()
     """Settings for evaluations on validation queries."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=20, keep=1, best_metric="mrr_100")

@@ -326,7 +326,7 @@ class Run:
         update.
 
         Returns:
-            True if `checkpoint.best_metric` has its best value so far.
+            True if the metric that `checkpoint.best_metric` names has its best value so far.
         """
         settings = self.algorithm.config.evaluation
         results = self.algorithm.evaluate(unreplicate(self.state), settings, final)

@@ -1,4 +1,4 @@
-"""Loading of trained policies, which can act, record episodes and be exported."""
+"""Functions and classes for loading trained policies, running them and exporting them."""
 
 import copy
 import dataclasses

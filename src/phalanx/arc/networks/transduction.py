@@ -17,7 +17,7 @@ from phalanx.nn.layers import Conv3x3, Dense
 _FAR = 10.0
 """Cells outside the grid have the value `-_FAR` when maxima are computed, so that they are ignored."""
 _RANKS = NUM_COLORS + 1
-"""Number of color ranks, including one for cells without a color."""
+"""Number of possible ranks of a cell's color by frequency, including one for cells outside the grid."""
 _NUMBERS = 2 * NUM_COLORS + 2
 """Length of the vector that `histogram_of` returns."""
 

@@ -201,8 +201,8 @@ async def _read_body(request: Request, limits: ServerLimits) -> dict[str, Any]:
 class OpenEnvServer:
     """OpenEnv server, which binds to its address when it is created and serves requests in `run`.
 
-    There is no authentication: use a `host` that other machines can reach, such as `0.0.0.0`, only in a
-    trusted network.
+    There is no authentication. Do not use a `host` that other machines can reach, such as `0.0.0.0`, outside
+    of a trusted network.
 
     Args:
         factory: Function that creates the environment for a session.

@@ -227,10 +227,11 @@ def _append_hashes(rows: Int32[Array, "*rows cells"]) -> Int32[Array, "*rows cel
 
 
 class _Search(NamedTuple):
-    """The current state of each node and the progress of the search for its successors.
+    """Progress of the expansion of a batch of nodes.
 
-    States with a single successor are skipped, so the current state can differ from the initial one. Related
-    values share an array, because each array that changes in a round costs a gather and a scatter.
+    If a node's state has a single successor, the successor replaces the state, and the search for successors
+    starts again. Related values share an array, because each array that changes in a round costs a gather and
+    a scatter.
     """
 
     goals: Int32[Array, "batch atoms atom"]

@@ -89,7 +89,7 @@ class PuzzleEpisode:
     status: EpisodeStatus
     """How the episode ended."""
     index: int = 0
-    """Index of the episode in the sequence of episodes that is run; see `EpisodeSpec`."""
+    """Index of the episode in its collection, as in `EpisodeSpec`."""
 
     @property
     def success(self) -> bool:
