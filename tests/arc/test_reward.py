@@ -62,21 +62,21 @@ def test_reward_weights_as_arguments_match_reference(backend: str, scenario: Sce
     assert step._cache_size() == 1
 
 
-def encode_transition(transition: RewardInput) -> jax.Array:
-    """Encode all fields of a transition as the digits of one number."""
-    ends = (transition.solved, transition.terminated, transition.truncated)
-    flags = (transition.is_invalid, transition.is_submission, *ends)
-    quarters = 4 * jnp.stack([transition.similarity_before, transition.similarity_after])
-    return jnp.sum(jnp.stack([*quarters, transition.step_count, *flags]) * 10.0 ** jnp.arange(8))
+def encode_inputs(inputs: RewardInput) -> jax.Array:
+    """Encode all fields of a `RewardInput` as the digits of one number."""
+    ends = (inputs.solved, inputs.terminated, inputs.truncated)
+    flags = (inputs.is_invalid, inputs.is_submission, *ends)
+    quarters = 4 * jnp.stack([inputs.similarity_before, inputs.similarity_after])
+    return jnp.sum(jnp.stack([*quarters, inputs.step_count, *flags]) * 10.0 ** jnp.arange(8))
 
 
 def decode_digits(reward: jax.Array) -> str:
     return f"{int(reward):08d}"[::-1]
 
 
-def test_reward_function_receives_transition(backend: str) -> None:
+def test_reward_function_receives_step(backend: str) -> None:
     config = row_config(backend, episode=EpisodeConfig(max_episode_steps=4, require_submit=True))
-    environment = ArcEnvironment.create(config, ROW, reward=encode_transition)
+    environment = ArcEnvironment.create(config, ROW, reward=encode_inputs)
     state, _ = jax.jit(environment.reset)(jax.random.key(0))
     step = jax.jit(environment.step)
     digits = []
@@ -91,12 +91,12 @@ def test_reward_function_receives_transition(backend: str) -> None:
     assert decode_digits(step(state, PointAction(SUBMIT, 0, 0))[2]) == "33101010"
 
 
-def test_reward_function_receives_single_transitions(backend: str) -> None:
+def test_reward_function_receives_single_steps(backend: str) -> None:
     shapes = []
 
-    def custom_reward(transition: RewardInput) -> jax.Array:
-        shapes.append(transition.similarity_after.shape)
-        return jnp.where(transition.solved, transition.max_steps - transition.step_count, -0.5)
+    def custom_reward(inputs: RewardInput) -> jax.Array:
+        shapes.append(inputs.similarity_after.shape)
+        return jnp.where(inputs.solved, inputs.max_steps - inputs.step_count, -0.5)
 
     environment = ArcEnvironment.create(row_config(backend), ROW, reward=custom_reward)
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 3), environment)
@@ -105,7 +105,7 @@ def test_reward_function_receives_single_transitions(backend: str) -> None:
     assert jax.jit(jax.vmap(environment.step))(states, actions)[2].tolist() == [-0.5] * 3
     assert set(shapes) == {()}
     with pytest.raises(ValueError, match=r"must return a scalar, got shape \(2,\)"):
-        environment.with_reward(lambda transition: jnp.zeros(2)).batch_step(states, actions)
+        environment.with_reward(lambda inputs: jnp.zeros(2)).batch_step(states, actions)
     with pytest.raises(TypeError, match="a reward must be a function of a RewardInput, got float"):
         as_reward_function.__wrapped__(1.0)  # without runtime type checking
 
@@ -115,8 +115,8 @@ class Bonus(eqx.Module):
 
     size: jax.Array
 
-    def __call__(self, transition: RewardInput) -> jax.Array:
-        return self.size * (transition.similarity_after - transition.similarity_before)
+    def __call__(self, inputs: RewardInput) -> jax.Array:
+        return self.size * (inputs.similarity_after - inputs.similarity_before)
 
 
 def test_arrays_of_custom_reward_are_traced() -> None:
@@ -143,7 +143,7 @@ def test_reward_weights_are_set_by_name() -> None:
     with pytest.raises(ValueError, match=r"step_penalty must be a scalar, got shape \(2,\); use vmap"):
         environment.with_reward(step_penalty=jnp.zeros(2))
     with pytest.raises(ValueError, match="either a reward function or weights"):
-        environment.with_reward(encode_transition, step_penalty=0.0)
+        environment.with_reward(encode_inputs, step_penalty=0.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

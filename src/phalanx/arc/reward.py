@@ -173,7 +173,7 @@ def compute_reward(
     """
     operation = jnp.asarray(info.operation_type)
     same_names = ("solved", "terminated", "truncated", "step_count")
-    transition = RewardInput(
+    inputs = RewardInput(
         similarity_before=state.similarity,
         similarity_after=jnp.asarray(info.similarity),
         operation=operation,
@@ -183,32 +183,32 @@ def compute_reward(
         **{name: jnp.asarray(getattr(info, name)) for name in same_names},
     )
     if function is None:
-        reward = default_reward(config, weights, transition)
+        reward = default_reward(config, weights, inputs)
     else:
-        reward = _apply_function(function, transition, state.batch_shape)
+        reward = _apply_function(function, inputs, state.batch_shape)
     return jnp.where(state.episode_done, 0.0, reward)
 
 
-def default_reward(config: ArcConfig, weights: RewardWeights, transition: RewardInput) -> Rewards:
+def default_reward(config: ArcConfig, weights: RewardWeights, inputs: RewardInput) -> Rewards:
     """Compute the default reward of each step, for episodes that were still running before the step."""
     weight = dict(zip(REWARD_WEIGHTS, weights, strict=True))
-    step = jnp.zeros_like(transition.similarity_after)
+    step = jnp.zeros_like(inputs.similarity_after)
     if not config.reward.reward_on_submit_only:
         if config.episode.mode == "training":
-            step = weight["similarity_weight"] * (transition.similarity_after - transition.similarity_before)
+            step = weight["similarity_weight"] * (inputs.similarity_after - inputs.similarity_before)
         step = step + weight["step_penalty"]
-    is_quick = transition.step_count.astype(jnp.float32) <= weight["efficiency_bonus_threshold"]
+    is_quick = inputs.step_count.astype(jnp.float32) <= weight["efficiency_bonus_threshold"]
     bonus = weight["success_bonus"] + jnp.where(is_quick, weight["efficiency_bonus"], 0.0)
-    end = jnp.where(transition.solved, bonus, weight["unsolved_submission_penalty"])
-    reward = jnp.where(transition.is_invalid, weight["invalid_action_penalty"], step)
-    return reward + jnp.where(transition.terminated, end, 0.0)
+    end = jnp.where(inputs.solved, bonus, weight["unsolved_submission_penalty"])
+    reward = jnp.where(inputs.is_invalid, weight["invalid_action_penalty"], step)
+    return reward + jnp.where(inputs.terminated, end, 0.0)
 
 
-def _apply_function(function: RewardFunction, transition: RewardInput, batch: tuple[int, ...]) -> Rewards:
+def _apply_function(function: RewardFunction, inputs: RewardInput, batch: tuple[int, ...]) -> Rewards:
     def apply(one: RewardInput) -> Array:
         reward = jnp.asarray(function(one))
         if reward.shape:
             raise ValueError(f"a reward function must return a scalar, got shape {reward.shape}")
         return reward.astype(jnp.float32)
 
-    return vmap_batch(apply, batch)(transition)
+    return vmap_batch(apply, batch)(inputs)
