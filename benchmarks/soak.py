@@ -34,7 +34,7 @@ _SMALL_TRAINING = (
     "env.dataset.max_grid_height=5",
     "env.dataset.max_grid_width=5",
     "env.dataset.families=[fill_enclosed]",
-    "env.dataset.num_tasks=32",
+    "env.dataset.num_generated_tasks=32",
     "network.kind=conv",
     "network.hidden_dim=8",
     "network.num_layers=1",
@@ -44,7 +44,7 @@ _SMALL_TRAINING = (
     "num_minibatches=2",
     "num_env_shards=2",
     "evaluation.every=200",
-    "evaluation.num_tasks=4",
+    "evaluation.num_generated_tasks=4",
     "evaluation.num_sampled_attempts=0",
     "checkpoint.every=100",
     "checkpoint.keep=2",
@@ -267,11 +267,11 @@ class Soak:
         """Count the results on disk and check that all files are complete."""
         if "collecting" in self._jobs:
             from phalanx.puzzles.server_client import CollectConfig
-            from phalanx.puzzles.server_client.collect import load_existing
+            from phalanx.puzzles.server_client.collect import load_progress
 
             config = CollectConfig(games=tuple(_GAMES.split(",")))
             size = self._samples.stat().st_size
-            self.counts["collected episodes"] = load_existing(self._samples, config, resume=True).count
+            self.counts["collected episodes"] = load_progress(self._samples, config, resume=True).count
             if self._samples.stat().st_size != size:
                 self.errors.append("the last collected episode is incomplete")
         if "training" in self._jobs:

@@ -26,7 +26,7 @@ from phalanx.proofs.program import Program
 from phalanx.proofs.search.best_first import (
     BestFirstConfig,
     Heuristic,
-    SearchResult,
+    SearchResults,
     SuccessorBatch,
     best_first_search,
 )
@@ -38,7 +38,7 @@ from phalanx.proofs.search.heuristics import (
 )
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.search_heuristic import (
-    HeuristicTrainingData,
+    HeuristicTrainingQueries,
     SearchHeuristicConfig,
     SearchHeuristicTrainer,
 )
@@ -169,7 +169,7 @@ def _compare(name: str, smoke: bool) -> Iterator[Measurement]:
         seeds, training = SEEDS, dict(TRAINING[name])
     features = GoalFeatureExtractor(problem.program, problem.confidence)
     has_confidence = bool((problem.confidence < 1).any())
-    results: dict[str, list[SearchResult]] = {}
+    results: dict[str, list[SearchResults]] = {}
     results["uniform"] = [_search(problem, UniformPolicyHeuristic(seed), problem.test) for seed in seeds]
     results["breadth-first"] = [_search(problem, BreadthFirstHeuristic(), problem.test)]
     if has_confidence:
@@ -187,7 +187,7 @@ def _compare(name: str, smoke: bool) -> Iterator[Measurement]:
             env=problem.env, seed=seed, max_expansions=100, max_depth=problem.max_depth, **training
         )
         first = ConfidenceHeuristic(features.confidence) if has_confidence else UniformPolicyHeuristic(seed)
-        data = HeuristicTrainingData(problem.program, features, problem.train, problem.valid, first)
+        data = HeuristicTrainingQueries(problem.program, features, problem.train, problem.valid, first)
         heuristic, seconds = _train(SearchHeuristicTrainer(config, data), None if smoke else f"{name}-{seed}")
         results["trained"].append(_search(problem, heuristic, problem.test))
         times.append(seconds)
@@ -211,7 +211,7 @@ def _compare(name: str, smoke: bool) -> Iterator[Measurement]:
     yield Measurement(f"{name}-training-cpu-time", "phalanx", "s", times, (), facts)
 
 
-def _search(problem: Problem, heuristic: Heuristic, queries: np.ndarray) -> SearchResult:
+def _search(problem: Problem, heuristic: Heuristic, queries: np.ndarray) -> SearchResults:
     config = BestFirstConfig(max_expansions=MAX_EXPANSIONS, max_depth=problem.max_depth)
     return best_first_search(problem.env, problem.program, heuristic, queries, config)
 

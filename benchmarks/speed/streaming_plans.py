@@ -11,7 +11,7 @@ from benchmarks.machine import peak_memory_mb, reset_peak_memory
 from benchmarks.simulated_source import SimulatedSource
 from benchmarks.suite import Suite, Workload
 from benchmarks.timing import Measurement
-from phalanx.data import Mixture, PackingConfig, StreamingPlan, StreamingPlanConfig
+from phalanx.data import MixtureConfig, PackingConfig, StreamingPlan, StreamingPlanConfig
 
 suite = Suite("streaming_plans", unit="samples/s", packages=("numpy",))
 
@@ -23,7 +23,7 @@ MAX_LENGTH = 4096
 def _plan() -> StreamingPlan:
     sources = {name: SimulatedSource(seed, MEAN_LENGTHS[name]) for seed, name in enumerate(WEIGHTS)}
     config = StreamingPlanConfig(packing=PackingConfig(max_length=MAX_LENGTH), packs_per_batch=16)
-    return StreamingPlan(sources, config, Mixture(weights=WEIGHTS))
+    return StreamingPlan(sources, config, MixtureConfig(weights=WEIGHTS))
 
 
 @suite.case("packed-mixture", smoke={"num_samples": 1_000})

@@ -29,7 +29,7 @@ SMOKE_OVERRIDES = (
     "env.dataset.max_grid_height=5",
     "env.dataset.max_grid_width=5",
     "env.dataset.families=[fill_enclosed]",
-    "env.dataset.num_tasks=8",
+    "env.dataset.num_generated_tasks=8",
 )
 """Settings of PPO on ARC for smoke tests. All suites use the same, so that it is compiled only once."""
 

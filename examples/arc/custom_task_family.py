@@ -106,7 +106,7 @@ def main() -> None:
         f"num_envs={arguments.num_envs}",
         f"num_updates={arguments.updates}",
         "evaluation.every=0",
-        "evaluation.num_tasks=50",
+        "evaluation.num_generated_tasks=50",
         "evaluation.num_sampled_attempts=0",
         "logging.sample_frequency=0",
     )

@@ -19,14 +19,14 @@ from pydantic import Field
 from phalanx.training import (
     OptimizerConfig,
     PolicyAlgorithm,
-    PolicyConfig,
+    PolicyRunConfig,
     TrainState,
     UpdateResult,
     jit_method,
 )
 
 
-class ReinforceConfig(PolicyConfig):
+class ReinforceConfig(PolicyRunConfig):
     """Configuration for REINFORCE. Every field is a setting that the command line takes as KEY=VALUE."""
 
     num_updates: int = Field(default=40, ge=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from phalanx.arc.generators import generate_task
 from phalanx.arc.play.app import PlayApp
 from phalanx.arc.play.recording import EpisodeSampleFile
-from phalanx.arc.play.session import PlayPair, play_config
+from phalanx.arc.play.session import PlayTestPair, play_config
 from phalanx.io.atomic import atomic_write
 
 SIZE = (120, 36)
@@ -19,7 +19,9 @@ KEYS = ("9", *("down",) * 4, *("shift+right",) * 5, "space", "down", "shift+down
 
 async def picture(keys: tuple[str, ...] = KEYS, size: tuple[int, int] = SIZE) -> str:
     """Press keys and return the screen as SVG."""
-    game = PlayApp([PlayPair(generate_task(*TASK))], play_config(), EpisodeSampleFile(Path("unused.jsonl")))
+    game = PlayApp(
+        [PlayTestPair(generate_task(*TASK))], play_config(), EpisodeSampleFile(Path("unused.jsonl"))
+    )
     async with game.run_test(size=size) as pilot:
         await pilot.press(*keys)
         await pilot.pause()

@@ -235,12 +235,15 @@ def test_invalid_settings_are_reported(settings: dict[str, Any], message: str) -
 
 def small_environment() -> ArcEnvironment:
     size = {"max_grid_height": SIDE, "max_grid_width": SIDE}
-    data = DatasetConfig(**size, families=FAMILIES, num_tasks=3)
+    data = DatasetConfig(**size, families=FAMILIES, num_generated_tasks=3)
     return ArcEnvironment.create(box_config(SIDE).model_copy(update={"dataset": data}))
 
 
 def test_held_out_evaluation_uses_tasks_of_evaluation_split() -> None:
-    environment, settings = small_environment(), ArcEvaluationConfig(num_tasks=4, num_sampled_attempts=2)
+    environment, settings = (
+        small_environment(),
+        ArcEvaluationConfig(num_generated_tasks=4, num_sampled_attempts=2),
+    )
     held_out = environment.held_out(settings)
     assert held_out is environment.held_out(settings.model_copy(update={"num_sampled_attempts": 3}))
     assert held_out.answers is not None
@@ -260,13 +263,13 @@ def test_held_out_evaluation_uses_tasks_of_evaluation_split() -> None:
 
 def test_training_split_evaluates_on_training_tasks() -> None:
     environment = small_environment()
-    held_out = environment.held_out(ArcEvaluationConfig(split="training", num_tasks=50))
+    held_out = environment.held_out(ArcEvaluationConfig(split="training", num_generated_tasks=50))
     assert held_out.task_buffer.tasks == environment.task_buffer.tasks
 
 
 def test_eval_config_with_dataset_gives_submission() -> None:
     network = knows(TASKS, (SIDE, SIDE), submits=True)
-    settings = ArcEvalCommandConfig(dataset="generated/evaluation", attempts=3)
+    settings = ArcEvalCommandConfig(dataset="generated/evaluation", num_attempts=3)
     (submission,) = small_environment().evaluate(network, settings, True)
     record = submission.as_record()
     assert (record["split"], record["attempts"], record["num_tasks"]) == ("generated/evaluation", 3, 200)

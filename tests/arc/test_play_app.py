@@ -30,7 +30,7 @@ from phalanx.arc.play.panes import (
     UnsavedEpisodeDialog,
 )
 from phalanx.arc.play.recording import EpisodeSampleFile
-from phalanx.arc.play.session import PlayPair, play_config
+from phalanx.arc.play.session import PlayTestPair, play_config
 from phalanx.arc.rendering.palette import palette_named
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play import _summary
@@ -51,7 +51,7 @@ def create_app(tmp_path: Path) -> Callable[..., PlayApp]:
 
     def create(selection: Any = "bbox", **options: Any) -> PlayApp:
         file = EpisodeSampleFile(tmp_path / "demos.jsonl")
-        return PlayApp([PlayPair(task) for task in TASKS], play_config(selection), file, **options)
+        return PlayApp([PlayTestPair(task) for task in TASKS], play_config(selection), file, **options)
 
     return create
 
@@ -263,7 +263,7 @@ def test_layout_fits_wide_and_narrow_terminals(create_app: Any) -> None:
 def test_large_demonstrations_are_drawn_with_half_blocks(create_app: Any) -> None:
     large = GridPair(as_grid([[1] * 15] * 15), as_grid([[2] * 15] * 14))
     app = create_app()
-    app.tasks = [PlayPair(ArcTask("large", (large,), (large,))), *app.tasks]
+    app.tasks = [PlayTestPair(ArcTask("large", (large,), (large,))), *app.tasks]
     app.index = len(app.tasks) - 1
 
     async def play(app: PlayApp, pilot: Pilot) -> None:
@@ -426,4 +426,4 @@ def test_command_runs_app_and_prints_summary(
     assert (result.code, result.out) == (0, "solved 0 tasks; nothing was saved\n")
     config = apps[0].config
     assert config.action.selection_format == "mask" and config.episode.max_episode_steps == 9
-    assert not config.episode.require_submit and apps[0].tasks == [PlayPair(apps[0].tasks[0].task)]
+    assert not config.episode.require_submit and apps[0].tasks == [PlayTestPair(apps[0].tasks[0].task)]

@@ -16,7 +16,7 @@ from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.play.keys import CursorSelection
 from phalanx.arc.play.recording import EpisodeSampleFile
-from phalanx.arc.play.session import PlayError, PlayPair, PlaySession, play_config, start_key
+from phalanx.arc.play.session import PlayError, PlaySession, PlayTestPair, play_config, start_key
 from phalanx.arc.play.task_selection import select_tasks
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.data import EpisodeStatus, ReplayBuffer, load_samples
@@ -50,7 +50,7 @@ def trees_equal(one: Any, other: Any) -> bool:
 
 
 def test_action_is_a_step_of_the_environment() -> None:
-    session = PlaySession(PlayPair(TASK))
+    session = PlaySession(PlayTestPair(TASK))
     state, _ = arc_reset(start_key(session.seed), CONFIG, session.environment.task_buffer)
     assert trees_equal(session.state, state)
     for action in (BboxAction(5, 1, 2, 1, 2), BboxAction(20, 0, 0, 1, 1), BboxAction(34, 0, 0, 0, 0)):
@@ -63,7 +63,7 @@ def test_action_is_a_step_of_the_environment() -> None:
 
 
 def test_submit_returns_success_and_can_be_undone() -> None:
-    session = PlaySession(PlayPair(TASK))
+    session = PlaySession(PlayTestPair(TASK))
     assert not session.submit()
     with pytest.raises(PlayError, match="the episode has ended"):
         session.act(Operation.FILL_5, cells(1, 2))
@@ -74,30 +74,30 @@ def test_submit_returns_success_and_can_be_undone() -> None:
 
 
 def test_solved_grid_ends_episode_without_require_submit() -> None:
-    session = PlaySession(PlayPair(TASK), play_config(require_submit=False))
+    session = PlaySession(PlayTestPair(TASK), play_config(require_submit=False))
     session.act(Operation.FILL_5, cells(1, 2))
     assert session.solved and session.ended
 
 
 def test_each_test_pair_can_be_played() -> None:
     for test, pair in enumerate(TASK.tests):
-        session = PlaySession(PlayPair(TASK, test))
+        session = PlaySession(PlayTestPair(TASK, test))
         assert session.view.title == f"two-tests · test {test + 1} of 2"
         assert session.view.working.tolist() == pair.input.tolist()
     with pytest.raises(ValueError, match="has 2 test pairs, got index 2"):
-        PlaySession(PlayPair(TASK, 2))
+        PlaySession(PlayTestPair(TASK, 2))
 
 
 def test_selection_unsupported_by_format_is_rejected() -> None:
-    point = PlaySession(PlayPair(TASK), play_config("point"))
+    point = PlaySession(PlayTestPair(TASK), play_config("point"))
     with pytest.raises(PlayError, match="single cells"):
         point.act(0, cells(0, 0, 1, 1))
-    boxes = PlaySession(PlayPair(TASK))
+    boxes = PlaySession(PlayTestPair(TASK))
     with pytest.raises(PlayError, match="use --format mask for single cells"):
         boxes.act(0, cells(0, 0) | cells(1, 2))
     with pytest.raises(PlayError, match="no cell is selected"):
         boxes.act(0, cells(0, 0) & cells(1, 1))
-    masks = PlaySession(PlayPair(TASK), play_config("mask"))
+    masks = PlaySession(PlayTestPair(TASK), play_config("mask"))
     masks.act(Operation.FILL_7, cells(0, 0) | cells(1, 2))
     assert masks.view.working.tolist() == [[7, 2, 0], [0, 0, 7]]
     assert not point.actions and not boxes.actions
@@ -113,7 +113,7 @@ ACTIONS = st.tuples(
 @given(st.lists(st.one_of(ACTIONS, st.sampled_from(["undo", "redo", "restart"])), max_size=12))
 def test_undone_actions_have_no_effect(moves: list[Any]) -> None:
     """After any actions, undos, redos and restarts, only the remaining actions have an effect."""
-    session = PlaySession(PlayPair(TASK))
+    session = PlaySession(PlayTestPair(TASK))
     done: list[Any] = []
     undone: list[Any] = []
     for move in moves:
@@ -132,7 +132,7 @@ def test_undone_actions_have_no_effect(moves: list[Any]) -> None:
                 move[0], CursorSelection(move[1], move[2], (move[3], move[4])).mask(CONFIG.grid_shape)
             )
             done, undone = [*done, move], []
-    expected = PlaySession(PlayPair(TASK))
+    expected = PlaySession(PlayTestPair(TASK))
     for operation, *box in done:
         expected.act(operation, CursorSelection(box[0], box[1], (box[2], box[3])).mask(CONFIG.grid_shape))
     assert trees_equal(session.state, expected.state)
@@ -141,7 +141,7 @@ def test_undone_actions_have_no_effect(moves: list[Any]) -> None:
 
 
 def test_new_session_has_nothing_to_undo_or_redo() -> None:
-    session = PlaySession(PlayPair(TASK))
+    session = PlaySession(PlayTestPair(TASK))
     with pytest.raises(PlayError, match="nothing to undo"):
         session.undo()
     with pytest.raises(PlayError, match="nothing to redo"):
@@ -149,7 +149,7 @@ def test_new_session_has_nothing_to_undo_or_redo() -> None:
 
 
 def test_saved_episode_matches_environment_stream(tmp_path: Path) -> None:
-    session = PlaySession(PlayPair(TASK))
+    session = PlaySession(PlayTestPair(TASK))
     session.act(Operation.FILL_9, cells(0, 0, 1, 1))
     session.undo()
     solve(session)
@@ -194,7 +194,7 @@ def test_saved_episode_matches_environment_stream(tmp_path: Path) -> None:
 def test_saving_appends_episodes(tmp_path: Path) -> None:
     file = EpisodeSampleFile(tmp_path / "demos.jsonl", ("working", "target"))
     assert file.check() == 0
-    session = solve(PlaySession(PlayPair(TASK)))
+    session = solve(PlaySession(PlayTestPair(TASK)))
     first = file.append(session)
     before = file.path.read_bytes()
     second = file.append(session)
@@ -211,7 +211,7 @@ def test_saving_appends_episodes(tmp_path: Path) -> None:
 def test_saved_episodes_are_valid_sft_data(tmp_path: Path) -> None:
     file = EpisodeSampleFile(tmp_path / "demos.jsonl")
     for test in (0, 0, 1):
-        session = PlaySession(PlayPair(TASK, test))
+        session = PlaySession(PlayTestPair(TASK, test))
         session.act(Operation.FILL_5, cells(1, 2))
         session.submit()
         file.append(session)
@@ -222,7 +222,7 @@ def test_saved_episodes_are_valid_sft_data(tmp_path: Path) -> None:
 
 def test_only_finished_episodes_are_saved(tmp_path: Path) -> None:
     file = EpisodeSampleFile(tmp_path / "demos.jsonl")
-    session = PlaySession(PlayPair(TASK, 1))
+    session = PlaySession(PlayTestPair(TASK, 1))
     session.act(Operation.FILL_4, cells(0, 0))
     with pytest.raises(PlayError, match="s submits the grid"):
         file.append(session)
@@ -256,7 +256,7 @@ def test_other_files_are_rejected_and_unchanged(
         file.check()
     if content is not None:
         with pytest.raises(ValueError, match="not a sample"):
-            file.append(solve(PlaySession(PlayPair(TASK))))
+            file.append(solve(PlaySession(PlayTestPair(TASK))))
         assert path.read_text() == content
 
 

@@ -89,7 +89,7 @@ def test_eval_of_a_dataset_writes_a_submission(
     file.mkdir()
     (file / "small.json").write_text(json.dumps({"train": pairs[:1], "test": pairs}))
     (file / "large.json").write_text(json.dumps(large))
-    done = phalanx("eval", out, f"dataset={file}", "attempts=2", "--per-task", "--json", "--untrained")
+    done = phalanx("eval", out, f"dataset={file}", "num_attempts=2", "--per-task", "--json", "--untrained")
     assert done.code == 0, done.err
     result, *rows = (json.loads(line) for line in done.out.splitlines())
     assert (result["num_tasks"], result["num_fitting"], result["attempts"], result["untrained"]) == (
@@ -135,7 +135,7 @@ def test_print_config_and_list_settings_do_not_train(
     assert (config.env.id, config.optimizer.learning_rate, config.seed) == ("arc-v2", 0.5, 7)
     listed = phalanx("train", "bc", "--env=arc", "--list-settings")
     assert listed.code == 0, listed.err
-    assert "env.dataset.num_tasks: int = " in listed.out
+    assert "env.dataset.num_generated_tasks: int = " in listed.out
     assert "expert_prob_start: float = 1.0" in listed.out
     assert "clip_eps: float = 0.2" in phalanx("train", "ppo", "--list-settings").out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.yaml"]

@@ -199,7 +199,7 @@ def test_batches_are_padded_to_bucket_max_lengths():
         token_budget=400,
         bucket_edges=(10, 20),
         max_sample_length=30,
-        bucket_max_lengths={0: 16, 2: 64},
+        bucket_padded_lengths={0: 16, 2: 64},
     )
     sampler = TokenBudgetBatchSampler.from_config({"a": 3, "b": 15, "c": 25}, config)
     assert {b.sample_ids[0]: b.max_length for b in sampler.iter_batches()} == {"a": 16, "b": 20, "c": 64}
@@ -329,12 +329,18 @@ def test_bucket_sizes_and_distribution_exclude_skipped_samples():
             r"max_sample_length \(100\) must be greater than the last edge",
         ),
         (
-            {"bucket_max_lengths": {0: 100}},
-            r"bucket_max_lengths\[0\] must be at least 128, the maximum length of the bucket, go",
+            {"bucket_padded_lengths": {0: 100}},
+            r"bucket_padded_lengths\[0\] must be at least 128, the maximum length of the bucket, go",
         ),
-        ({"bucket_max_lengths": {9: 100}}, "there is no bucket 9; buckets are 0 to 4"),
-        ({"bucket_max_lengths": {4: 5000}}, r"bucket_max_lengths\[4\] \(5000\) exceeds token_budget 4096"),
-        ({"bucket_max_lengths": (200,)}, "bucket_max_lengths must have a value for each of 5 buckets, got 1"),
+        ({"bucket_padded_lengths": {9: 100}}, "there is no bucket 9; buckets are 0 to 4"),
+        (
+            {"bucket_padded_lengths": {4: 5000}},
+            r"bucket_padded_lengths\[4\] \(5000\) exceeds token_budget 4096",
+        ),
+        (
+            {"bucket_padded_lengths": (200,)},
+            "bucket_padded_lengths must have a value for each of 5 buckets, got 1",
+        ),
         ({"min_length": 200}, r"min_length \(200\) must not exceed the first edge \(128\)"),
         ({"budget": 5}, "budget"),
     ],

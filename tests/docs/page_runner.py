@@ -39,13 +39,13 @@ SMALL_SETTINGS = (
     *("minibatch_size=16", "batch_size=64", "num_negatives_per_batch=4", "num_prompts=2"),
     *("num_generations=2", "microbatch_size=4", "max_length=64", "max_completion_length=16"),
     "update_epochs=1",
-    *("env.dataset.max_grid_height=3", "env.dataset.max_grid_width=3", "env.dataset.num_tasks=8"),
+    *("env.dataset.max_grid_height=3", "env.dataset.max_grid_width=3", "env.dataset.num_generated_tasks=8"),
     *("env.dataset.tasks_per_update=8", "env.episode.max_episode_steps=3"),
     *("env.generated.num_families=2", "env.generated.generations=3", "env.max_actions=8", "env.max_goals=3"),
-    *("network.kind=conv", "network.hidden_dim=8", "network.embedding_dim=4", "network.num_layers=1"),
+    *("network.kind=conv", "network.hidden_dim=8", "network.hidden_dim=4", "network.num_layers=1"),
     *("model.d_model=8", "model.num_heads=1", "model.num_layers=1", "model.d_ff=8", "model.embedding_dim=4"),
     *("data.token_budget=512", "data.packing_buffer_rows=4", "data.num_eval_samples=2"),
-    *("evaluation.num_tasks=4", "evaluation.num_sampled_attempts=0", "evaluation.max_positives=4"),
+    *("evaluation.num_generated_tasks=4", "evaluation.num_sampled_attempts=0", "evaluation.max_positives=4"),
     *("evaluation.num_episodes=2", "evaluation.max_queries=4", "checkpoint.every=1"),
 )
 """Settings of short training runs; those that a config does not have are left out."""

@@ -97,7 +97,7 @@ def test_blocks_with_a_title_are_saved(tmp_path: Path, number: int) -> None:
 def test_training_commands_are_shortened() -> None:
     words = shrink(["phalanx", "train", "bc", "--env", "arc", "num_updates=1000", "--out", "runs/bc"])
     assert "num_updates=2" in words[words.index("num_updates=1000") :]
-    assert "env.dataset.num_tasks=8" in words
+    assert "env.dataset.num_generated_tasks=8" in words
     assert "model.d_model=8" not in words
 
 
@@ -111,8 +111,10 @@ def test_sweeps_make_few_trials() -> None:
 
 def test_evaluations_are_shortened(tmp_path: Path, sample_runs: Path) -> None:
     provide_runs("runs/bc", tmp_path, sample_runs)
-    words = shrink(["phalanx", "eval", str(tmp_path / "runs/bc"), "num_tasks=400", "num_sampled_attempts=8"])
-    assert words[3:] == ["num_tasks=400", "num_sampled_attempts=8", "num_tasks=4"]
+    words = shrink(
+        ["phalanx", "eval", str(tmp_path / "runs/bc"), "num_generated_tasks=400", "num_sampled_attempts=8"]
+    )
+    assert words[3:] == ["num_generated_tasks=400", "num_sampled_attempts=8", "num_generated_tasks=4"]
 
 
 @pytest.mark.parametrize(("settings", "expected"), [([], True), (["env.dataset=family"], False)])

@@ -10,12 +10,12 @@ pytest.importorskip("hydra")
 # The notebook's sizes, so that what one of the two has compiled serves the other.
 SMALL = (
     "env.dataset.families=[fill_enclosed]",
-    "env.dataset.num_tasks=64",
+    "env.dataset.num_generated_tasks=64",
     "network.kind=conv",
     "network.hidden_dim=8",
     "network.num_layers=1",
     "num_envs=32",
-    "evaluation.num_tasks=8",
+    "evaluation.num_generated_tasks=8",
     "evaluation.num_sampled_attempts=0",
     "evaluation.every=0",
 )

@@ -14,7 +14,7 @@ from torchrl.objectives import ClipPPOLoss
 from phalanx.compat.deepprooflog.index_manager import IndexManager
 
 
-class StateEmbedding(nn.Module):
+class StateEncoder(nn.Module):
     def __init__(self, index_manager: IndexManager, width: int) -> None:
         super().__init__()
         self.predicates = nn.Embedding(max(index_manager.predicate_idx2str) + 1, width, padding_idx=0)
@@ -29,7 +29,7 @@ class StateEmbedding(nn.Module):
 
 
 class SuccessorScores(nn.Module):
-    def __init__(self, embed: StateEmbedding, width: int) -> None:
+    def __init__(self, embed: StateEncoder, width: int) -> None:
         super().__init__()
         self.embed = embed
         self.project = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
@@ -41,7 +41,7 @@ class SuccessorScores(nn.Module):
 
 
 class ValueHead(nn.Module):
-    def __init__(self, embed: StateEmbedding, width: int) -> None:
+    def __init__(self, embed: StateEncoder, width: int) -> None:
         super().__init__()
         self.embed = embed
         self.value = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
@@ -54,7 +54,7 @@ def actor_and_critic(
     index_manager: IndexManager, width: int = 16
 ) -> tuple[ProbabilisticActor, ValueOperator]:
     scores = TensorDictModule(
-        SuccessorScores(StateEmbedding(index_manager, width), width),
+        SuccessorScores(StateEncoder(index_manager, width), width),
         in_keys=["sub_index", "derived_sub_indices"],
         out_keys=["logits"],
     )
@@ -66,7 +66,7 @@ def actor_and_critic(
         return_log_prob=True,
         default_interaction_type=InteractionType.RANDOM,
     )
-    critic = ValueOperator(ValueHead(StateEmbedding(index_manager, width), width), in_keys=["sub_index"])
+    critic = ValueOperator(ValueHead(StateEncoder(index_manager, width), width), in_keys=["sub_index"])
     return actor, critic
 
 

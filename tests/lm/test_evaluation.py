@@ -120,7 +120,7 @@ def test_rollouts_run_in_batches() -> None:
 
 
 def test_arc_is_evaluated_with_compact_prompts() -> None:
-    env = SFTConfig.load(overrides=["env.id=arc", "env.dataset.num_tasks=120"]).env.make()
+    env = SFTConfig.load(overrides=["env.id=arc", "env.dataset.num_generated_tasks=120"]).env.make()
     config = LanguageModelConfig(vocab_size=98, d_model=16, num_layers=1, num_heads=2, d_ff=16)
     model = LanguageModel(config, key=jax.random.key(0))
     policy = LMPolicy(model, LMTokenizer("characters"), max_new_tokens=2)

@@ -32,7 +32,7 @@ def test_expert_of_proofs_proves_true_queries_and_gives_up_on_false_ones() -> No
 def test_arc_samples_show_the_other_pairs_but_not_the_answer() -> None:
     settings = (
         "env.id=arc",
-        "env.dataset.num_tasks=120",
+        "env.dataset.num_generated_tasks=120",
         "data.num_eval_samples=3",
         "data.max_length=512",
         "data.packing_buffer_rows=4",

@@ -13,7 +13,7 @@ from phalanx.core.device_memory import available_memory, batch_size_for_memory, 
 from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.beam import BeamSearchConfig, SearchResult, beam_search, bytes_per_query
+from phalanx.proofs.search.beam import BeamSearchConfig, SearchResults, beam_search, bytes_per_query
 from tests.reference.beam_search import ReferenceProver, TinyPolicy, beam, best_log_prob
 
 pytestmark = pytest.mark.slow
@@ -70,17 +70,17 @@ def policy() -> TinyPolicy:
 
 
 @pytest.fixture(scope="module")
-def wide(knowledge: tuple, program: Program, policy: TinyPolicy) -> SearchResult:
+def wide(knowledge: tuple, program: Program, policy: TinyPolicy) -> SearchResults:
     return beam_search(UNPRUNED, program, policy, knowledge[2], WIDE, batch_size=16)
 
 
 @pytest.fixture(scope="module")
-def narrow(knowledge: tuple, program: Program, policy: TinyPolicy) -> SearchResult:
+def narrow(knowledge: tuple, program: Program, policy: TinyPolicy) -> SearchResults:
     return beam_search(PRUNED, program, policy, knowledge[2], NARROW, batch_size=16)
 
 
 def test_wide_search_proves_what_forward_chaining_entails_within_the_depth(
-    knowledge: tuple, wide: SearchResult
+    knowledge: tuple, wide: SearchResults
 ) -> None:
     facts, rules, queries = knowledge
     depths = compute_proof_depths(queries, facts, rules, DEPTH)
@@ -93,14 +93,14 @@ def test_wide_search_proves_what_forward_chaining_entails_within_the_depth(
 
 
 def test_wide_search_finds_the_most_probable_proof(
-    knowledge: tuple, prover: ReferenceProver, policy: TinyPolicy, wide: SearchResult
+    knowledge: tuple, prover: ReferenceProver, policy: TinyPolicy, wide: SearchResults
 ) -> None:
     expected = [best_log_prob(prover, policy, tuple(query), DEPTH) for query in knowledge[2].tolist()]
     np.testing.assert_allclose(wide.log_prob, expected, rtol=1e-4)
 
 
 def test_narrow_search_keeps_the_most_probable_states_and_stops_at_the_first_proof(
-    knowledge: tuple, prover: ReferenceProver, policy: TinyPolicy, wide: SearchResult, narrow: SearchResult
+    knowledge: tuple, prover: ReferenceProver, policy: TinyPolicy, wide: SearchResults, narrow: SearchResults
 ) -> None:
     expected = [beam(prover, policy, tuple(query), 3, DEPTH) for query in knowledge[2].tolist()]
     log_probs, lengths, expanded = (np.array(column) for column in zip(*expected, strict=True))
@@ -112,7 +112,7 @@ def test_narrow_search_keeps_the_most_probable_states_and_stops_at_the_first_pro
 
 
 def test_result_does_not_depend_on_order_or_batch_size(
-    knowledge: tuple, program: Program, policy: TinyPolicy, narrow: SearchResult
+    knowledge: tuple, program: Program, policy: TinyPolicy, narrow: SearchResults
 ) -> None:
     order = np.random.default_rng(0).permutation(len(knowledge[2]))
     shuffled = beam_search(PRUNED, program, policy, knowledge[2][order], NARROW, batch_size=5)
@@ -152,7 +152,7 @@ FAMILY = Program.create(
 GRANDPARENTS = np.array([(2, 1, 3), (2, 1, 2)], np.int32)
 
 
-def search_grandparents(logit: float) -> SearchResult:
+def search_grandparents(logit: float) -> SearchResults:
     settings = ProofConfig(max_actions=4, max_goals=3)
     policy = ConstantPolicy(jnp.float32(logit))
     return beam_search(settings, FAMILY, policy, GRANDPARENTS, BeamSearchConfig(beam_width=2), batch_size=2)

@@ -32,7 +32,7 @@ from phalanx.proofs.vocabulary import ProofVocabulary
 
 FAMILY = {"num_families": 2, "generations": 3}
 SIZES: dict[str, Any] = {"max_actions": 8, "max_goals": 3, "max_episode_steps": 4, "compute_depths_up_to": 6}
-NETWORK = ProofNetworkConfig(embedding_dim=4, num_layers=1)
+NETWORK = ProofNetworkConfig(hidden_dim=4, num_layers=1)
 
 
 def small(*overrides: str, **settings: Any) -> ProofConfig:

@@ -13,10 +13,10 @@ from phalanx.kg.atoms import Atom, parse_rule
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs import network as proof_scoring
 from phalanx.proofs.network import (
-    AtomVectors,
+    EmbeddingRows,
     ProofNetwork,
     ProofNetworkConfig,
-    StateEmbedding,
+    StateComposer,
     StateEncoder,
 )
 from phalanx.proofs.state import ProofObservation
@@ -38,11 +38,11 @@ def index() -> ProofVocabulary:
 
 
 def config(atoms: str, states: str, dim: int = WIDTH) -> ProofNetworkConfig:
-    return ProofNetworkConfig(atom_embedding=atoms, state_pooling=states, embedding_dim=dim)
+    return ProofNetworkConfig(atom_embedding=atoms, state_pooling=states, hidden_dim=dim)
 
 
-def embedding(index: ProofVocabulary, atoms: str = "transe", states: str = "mean") -> StateEmbedding:
-    make = eqx.filter_jit(lambda key: StateEmbedding(config(atoms, states), index, key=key))
+def embedding(index: ProofVocabulary, atoms: str = "transe", states: str = "mean") -> StateEncoder:
+    make = eqx.filter_jit(lambda key: StateEncoder(config(atoms, states), index, key=key))
     return make(jax.random.key(0))
 
 
@@ -81,11 +81,11 @@ def test_too_small_tables_confuse_variables_and_special_predicates(
 def test_atom_embeddings_match_their_definitions() -> None:
     def atom(kind: str, predicate: list, first: list, second: list) -> list:
         @jax.jit
-        def compose(key: jax.Array, rows: AtomVectors, goals: jax.Array) -> jax.Array:
-            return StateEncoder(config(kind, "sum", len(first)), key=key)(rows, goals)
+        def compose(key: jax.Array, rows: EmbeddingRows, goals: jax.Array) -> jax.Array:
+            return StateComposer(config(kind, "sum", len(first)), key=key)(rows, goals)
 
         predicate_row, *terms = (np.array([row], np.float32) for row in (predicate, first, second))
-        rows = AtomVectors(predicate_row, tuple(terms))
+        rows = EmbeddingRows(predicate_row, tuple(terms))
         found = compose(jax.random.key(0), rows, state((1, 1, 2), size=1))
         return [round(float(x), 5) for x in np.asarray(found)]
 
@@ -120,7 +120,7 @@ def test_terminal_states_have_distinct_embeddings(index: ProofVocabulary, atoms:
 
 
 def network(index: ProofVocabulary, **settings: Any) -> ProofNetwork:
-    config = ProofNetworkConfig(embedding_dim=WIDTH, **settings)
+    config = ProofNetworkConfig(hidden_dim=WIDTH, **settings)
     return eqx.filter_jit(lambda key: ProofNetwork(config, index, key=key))(jax.random.key(1))
 
 
@@ -239,5 +239,5 @@ def test_critic_has_a_separate_backbone_by_default(
 
 
 def test_complex_embeddings_require_an_even_dimension() -> None:
-    with pytest.raises(ValueError, match="embedding_dim must be even for atom_embedding=rotate, got 7"):
-        ProofNetworkConfig(atom_embedding="rotate", embedding_dim=7)
+    with pytest.raises(ValueError, match="hidden_dim must be even for atom_embedding=rotate, got 7"):
+        ProofNetworkConfig(atom_embedding="rotate", hidden_dim=7)

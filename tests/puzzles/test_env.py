@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from phalanx.puzzles import PuzzleEnvironment, PuzzleVectorEnvironment
 from phalanx.puzzles.kinds import KINDS
-from phalanx.text import TaskSeed, TextRewards, TextVectorEnvironment, split_of
+from phalanx.text import TaskSeed, TextRewardValues, TextVectorEnvironment, split_of
 from phalanx.text.env import MAX_SEED
 
 TURNS = ("multi", "single")
@@ -138,7 +138,7 @@ def test_long_episode_is_truncated_and_lost_one_terminated() -> None:
 
 
 def test_rewards_are_configurable() -> None:
-    environment = PuzzleEnvironment("sudoku", rewards=TextRewards(solved=5, valid=0.5, invalid=-2))
+    environment = PuzzleEnvironment("sudoku", rewards=TextRewardValues(solved=5, valid=0.5, invalid=-2))
     environment.reset(0)
     answers = environment.expert_actions() or []
     assert [environment.step(answer).reward for answer in ["no", *answers]] == [-2, *[0.5] * 6, 5]

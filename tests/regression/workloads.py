@@ -225,7 +225,7 @@ def collation() -> Digests:
 @workload("integers")
 def streaming_plan() -> Digests:
     """Digest the batches of a mixture of two streams on 3 ranks, without balancing."""
-    from phalanx.data import Mixture, PackingConfig, StreamingPlan, StreamingPlanConfig
+    from phalanx.data import MixtureConfig, PackingConfig, StreamingPlan, StreamingPlanConfig
 
     # The process may have been started with this file as a script.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -245,7 +245,7 @@ def streaming_plan() -> Digests:
         config = StreamingPlanConfig(
             packing=PackingConfig(max_length=64), packs_per_batch=2, packing_buffer_rows=16, seed=5
         )
-        plan = StreamingPlan(sources, config, Mixture(weights={"web": 3.0, "code": 1.0}))
+        plan = StreamingPlan(sources, config, MixtureConfig(weights={"web": 3.0, "code": 1.0}))
         batches = itertools.islice(plan.batches(rank, 3), 40)
         found[f"rank {rank}"] = digest_arrays(*itertools.chain.from_iterable(map(arrays, batches)))
     return found
@@ -309,10 +309,10 @@ def puzzles() -> Digests:
 _SMALL_ARC = (
     "env.dataset.max_grid_height=4",
     "env.dataset.max_grid_width=4",
-    "env.dataset.num_tasks=16",
+    "env.dataset.num_generated_tasks=16",
     "env.episode.max_episode_steps=5",
     "evaluation.every=0",
-    "evaluation.num_tasks=8",
+    "evaluation.num_generated_tasks=8",
     "evaluation.num_sampled_attempts=0",
 )
 
@@ -751,7 +751,7 @@ def ppo_proofs() -> Digests:
         "env.max_actions=8",
         "env.max_goals=3",
         "env.max_episode_steps=4",
-        "network.embedding_dim=4",
+        "network.hidden_dim=4",
         "network.num_layers=1",
         "evaluation.max_positives=6",
         "env.curriculum=[{from_env_step: 8, max_depth: 2}]",

@@ -31,7 +31,7 @@ def test_specs_are_resolved_and_invalid_specs_raise_error() -> None:
 
 
 def test_environment_with_one_episode_has_no_validation_split() -> None:
-    env = make("arc-v2", dataset={"families": ("recolor",), "num_tasks": 1})
+    env = make("arc-v2", dataset={"families": ("recolor",), "num_generated_tasks": 1})
     with pytest.raises(ValueError, match="of arc-v2 are in the validation split"):
         next(env.seeds("arc-v2", "validation"))
 

@@ -9,7 +9,7 @@ import pytest
 
 import phalanx
 from phalanx.core import Environment
-from phalanx.text import TextRewards, TextVectorWrapper, TextWrapper
+from phalanx.text import TextRewardValues, TextVectorWrapper, TextWrapper
 from tests.helpers.corridor import Corridor
 
 
@@ -62,7 +62,7 @@ def test_answers_give_the_same_episodes_as_actions(name: str) -> None:
 def test_batch_rejects_invalid_answers_row_by_row() -> None:
     environment = Corridor()
     batch = TextVectorWrapper(
-        environment, max_consecutive_invalid_answers=2, rewards=TextRewards(invalid=-0.5)
+        environment, max_consecutive_invalid_answers=2, rewards=TextRewardValues(invalid=-0.5)
     )
     first = batch.reset([0, 1, 2])
     single = TextWrapper(environment)

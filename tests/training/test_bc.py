@@ -31,7 +31,7 @@ SMALL = (
     "env.dataset.max_grid_height=3",
     "env.dataset.max_grid_width=3",
     "env.dataset.families=[fill_enclosed]",
-    "env.dataset.num_tasks=8",
+    "env.dataset.num_generated_tasks=8",
     "env.episode.max_episode_steps=3",
     "network.hidden_dim=8",
     "network.num_layers=1",
@@ -41,7 +41,7 @@ SMALL = (
     "num_steps=3",
     "minibatch_size=48",
     "evaluation.every=0",
-    "evaluation.num_tasks=16",
+    "evaluation.num_generated_tasks=16",
     "evaluation.num_sampled_attempts=0",
     "logging.sample_frequency=1000",
 )

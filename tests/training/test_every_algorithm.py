@@ -38,7 +38,7 @@ COMMON = (
     "logging.log_frequency=1",
     "logging.sample_frequency=0",
 )
-FEW_TASKS = ("evaluation.num_tasks=2", "evaluation.num_sampled_attempts=0")
+FEW_TASKS = ("evaluation.num_generated_tasks=2", "evaluation.num_sampled_attempts=0")
 SETTINGS: dict[str, tuple[str, ...]] = {
     "ppo": (*ARC, *FEW_TASKS, "num_updates=3", "num_steps=4", "num_minibatches=2", "num_env_shards=2"),
     "bc": (*ARC, *FEW_TASKS, "num_updates=3", "num_steps=3", "env.dataset.tasks_per_update=8"),

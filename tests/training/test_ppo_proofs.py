@@ -13,7 +13,7 @@ SMALL = (
     "env.max_actions=8",
     "env.max_goals=3",
     "env.max_episode_steps=4",
-    "network.embedding_dim=4",
+    "network.hidden_dim=4",
     "network.num_layers=1",
     "evaluation.max_positives=6",
 )
@@ -34,8 +34,8 @@ def test_presets_have_the_padding_of_the_reference() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("network.width=5", "network.width was renamed to network.embedding_dim"),
-        ("network.embedding_dim=5", "embedding_dim must be even for atom_embedding=complex, got 5"),
+        ("network.width=5", "network.width was renamed to network.hidden_dim"),
+        ("network.hidden_dim=5", "hidden_dim must be even for atom_embedding=complex, got 5"),
         ("dataset=data", "dataset was renamed to env.dataset"),
         ("ppo.num_envs=5", "unknown key 'ppo.num_envs'; did you mean 'num_envs'"),
         ("num_env=5", "did you mean 'num_envs'"),

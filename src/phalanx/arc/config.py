@@ -54,6 +54,8 @@ class EpisodeConfig(Config):
 class DatasetConfig(Config):
     """Size of the canvas, and the default tasks of an environment."""
 
+    renamed_settings: ClassVar[Mapping[str, str]] = {"num_tasks": "num_generated_tasks"}
+
     max_grid_height: int = Field(default=MAX_GRID_SIDE, ge=1, le=MAX_GRID_SIDE)
     """Height of the canvas in cells, 1 to 30. All grids are stored on a canvas of this size, so every grid of
     every task must fit on it."""
@@ -67,7 +69,7 @@ class DatasetConfig(Config):
     families: tuple[str, ...] = ()
     """Names of the task families (generated tasks) or concepts (ConceptARC) to use. If empty, all are
     used."""
-    num_tasks: int = Field(default=64, ge=1)
+    num_generated_tasks: int = Field(default=64, ge=1)
     """Number of tasks to generate. Used only if `source` is `generated`."""
     seed: int = 0
     """Random seed for generating tasks."""

@@ -140,7 +140,7 @@ def config_tasks(config: ArcConfig) -> TaskBuffer:
         data.split,
         families=data.families,
         max_size=config.grid_shape,
-        num_tasks=data.num_tasks,
+        num_tasks=data.num_generated_tasks,
         seed=data.seed,
     )
     return TaskBuffer.from_tasks(tasks)

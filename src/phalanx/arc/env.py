@@ -22,7 +22,7 @@ from phalanx.arc.evaluation import (
     ArcEvaluator,
     held_out_environment,
 )
-from phalanx.arc.evaluation_mode import TestOutputs
+from phalanx.arc.evaluation_mode import HiddenTestOutputs
 from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.arc.observation import ArcObservation, Observation, create_observation, observation_space
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
@@ -32,7 +32,7 @@ from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, as_buffer, wi
 from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.arc.tasks import ArcTask, as_grid
 from phalanx.core.backends import resolve_backend
-from phalanx.core.environment import Key, Keys, PyTreeEnvironment
+from phalanx.core.environment import EnvironmentWithArrays, Key, Keys
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Space
 from phalanx.core.vector import map_where
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ArcEnvironment(PyTreeEnvironment[ArcState, Observation, Action]):
+class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
     """ARC tasks as a grid-editing environment. Starting with the input of an input-output pair, the agent
     edits a working grid until it equals the output.
 
@@ -94,7 +94,7 @@ class ArcEnvironment(PyTreeEnvironment[ArcState, Observation, Action]):
     traced argument."""
     reward_function: RewardFunction | None = None
     """Custom reward function. If None, the default reward is used."""
-    answers: TestOutputs | None = None
+    answers: HiddenTestOutputs | None = None
     """Hidden test outputs in evaluation mode, or None in training mode."""
 
     version: ClassVar[int] = 2

@@ -40,13 +40,14 @@ class ArcEvaluationConfig(EvaluationConfig):
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "attempts": "num_sampled_attempts",
         "num_samples": "num_sampled_attempts",
+        "num_tasks": "num_generated_tasks",
         "pass_at": "pass_at_k",
     }
 
     split: str = "evaluation"
     """Split of `env.dataset.source` to evaluate on. Generated tasks differ between splits. If this equals
     `env.dataset.split`, the policy is evaluated on the training tasks."""
-    num_tasks: int = Field(default=200, ge=1)
+    num_generated_tasks: int = Field(default=200, ge=1)
     """Number of tasks to generate for the evaluation. Used only if the tasks are generated and `split`
     differs from `env.dataset.split`."""
     num_sampled_attempts: int = Field(default=8, ge=0)
@@ -59,10 +60,12 @@ class ArcEvaluationConfig(EvaluationConfig):
 class ArcEvalCommandConfig(ArcEvaluationConfig):
     """Settings for `phalanx eval` with ARC policies."""
 
+    renamed_settings: ClassVar[Mapping[str, str]] = {"attempts": "num_attempts", "seed": "sampling_seed"}
+
     dataset: str = ""
     """Tasks that the policy attempts: a dataset, file or folder, with an optional split, such as
     `arc-agi-1/evaluation`. If empty, the policy is evaluated on the tasks of its run."""
-    attempts: int = Field(default=2, ge=1)
+    num_attempts: int = Field(default=2, ge=1)
     """Number of attempts per task in `dataset`. The first attempt is greedy, and all further attempts are
     sampled. ARC Prize allows two attempts."""
     sampling_seed: int = 0
@@ -124,7 +127,7 @@ class ArcResult:
         return {name: value for name, value in record.items() if name not in omitted}
 
     def task_records(self) -> list[dict[str, Any]]:
-        """Return one record with the id and the scores of each task."""
+        """Return one record per task, with its id and scores."""
         return [{"task": name, **score} for name, score in self.tasks.items()]
 
     def describe(self) -> list[str]:
@@ -268,7 +271,9 @@ def held_out_environment(config: ArcConfig, settings: ArcEvaluationConfig) -> "A
 
     dataset = config.dataset
     if settings.split != dataset.split:
-        dataset = dataset.model_copy(update={"split": settings.split, "num_tasks": settings.num_tasks})
+        dataset = dataset.model_copy(
+            update={"split": settings.split, "num_generated_tasks": settings.num_generated_tasks}
+        )
     episode = config.episode.model_copy(update={"mode": "evaluation"})
     return ArcEnvironment.create(config.model_copy(update={"dataset": dataset, "episode": episode}))
 

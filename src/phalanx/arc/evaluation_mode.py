@@ -40,7 +40,7 @@ PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
 """Ids of the operations that switch to a different pair of the task."""
 
 
-class TestOutputs(NamedTuple):
+class HiddenTestOutputs(NamedTuple):
     """The outputs of all test pairs. They are stored separately from the task arrays and the states, so that
     neither the backends nor the agent can access them.
 
@@ -53,7 +53,7 @@ class TestOutputs(NamedTuple):
     """Height and width of each output. Both are 0 for padding and for unknown outputs."""
 
 
-def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, TestOutputs | None]:
+def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, HiddenTestOutputs | None]:
     """Return the task arrays for the backends, and the hidden test outputs. In evaluation mode, the arrays do
     not contain the test outputs. In training mode, the arrays contain them, and the second value is None."""
     if config.episode.mode == "training":
@@ -64,7 +64,7 @@ def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, Test
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
-def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArrays, TestOutputs]:
+def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArrays, HiddenTestOutputs]:
     """Separate the test outputs from the other task arrays. The arrays may be traced.
 
     Args:
@@ -80,7 +80,7 @@ def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArr
     first_test = first + demos
     number, pair = jnp.arange(num_tests), jnp.arange(num_pairs)
     index = jnp.clip(first_test + number, 0, num_pairs - 1)
-    outputs = TestOutputs(fit_rows(tasks.pairs[index, 1], rows), tasks.sizes[index, 2:])
+    outputs = HiddenTestOutputs(fit_rows(tasks.pairs[index, 1], rows), tasks.sizes[index, 2:])
     outputs = select_rows(number < tests, outputs, jax.tree.map(jnp.zeros_like, outputs))
     is_test = jnp.any((pair >= first_test) & (pair < first_test + tests), axis=0)
     pairs = tasks.pairs.at[:, 1].set(jnp.where(is_test[:, None, None], 0, tasks.pairs[:, 1]))
@@ -125,7 +125,7 @@ def start(config: ArcConfig, tasks: TaskArrays, start_bits: EpisodeStart, starts
 def step(
     config: ArcConfig,
     tasks: TaskArrays,
-    answers: TestOutputs,
+    answers: HiddenTestOutputs,
     before: ArcState,
     after: ArcState,
     info: StepInfo,

@@ -23,13 +23,13 @@ _MAX_CALLS = 256
 
 
 @runtime_checkable
-class EnvironmentConfigLike(Protocol):
+class EnvironmentSettings(Protocol):
     """A config that can create its environment."""
 
     def environment_for(self, task: Any = None) -> Environment: ...
 
 
-Configured = Environment | EnvironmentConfigLike
+Configured = Environment | EnvironmentSettings
 """An environment, or a config that can create one."""
 
 

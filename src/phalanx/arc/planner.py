@@ -137,7 +137,7 @@ def _config(
 
 
 def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
-    """Create a one-step plan whose operation ignores the selected cells."""
+    """Create a plan with a single step, for an operation that does not depend on the selected cells."""
     if operation not in config.action.operations:
         raise ValueError(f"a plan needs {operation_name(operation)} ({int(operation)}), which is not allowed")
     shapes = {"point": (1, 2), "bbox": (1, 4), "mask": (1, *config.grid_shape)}

@@ -243,7 +243,7 @@ def evaluate_on_dataset(
     """
     environment, too_large = submission_env(config, settings.dataset)
     submission = submit(
-        environment, network, attempts=settings.attempts, seed=settings.sampling_seed, too_large=too_large
+        environment, network, attempts=settings.num_attempts, seed=settings.sampling_seed, too_large=too_large
     )
     baseline = submit_random(environment, settings.sampling_seed)
     return dataclasses.replace(submission, name=settings.dataset, random=baseline)

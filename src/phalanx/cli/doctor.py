@@ -15,7 +15,7 @@ from phalanx.io.archive import ARCHIVE_SUFFIXES, is_archive
 app = typer.Typer(add_completion=False)
 
 
-class CheckResult(NamedTuple):
+class FileCheckResult(NamedTuple):
     """Result of checking whether a file or folder is intact."""
 
     path: Path
@@ -69,7 +69,7 @@ def doctor(
     raise typer.Exit(0 if is_intact else 1)
 
 
-def check_path(path: Path) -> Iterator[CheckResult]:
+def check_path(path: Path) -> Iterator[FileCheckResult]:
     """Check a file or folder and yield the results. A run folder has several, such as one per checkpoint."""
     if (path / "run.json").is_file():
         yield from _check_run(path)
@@ -77,15 +77,15 @@ def check_path(path: Path) -> Iterator[CheckResult]:
         yield _check(path, _find_format(path))
 
 
-def _check(path: Path, format: FileFormat) -> CheckResult:
+def _check(path: Path, format: FileFormat) -> FileCheckResult:
     # Reading from a pipe would block.
     if not path.is_file() and not path.is_dir():
-        return CheckResult(path, format.name, "it is neither a file nor a folder")
+        return FileCheckResult(path, format.name, "it is neither a file nor a folder")
     try:
         summary = format.check(path)
     except (ValueError, OSError) as error:
-        return CheckResult(path, format.name, " ".join(str(error).split()))
-    return CheckResult(path, f"{format.name}: {summary}" if summary else format.name, "")
+        return FileCheckResult(path, format.name, " ".join(str(error).split()))
+    return FileCheckResult(path, f"{format.name}: {summary}" if summary else format.name, "")
 
 
 def _find_format(path: Path) -> FileFormat:
@@ -100,7 +100,7 @@ def _find_format(path: Path) -> FileFormat:
     raise UserError(f"{path}: unknown file format")
 
 
-def _check_run(path: Path) -> Iterator[CheckResult]:
+def _check_run(path: Path) -> Iterator[FileCheckResult]:
     from phalanx.io.atomic import is_stale_temporary
 
     yield _check(path, RUN)
@@ -114,7 +114,9 @@ def _check_run(path: Path) -> Iterator[CheckResult]:
         yield _check(file, JSON_LINES)
     for file in _list_folder(path):
         if is_stale_temporary(file.name):
-            yield CheckResult(file, "temporary file of a killed process, removed when the run is resumed", "")
+            yield FileCheckResult(
+                file, "temporary file of a killed process, removed when the run is resumed", ""
+            )
 
 
 def _list_folder(folder: Path) -> list[Path]:

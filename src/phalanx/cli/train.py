@@ -28,7 +28,7 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Settings, such as num_updates=200 lr=1e-3 env.dataset.num_tasks=3000.",
+            help="Settings, such as num_updates=200 lr=1e-3 env.dataset.num_generated_tasks=3000.",
         ),
     ] = None,
     env: Annotated[

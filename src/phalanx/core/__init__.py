@@ -11,9 +11,9 @@ from phalanx.core.autoreset import (
 )
 from phalanx.core.environment import (
     Environment as Environment,
+    EnvironmentWithArrays as EnvironmentWithArrays,
     Key as Key,
     Keys as Keys,
-    PyTreeEnvironment as PyTreeEnvironment,
     TransitionInfo as TransitionInfo,
 )
 from phalanx.core.episodes import (

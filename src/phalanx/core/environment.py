@@ -1,4 +1,4 @@
-"""Base classes for JAX environments: `Environment`, and `PyTreeEnvironment` for those that contain arrays."""
+"""Base classes for JAX environments, with and without arrays in the environment itself."""
 
 import abc
 import dataclasses
@@ -28,7 +28,7 @@ register_configs_with_jax()
 State = TypeVar("State")
 Observation = TypeVar("Observation")
 Action = TypeVar("Action")
-Traced = TypeVar("Traced", bound="PyTreeEnvironment")
+Traced = TypeVar("Traced", bound="EnvironmentWithArrays")
 AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
 
 
@@ -439,7 +439,7 @@ def info_fields(info: TransitionInfo) -> dict[str, Any]:
     }
 
 
-class PyTreeEnvironment(Environment[State, Observation, Action]):
+class EnvironmentWithArrays(Environment[State, Observation, Action]):
     """Base class for environments that contain arrays, such as tasks or reward weights.
 
     Subclasses are frozen dataclasses with `eq=False`. If an instance is an argument of a jitted function, its
@@ -498,7 +498,7 @@ class PyTreeEnvironment(Environment[State, Observation, Action]):
         if self is other:
             return True
         return (
-            isinstance(other, PyTreeEnvironment)
+            isinstance(other, EnvironmentWithArrays)
             and hash(self) == hash(other)
             and self._identity == other._identity
             and all(getattr(self, name) == getattr(other, name) for name in self.name_fields)

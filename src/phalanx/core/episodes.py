@@ -349,7 +349,7 @@ def record_episodes(
 
 
 @dataclasses.dataclass(frozen=True)
-class StateImage:
+class StateDrawing:
     """Image of a state, for the episode viewer and `SVGHandler`."""
 
     svg: str
@@ -368,9 +368,9 @@ def draw_episodes(environment: Environment, episodes: Sequence[dict[str, Any]]) 
     """
     modes = [mode for mode in ("svg", "ansi") if mode in environment.render_modes]
 
-    def draw(state: PyTree) -> StateImage:
+    def draw(state: PyTree) -> StateDrawing:
         image = environment.render(state, modes[0])
-        return StateImage(image if modes[0] == "svg" else _text_svg(image))
+        return StateDrawing(image if modes[0] == "svg" else _text_svg(image))
 
     records = []
     for episode in episodes:

@@ -47,7 +47,7 @@ from phalanx.data.plans.batching_config import (
     PadPolicy as PadPolicy,
 )
 from phalanx.data.plans.buckets import BucketSpec as BucketSpec
-from phalanx.data.plans.mixture import Mixture as Mixture, MixtureMilestone as MixtureMilestone
+from phalanx.data.plans.mixture import MixtureConfig as MixtureConfig, MixtureMilestone as MixtureMilestone
 from phalanx.data.plans.plan_comparison import (
     PlanDifference as PlanDifference,
     compare_plans as compare_plans,

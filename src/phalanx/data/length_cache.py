@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Int, Int32
 
-from phalanx.data.lengths import MAX_LENGTH, LazyIds, LengthTable
+from phalanx.data.lengths import MAX_LENGTH, LazyFileIds, LengthTable
 from phalanx.data.npz_files import open_npz, parse_header, write_npz
 from phalanx.data.readers import check_id
 from phalanx.io.checksum import CorruptFileError
@@ -61,7 +61,7 @@ class LengthCache:
         self.tokenizer_hash = tokenizer_hash
         """Hash of the tokenizer with which the lengths were computed."""
         self._is_npz = self.path.suffix == ".npz"
-        self._ids: list[str] | LazyIds = []
+        self._ids: list[str] | LazyFileIds = []
         self._lengths: Int32[np.ndarray, " samples"] = np.zeros(0, np.int32)
         # Created from the two above on first use; entries are added here.
         self._entries: dict[str, int] | None = None
@@ -373,7 +373,7 @@ class LengthCache:
 
         self._check_tokenizer(str(header["tokenizer_hash"]), str(path))
         lengths.flags.writeable = False
-        self._ids, self._lengths = LazyIds(len(lengths), load_ids), lengths
+        self._ids, self._lengths = LazyFileIds(len(lengths), load_ids), lengths
 
 
 def _check_suffix(path: Path) -> None:

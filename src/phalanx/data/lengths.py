@@ -14,7 +14,7 @@ MAX_LENGTH = 2**31 - 1
 
 
 # Not Sequence[str]: a run-time type checker would look at an item, and so read the file.
-class LazyIds(Sequence):
+class LazyFileIds(Sequence):
     """Sequence of sample ids that are read from their file on first use."""
 
     def __init__(self, count: int, read: Callable[[], list[str]]) -> None:

@@ -492,7 +492,7 @@ def pack_sample(sample: Sample) -> CompactSample:
 
 
 def unpack_tokens(stored: bytes, count: int) -> tuple[Int32[np.ndarray, " n"], Int8[np.ndarray, " n"]]:
-    """Convert the bytes in which `pack_sample` stores `count` tokens to token ids and a loss mask."""
+    """Return the token ids and the loss mask of a sample with `count` tokens that `pack_sample` packed."""
     size = len(stored) // count
     dtype: Any = np.uint16 if size == 2 else np.uint32
     packed: Any = np.frombuffer(stored, dtype)

@@ -10,7 +10,7 @@ import jax
 from pydantic import Field, create_model
 
 from phalanx.config import Config
-from phalanx.core.evaluation import BasicEvaluationResult
+from phalanx.core.evaluation import GenericEvaluationResult
 from phalanx.lm.model import LanguageModel
 from phalanx.lm.prompt_tokenizer import LMTokenizer
 from phalanx.lm.sampling import SamplingConfig
@@ -34,6 +34,7 @@ class TextEvalConfig(Config):
         "num_episodes": "episodes_per_task",
         "num_samples": "num_sampled_attempts",
         "seed": "sampling_seed",
+        "sampling": "pass_at_k_sampling",
         "max_new_tokens": "max_completion_length",
     }
 
@@ -48,7 +49,7 @@ class TextEvalConfig(Config):
     disables pass@k."""
     sampling_seed: int = 0
     """Random seed for the sampled attempts and the two baselines: an untrained model and random actions."""
-    sampling: SamplingConfig = SamplingConfig()
+    pass_at_k_sampling: SamplingConfig = SamplingConfig()
     """Sampling parameters for the pass@k attempts. The success rate is always measured with greedy
     decoding."""
     max_completion_length: int = Field(default=64, ge=1)
@@ -164,7 +165,7 @@ def evaluate_language_model(
     env = settings.env.make(prompt_format)
     policy = dataclasses.replace(
         policy,
-        sampling=settings.sampling,
+        sampling=settings.pass_at_k_sampling,
         max_new_tokens=settings.max_completion_length,
         legal_actions_only=settings.legal_actions_only,
     )
@@ -262,7 +263,7 @@ def evaluate_policy(
 
 def evaluation_records(
     policy: LMPolicy, env: TextVectorEnvironment | None, num_episodes: int, split: Split = "validation"
-) -> list[BasicEvaluationResult]:
+) -> list[GenericEvaluationResult]:
     """Evaluate a language model with greedy decoding on all tasks. Used by algorithms during training.
 
     Returns:
@@ -272,7 +273,7 @@ def evaluation_records(
     if not num_episodes or env is None:
         return []
     scores = evaluate_policy({"model": policy}, env, split=split, num_episodes=num_episodes)
-    return [BasicEvaluationResult(score.as_record(split)) for score in (mean_score(scores), *scores)]
+    return [GenericEvaluationResult(score.as_record(split)) for score in (mean_score(scores), *scores)]
 
 
 def sample_conversations(

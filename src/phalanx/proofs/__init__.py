@@ -6,7 +6,7 @@ require_jax(__name__)
 
 from phalanx.proofs.config import (
     DepthCurriculumStage as DepthCurriculumStage,
-    FamilyConfig as FamilyConfig,
+    FamilyTreeConfig as FamilyTreeConfig,
     ProofConfig as ProofConfig,
     ProofEvaluationConfig as ProofEvaluationConfig,
     ProofRewardConfig as ProofRewardConfig,
@@ -43,8 +43,8 @@ from phalanx.proofs.score_combination import (
 )
 from phalanx.proofs.search.beam import (
     BeamSearchConfig as BeamSearchConfig,
-    SearchResult as SearchResult,
-    SearchTrace as SearchTrace,
+    BestFirstTrace as BestFirstTrace,
+    SearchResults as SearchResults,
     beam_search as beam_search,
 )
 from phalanx.proofs.search.best_first import (

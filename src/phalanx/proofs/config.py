@@ -92,7 +92,7 @@ class QueryConfig(Config):
         return self
 
 
-class FamilyConfig(Config):
+class FamilyTreeConfig(Config):
     """Settings for the generated knowledge base about families."""
 
     num_families: int = Field(default=8, ge=1)
@@ -166,7 +166,7 @@ class ProofConfig(Config):
     on_leak: OnLeak = "drop"
     """What to do if validation or test queries are also facts: `drop` removes these facts, `warn` issues a
     warning, `error` raises an error, and `allow` keeps them."""
-    generated: FamilyConfig = FamilyConfig()
+    generated: FamilyTreeConfig = FamilyTreeConfig()
     """Settings for the built-in knowledge base. Only used if `dataset` is `generated`."""
     compute_depths_up_to: int | None = Field(default=None, ge=1)
     """Compute exact proof depths up to this number of steps. Queries without a proof of at most this length
@@ -212,7 +212,7 @@ class ProofConfig(Config):
 
     @model_validator(mode="after")
     def _check_data(self) -> "ProofConfig":
-        if self.dataset != GENERATED and self.generated != FamilyConfig():
+        if self.dataset != GENERATED and self.generated != FamilyTreeConfig():
             raise ValueError(f"generated has no effect because dataset is {self.dataset!r}: remove it")
         steps = [stage.from_env_step for stage in self.curriculum]
         if steps != sorted(set(steps)):

@@ -24,7 +24,7 @@ from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
 from phalanx.kg.proof_depths import NO_PROOF, compute_proof_depths
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs import backends, text
-from phalanx.proofs.config import FamilyConfig, ProofConfig, ProofEvaluationConfig, QueryConfig
+from phalanx.proofs.config import FamilyTreeConfig, ProofConfig, ProofEvaluationConfig, QueryConfig
 from phalanx.proofs.embedding_action import KGELeafScorer
 from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig
@@ -78,7 +78,7 @@ class ProofInfo(eqx.Module):
     """Number of successors that were removed because they had more than `max_goals` goals. Successors of
     skipped states (see `num_skipped`) are counted as well."""
     num_skipped: Int32[Array, "*batch"]
-    """Number of states with a single successor that the last valid step skipped."""
+    """Number of states that the last valid step skipped because they had a single successor."""
     log_score: Float32[Array, "*batch"] | None = None
     """Sum of the log-probabilities of the goals that the KGE action removed in this episode. None if the
     environment has no embedding."""
@@ -613,5 +613,5 @@ def load_knowledge_base(config: ProofConfig) -> KnowledgeBase:
 
 
 @functools.cache
-def _generate(config: FamilyConfig, on_leak: OnLeak) -> KnowledgeBase:
+def _generate(config: FamilyTreeConfig, on_leak: OnLeak) -> KnowledgeBase:
     return KnowledgeBase.generate(on_leak=on_leak, **config.model_dump())

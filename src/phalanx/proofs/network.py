@@ -32,7 +32,8 @@ class ProofNetworkConfig(Config):
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "atoms": "atom_embedding",
         "states": "state_pooling",
-        "width": "embedding_dim",
+        "width": "hidden_dim",
+        "embedding_dim": "hidden_dim",
         "depth": "num_layers",
     }
 
@@ -41,26 +42,25 @@ class ProofNetworkConfig(Config):
     (`complex`) or RotatE (`rotate`), or with an `mlp`. Predicates with three arguments need `mlp`."""
     state_pooling: StatePooling = "mean"
     """How the embeddings of a state's goals are combined: `mean`, `sum` or `attention`."""
-    embedding_dim: int = Field(default=64, ge=2)
+    hidden_dim: int = Field(default=64, ge=2)
     """Size of all embeddings and hidden layers. It must be even for `complex` and `rotate`."""
     num_layers: int = Field(default=2, ge=1)
     """Number of layers in the actor. The critic has one more layer, whose output is the value."""
     separate_critic: bool = True
     """Give the critic its own embeddings instead of sharing those of the actor."""
     temperature: float | None = Field(default=None, gt=0)
-    """Number by which the logits are divided. Defaults to the square root of `embedding_dim`."""
+    """Number by which the logits are divided. Defaults to the square root of `hidden_dim`."""
 
     @model_validator(mode="after")
     def _check_dim(self) -> "ProofNetworkConfig":
-        if self.atom_embedding in ("complex", "rotate") and self.embedding_dim % 2:
+        if self.atom_embedding in ("complex", "rotate") and self.hidden_dim % 2:
             raise ValueError(
-                f"embedding_dim must be even for atom_embedding={self.atom_embedding}, "
-                f"got {self.embedding_dim}"
+                f"hidden_dim must be even for atom_embedding={self.atom_embedding}, got {self.hidden_dim}"
             )
         return self
 
 
-class AtomVectors(NamedTuple):
+class EmbeddingRows(NamedTuple):
     """Rows of `EmbeddingTables` for the predicates and terms of a batch of atoms.
 
     The atoms `True`, `False` and `End` have no terms. For these atoms and for padding, `terms` contains row 0
@@ -76,7 +76,7 @@ class AtomVectors(NamedTuple):
 class EmbeddingTables(eqx.Module):
     """Embedding tables for predicates and for terms (constants and variables). Row 0 is reserved for padding.
 
-    For `rotate`, the embedding of a predicate is a vector of `embedding_dim / 2` rotation angles.
+    For `rotate`, the embedding of a predicate is a vector of `hidden_dim / 2` rotation angles.
 
     Args:
         config: Settings of the network. `atom_embedding` determines the scale of the initial parameters.
@@ -88,7 +88,7 @@ class EmbeddingTables(eqx.Module):
     terms: Float[Array, "terms dim"]
 
     def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
-        kind, dim = config.atom_embedding, config.embedding_dim
+        kind, dim = config.atom_embedding, config.hidden_dim
         # The tables have more rows than there are predicates and constants, because states also contain
         # `_kge` predicates and variables.
         num_predicates, num_terms = vocabulary.num_predicate_embeddings, vocabulary.num_constant_embeddings
@@ -100,13 +100,13 @@ class EmbeddingTables(eqx.Module):
         angles = math.pi * normal[:num_predicates, : dim // 2]
         self.predicates = angles if kind == "rotate" else scale * normal[:num_predicates]
 
-    def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomVectors:
+    def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> EmbeddingRows:
         """Return the table rows for the predicate and the terms of each atom. Padding is mapped to row 0."""
         terms = (self.terms[goals[..., column]] for column in range(1, goals.shape[-1]))
-        return AtomVectors(self.predicates[goals[..., 0]], tuple(terms))
+        return EmbeddingRows(self.predicates[goals[..., 0]], tuple(terms))
 
-    def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomVectors) -> "EmbeddingTables":
-        """Return a copy in which `rows` are added to the table rows for the predicates and terms of atoms.
+    def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: EmbeddingRows) -> "EmbeddingTables":
+        """Return a copy in which vectors are added to the embeddings of the predicates and terms in `goals`.
 
         Padding is ignored.
 
@@ -124,7 +124,7 @@ class EmbeddingTables(eqx.Module):
         return eqx.tree_at(lambda tables: (tables.predicates, tables.terms), self, (predicates, terms))
 
 
-class StateEncoder(eqx.Module):
+class StateComposer(eqx.Module):
     """Combines the embeddings of a state's predicates and terms into one vector.
 
     First, each atom is embedded, and then the embeddings of the atoms are pooled. Let predicate, first and
@@ -150,7 +150,7 @@ class StateEncoder(eqx.Module):
     state_pooling: StatePooling = eqx.field(static=True)
 
     def __init__(self, config: ProofNetworkConfig, arity: int = 2, *, key: Key) -> None:
-        dim = config.embedding_dim
+        dim = config.hidden_dim
         self.atom_embedding, self.state_pooling = config.atom_embedding, config.state_pooling
         if arity > 2 and self.atom_embedding != "mlp":
             raise ValueError(
@@ -166,14 +166,14 @@ class StateEncoder(eqx.Module):
             self.attention = Dense(dim, 1, key=keys[0]), Dense(dim, dim, key=keys[1])
 
     def __call__(
-        self, rows: AtomVectors, goals: Int32[Array, "*states atoms atom"]
+        self, rows: EmbeddingRows, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states dim"]:
         """Return one vector per state. The vector of a state without atoms is zero."""
         is_atom = goals[..., 0] > 0
         return self._pool(jnp.where(is_atom[..., None], self._embed_atoms(rows, goals), 0.0), is_atom)
 
     def _embed_atoms(
-        self, rows: AtomVectors, goals: Int32[Array, "*states atoms atom"]
+        self, rows: EmbeddingRows, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states atoms dim"]:
         zero = jnp.zeros(rows.terms[0].shape[-1])
         one = zero.at[: len(zero) // 2].set(1.0)
@@ -211,7 +211,7 @@ class StateEncoder(eqx.Module):
                 return jnp.sum(jnp.where(is_atom, weights, 0.0)[..., None] * values(atoms), axis=-2)
 
 
-class StateEmbedding(eqx.Module):
+class StateEncoder(eqx.Module):
     """Embeds states, which are lists of goals, as vectors.
 
     Args:
@@ -221,18 +221,18 @@ class StateEmbedding(eqx.Module):
     """
 
     tables: EmbeddingTables
-    composition: StateEncoder
+    composition: StateComposer
 
     def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
         self.tables = EmbeddingTables(config, vocabulary, key=key)
-        self.composition = StateEncoder(config, vocabulary.arity, key=jax.random.fold_in(key, 0))
+        self.composition = StateComposer(config, vocabulary.arity, key=jax.random.fold_in(key, 0))
 
     def __call__(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states dim"]:
         return self.composition(self.tables.look_up(goals), goals)
 
 
 def score_successors(
-    embedding: StateEmbedding,
+    embedding: StateEncoder,
     target: Float[Array, " dim"],
     successors: Int32[Array, "states atoms atom"],
     count: Int32[Array, ""],
@@ -306,7 +306,7 @@ def _batch_scorer(structure: Any) -> Callable[[PyTree, Array, Array, Array], Arr
             row, column, is_real = _chunk_indices(start, counts)
             goals = jnp.where(is_real[:, None, None], successors.at[row, column].get(mode="clip"), 0)
 
-            def score(weights: PyTree, rows: AtomVectors, targets: Array) -> Array:
+            def score(weights: PyTree, rows: EmbeddingRows, targets: Array) -> Array:
                 return _score(eqx.combine(weights, static), rows, targets, goals)
 
             cotangent = jnp.where(is_real, cotangents[row, column], 0.0)
@@ -335,8 +335,8 @@ def _batch_scorer(structure: Any) -> Callable[[PyTree, Array, Array, Array], Arr
 
 
 def _score(
-    composition: StateEncoder,
-    rows: AtomVectors,
+    composition: StateComposer,
+    rows: EmbeddingRows,
     targets: Float[Array, "chunk dim"],
     goals: Int32[Array, "chunk atoms atom"],
 ) -> Float[Array, " chunk"]:
@@ -411,20 +411,20 @@ class ProofNetwork(eqx.Module):
         key: PRNG key for the initial parameters.
     """
 
-    embedding: StateEmbedding
+    embedding: StateEncoder
     actor: MLP
-    critic_embedding: StateEmbedding | None
+    critic_embedding: StateEncoder | None
     """State embedding of the critic, or None if the critic uses that of the actor."""
     critic: MLP
     temperature: float = eqx.field(static=True)
 
     def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
-        dim, num_layers = config.embedding_dim, config.num_layers
-        self.embedding = StateEmbedding(config, vocabulary, key=keys[0])
+        dim, num_layers = config.hidden_dim, config.num_layers
+        self.embedding = StateEncoder(config, vocabulary, key=keys[0])
         self.actor = MLP((dim,) * (num_layers + 1), key=keys[1])
         separate = config.separate_critic
-        self.critic_embedding = StateEmbedding(config, vocabulary, key=keys[2]) if separate else None
+        self.critic_embedding = StateEncoder(config, vocabulary, key=keys[2]) if separate else None
         self.critic = MLP((*(dim,) * (num_layers + 1), 1), key=keys[3], last_scale=0.1)
         self.temperature = math.sqrt(dim) if config.temperature is None else config.temperature
 

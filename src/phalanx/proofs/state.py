@@ -61,7 +61,7 @@ class SearchNode(NamedTuple):
     num_too_long: Int32[Array, "*batch"]
     """Number of successors that were removed because they had more than `max_goals` goals."""
     num_skipped: Int32[Array, "*batch"]
-    """Number of states with a single successor that the last valid step skipped."""
+    """Number of states that the last valid step skipped because they had a single successor."""
 
     @classmethod
     def empty(cls, config: ProofConfig, program: Program, batch: tuple[int, ...]) -> "SearchNode":

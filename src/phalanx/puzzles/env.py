@@ -14,7 +14,7 @@ from phalanx.text.env import (
     TaskSeed,
     TextEnvironment,
     TextInfo,
-    TextRewards,
+    TextRewardValues,
     TextStep,
     TextVectorEnvironment,
     finished_step,
@@ -57,7 +57,7 @@ class PuzzleEnvironment(TextEnvironment):
         *,
         turns: Literal["multi", "single"] | str = "multi",
         max_steps: int | None = None,
-        rewards: TextRewards = TextRewards(),  # noqa: B008 - frozen
+        rewards: TextRewardValues = TextRewardValues(),  # noqa: B008 - frozen
         prompt_format: PromptFormat = "full",
     ) -> None:
         self.kind = puzzle_kind(kind) if isinstance(kind, str) else kind
@@ -214,7 +214,7 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
         *,
         turns: str = "multi",
         max_steps: int | None = None,
-        rewards: TextRewards = TextRewards(),  # noqa: B008 - frozen
+        rewards: TextRewardValues = TextRewardValues(),  # noqa: B008 - frozen
         prompt_format: PromptFormat = "full",
     ) -> None:
         self._prototypes: dict[str, PuzzleEnvironment] = {}

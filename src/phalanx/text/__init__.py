@@ -4,7 +4,7 @@ from phalanx.text.env import (
     TaskSeed as TaskSeed,
     TextEnvironment as TextEnvironment,
     TextInfo as TextInfo,
-    TextRewards as TextRewards,
+    TextRewardValues as TextRewardValues,
     TextStep as TextStep,
     TextVectorEnvironment as TextVectorEnvironment,
     TextVectorStep as TextVectorStep,

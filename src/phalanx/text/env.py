@@ -78,7 +78,7 @@ class TextVectorStep(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TextRewards:
+class TextRewardValues:
     """Rewards for the possible outcomes of an answer."""
 
     solved: float = 1.0

@@ -14,7 +14,7 @@ from phalanx.text.env import (
     TaskSeed,
     TextEnvironment,
     TextInfo,
-    TextRewards,
+    TextRewardValues,
     TextStep,
     TextVectorEnvironment,
     TextVectorStep,
@@ -58,7 +58,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         *,
         task: str = "",
         max_consecutive_invalid_answers: int = 10,
-        rewards: TextRewards = TextRewards(),  # noqa: B008 - frozen
+        rewards: TextRewardValues = TextRewardValues(),  # noqa: B008 - frozen
         prompt_format: PromptFormat = "full",
     ) -> None:
         if not environment.has_text:

@@ -14,7 +14,7 @@ from .checkpoints import Checkpointer as Checkpointer, CheckpointRef as Checkpoi
 from .config import (
     CheckpointConfig as CheckpointConfig,
     EvaluationConfig as EvaluationConfig,
-    PolicyConfig as PolicyConfig,
+    PolicyRunConfig as PolicyRunConfig,
     RunConfig as RunConfig,
     TextRunConfig as TextRunConfig,
     config_class as config_class,

@@ -24,7 +24,7 @@ from phalanx.core.spaces import masked_choice
 from phalanx.core.vector import select_rows
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch, select_action
 from phalanx.training.algorithm import TrainState, UpdateResult
-from phalanx.training.config import PolicyConfig, RunConfig
+from phalanx.training.config import PolicyRunConfig, RunConfig
 from phalanx.training.device_mesh import DeviceMesh
 from phalanx.training.optimizer import OptimizerConfig, adam, lr_schedule
 from phalanx.training.policy_algorithm import PolicyAlgorithm
@@ -33,7 +33,7 @@ Steps = tuple[PyTree, ExpertLabels]
 """Observations of several steps, and the expert's labels for these observations."""
 
 
-class BCConfig(PolicyConfig):
+class BCConfig(PolicyRunConfig):
     """Configuration for behavior cloning."""
 
     preset_group = "bc"

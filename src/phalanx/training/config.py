@@ -162,7 +162,7 @@ class EnvConfig(Config):
     environment was passed to the algorithm as an object."""
 
 
-class PolicyConfig(EnvRunConfig):
+class PolicyRunConfig(EnvRunConfig):
     """Base class for the settings of algorithms that train a policy network in an environment."""
 
     environment_type: ClassVar[type[Environment] | None] = None
@@ -179,7 +179,7 @@ class PolicyConfig(EnvRunConfig):
     """Settings for evaluations during training. The available settings depend on the environment."""
 
     @model_validator(mode="after")
-    def _check_optimizer(self) -> "PolicyConfig":
+    def _check_optimizer(self) -> "PolicyRunConfig":
         self.optimizer.check_supported("adamw")
         return self
 
@@ -246,7 +246,9 @@ def text_config_class(
 
 
 @functools.cache
-def config_class(algorithm_config: type[PolicyConfig], environment: type[Environment]) -> type[PolicyConfig]:
+def config_class(
+    algorithm_config: type[PolicyRunConfig], environment: type[Environment]
+) -> type[PolicyRunConfig]:
     """Derive a subclass of an algorithm's config class that also has the settings of an environment.
 
     The sections `env`, `network` and `evaluation` get the fields of the environment's `config_type`,

@@ -223,7 +223,7 @@ def _sharded_program(
 ) -> Callable[..., Any]:
     """Compile a single-device program for all devices of a mesh.
 
-    Each device runs the same instructions as if it were the only device.
+    The instructions of each device are exactly those that it would run if it were the only device.
     """
     out = [P() if axis is None else P(*[None] * axis, AXIS) for axis in out_axes]
     mapped = jax.shard_map(

@@ -251,8 +251,8 @@ class Completion(NamedTuple):
     """For each completion token, the ids of all tokens that could be sampled at its position. Empty if all
     tokens of the vocabulary could be sampled."""
     weight: float = 1.0
-    """Weight in the loss: the number of identical sampled completions that this object represents, scaled up
-    if `merge_duplicates` dropped other completions of the prompt."""
+    """Weight in the loss: the number of identical sampled completions that this object represents. If
+    `merge_duplicates` removes completions because there are too many, the weights of the others increase."""
 
 
 def merge_duplicates(completions: Sequence[Completion], max_per_prompt: int = 0) -> list[Completion]:

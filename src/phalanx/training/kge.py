@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import BasicEvaluationResult, EvaluationConfig, EvaluationResult
+from phalanx.core.evaluation import EvaluationConfig, EvaluationResult, GenericEvaluationResult
 from phalanx.kg.evaluation import count_ranks, expected_sampled_mrr, mean_reciprocal_rank, select_evenly
 from phalanx.kg.joins import expand_ranges
 from phalanx.kg.kge.embedding import CONFIG_FILE, KGE, RUN_FOLDER, calibrate, load_kge_metadata, save_kge
@@ -71,7 +71,7 @@ class KGEConfig(RunConfig):
         "kge.model": "model.name",
         "kge.dim": "model.embedding_dim",
         "kge.relation_dim": "model.relation_dim",
-        "kge.identity_share": "model.identity_init_fraction",
+        "kge.identity_share": "model.identity_init_dim_fraction",
         "kge.optimizer": "optimizer.name",
         "kge.learning_rate_end": "optimizer.end_learning_rate",
         "kge.negatives": "num_negatives_per_batch",
@@ -437,7 +437,7 @@ class KGETrainer(Algorithm[TrainState]):
             kge = self._calibrate(state.params)
             return [evaluate_with_config(settings, environment, self.knowledge_base, vocabulary, kge=kge)]
         metrics = self.validate(state.params)
-        return [BasicEvaluationResult({"split": "valid", "mode": "kge", **metrics}, (_describe(metrics),))]
+        return [GenericEvaluationResult({"split": "valid", "mode": "kge", **metrics}, (_describe(metrics),))]
 
     def validate(self, kge: KGE) -> dict[str, float]:
         """Compute the filtered mean reciprocal rank (MRR) on validation queries.

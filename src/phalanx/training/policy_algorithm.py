@@ -18,7 +18,7 @@ from phalanx.formatting import format_count
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, jit_method
-from phalanx.training.config import PolicyConfig
+from phalanx.training.config import PolicyRunConfig
 from phalanx.training.device_mesh import DeviceMesh
 
 State = TypeVar("State", bound=TrainState)
@@ -38,7 +38,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
 
     def __init__(
         self,
-        config: PolicyConfig,
+        config: PolicyRunConfig,
         environment: Environment | None = None,
         network: Callable[[Key], PolicyNetwork] | None = None,
         mesh: DeviceMesh | None = None,
@@ -190,7 +190,7 @@ def _format_size(records: Sequence[dict[str, Any]]) -> str:
 
 
 def default_network(
-    config: PolicyConfig, environment: Environment | None = None
+    config: PolicyRunConfig, environment: Environment | None = None
 ) -> Callable[[Key], PolicyNetwork]:
     """Return a function that creates the environment's policy network from a key.
 

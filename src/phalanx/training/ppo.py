@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from phalanx.core.environment import Key
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch
 from phalanx.training.algorithm import TrainState, UpdateResult, jit_method
-from phalanx.training.config import PolicyConfig, RunConfig
+from phalanx.training.config import PolicyRunConfig, RunConfig
 from phalanx.training.optimizer import OptimizerConfig, ScheduleName, adam, lr_schedule, scheduled_value
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 from phalanx.training.rollout import (
@@ -39,7 +39,7 @@ Scalar = Float[Array, ""]
 Samples = Float[Array, "*shards samples"]
 
 
-class PPOConfig(PolicyConfig):
+class PPOConfig(PolicyRunConfig):
     """Configuration for PPO."""
 
     preset_group = "ppo"

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import BasicEvaluationResult, EvaluationConfig
+from phalanx.core.evaluation import EvaluationConfig, GenericEvaluationResult
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
@@ -32,7 +32,7 @@ from phalanx.kg.vocabulary import check_name
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import load_knowledge_base
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.beam import SearchResult
+from phalanx.proofs.search.beam import SearchResults
 from phalanx.proofs.search.best_first import (
     BestFirstConfig,
     Heuristic,
@@ -147,7 +147,7 @@ class SearchHeuristicConfig(RunConfig):
 # Data
 
 
-class HeuristicTrainingData(NamedTuple):
+class HeuristicTrainingQueries(NamedTuple):
     """Data for training a heuristic: facts and rules, the feature extractor for goals, and queries."""
 
     program: Program
@@ -164,7 +164,7 @@ class HeuristicTrainingData(NamedTuple):
     """Names of the encoded predicates and constants. None if they are not known."""
 
     @classmethod
-    def from_config(cls, config: SearchHeuristicConfig) -> "HeuristicTrainingData":
+    def from_config(cls, config: SearchHeuristicConfig) -> "HeuristicTrainingQueries":
         """Load the knowledge base and select queries.
 
         Only queries with a predicate in `config.predicates` are selected. If `config.predicates` is empty,
@@ -368,9 +368,9 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
     unit = "queries"
     headline = ("proved_rate", "proofs_per_expansion")
 
-    def __init__(self, config: SearchHeuristicConfig, data: HeuristicTrainingData | None = None) -> None:
+    def __init__(self, config: SearchHeuristicConfig, data: HeuristicTrainingQueries | None = None) -> None:
         super().__init__(config)
-        self.data = HeuristicTrainingData.from_config(config) if data is None else data
+        self.data = HeuristicTrainingQueries.from_config(config) if data is None else data
         self._given_data = data
         self._order = np.random.default_rng(config.seed).permutation(len(self.data.train))
         self._optimizer = adam(config.optimizer)
@@ -457,7 +457,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
 
     def search(
         self, heuristic: Heuristic, queries: Int32[np.ndarray, "queries atom"], **settings: int
-    ) -> SearchResult:
+    ) -> SearchResults:
         """Search for proofs of encoded queries.
 
         Args:
@@ -468,7 +468,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
         search = self.config.search.model_copy(update=settings)
         return best_first_search(self.config.env, self.data.program, heuristic, queries, search)
 
-    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[BasicEvaluationResult]:
+    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[GenericEvaluationResult]:
         """Search for proofs of validation queries with the trained heuristic and with baselines.
 
         The baselines are heuristics without learned parameters. The result contains the number of proofs per
@@ -496,7 +496,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
             "proofs_per_expansion": result.proofs_per_expansion(),
             "baselines": self._baselines[settings],
         }
-        return [BasicEvaluationResult(record, (_describe(record),))]
+        return [GenericEvaluationResult(record, (_describe(record),))]
 
     def metadata(self, state: TrainState) -> dict[str, Any]:
         program = self.data.program

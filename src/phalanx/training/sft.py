@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import BasicEvaluationResult, EpisodeEvaluationConfig, EvaluationResult
+from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationResult, GenericEvaluationResult
 from phalanx.data.batch_files import BatchReader
 from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, TokenBatch, collate
 from phalanx.data.packing import OverlongPolicy, PackingConfig
@@ -469,7 +469,7 @@ class SFT(Algorithm[TrainState]):
             "loss": loss / max(num_tokens, 1),
             "mean_token_accuracy": num_correct / max(num_tokens, 1),
         }
-        return [BasicEvaluationResult(record), *episodes]
+        return [GenericEvaluationResult(record), *episodes]
 
     @jit_method
     def _eval_loss(self, params: PyTree, batch: TokenArrays) -> LossSums:

@@ -17,7 +17,7 @@ from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.training.algorithm import Algorithm, load_algorithm
 from phalanx.training.checkpoints import CheckpointRef, arrays_by_name, check_metadata, open_checkpoint
-from phalanx.training.config import PolicyConfig, RunConfig
+from phalanx.training.config import PolicyRunConfig, RunConfig
 from phalanx.training.policy_algorithm import PolicyAlgorithm, default_network
 from phalanx.training.run_dir import load_metadata, load_run_config
 from phalanx.training.warm_start import load_params
@@ -33,7 +33,7 @@ class Policy:
         step: Number of completed updates when the checkpoint was saved.
     """
 
-    def __init__(self, network: PolicyNetwork, config: PolicyConfig, run: Path, step: int) -> None:
+    def __init__(self, network: PolicyNetwork, config: PolicyRunConfig, run: Path, step: int) -> None:
         self.network, self.config = network, config
         self.run, self.step = run, step
 
@@ -140,7 +140,7 @@ def load_policy(run: str | Path) -> Any:
     """
     ref = CheckpointRef.parse(str(run)).for_seed(0)
     algorithm_type, config = load_algorithm_and_config(ref.run)
-    if not issubclass(algorithm_type, PolicyAlgorithm) or not isinstance(config, PolicyConfig):
+    if not issubclass(algorithm_type, PolicyAlgorithm) or not isinstance(config, PolicyRunConfig):
         algorithm = algorithm_type.for_evaluation(config)
         return algorithm.policy(restore_state(algorithm, ref))
     if config.environment_type is None:

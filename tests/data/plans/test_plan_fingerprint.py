@@ -113,7 +113,7 @@ def test_fingerprint_depends_on_the_packs():
         {"drop_last": True},
         {"interleave_buckets": False},
         {"min_length": 2},
-        {"bucket_max_lengths": (8, 32)},
+        {"bucket_padded_lengths": (8, 32)},
     ],
 )
 def test_config_digest_depends_on_every_setting_that_affects_batches(change):
@@ -122,7 +122,7 @@ def test_config_digest_depends_on_every_setting_that_affects_batches(change):
 
 def test_config_digest_ignores_settings_without_effect():
     assert CONFIG.model_copy(update={"pool_batches": 5}).digest() == CONFIG.digest()
-    same = BatchingConfig(**{**CONFIG.model_dump(), "bucket_max_lengths": (8, 16)})
+    same = BatchingConfig(**{**CONFIG.model_dump(), "bucket_padded_lengths": (8, 16)})
     assert same.digest() == CONFIG.digest()
     throughput = BatchingConfig.throughput()
     assert throughput.model_copy(update={"pool_batches": 5}).digest() != throughput.digest()

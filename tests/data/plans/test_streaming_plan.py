@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from phalanx.data import (
     IterableSource,
-    Mixture,
+    MixtureConfig,
     MixtureMilestone,
     PackingConfig,
     ShardingConfig,
@@ -27,7 +27,7 @@ SMALL = StreamingPlanConfig(packing=PackingConfig(max_length=64), packs_per_batc
 
 def simulated_plan(config: StreamingPlanConfig = SMALL, **weights: float) -> StreamingPlan:
     sources = {"web": SimulatedSource(0, 20, 64), "code": SimulatedSource(1, 20, 64)}
-    return StreamingPlan(sources, config, Mixture(weights=weights))
+    return StreamingPlan(sources, config, MixtureConfig(weights=weights))
 
 
 def rows(start: int) -> Iterator[dict[str, Any]]:
@@ -44,7 +44,9 @@ def test_tokens_follow_the_mixture():
 
 
 def test_schedule_changes_the_mixture():
-    mixture = Mixture(weights={"a": 1.0}, schedule=(MixtureMilestone(at_tokens=100, weights={"b": 1.0}),))
+    mixture = MixtureConfig(
+        weights={"a": 1.0}, schedule=(MixtureMilestone(at_tokens=100, weights={"b": 1.0}),)
+    )
     assert mixture.at(50, ["a", "b"]).tolist() == [0.5, 0.5]
     assert mixture.at(200, ["a", "b"]).tolist() == [0.0, 1.0]
 
@@ -204,8 +206,8 @@ def test_exhausted_source_is_replaced_by_the_others():
     [
         (lambda: StreamingPlan({}), "needs at least one source"),
         (lambda: simulated_plan(nowhere=1.0), "has a weight for 'nowhere', but the sources are web, code"),
-        (lambda: Mixture(weights={"a": -1.0}), "must be finite and at least 0"),
-        (lambda: Mixture(weights={"a": 0.0}), "at least one weight must be positive"),
+        (lambda: MixtureConfig(weights={"a": -1.0}), "must be finite and at least 0"),
+        (lambda: MixtureConfig(weights={"a": 0.0}), "at least one weight must be positive"),
         (lambda: simulated_plan().batches(2, 2), "rank must be between 0 and 1, got 2"),
         (
             lambda: simulated_plan().batches().load_state_dict({"pool": 1}),

@@ -107,7 +107,7 @@ def test_probabilities_are_sigmoids_and_log_probabilities_do_not_saturate() -> N
 
 @pytest.mark.parametrize("model", ["distmult", "complex", "rotate"])
 def test_identity_fraction_initializes_relations_near_identity(model: str) -> None:
-    config = KGEModelConfig(name=model, embedding_dim=8, identity_init_fraction=0.5, reciprocal=False)
+    config = KGEModelConfig(name=model, embedding_dim=8, identity_init_dim_fraction=0.5, reciprocal=False)
     kge = KGE.create(config, 2, 3, np.random.default_rng(0))
     heads = jnp.array([0, 1])
     changes = np.abs(kge.model.tail_queries(jnp.array([0, 1]), heads) - kge.model.entities[heads])
@@ -132,7 +132,7 @@ def test_dropout_is_applied_only_with_a_key() -> None:
     [
         ({"name": "rotate", "embedding_dim": 5}, "embedding_dim must be even for rotate"),
         ({"name": "transe", "dropout": 0.1}, "dropout must be 0 for transe"),
-        ({"name": "transe", "identity_init_fraction": 0.1}, "it applies to distmult, complex and rotate"),
+        ({"name": "transe", "identity_init_dim_fraction": 0.1}, "it applies to distmult, complex and rotate"),
         ({"name": "transX"}, "tucker"),
     ],
 )

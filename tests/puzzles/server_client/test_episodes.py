@@ -16,7 +16,7 @@ from phalanx.puzzles.server_client.episode_pool import ConnectionPoolConfig, Epi
 from phalanx.puzzles.server_client.episodes import (
     CollectConfig,
     PuzzleSampleStream,
-    PuzzleServerRewards,
+    PuzzleServerRewardValues,
     StreamStatus,
     episode_samples,
     move_prompt,
@@ -126,7 +126,7 @@ def test_invalid_moves_are_penalized_and_end_the_episode() -> None:
                 server,
                 use_hints=False,
                 max_consecutive_invalid_answers=4,
-                rewards=PuzzleServerRewards(invalid=-0.5),
+                rewards=PuzzleServerRewardValues(invalid=-0.5),
             )
             return await collect_samples(
                 PuzzleSampleStream(config, policy=lambda *_: next(answers), max_episodes=1)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from phalanx.config import format_validation_error
 from phalanx.formatting import escape_untrusted
 from phalanx.logging.report.metric_tables import load_object
-from phalanx.logging.report.panels import Panel
+from phalanx.logging.report.panels import EnvironmentPanel
 
 FILE_NAME = "browser_policy.json"
 """Name of the file in the run folder that contains the exported policy."""
@@ -105,7 +105,7 @@ def _dense_size(inputs: int, outputs: int) -> int:
     return (inputs + 1) * outputs
 
 
-def load_agent_panel(folder: Path, notes: list[str]) -> Panel | None:
+def load_agent_panel(folder: Path, notes: list[str]) -> EnvironmentPanel | None:
     """Read a run's exported policy and return the panel for the report page.
 
     Returns None if there is no policy or if it cannot be used; in the latter case, the reason is added to
@@ -124,4 +124,4 @@ def load_agent_panel(folder: Path, notes: list[str]) -> Panel | None:
         notes.append(f"{FILE_NAME} was skipped: {escape_untrusted(problem)[:300]}.")
         return None
     scripts = tuple(Path(__file__).parent / name for name in SCRIPTS)
-    return Panel("arc_policy", policy.model_dump(exclude={"format"}), scripts)
+    return EnvironmentPanel("arc_policy", policy.model_dump(exclude={"format"}), scripts)

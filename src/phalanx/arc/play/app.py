@@ -37,7 +37,7 @@ from phalanx.arc.play.panes import (
     WorkPane,
 )
 from phalanx.arc.play.recording import EpisodeSampleFile
-from phalanx.arc.play.session import PlayError, PlayPair, PlaySession
+from phalanx.arc.play.session import PlayError, PlaySession, PlayTestPair
 from phalanx.arc.rendering.palette import PaletteName, palette_named
 from phalanx.arc.state import ArcState
 from phalanx.formatting import format_count, format_percent
@@ -62,7 +62,7 @@ class PlayApp(App[None]):
 
     def __init__(
         self,
-        tasks: Sequence[PlayPair],
+        tasks: Sequence[PlayTestPair],
         config: ArcConfig,
         recording: EpisodeSampleFile,
         *,

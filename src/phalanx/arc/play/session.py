@@ -24,7 +24,7 @@ class PlayError(Exception):
     """Raised when an action is impossible in the current state. The message is shown to the player."""
 
 
-class PlayPair(NamedTuple):
+class PlayTestPair(NamedTuple):
     """A test pair to solve."""
 
     task: ArcTask
@@ -76,7 +76,7 @@ class PlaySession:
     Undone steps do not belong to the episode. They can be redone until the player takes a new step.
     """
 
-    task: PlayPair
+    task: PlayTestPair
     config: ArcConfig = dataclasses.field(default_factory=play_config)
 
     def __post_init__(self) -> None:

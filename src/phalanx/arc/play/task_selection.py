@@ -7,7 +7,7 @@ from typing import Any
 from phalanx.arc.config import GENERATED
 from phalanx.arc.datasets import available_datasets, load_tasks
 from phalanx.arc.generators.generate import FAMILIES, generate_task
-from phalanx.arc.play.session import PlayPair
+from phalanx.arc.play.session import PlayTestPair
 from phalanx.arc.task_files import ALL
 from phalanx.arc.tasks import ArcTask
 
@@ -24,7 +24,7 @@ def select_tasks(
     max_size: int | None = None,
     seed: int = 0,
     data_dir: Path | None = None,
-) -> list[PlayPair]:
+) -> list[PlayTestPair]:
     """Return the test pairs to solve, in order. The pairs of the given task come first, followed by those of
     the other tasks in its source. Tasks with a secret test output are left out.
 
@@ -61,7 +61,7 @@ def select_tasks(
         first = ids.index(task_id)
         tasks = tasks[first:] + tasks[:first]
     pairs = [
-        PlayPair(task, test)
+        PlayTestPair(task, test)
         for task in tasks
         for test in range(len(task.tests))
         if all(pair.output is not None for pair in task.tests)

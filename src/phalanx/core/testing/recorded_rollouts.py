@@ -52,7 +52,7 @@ class StepResult(eqx.Module):
     infos: PyTree
 
 
-class RecordedSteps(eqx.Module):
+class RolloutSteps(eqx.Module):
     """Steps of a rollout. The leaves have shape `[steps, ...]` or, for a batch, `[steps, batch, ...]`."""
 
     before: PyTree
@@ -69,13 +69,13 @@ def _split_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
 
 
 @partial(jax.jit, static_argnums=0)
-def _rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, RecordedSteps]:
+def _rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, RolloutSteps]:
     state, first = environment.reset(key)
 
-    def one(state: PyTree, key: Key) -> tuple[PyTree, RecordedSteps]:
+    def one(state: PyTree, key: Key) -> tuple[PyTree, RolloutSteps]:
         action = environment.sample_action(key, state)
         after = StepResult(*environment.step(state, action))
-        return after.states, RecordedSteps(state, action, after)
+        return after.states, RolloutSteps(state, action, after)
 
     return first, jax.lax.scan(one, state, step_keys)[1]
 
@@ -83,16 +83,16 @@ def _rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple
 @partial(jax.jit, static_argnums=0)
 def _rollout_batch(
     environment: Environment, keys: Keys, step_keys: PyTree, invalid: Bool[Array, "steps batch"] | None
-) -> tuple[PyTree, RecordedSteps]:
+) -> tuple[PyTree, RolloutSteps]:
     states, first = environment.batch_reset(keys)
 
-    def one(states: PyTree, inputs: tuple[Any, Any]) -> tuple[PyTree, RecordedSteps]:
+    def one(states: PyTree, inputs: tuple[Any, Any]) -> tuple[PyTree, RolloutSteps]:
         keys, use_invalid = inputs
         actions = jax.vmap(environment.sample_action)(keys, states)
         if use_invalid is not None:
             actions = select_rows(use_invalid, jax.vmap(environment.invalid_action)(keys, states), actions)
         after = StepResult(*environment.batch_step(states, actions))
-        return after.states, RecordedSteps(states, actions, after)
+        return after.states, RolloutSteps(states, actions, after)
 
     return first, jax.lax.scan(one, states, (step_keys, invalid))[1]
 
@@ -117,7 +117,7 @@ class _EitherMode(AutoReset):
 @partial(jax.jit, static_argnums=0)
 def rollout_auto_reset(
     environment: Environment, next_step: Bool[Array, ""], states: PyTree, keys: Keys, step_keys: PyTree
-) -> RecordedSteps:
+) -> RolloutSteps:
     """Run a batch with auto-reset and random legal actions, and return the recorded steps.
 
     Args:
@@ -130,10 +130,10 @@ def rollout_auto_reset(
     """
     layer = _EitherMode(environment, next_step=next_step)
 
-    def one(state: AutoResetState, keys: Keys) -> tuple[AutoResetState, RecordedSteps]:
+    def one(state: AutoResetState, keys: Keys) -> tuple[AutoResetState, RolloutSteps]:
         actions = jax.vmap(environment.sample_action)(keys, state.states)
         after, *rest = layer.step(state, actions)
-        return after, RecordedSteps(state.states, actions, StepResult(after.states, *rest))
+        return after, RolloutSteps(state.states, actions, StepResult(after.states, *rest))
 
     return jax.lax.scan(one, AutoResetState(take(states, 0), keys), step_keys)[1]
 
@@ -212,12 +212,12 @@ class RandomRolloutRunner:
         """True if the environment has invalid actions."""
         return _has_invalid_actions(self.environment)
 
-    def run_one(self, index: int) -> tuple[PyTree, RecordedSteps]:
+    def run_one(self, index: int) -> tuple[PyTree, RolloutSteps]:
         """Run one environment of the batch alone. Returns the first observation and the recorded steps."""
         reset_keys, step_keys = self.keys
         return _rollout_one(self.environment, reset_keys[index], step_keys[:, index])
 
-    def run(self, invalid: Any = False) -> tuple[PyTree, RecordedSteps]:
+    def run(self, invalid: Any = False) -> tuple[PyTree, RolloutSteps]:
         """Run the batch. Returns the first observations and the recorded steps.
 
         Args:

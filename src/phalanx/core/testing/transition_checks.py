@@ -238,7 +238,7 @@ def _differences_from_loop(rollout: RandomRolloutRunner) -> list[str]:
     return found
 
 
-def _run_eagerly(rollout: RandomRolloutRunner) -> tuple[Any, list[rollouts.RecordedSteps]]:
+def _run_eagerly(rollout: RandomRolloutRunner) -> tuple[Any, list[rollouts.RolloutSteps]]:
     """Run the first steps of the first environment without `jit`."""
     environment, (reset_keys, step_keys) = rollout.environment, rollout.keys
     first = environment.reset(jnp.asarray(reset_keys[0]))
@@ -246,7 +246,7 @@ def _run_eagerly(rollout: RandomRolloutRunner) -> tuple[Any, list[rollouts.Recor
     for step_key in step_keys[:_EAGER_STEPS, 0]:
         action = environment.sample_action(jnp.asarray(step_key), state)
         after = rollouts.StepResult(*environment.step(state, action))
-        steps.append(rollouts.RecordedSteps(state, action, after))
+        steps.append(rollouts.RolloutSteps(state, action, after))
         state = after.states
     return first, steps
 
@@ -262,7 +262,7 @@ def _step_batches(rollout: RandomRolloutRunner, states: Any, actions: Any) -> ro
     return rollouts.by_batch(rollout.environment, rollout.keys[1], states, actions, mask, observations)[1]
 
 
-def _record_auto_reset(rollout: RandomRolloutRunner, mode: Mode) -> rollouts.RecordedSteps:
+def _record_auto_reset(rollout: RandomRolloutRunner, mode: Mode) -> rollouts.RolloutSteps:
     initial = rollout.run()[1].before
     return rollouts.rollout_auto_reset(rollout.environment, mode == "next_step", initial, *rollout.keys)
 

@@ -44,7 +44,10 @@ class BatchingConfig(Config):
     the budget is skipped and reported.
     """
 
-    renamed_settings: ClassVar[dict[str, str]] = {"overflow_max": "max_sample_length"}
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "overflow_max": "max_sample_length",
+        "bucket_max_lengths": "bucket_padded_lengths",
+    }
 
     mode: BatchingMode = BatchingMode.THROUGHPUT
     """Form batches from samples in the same bucket (`predictable`), or from pools of samples sorted by length
@@ -68,7 +71,7 @@ class BatchingConfig(Config):
     interleave_buckets: bool = True
     """Arrange batches of all buckets in random order. Otherwise the buckets come one after another, starting
     with the shortest samples."""
-    bucket_max_lengths: tuple[int, ...] | None = None
+    bucket_padded_lengths: tuple[int, ...] | None = None
     """Padded length of each bucket, if it should be larger than the bucket's maximum length (for example a
     multiple of 64). A mapping from bucket indices to lengths changes only the given buckets. Defaults to the
     maximum lengths."""
@@ -77,7 +80,7 @@ class BatchingConfig(Config):
     throughput mode and for packing. A pool has at most half of all samples, unless the dataset is very small.
     A larger value reduces padding, and a smaller value makes batches more random."""
 
-    @field_validator("bucket_max_lengths", mode="before")
+    @field_validator("bucket_padded_lengths", mode="before")
     @classmethod
     def _complete_max_lengths(cls, value: Any, info: Any) -> Any:
         # `info` is Pydantic's ValidationInfo, a protocol that cannot be checked at run time.
@@ -95,22 +98,22 @@ class BatchingConfig(Config):
         spec, budget = self.bucket_spec, self.token_budget
         if self.min_length > budget:
             raise ValueError(f"min_length ({self.min_length}) must not exceed token_budget ({budget})")
-        lengths = self.bucket_max_lengths
+        lengths = self.bucket_padded_lengths
         if lengths is None:
             return self
         if len(lengths) != spec.num_buckets:
             raise ValueError(
-                f"bucket_max_lengths must have a value for each of {spec.num_buckets} buckets, got "
+                f"bucket_padded_lengths must have a value for each of {spec.num_buckets} buckets, got "
                 f"{len(lengths)}"
             )
         for bucket, (length, max_length) in enumerate(zip(lengths, spec.max_lengths, strict=True)):
             if length < max_length:
                 raise ValueError(
-                    f"bucket_max_lengths[{bucket}] must be at least {max_length}, the maximum length of the "
-                    f"bucket, got {length}; to pad less, decrease the edge"
+                    f"bucket_padded_lengths[{bucket}] must be at least {max_length}, the maximum length of "
+                    f"the bucket, got {length}; to pad less, decrease the edge"
                 )
             if length > max(budget, max_length):
-                raise ValueError(f"bucket_max_lengths[{bucket}] ({length}) exceeds token_budget {budget}")
+                raise ValueError(f"bucket_padded_lengths[{bucket}] ({length}) exceeds token_budget {budget}")
         return self
 
     @classmethod
@@ -162,9 +165,9 @@ class BatchingConfig(Config):
     def bucket_widths(self) -> tuple[int, ...]:
         """Padded length of each bucket, limited to the token budget.
 
-        This is `bucket_max_lengths` if it is set, and the maximum length of the bucket otherwise.
+        This is `bucket_padded_lengths` if it is set, and the maximum length of the bucket otherwise.
         """
-        widths = self.bucket_max_lengths or self.bucket_spec.max_lengths
+        widths = self.bucket_padded_lengths or self.bucket_spec.max_lengths
         return tuple(min(width, self.token_budget) for width in widths)
 
     def digest(self) -> str:
@@ -173,8 +176,9 @@ class BatchingConfig(Config):
         `pool_batches` is included only in throughput mode.
         """
         fields = self.model_dump(mode="json")
-        # The original name of the field, so that the digests of earlier versions remain valid.
+        # The original names of the fields, so that the digests of earlier versions remain valid.
         fields["overflow_max"] = fields.pop("max_sample_length")
+        del fields["bucket_padded_lengths"]
         fields["bucket_max_lengths"] = self.bucket_widths
         if self.is_predictable:
             del fields["pool_batches"]

@@ -22,13 +22,13 @@ class MixtureMilestone(Config):
     """Weight of each source. A source that is not listed has weight 0."""
 
 
-class Mixture(Config):
+class MixtureConfig(Config):
     """Fraction of the training tokens that comes from each source. The fractions may change during training.
 
     Between two milestones of the schedule, the fractions change linearly. After the last milestone, they are
     constant.
 
-    >>> Mixture(weights={"web": 900.0, "code": 100.0}, temperature=2.0).at(0, ["web", "code"]).tolist()
+    >>> MixtureConfig(weights={"web": 900.0, "code": 100.0}, temperature=2.0).at(0, ["web", "code"]).tolist()
     [0.75, 0.25]
     """
 
@@ -42,7 +42,7 @@ class Mixture(Config):
     temperature below 1 makes them less equal."""
 
     @model_validator(mode="after")
-    def _check_weights(self) -> "Mixture":
+    def _check_weights(self) -> "MixtureConfig":
         for weights in (self.weights, *(milestone.weights for milestone in self.schedule)):
             if any(not np.isfinite(weight) or weight < 0 for weight in weights.values()):
                 raise ValueError(f"weights must be finite and at least 0, got {weights}")

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from phalanx.config import FrozenModel, check_type, format_validation_error
-from phalanx.data.lengths import LazyIds, LengthTable, RangeIds
+from phalanx.data.lengths import LazyFileIds, LengthTable, RangeIds
 from phalanx.data.plans.batch_plan import PLAN_VERSION, BatchPlan, BatchPlanMeta, EpochPlan
 from phalanx.data.plans.epoch import EpochBatches
 from phalanx.io.atomic import atomic_write, remove_stale_temporaries
@@ -239,9 +239,9 @@ def _parse_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) ->
         return array
 
     count = header.num_samples
-    ids: LazyIds | RangeIds = RangeIds(count)
+    ids: LazyFileIds | RangeIds = RangeIds(count)
     if "ids" in header.arrays:
-        ids = LazyIds(count, partial(_unpack_ids, path, count, array_of("ids", None, np.uint8)))
+        ids = LazyFileIds(count, partial(_unpack_ids, path, count, array_of("ids", None, np.uint8)))
     table = LengthTable(ids, array_of("lengths", count).astype(np.int32)).trust()
     sizes = {
         "order": [epoch.samples for epoch in header.epochs],

@@ -15,7 +15,7 @@ from phalanx.data.lengths import LengthTable
 from phalanx.data.packing import OverlongPolicy, PackingConfig, PackLayout, pack_lengths
 from phalanx.data.plans.batch_plan import BatchSpec, validate_state
 from phalanx.data.plans.epoch import counts_to_offsets, epoch_seed, gather_groups, random_order
-from phalanx.data.plans.mixture import Mixture
+from phalanx.data.plans.mixture import MixtureConfig
 from phalanx.data.plans.sharding import ShardingConfig, balance_ranks, pack_costs
 from phalanx.data.plans.stream_sources import StreamSource
 
@@ -163,13 +163,13 @@ class StreamingPlan:
         self,
         sources: Mapping[str, StreamSource],
         config: StreamingPlanConfig | None = None,
-        mixture: Mixture | None = None,
+        mixture: MixtureConfig | None = None,
     ) -> None:
         if not sources:
             raise ValueError("a streaming plan needs at least one source")
         self.sources = dict(sources)
         self.config = config or StreamingPlanConfig()
-        self.mixture = mixture or Mixture()
+        self.mixture = mixture or MixtureConfig()
         self.mixture.check_sources(self.sources)
         settings = [
             self.config.model_dump(mode="json"),

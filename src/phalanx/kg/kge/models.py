@@ -25,7 +25,7 @@ COMPLEX_MODELS = ("complex", "rotate")
 
 _IDENTITY_NOISE = 0.03
 """Scale of the random deviation from the identity when relation embeddings are initialized; see
-`KGEModelConfig.identity_init_fraction`."""
+`KGEModelConfig.identity_init_dim_fraction`."""
 _EPSILON = 1e-9
 """Added to squared distances, so that their square root is differentiable where two points coincide."""
 
@@ -39,8 +39,9 @@ class KGEModelConfig(Config):
     renamed_settings: ClassVar[dict[str, str]] = {
         "model": "name",
         "dim": "embedding_dim",
-        "identity_share": "identity_init_fraction",
-        "identity_fraction": "identity_init_fraction",
+        "identity_share": "identity_init_dim_fraction",
+        "identity_fraction": "identity_init_dim_fraction",
+        "identity_init_fraction": "identity_init_dim_fraction",
         "init_scale": "init_scale_factor",
     }
 
@@ -62,7 +63,7 @@ class KGEModelConfig(Config):
     init_scale_factor: float = Field(default=1.0, gt=0)
     """Factor by which the initial entity embeddings are multiplied (in TransE, also the initial relation
     embeddings). With a smaller factor, training overwrites the random initial values sooner."""
-    identity_init_fraction: float = Field(default=0.0, ge=0, le=1)
+    identity_init_dim_fraction: float = Field(default=0.0, ge=0, le=1)
     """Fraction of coordinates on which every relation is initialized close to the identity (DistMult, ComplEx
     and RotatE only). On these coordinates, entities that are related in any way become similar, which helps
     in large sparse graphs. The other coordinates distinguish the relations."""
@@ -78,10 +79,11 @@ class KGEModelConfig(Config):
         if self.dropout and name in DISTANCE_MODELS:
             reason = "because it would only increase distances"
             raise ValueError(f"dropout must be 0 for {name}, {reason}, got {self.dropout}")
-        if self.identity_init_fraction and name in ("transe", "tucker"):
+        if self.identity_init_dim_fraction and name in ("transe", "tucker"):
             hint = "(it applies to distmult, complex and rotate)"
             raise ValueError(
-                f"identity_init_fraction must be 0 for {name} {hint}, got {self.identity_init_fraction}"
+                f"identity_init_dim_fraction must be 0 for {name} {hint}, "
+                f"got {self.identity_init_dim_fraction}"
             )
         return self
 
@@ -273,7 +275,7 @@ def create_model(
         if config.name == "transe":
             return TransE(entities, table(scale, num_relations, dim), norm=norm, margin=margin)
         angles = generator.uniform(-np.pi, np.pi, (num_relations, num_coordinates))
-        angles[:, : round(config.identity_init_fraction * num_coordinates)] *= _IDENTITY_NOISE
+        angles[:, : round(config.identity_init_dim_fraction * num_coordinates)] *= _IDENTITY_NOISE
         return RotatE(entities, jnp.asarray(angles, jnp.float32), norm=norm, margin=margin)
     entities = table(dim**-0.5 * config.init_scale_factor, num_entities, dim)
     if config.name == "tucker":
@@ -283,7 +285,9 @@ def create_model(
         return TuckER(entities=entities, relations=relations, core=core, dropout=config.dropout)
     weights = generator.standard_normal((num_relations, dim))
     num_coordinates, model = (dim // 2, ComplEx) if config.name == "complex" else (dim, DistMult)
-    is_identity = np.arange(dim) % num_coordinates < round(config.identity_init_fraction * num_coordinates)
+    is_identity = np.arange(dim) % num_coordinates < round(
+        config.identity_init_dim_fraction * num_coordinates
+    )
     # The imaginary part of the complex number 1, which is stored in the second half, is 0.
     one = np.where(np.arange(dim) < num_coordinates, 1.0, 0.0)
     relations = jnp.asarray(np.where(is_identity, one + _IDENTITY_NOISE * weights, weights), jnp.float32)

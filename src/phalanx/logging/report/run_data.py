@@ -27,7 +27,7 @@ from phalanx.logging.report.metric_tables import (
     metrics_table,
     parse_finite,
 )
-from phalanx.logging.report.panels import Panel, load_panels
+from phalanx.logging.report.panels import EnvironmentPanel, load_panels
 
 RUN_FILES = ("run.json", "batch_metrics.jsonl", "evaluations.jsonl", "episodes.jsonl", "config.yaml")
 """Files of a run. A folder that contains at least one of these files is a run folder."""
@@ -66,7 +66,7 @@ class EpisodeData:
 
 
 @dataclasses.dataclass(frozen=True)
-class SubmissionData:
+class SubmissionSummary:
     """Summary of a policy's submission to a benchmark, saved in the run folder by `phalanx eval`."""
 
     title: str
@@ -96,9 +96,9 @@ class RunData:
     """Sampled episodes, newest first."""
     notes: list[str]
     """Remarks for the reader of the report, for example about missing or unreadable files."""
-    submissions: list[SubmissionData] = dataclasses.field(default_factory=list)
+    submissions: list[SubmissionSummary] = dataclasses.field(default_factory=list)
     """Submissions that `phalanx eval` has written to the run folder."""
-    panels: list[Panel] = dataclasses.field(default_factory=list)
+    panels: list[EnvironmentPanel] = dataclasses.field(default_factory=list)
     """Panels that the run's environment adds to the page."""
 
     @property
@@ -230,7 +230,7 @@ def embed_episodes(
     return embedded, len(episodes) - len(embedded)
 
 
-def find_submissions(folder: Path, notes: list[str]) -> list[SubmissionData]:
+def find_submissions(folder: Path, notes: list[str]) -> list[SubmissionSummary]:
     """Read the submissions of a run, sorted by folder name.
 
     Args:
@@ -250,7 +250,7 @@ def find_submissions(folder: Path, notes: list[str]) -> list[SubmissionData]:
         lines = summary.get("lines")
         lines = lines[:_MAX_LINES] if isinstance(lines, list) else []
         submissions.append(
-            SubmissionData(
+            SubmissionSummary(
                 title=escape_untrusted(str(summary.get("title", path.name)))[:_MAX_TITLE_LENGTH],
                 lines=[escape_untrusted(str(line))[:_MAX_LINE_LENGTH] for line in lines],
                 images=images,

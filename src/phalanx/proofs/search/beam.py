@@ -68,7 +68,7 @@ class BeamSearchConfig(Config):
     longer but more probable proof."""
 
 
-class SearchTrace(NamedTuple):
+class BestFirstTrace(NamedTuple):
     """The nodes that a best-first search expanded. The keys of both mappings are query indices."""
 
     paths: Mapping[int, list[np.ndarray]]
@@ -77,7 +77,7 @@ class SearchTrace(NamedTuple):
     """For each query, the goals of the expanded nodes that are not on the path to its proof."""
 
 
-class SearchResult(NamedTuple):
+class SearchResults(NamedTuple):
     """Results of a search for proofs of several queries."""
 
     proved: Bool[Array, " queries"] | np.ndarray
@@ -92,7 +92,7 @@ class SearchResult(NamedTuple):
     them were dropped."""
     expansions: Int32[Array, " queries"] | np.ndarray
     """Number of states that were expanded in the search for a proof of each query."""
-    trace: SearchTrace | None = None
+    trace: BestFirstTrace | None = None
     """The expanded nodes of a best-first search, or None for beam search."""
 
     def proofs_per_expansion(self) -> float:
@@ -118,7 +118,7 @@ class _Beams(NamedTuple):
     """Number of steps since the first proof of the query was found."""
     next_query: Int32[Array, ""]
     """Index of the first query whose search has not started."""
-    results: SearchResult
+    results: SearchResults
     """Results so far for all queries."""
 
 
@@ -131,7 +131,7 @@ def beam_search(
     *,
     kge: KGE | None = None,
     batch_size: int | None = None,
-) -> SearchResult:
+) -> SearchResults:
     """Use a policy to search for a proof of each query. A query is not used as a fact in its own proof.
 
     The probability of a proof is the product of the probabilities of its actions under the policy. After each
@@ -179,7 +179,7 @@ def beam_search(
     if not parts:
         return jax.device_get(_empty_result(0))
     joined: list[Any] = [np.concatenate(leaves) for leaves in zip(*parts, strict=True)]
-    result = SearchResult(*joined)
+    result = SearchResults(*joined)
     if np.isnan(result.log_prob).any():
         row = int(np.flatnonzero(np.isnan(result.log_prob))[0])
         raise ValueError(f"the policy returned NaN logits in the search for {queries[row].tolist()}")
@@ -195,8 +195,8 @@ def bytes_per_query(config: ProofConfig, search: BeamSearchConfig, arity: int = 
     )
 
 
-def _empty_result(count: int) -> SearchResult:
-    return SearchResult(
+def _empty_result(count: int) -> SearchResults:
+    return SearchResults(
         proved=jnp.zeros(count, bool),
         log_prob=jnp.full(count, -jnp.inf, jnp.float32),
         length=jnp.full(count, -1, jnp.int32),
@@ -215,7 +215,7 @@ def _search(
     policy: ProofPolicy,
     queries: Int32[Array, "queries atom"],
     count: Int32[Array, ""],
-) -> SearchResult:
+) -> SearchResults:
     """Search for proofs of the first `count` queries."""
     width = search.beam_width
     expand = backends.expand if kge_scorer is None else kge_scorer.expand
@@ -256,7 +256,7 @@ def _search(
         is_end = (predicates == program.true_index) | jnp.isnan(log_probs)
         proof = jnp.max(jnp.where(is_end, log_probs, -jnp.inf), axis=(1, 2))
         is_better = proof > result.log_prob
-        result = SearchResult(
+        result = SearchResults(
             proved=proved,
             log_prob=jnp.maximum(result.log_prob, proof),
             length=jnp.where(is_better, lanes.depth + 1, result.length),

@@ -16,7 +16,7 @@ from phalanx.core.backends import resolve_backend
 from phalanx.proofs import backends
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.beam import SearchResult, SearchTrace
+from phalanx.proofs.search.beam import BestFirstTrace, SearchResults
 from phalanx.proofs.state import ExpandRequest, SearchNode
 
 Numbers = Array | np.ndarray
@@ -110,7 +110,7 @@ def best_first_search(
     heuristic: Heuristic,
     queries: Int32[np.ndarray, "queries atom"],
     search: BestFirstConfig | None = None,
-) -> SearchResult:
+) -> SearchResults:
     """Use a heuristic to search for a proof of each query. A query is not used as a fact in its own proof.
 
     Nodes that differ only in the names of their variables are treated as the same node and expanded at most
@@ -227,7 +227,7 @@ def _expand(
     return jax.lax.optimization_barrier((found.successors, found.num_actions, found.overflow))
 
 
-def _collect_result(finished: list[_SearchTree]) -> SearchResult:
+def _collect_result(finished: list[_SearchTree]) -> SearchResults:
     """Combine the finished searches into one result, whose arrays are in the order of the queries.
 
     The dictionaries in the trace are in the order in which the searches ended.
@@ -240,11 +240,11 @@ def _collect_result(finished: list[_SearchTree]) -> SearchResult:
         on_path = set(path)
         dead_ends[tree.number] = [tree.goals[node] for node in tree.expanded if node not in on_path]
     trees = sorted(finished, key=lambda tree: tree.number)
-    return SearchResult(
+    return SearchResults(
         proved=np.array([tree.is_proved for tree in trees], bool),
         log_prob=None,
         length=np.array([len(paths.get(tree.number, ())) or -1 for tree in trees], np.int64),
         overflow=np.array([tree.overflow for tree in trees], bool),
         expansions=np.array([len(tree.expanded) for tree in trees], np.int64),
-        trace=SearchTrace(paths, dead_ends),
+        trace=BestFirstTrace(paths, dead_ends),
     )

@@ -3,10 +3,10 @@
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import Cells, LatinPuzzleKind, rows_and_columns
+from phalanx.puzzles.kinds.grid import AllDifferentPuzzleKind, Cells, rows_and_columns
 
 
-class Futoshiki(LatinPuzzleKind):
+class Futoshiki(AllDifferentPuzzleKind):
     """Futoshiki: fill a Latin square such that the inequality signs between neighboring cells hold.
 
     `clues` is a flat sequence with two cells per inequality sign. The first of the two cells must contain the

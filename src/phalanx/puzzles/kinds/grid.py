@@ -124,7 +124,7 @@ class GridPuzzleKind(PuzzleKind[Cells, tuple[int, int]]):
         return " ".join(self.symbols[1 : self.num_symbols(puzzle) + 1])
 
 
-class LatinPuzzleKind(GridPuzzleKind):
+class AllDifferentPuzzleKind(GridPuzzleKind):
     """Base class for puzzles in which every group of cells, such as a row, must contain each digit once.
 
     The digits are 1 to the size of the board.

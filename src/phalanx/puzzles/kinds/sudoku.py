@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import LatinPuzzleKind, rows_and_columns
+from phalanx.puzzles.kinds.grid import AllDifferentPuzzleKind, rows_and_columns
 
 
-class Sudoku(LatinPuzzleKind):
+class Sudoku(AllDifferentPuzzleKind):
     """Sudoku: fill a 4x4, 6x6 or 9x9 board so that each row, column and box contains every digit once.
 
     The `blanks` parameter is the number of cells that the generator leaves blank. The digits of all other

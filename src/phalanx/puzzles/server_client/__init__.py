@@ -21,7 +21,7 @@ from phalanx.puzzles.server_client.episodes import (
     EpisodeStep as EpisodeStep,
     PuzzleEpisode as PuzzleEpisode,
     PuzzleSampleStream as PuzzleSampleStream,
-    PuzzleServerRewards as PuzzleServerRewards,
+    PuzzleServerRewardValues as PuzzleServerRewardValues,
     episode_samples as episode_samples,
     move_prompt as move_prompt,
     rollout_episode as rollout_episode,

@@ -12,7 +12,7 @@ from phalanx.config import Config
 from phalanx.puzzles.server_client.client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server_client.episodes import (
     Prompt,
-    PuzzleServerRewards,
+    PuzzleServerRewardValues,
     apply_move,
     move_prompt,
     step_reward,
@@ -142,7 +142,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         max_consecutive_invalid_answers: int | None = None,
         prompt_format: PromptFormat = "full",
         prompt: Prompt | None = None,
-        rewards: PuzzleServerRewards = PuzzleServerRewards(),  # noqa: B008 - frozen
+        rewards: PuzzleServerRewardValues = PuzzleServerRewardValues(),  # noqa: B008 - frozen
     ) -> None:
         self.games: dict[str, tuple[str, PuzzleDifficulty]] = {}
         names = [games] if isinstance(games, str) else games

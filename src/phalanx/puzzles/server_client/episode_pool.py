@@ -77,12 +77,12 @@ class ConnectionPoolConfig(Config):
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "recycle_after": "max_connection_age",
-        "queue_size": "max_pending_episodes",
+        "queue_size": "max_outstanding_episodes",
     }
 
     connections: int = Field(default=4, ge=1, le=100)
     """Number of connections. The server accepts at most 100 connections in total, from all clients."""
-    max_pending_episodes: int = Field(default=32, ge=1)
+    max_outstanding_episodes: int = Field(default=32, ge=1)
     """Maximum number of episodes that are scheduled, running, or finished but not consumed yet."""
     max_connection_age: float = Field(default=240.0, gt=0)
     """Age in seconds after which a connection is replaced between two episodes. The server closes connections
@@ -99,7 +99,7 @@ RunEpisode: TypeAlias = Callable[[PuzzleClient, EpisodeSpec], Awaitable[Any]]
 class PuzzleEpisodePool(ClosedOnExit):
     """Runs episodes concurrently on several connections to a puzzle server.
 
-    Use it in an `async with` statement, which closes all connections at its end.
+    Use it in an `async with` statement. All connections are closed on exit.
 
     Args:
         client: Address of the server, timeouts and retries. If None, the defaults are used.
@@ -169,7 +169,7 @@ class PuzzleEpisodePool(ClosedOnExit):
             self._tasks += [asyncio.create_task(run_episode(spec)) for spec in next_specs]
 
         try:
-            start_episodes(self.config.max_pending_episodes)
+            start_episodes(self.config.max_outstanding_episodes)
             while self._tasks:
                 due = self._tasks[:1] if self.config.ordered else self._tasks
                 await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)

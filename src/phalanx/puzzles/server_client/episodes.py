@@ -33,7 +33,7 @@ from phalanx.puzzles.server_client.protocol import (
 )
 from phalanx.puzzles.server_client.telnet import one_line
 from phalanx.text.answers import quote
-from phalanx.text.env import TextRewards
+from phalanx.text.env import TextRewardValues
 
 Policy: TypeAlias = Callable[[PuzzleObservation, PuzzleHint | None], str | Awaitable[str | None] | None]
 """Function `policy(observation, hint)` that returns the command of the next move, or None to give up.
@@ -51,7 +51,7 @@ current state of the puzzle."""
 
 
 @dataclasses.dataclass(frozen=True)
-class PuzzleServerRewards(TextRewards):
+class PuzzleServerRewardValues(TextRewardValues):
     """Rewards for the possible outcomes of a move. A rejected command gets the `invalid` reward."""
 
     lost: float = -1.0
@@ -139,7 +139,7 @@ class CollectConfig(Config):
     """Keep the samples of puzzles that were not solved."""
     pool: ConnectionPoolConfig = ConnectionPoolConfig(ordered=True)
     """Number of connections and order of the episodes."""
-    rewards: PuzzleServerRewards = PuzzleServerRewards()
+    rewards: PuzzleServerRewardValues = PuzzleServerRewardValues()
     """Reward for each possible outcome of a move."""
 
 
@@ -262,7 +262,7 @@ async def apply_move(client: PuzzleClient, game: str, command: str) -> CommandRe
         return CommandResult(success=False, code="NOT_SENT", message=str(error), state=client.observation)
 
 
-def step_reward(result: CommandResult, rewards: PuzzleServerRewards) -> float:
+def step_reward(result: CommandResult, rewards: PuzzleServerRewardValues) -> float:
     """Return the reward for a move, given its result."""
     if result.game_over:
         return rewards.lost
@@ -510,7 +510,7 @@ class PuzzleSampleStream(AbstractEpisodeSampleStream):
 
     The first request for a sample starts the episodes, which run concurrently on several connections. They
     keep running in the background until `close` is called or the `async with` block ends. At most
-    `pool.max_pending_episodes` episodes are scheduled, running, or finished but not read yet.
+    `pool.max_outstanding_episodes` episodes are scheduled, running, or finished but not read yet.
 
     Args:
         config: Server, games and connections. If None, the defaults of `CollectConfig` are used.
