@@ -127,8 +127,8 @@ def _top_row_presses(size: int) -> dict[int, list[int]]:
     """Return all sets of presses that solve a board on which only lights in the last row are on.
 
     Each set consists of presses in the top row and the presses that follow from them by light chasing, which
-    turns off all rows but the last. A solution is determined by its presses in the top row, so the XOR of each
-    set with the presses that `_chase` returns gives all solutions.
+    turns off all rows but the last. A solution is determined by its presses in the top row, so the XOR of
+    each set with the presses that `_chase` returns gives all solutions.
 
     Returns:
         A dictionary from each solvable pattern of lights in the last row, as a bit mask of columns, to the
