@@ -78,7 +78,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Language model": {
         "phalanx.training.sft": ("SFTConfig", "SFTDataConfig"),
         "phalanx.training.grpo": ("GRPOConfig",),
-        "phalanx.training.task_curriculum": ("TaskCurriculumConfig",),
+        "phalanx.training.text_task_curriculum": ("TaskCurriculumConfig",),
         "phalanx.training.optimizer": ("OptimizerConfig",),
         "phalanx.lm.model": ("LanguageModelConfig",),
         "phalanx.lm.sampling": ("SamplingConfig",),

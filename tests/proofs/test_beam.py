@@ -23,7 +23,7 @@ WORLDS, PREDICATES, CONSTANTS = 5, 3, 4
 DEPTH = 4
 UNPRUNED = ProofConfig(max_actions=48, max_goals=6, prune_visited=False)
 PRUNED = ProofConfig(max_actions=48, max_goals=6)
-WIDE = BeamSearchConfig(beam_width=64, max_depth=DEPTH, patience=DEPTH)
+WIDE = BeamSearchConfig(beam_width=64, max_depth=DEPTH, steps_after_first_proof=DEPTH)
 NARROW = BeamSearchConfig(beam_width=3, max_depth=DEPTH)
 
 

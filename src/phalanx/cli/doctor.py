@@ -26,7 +26,7 @@ class FileCheckResult(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FileFormat:
+class FileFormatChecker:
     """A format that `phalanx doctor` can check."""
 
     name: str
@@ -70,14 +70,17 @@ def doctor(
 
 
 def check_path(path: Path) -> Iterator[FileCheckResult]:
-    """Check a file or folder and yield the results. A run folder has several, such as one per checkpoint."""
+    """Check a file or folder and yield the results.
+
+    A run folder yields several results, for example one for each checkpoint.
+    """
     if (path / "run.json").is_file():
         yield from _check_run(path)
     else:
         yield _check(path, _find_format(path))
 
 
-def _check(path: Path, format: FileFormat) -> FileCheckResult:
+def _check(path: Path, format: FileFormatChecker) -> FileCheckResult:
     # Reading from a pipe would block.
     if not path.is_file() and not path.is_dir():
         return FileCheckResult(path, format.name, "it is neither a file nor a folder")
@@ -88,7 +91,7 @@ def _check(path: Path, format: FileFormat) -> FileCheckResult:
     return FileCheckResult(path, f"{format.name}: {summary}" if summary else format.name, "")
 
 
-def _find_format(path: Path) -> FileFormat:
+def _find_format(path: Path) -> FileFormatChecker:
     if path.is_dir():
         return next((format for format in FORMATS if format.marker and (path / format.marker).exists()), ARC)
     name = path.name.lower()
@@ -235,24 +238,24 @@ def _check_settings(path: Path) -> str:
     return format_count(len(value) if isinstance(value, dict) else 0, "section")
 
 
-RUN = FileFormat("run", _check_metadata, marker="run.json")
-CHECKPOINT = FileFormat("checkpoint", _check_checkpoint, marker="_CHECKPOINT_METADATA")
-EMBEDDING = FileFormat("embedding", _check_embedding, marker="config.json")
-ARC = FileFormat("ARC tasks", _check_arc_tasks)
-ARCHIVE = FileFormat("archive", _check_archive, suffixes=ARCHIVE_SUFFIXES)
-JSON_LINES = FileFormat("JSON Lines", _check_json_lines, suffixes=(".jsonl",))
-SETTINGS = FileFormat("settings", _check_settings, suffixes=(".yaml",))
+RUN = FileFormatChecker("run", _check_metadata, marker="run.json")
+CHECKPOINT = FileFormatChecker("checkpoint", _check_checkpoint, marker="_CHECKPOINT_METADATA")
+EMBEDDING = FileFormatChecker("embedding", _check_embedding, marker="config.json")
+ARC = FileFormatChecker("ARC tasks", _check_arc_tasks)
+ARCHIVE = FileFormatChecker("archive", _check_archive, suffixes=ARCHIVE_SUFFIXES)
+JSON_LINES = FileFormatChecker("JSON Lines", _check_json_lines, suffixes=(".jsonl",))
+SETTINGS = FileFormatChecker("settings", _check_settings, suffixes=(".yaml",))
 FORMATS = (
     # A folder of batch files also contains their plan.
-    FileFormat("batch files", _check_batches, marker="manifest.json"),
-    FileFormat("batch plan", _check_plan, marker="batch.plan", suffixes=(".plan",)),
+    FileFormatChecker("batch files", _check_batches, marker="manifest.json"),
+    FileFormatChecker("batch plan", _check_plan, marker="batch.plan", suffixes=(".plan",)),
     EMBEDDING,
     CHECKPOINT,
-    FileFormat("checkpoint", _check_checkpoint, marker="checksums.json"),
-    FileFormat("knowledge base", _check_knowledge_base, marker="train.txt"),
-    FileFormat("arrays", _check_arrays, suffixes=(".npz",)),
+    FileFormatChecker("checkpoint", _check_checkpoint, marker="checksums.json"),
+    FileFormatChecker("knowledge base", _check_knowledge_base, marker="train.txt"),
+    FileFormatChecker("arrays", _check_arrays, suffixes=(".npz",)),
     JSON_LINES,
-    FileFormat("JSON", _check_json, suffixes=(".json",)),
+    FileFormatChecker("JSON", _check_json, suffixes=(".json",)),
     SETTINGS,
     ARCHIVE,
 )

@@ -95,7 +95,10 @@ def write_json(file: IO[str], record: Mapping[str, Any], **style: Any) -> None:
 
 
 def read_verified_json(path: str | os.PathLike[str], hint: str = "write it again") -> dict[str, Any]:
-    """Verify a checksummed JSON file and return its object, without the checksum field."""
+    """Read a JSON file, verify its checksum, and return its contents without the checksum field.
+
+    `hint` is advice on what to do if the file is corrupt, for the error message.
+    """
     record = parse_json(read_verified(path, hint), path)
     if not isinstance(record, dict) or CHECKSUM_FIELD not in record:
         raise CorruptFileError(f"{path} is not a JSON object with a field {CHECKSUM_FIELD!r}; {hint}")

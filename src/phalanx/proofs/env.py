@@ -126,7 +126,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored in comparisons."""
     kge_scorer: KGELeafScorer | None = None
-    """Embedding that can remove ground goals without a proof, or None if there is no embedding."""
+    """Scorer for the KGE action, which closes a ground goal based on its embedding score instead of a proof.
+    None if there is no embedding."""
     knowledge_base: KnowledgeBase | None = dataclasses.field(default=None, compare=False, repr=False)
     """Facts, rules and queries of all splits, for evaluations. Ignored in comparisons."""
 

@@ -24,7 +24,7 @@ _SEEDS_PER_RUN = 1_000_003
 
 
 class TextInfo(NamedTuple):
-    """Outcome of an answer, in addition to its reward."""
+    """Information about the outcome of an answer. The reward is separate."""
 
     error: str = ""
     """Error message for the model if the answer is not a valid action. Empty if it is valid."""

@@ -51,5 +51,8 @@ from .sft import (
     open_data as open_data,
     sft_loss as sft_loss,
 )
-from .task_curriculum import TaskCurriculum as TaskCurriculum, TaskCurriculumConfig as TaskCurriculumConfig
+from .text_task_curriculum import (
+    TaskCurriculum as TaskCurriculum,
+    TaskCurriculumConfig as TaskCurriculumConfig,
+)
 from .trained_policy import Policy as Policy, load_policy as load_policy

@@ -52,7 +52,7 @@ from phalanx.text.env_spec import TextEnvConfig
 from phalanx.training.algorithm import Algorithm, TrainState, UpdateResult, jit_method
 from phalanx.training.config import CheckpointConfig, RunConfig, TextRunConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
-from phalanx.training.task_curriculum import TaskCurriculum, TaskCurriculumConfig
+from phalanx.training.text_task_curriculum import TaskCurriculum, TaskCurriculumConfig
 
 _PENDING_ROLLOUTS = "pending_rollouts"
 """Name of a subfolder of the run folder, which is only used with `async_rollouts`. For each checkpoint, the
@@ -107,10 +107,10 @@ class GRPOConfig(TextRunConfig):
     multi-turn puzzles."""
 
     num_prompts: int = Field(default=16, ge=1)
-    """Number of episodes that are sampled per update. Each episode, such as a puzzle, is attempted
-    `num_generations` times from the same initial prompt."""
+    """Number of starting points, such as puzzles, that are sampled per update. Each of them is attempted
+    `num_generations` times, so an update consists of `num_prompts * num_generations` rollouts."""
     num_generations: int = Field(default=8, ge=2)
-    """Number of attempts per episode. The attempts at one episode form a group."""
+    """Number of attempts per starting point, which form a group."""
     num_iterations: int = Field(default=1, ge=1)
     """Number of optimizer steps per update. Each step uses all completions of the update."""
     epsilon: float = Field(default=0.2, gt=0)

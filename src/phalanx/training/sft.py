@@ -74,14 +74,15 @@ class SFTDataConfig(Config):
         "wander": "random_move_prob",
         "shares": "mixture",
         "held_out": "num_eval_samples",
-        "dataset": "plan_dataset",
+        "dataset": "plan_dataset_path",
+        "plan_dataset": "plan_dataset_path",
         "window_size": "packing_buffer_rows",
         "packing_buffer_size": "packing_buffer_rows",
     }
     plan: str = ""
     """Path of a batch plan, as written by `phalanx data plan build`, or of a folder of batch files, as
     written by `phalanx data export`. Empty if there is no plan."""
-    plan_dataset: str = ""
+    plan_dataset_path: str = ""
     """Path of the dataset that the plan was built for. Not needed if `plan` is a folder of batch files."""
     samples: str = ""
     """File of samples, such as one written by `phalanx puzzles collect`. Empty if there is none."""
@@ -114,8 +115,8 @@ class SFTDataConfig(Config):
     def _check_sources(self) -> "SFTDataConfig":
         if self.plan and self.samples:
             raise ValueError("set data.plan or data.samples, not both")
-        if self.plan_dataset and not self.plan:
-            raise ValueError("data.plan_dataset requires data.plan")
+        if self.plan_dataset_path and not self.plan:
+            raise ValueError("data.plan_dataset_path requires data.plan")
         if any(count < 1 for count in self.mixture.values()):
             raise ValueError(f"the counts of a mixture must be at least 1, got {self.mixture}")
         return self
@@ -555,11 +556,11 @@ def open_data(config: SFTConfig) -> SFTData:
 def _open_plan(config: SFTConfig) -> SFTData:
     """Open a batch plan with its dataset, or a folder of batch files."""
     data, path = config.data, Path(config.data.plan)
-    if not data.plan_dataset:
+    if not data.plan_dataset_path:
         if not (path / "manifest.json").is_file():
             raise ValueError(
-                f"{path} is not a folder of batch files; set data.plan_dataset to the dataset that the plan "
-                f"was built for, or write batch files with `phalanx data export`"
+                f"{path} is not a folder of batch files; set data.plan_dataset_path to the dataset that the "
+                f"plan was built for, or write batch files with `phalanx data export`"
             )
         reader = BatchReader(path)
         config.model.check_vocab_size(1 + reader.largest_token())
@@ -575,7 +576,7 @@ def _open_plan(config: SFTConfig) -> SFTData:
             f"{path} was built with tokenizer {plan.meta.tokenizer_hash}, but {config.tokenizer!r} is "
             f"{tokenizer_hash}; set tokenizer to the one that the lengths were computed with"
         )
-    dataset = tokenize_dataset(data.plan_dataset, tokenizer, tokenize)
+    dataset = tokenize_dataset(data.plan_dataset_path, tokenizer, tokenize)
     config.model.check_vocab_size(1 + int(dataset.tokens.max(initial=0)))
     return SFTData.from_plan(plan, dataset)
 

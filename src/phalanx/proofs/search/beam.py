@@ -56,14 +56,17 @@ class ProofPolicy(Protocol):
 class BeamSearchConfig(Config):
     """Settings for beam search."""
 
-    renamed_settings: ClassVar[dict[str, str]] = {"width": "beam_width"}
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "width": "beam_width",
+        "patience": "steps_after_first_proof",
+    }
 
     beam_width: int = Field(default=16, ge=1)
     """Number of states that are kept for each query after each step. The most probable states are kept. With
     1, the search is greedy."""
     max_depth: int = Field(default=6, ge=1)
     """Maximum number of steps in a proof."""
-    patience: int = Field(default=0, ge=0)
+    steps_after_first_proof: int = Field(default=0, ge=0)
     """Number of steps for which the search continues after the first proof of a query, in order to find a
     longer but more probable proof."""
 
@@ -135,10 +138,10 @@ def beam_search(
     """Use a policy to search for a proof of each query. A query is not used as a fact in its own proof.
 
     The probability of a proof is the product of the probabilities of its actions under the policy. After each
-    step, the `beam_width` most probable distinct states are kept. The search for a query ends `patience`
-    steps after its first proof was found, or when no state can lead to a more probable proof, or after
-    `max_depth` steps. Except for rounding, the result does not depend on `batch_size` or on the order of the
-    queries.
+    step, the `beam_width` most probable distinct states are kept. The search for a query ends
+    `steps_after_first_proof` steps after its first proof was found, or when no state can lead to a more
+    probable proof, or after `max_depth` steps. Except for rounding, the result does not depend on
+    `batch_size` or on the order of the queries.
 
     Args:
         config: Settings of the proof environment, which determine the successors of a state.
@@ -240,7 +243,9 @@ def _search(
         result = jax.tree.map(lambda leaf: leaf[jnp.maximum(lanes.query_index, 0)], lanes.results)
         proved = result.proved | jnp.any(is_complete, axis=1)
         steps_since_proof = lanes.steps_since_proof + result.proved
-        is_last = (lanes.depth + 1 >= search.max_depth) | (proved & (steps_since_proof >= search.patience))
+        is_last = (lanes.depth + 1 >= search.max_depth) | (
+            proved & (steps_since_proof >= search.steps_after_first_proof)
+        )
         # In the last step of a query, only complete proofs matter, so the network scores no other states.
         is_scored = is_complete | (is_open & ~is_last[:, None])
         log_probs, predicates = _log_probs(policy, offered, is_scored.reshape(-1))

@@ -18,7 +18,7 @@ _INITIAL_SUCCESS_RATE = 0.5
 
 
 class TaskCurriculumConfig(Config):
-    """Settings for sampling tasks and episodes."""
+    """Settings that determine how often each task is sampled and how many episodes are retried."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "memory": "success_rate_ema_decay",
