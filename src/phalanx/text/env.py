@@ -215,23 +215,6 @@ class TextVectorEnvironment:
             used[task] += 1
         return self._reset_all(episodes)
 
-    def reset_where(self, mask: Sequence[bool] | NDArray[np.bool_], seeds: Sequence[int]) -> list[str]:
-        """Start new episodes of the same tasks in some rows, and return the prompts of all rows.
-
-        Args:
-            mask: True for the rows to restart.
-            seeds: One seed per row. The seeds of rows whose mask is False are ignored.
-        """
-        self._check_length(seeds, "seeds")
-        self._check_length(mask, "mask")
-        rows = [row for row, selected in enumerate(mask) if selected]
-        for row in rows:
-            self._episodes[row] = TaskSeed(self._episodes[row].task, int(seeds[row]))
-        prompts = self._reset_rows(rows, [self._episodes[row] for row in rows])
-        for row, prompt in zip(rows, prompts, strict=True):
-            self._first_prompts[row] = prompt
-        return self.prompts
-
     @property
     def prompts(self) -> list[str]:
         """Current prompt of each row, which a model can answer without having seen earlier prompts."""
@@ -243,7 +226,7 @@ class TextVectorEnvironment:
         Args:
             answers: One answer per row. The answers of rows whose episode has ended are ignored.
         """
-        self._check_length(answers, "answers")
+        self._check_answers(answers)
         pairs = zip(self.environments, answers, strict=True)
         return TextVectorStep.stack([environment.step(answer) for environment, answer in pairs])
 
@@ -335,12 +318,12 @@ class TextVectorEnvironment:
     def _reset_all(self, episodes: Sequence[TaskSeed]) -> list[str]:
         """Start one episode in each of `environments`, and return the prompts."""
         self._episodes = list(episodes)
-        self._first_prompts = self._reset_rows(range(len(episodes)), self._episodes)
+        self._first_prompts = self._reset_environments(self._episodes)
         return list(self._first_prompts)
 
-    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[TaskSeed]) -> list[str]:
-        """Start episodes in some rows and return their prompts."""
-        return [self.environments[row].reset(seed) for row, (_, seed) in zip(rows, episodes, strict=True)]
+    def _reset_environments(self, episodes: Sequence[TaskSeed]) -> list[str]:
+        pairs = zip(self.environments, episodes, strict=True)
+        return [environment.reset(seed) for environment, (_, seed) in pairs]
 
     def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
         """Return the episode key for each seed of a task, without affecting running episodes."""
@@ -361,11 +344,11 @@ class TextVectorEnvironment:
         if task not in self.tasks:
             raise ValueError(f"unknown task {task!r}; choose from {', '.join(self.tasks)}")
 
-    def _check_length(self, items: Sequence[object] | NDArray[np.bool_], name: str) -> None:
+    def _check_answers(self, answers: Sequence[str]) -> None:
         if not len(self):
             raise ValueError("there are no episodes yet; call reset or start")
-        if len(items) != len(self):
-            raise ValueError(f"{name} must have one item per episode ({len(self)}), got {len(items)}")
+        if len(answers) != len(self):
+            raise ValueError(f"answers must have one item per episode ({len(self)}), got {len(answers)}")
 
 
 def finished_step(info: TextInfo) -> TextStep:

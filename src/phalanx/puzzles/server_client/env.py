@@ -201,7 +201,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return self._reset_all(episodes)
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:
-        self._check_length(answers, "answers")
+        self._check_answers(answers)
         pairs = zip(self.environments, answers, strict=True)
         return TextVectorStep.stack(self.run([each.step_async(answer) for each, answer in pairs]))
 
@@ -231,11 +231,9 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
             self._loop = asyncio.new_event_loop()
         return self._loop.run_until_complete(gather())
 
-    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[TaskSeed]) -> list[str]:
-        pairs = zip(rows, episodes, strict=True)
-        return self.run(
-            [self.environments[row].start(*self.games[task], seed) for row, (task, seed) in pairs]
-        )
+    def _reset_environments(self, episodes: Sequence[TaskSeed]) -> list[str]:
+        pairs = zip(self.environments, episodes, strict=True)
+        return self.run([each.start(*self.games[task], seed) for each, (task, seed) in pairs])
 
 
 class PuzzleServerEnvironment(TextEnvironment):
