@@ -136,8 +136,8 @@ async def collect(
                 solved += episode.success
                 num_samples += len(samples)
                 on_episode()
-    metrics = stream.metrics
-    return CollectResult(new_episodes, solved, num_samples, metrics.reconnects, metrics.episodes_replayed)
+    pool = stream.pool
+    return CollectResult(new_episodes, solved, num_samples, pool.reconnects, pool.episodes_replayed)
 
 
 def _check_same_episode(path: Path, existing: list[dict[str, Any]], samples: Sequence["Sample"]) -> None:
