@@ -66,10 +66,8 @@ class TextVectorWrapper(TextVectorEnvironment):
                 f"{type(environment).__name__} has no text for its states and actions (has_text)"
             )
         self.environment, self.rewards = environment, rewards
-        self.max_consecutive_invalid_answers, self.prompt_format = (
-            max_consecutive_invalid_answers,
-            prompt_format,
-        )
+        self.max_consecutive_invalid_answers = max_consecutive_invalid_answers
+        self.prompt_format = prompt_format
         self.tasks = (task or type(environment).__name__,)
         self.fingerprint = f"{self.tasks[0]}@{environment.version} {prompt_format}"
         self._episodes = []

@@ -247,7 +247,6 @@ class PuzzleServerEnvironment(TextEnvironment):
         self._batch = batch
         self.game = ""
         """The server's id for the game. Empty before the first episode."""
-        self._observation: PuzzleObservation | None = None
         self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
 
     @classmethod
@@ -279,7 +278,7 @@ class PuzzleServerEnvironment(TextEnvironment):
 
     async def start(self, game: str, difficulty: PuzzleDifficulty, seed: int) -> str:
         """Start the puzzle that the server generates from a seed, and return the prompt."""
-        self._observation = await self.client.start_puzzle(game, difficulty, seed)
+        await self.client.start_puzzle(game, difficulty, seed)
         self.game = game
         self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
         return self.prompt
@@ -296,7 +295,6 @@ class PuzzleServerEnvironment(TextEnvironment):
             result, end = CommandResult(success=False, message=str(exception)), "."
         else:
             result = await apply_move(self.client, self.game, command)
-        self._observation = result.state or observation
         terminated = result.solved or result.game_over
         error = "" if result.success or result.solved else result.message or "it was refused"
         self._num_invalid = self._num_invalid + 1 if error else 0
@@ -307,7 +305,7 @@ class PuzzleServerEnvironment(TextEnvironment):
         outcome = "Solved." if result.solved else "Lost." if terminated else "Done."
         if error and not terminated:
             outcome = f"Not possible: {error}{end}"
-        text = f"{outcome}\n\n{self._observation.board}"
+        text = f"{outcome}\n\n{(result.state or observation).board}"
         return TextStep(text, step_reward(result, batch.rewards), self._info.done, self._info)
 
     @property
@@ -334,9 +332,9 @@ class PuzzleServerEnvironment(TextEnvironment):
     @property
     def observation(self) -> PuzzleObservation:
         """State of the puzzle as last reported by the server."""
-        if self._observation is None:
+        if self.client.observation is None:
             raise ValueError("there is no episode yet; call reset")
-        return self._observation
+        return self.client.observation
 
 
 def _full_prompt(game: str, observation: PuzzleObservation) -> str:
