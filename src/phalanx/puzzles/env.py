@@ -204,7 +204,7 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
         prompt_format: `full` or `compact`.
     """
 
-    environments: list[PuzzleEnvironment]  # type: ignore[assignment]
+    environments: Sequence[PuzzleEnvironment]
     unknown_characters = "error"
 
     def __init__(

@@ -182,6 +182,11 @@ class TextVectorEnvironment:
     unknown_characters: Literal["error", "replace"] = "replace"
     """What to do with prompt characters that the tokenizer cannot encode: `error` raises an error, and
     `replace` replaces them with a question mark."""
+    environments: Sequence[TextEnvironment] = ()
+    """Environment of each row. Empty before the first episode, and if rows have no environments of their
+    own."""
+    _episodes: Sequence[TaskSeed] = ()
+    _first_prompts: Sequence[str] = ()
 
     def __init__(
         self, factories: Mapping[str, Callable[[], TextEnvironment]], fingerprint: str | None = None
@@ -190,11 +195,8 @@ class TextVectorEnvironment:
             raise ValueError("a vector environment needs at least one task")
         self.tasks = tuple(factories)
         self.fingerprint = " ".join(self.tasks) if fingerprint is None else fingerprint
-        self.environments: list[TextEnvironment] = []
         self._factories = dict(factories)
         self._created: dict[str, list[TextEnvironment]] = {task: [] for task in self.tasks}
-        self._episodes: list[TaskSeed] = []
-        self._first_prompts: list[str] = []
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -206,13 +208,13 @@ class TextVectorEnvironment:
     def start(self, episodes: Sequence[TaskSeed]) -> list[str]:
         """Start the given episodes, one per row, and return the prompts. Abandon unfinished episodes."""
         self._check_episodes(episodes)
-        used = dict.fromkeys(self.tasks, 0)
-        self.environments = []
+        environments, used = list[TextEnvironment](), dict.fromkeys(self.tasks, 0)
         for task, _ in episodes:
             if used[task] == len(self._created[task]):
                 self._created[task].append(self._factories[task]())
-            self.environments.append(self._created[task][used[task]])
+            environments.append(self._created[task][used[task]])
             used[task] += 1
+        self.environments = environments
         return self._reset_all(episodes)
 
     @property

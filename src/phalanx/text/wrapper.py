@@ -70,7 +70,6 @@ class TextVectorWrapper(TextVectorEnvironment):
         self.prompt_format = prompt_format
         self.tasks = (task or type(environment).__name__,)
         self.fingerprint = f"{self.tasks[0]}@{environment.version} {prompt_format}"
-        self._episodes = []
         self._states: Any = None
         self._prompts: list[str] = []
         self._infos: list[TextInfo] = []

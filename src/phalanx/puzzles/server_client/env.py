@@ -115,6 +115,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
     """
 
     config_type: ClassVar[type[Config]] = PuzzleServerEnvConfig
+    environments: Sequence["PuzzleServerEnvironment"]
     prompt_suffix = ""
     completion_end = "\n"
 
@@ -162,9 +163,6 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         self.fingerprint = (
             f"puzzle_server {' '.join(self.tasks)} {max_steps} {self.max_consecutive_invalid_answers}"
         )
-        self.environments: list[PuzzleServerEnvironment] = []  # type: ignore[assignment]
-        self._episodes = []
-        self._first_prompts = []
         self.client = client or PuzzleClientConfig()
         # One event loop for the lifetime of the connections. It runs only while a call waits for the server.
         self._loop: asyncio.AbstractEventLoop | None = None
