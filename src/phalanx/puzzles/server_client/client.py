@@ -18,7 +18,6 @@ from phalanx.puzzles.server_client.protocol import (
     REPLY_END,
     CommandResult,
     InvalidCommandError,
-    InvalidReplyError,
     NoCurrentPuzzleError,
     ProtocolError,
     PuzzleDifficulty,
@@ -419,12 +418,7 @@ class PuzzleClient(ClosedOnExit):
         if self._connection is None:
             raise PuzzleServerConnectionError("the client was disconnected")
         timeout = min(self.config.read_timeout, self._seconds_left)
-        lines = await self._connection.ask(f"{command}\n{_BARRIER}", last_lines, timeout)
-        try:
-            return Reply(lines)
-        except InvalidReplyError:
-            self._connection.abort()
-            raise
+        return Reply(await self._connection.ask(f"{command}\n{_BARRIER}", last_lines, timeout))
 
     def _require_puzzle(self, what: str) -> _Puzzle:
         if self._puzzle is None:
