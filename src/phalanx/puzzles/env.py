@@ -189,8 +189,8 @@ class PuzzleEnvironment(TextEnvironment):
 class PuzzleVectorEnvironment(TextVectorEnvironment):
     """A batch of episodes with puzzles of one or several kinds.
 
-    Each combination of kind, difficulty and turns is a task, named `KIND:DIFFICULTY:TURNS`. All new puzzles
-    of a task are generated in one call, which is faster than one call per puzzle.
+    Each combination of kind, difficulty and turns is a task, named `KIND:DIFFICULTY:TURNS`. When
+    episodes start, all puzzles of a task are generated in one call, which is faster than one call per puzzle.
 
     Args:
         kinds: Names of puzzle kinds separated by commas, or a sequence of names or kinds. A name may be

@@ -33,7 +33,8 @@ class TextInfo(NamedTuple):
     terminated: bool = False
     """True if the episode has ended because it was solved or lost."""
     truncated: bool = False
-    """True if the episode has ended because it reached a limit on the number of answers."""
+    """True if a limit, such as the maximum number of answers, has ended the episode before it was solved or
+    lost."""
 
     @property
     def done(self) -> bool:
@@ -105,7 +106,7 @@ class TextEnvironment(abc.ABC):
     def reset(self, seed: int) -> str:
         """Start the episode determined by `seed`, and return its first prompt.
 
-        The first prompt contains the rules, the state and the answer format.
+        In the `full` prompt format, it contains the rules, the state and the answer format.
         """
 
     @abc.abstractmethod
@@ -183,8 +184,8 @@ class TextVectorEnvironment:
     """What to do with prompt characters that the tokenizer cannot encode: `error` raises an error, and
     `replace` replaces them with a question mark."""
     environments: Sequence[TextEnvironment] = ()
-    """Environment of each row. Empty before the first episode, and if rows have no environments of their
-    own."""
+    """One environment per row. Empty before the first call to `start`, and in subclasses that step all rows
+    together."""
     _episodes: Sequence[TaskSeed] = ()
     _first_prompts: Sequence[str] = ()
 
@@ -206,7 +207,10 @@ class TextVectorEnvironment:
         return self.start([TaskSeed(self.tasks[0], int(seed)) for seed in seeds])
 
     def start(self, episodes: Sequence[TaskSeed]) -> list[str]:
-        """Start the given episodes, one per row, and return the prompts. Abandon unfinished episodes."""
+        """Start the given episodes, one per row, and return their prompts.
+
+        Unfinished episodes from an earlier call are abandoned.
+        """
         self._check_episodes(episodes)
         environments, used = list[TextEnvironment](), dict.fromkeys(self.tasks, 0)
         for task, _ in episodes:
@@ -303,7 +307,7 @@ class TextVectorEnvironment:
                 )
 
     def first_seed(self, run_seed: int) -> int:
-        """Return the smallest episode seed for the rollouts of a training run, given the run's own seed."""
+        """Return the first seed for the rollouts of a training run, given the seed of the run."""
         # With the modulus, the next `_SEEDS_PER_RUN` seeds do not exceed `MAX_SEED` either.
         return run_seed * _SEEDS_PER_RUN % (MAX_SEED + 1 - _SEEDS_PER_RUN)
 

@@ -74,8 +74,8 @@ class PuzzleClientConfig(Config):
     deadline: float = Field(default=120.0, gt=0)
     """Maximum time in seconds for one request, including all retries."""
     max_retries: int = Field(default=8, ge=0)
-    """Maximum number of retries if the server is full, is unreachable, does not reply or closes the
-    connection."""
+    """Maximum number of retries per request. A request is retried if the server is full or unreachable, does
+    not reply, sends an invalid reply or closes the connection."""
     retry_delay: float = Field(default=0.05, ge=0)
     """Delay before the first retry, in seconds. The delay doubles with each retry."""
     max_retry_delay: float = Field(default=2.0, ge=0)

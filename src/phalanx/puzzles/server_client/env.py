@@ -85,7 +85,7 @@ class PuzzleServerEnvConfig(Config):
 
 
 class PuzzleServerVectorEnvironment(TextVectorEnvironment):
-    """A batch of puzzles on a puzzle server, each with its own connection.
+    """A batch of episodes on a puzzle server, each with its own connection.
 
     Use it in a `with` statement, or call `close` to disconnect.
 
@@ -94,7 +94,8 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
       samples that `collect` writes. The server does not provide rules.
     - **Answer**: one move as a server command, such as `place 1 2 7`. Other server commands, such as `solve`
       or `hint`, are invalid answers and are not sent.
-    - **Reward**: the value of one field of `rewards`, depending on the outcome of the move.
+    - **Reward**: `rewards.solved` for the move that solves the puzzle, `rewards.lost` for the move that loses
+      the game, `rewards.invalid` for an invalid or rejected answer, and `rewards.valid` for any other move.
     - **End**: the episode terminates when the puzzle is solved or lost. It is truncated after `max_steps`
       answers or `max_consecutive_invalid_answers` consecutive invalid answers.
 

@@ -319,7 +319,7 @@ class PuzzleSampleStream(ClosedOnExit):
                 raise ValueError("use_hints=False needs a policy that chooses the moves")
             check_hints_known(self.config.games)
         self.pool = PuzzleEpisodePool(self.config.client, self.config.pool)
-        """Pool that runs the episodes and counts lost connections."""
+        """Pool that runs the episodes. It also counts the connections that were replaced."""
         self._policy = policy
         self._prompt = prompt
         self._dataset_id = dataset_id
