@@ -131,9 +131,10 @@ class TextEnvironment(abc.ABC):
         return ""
 
     def expert_actions(self) -> list[str] | None:
-        """Return a sequence of answers that solves the episode from the current state.
+        """Return the expert's next answers for the current state, or None if the expert has none.
 
-        Return None if no such sequence is known.
+        The list contains all answers up to the solution or, if the expert depends on the outcome of each
+        step, only the next answer.
         """
         return None
 

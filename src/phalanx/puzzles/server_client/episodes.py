@@ -116,11 +116,12 @@ class CollectConfig(Config):
     """Address of the server, timeouts and retries. With the default delays, 12 retries are enough for an
     outage of roughly 8 to 15 seconds."""
     games: tuple[Annotated[str, AfterValidator(game_id)], ...] = Field(("sudoku",), min_length=1)
-    """Names of the games, which are played in turn. Any game that the server has is allowed."""
+    """Names of the games. Consecutive episodes go through all games in turn. Any game that the server has is
+    allowed."""
     difficulties: tuple[PuzzleDifficulty, ...] = Field((PuzzleDifficulty.EASY,), min_length=1)
     """Difficulties of the puzzles, used in turn. The difficulty changes after one episode of each game."""
     seed: int = 0
-    """Base seed. Episode i is the same puzzle in every run with the same seed, games and difficulties."""
+    """Base seed. Runs with the same seed, games and difficulties have the same puzzle in each episode."""
     use_hints: bool = True
     """Ask the server for a hint before each move. The hint is passed to the policy. If there is no policy,
     the hint is followed."""
@@ -134,7 +135,7 @@ class CollectConfig(Config):
     max_sample_length: int = Field(default=8192, ge=1)
     """Maximum number of tokens in a sample. Longer samples are dropped."""
     keep_failures: bool = True
-    """Keep the samples of puzzles that were not solved."""
+    """Keep the samples of episodes in which the puzzle was not solved."""
     pool: ConnectionPoolConfig = ConnectionPoolConfig(ordered=True)
     """Number of connections and order of the episodes."""
     rewards: PuzzleServerRewardValues = PuzzleServerRewardValues()
