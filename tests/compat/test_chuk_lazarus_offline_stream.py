@@ -11,9 +11,9 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming import (
     OfflineDatasetStream,
     SampleSource,
     StreamSample,
+    StreamState,
 )
 from phalanx.data import ReplayBuffer, save_samples
-from phalanx.puzzles.server_client.episodes import StreamStatus
 from tests.helpers.sample_cases import sample, samples
 
 
@@ -50,9 +50,9 @@ def test_stream_counts_returned_and_skipped_samples() -> None:
         max_length=8,
         filter_failures=True,
     )
-    assert stream.state is StreamStatus.IDLE
+    assert stream.state is StreamState.IDLE
     assert names(stream) == ["a"]
-    assert stream.state is StreamStatus.EXHAUSTED
+    assert stream.state is StreamState.EXHAUSTED
     assert (stream.metrics.samples_produced, stream.metrics.samples_filtered) == (1, 3)
     assert names(stream) == []
     stream.reset()
@@ -64,7 +64,7 @@ def test_stream_counts_returned_and_skipped_samples() -> None:
 def test_stream_continues_from_its_position() -> None:
     stream = OfflineDatasetStream([stream_sample(name) for name in "abc"])
     assert next(iter(stream)).sample_id == "a"
-    assert stream.state is StreamStatus.STREAMING
+    assert stream.state is StreamState.STREAMING
     assert names(stream) == ["b", "c"]
 
 
@@ -118,7 +118,7 @@ def test_invalid_line_is_reported_by_number(tmp_path: Path, line: str, message: 
     stream = OfflineDatasetStream(path)
     with pytest.raises(ValueError, match=rf"samples\.jsonl:2: .*{message}"):
         list(stream)
-    assert stream.state is StreamStatus.ERROR
+    assert stream.state is StreamState.ERROR
 
 
 def test_invalid_files_are_rejected(tmp_path: Path) -> None:

@@ -162,14 +162,6 @@ def test_batch_equals_single_environments(name: str) -> None:
     assert batch.prompts == [single.prompt for single in singles]
 
 
-def test_reset_where_restarts_only_selected_rows() -> None:
-    batch = PuzzleVectorEnvironment("sudoku")
-    first = batch.reset([0, 1, 2])
-    texts = batch.reset_where([False, True, False], [7, 8, 9])
-    assert [texts[0], texts[2]] == [first[0], first[2]]
-    assert texts[1] == PuzzleEnvironment("sudoku").reset(8)
-
-
 def test_invalid_batch_calls_are_rejected() -> None:
     batch = PuzzleVectorEnvironment("sudoku")
     with pytest.raises(ValueError, match="there are no episodes yet; call reset or start"):
@@ -177,8 +169,6 @@ def test_invalid_batch_calls_are_rejected() -> None:
     batch.reset([1, 2])
     with pytest.raises(ValueError, match=r"answers must have one item per episode \(2\), got 1"):
         batch.step(["1 1 1"])
-    with pytest.raises(ValueError, match=r"seeds must have one item per episode \(2\), got 3"):
-        batch.reset_where([True, False], [1, 2, 3])
     with pytest.raises(ValueError, match=r"expected 1 to .* episodes, got 0"):
         batch.reset([])
     with pytest.raises(ValueError, match="unknown task 'binary:easy:multi'; choose from sudoku:easy:multi"):

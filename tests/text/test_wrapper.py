@@ -79,17 +79,12 @@ def test_batch_rejects_invalid_answers_row_by_row() -> None:
     assert [info.truncated for info in truncated.infos] == [True, False, True]
     after = batch.step(["nonsense", answer, answer])
     assert after.rewards[0] == 0 and after.dones.tolist()[::2] == [True, True]
-    again = batch.reset_where([True, False, False], [0, 9, 9])
-    assert again[0] == first[0] and not batch.step(["x", "x", "x"]).dones[0]
+    assert batch.reset([0, 1, 2]) == first and not batch.step(["x", "x", "x"]).dones.any()
 
 
 def test_invalid_calls_are_reported() -> None:
     batch = TextVectorWrapper(Corridor())
-    for call in (
-        lambda: batch.prompts,
-        lambda: batch.step(["a", "b"]),
-        lambda: batch.reset_where([True, False], [1, 2]),
-    ):
+    for call in (lambda: batch.prompts, lambda: batch.step(["a", "b"])):
         with pytest.raises(ValueError, match="there are no episodes yet; call reset"):
             call()
 
@@ -125,8 +120,8 @@ def test_expert_has_no_answer_after_a_step_that_it_did_not_follow() -> None:
     assert env.expert_actions([0, 1]) == [None, "right"]
     env.step(["right", "nonsense"])
     assert env.expert_actions([0, 1]) == [None, None]
-    env.reset_where([True, False], [5, 5])
-    assert env.expert_actions([0, 1]) == ["right", None]
+    env.reset([5, 5])
+    assert env.expert_actions([0, 1]) == ["right", "right"]
 
 
 def test_single_environment_returns_the_experts_next_answer() -> None:

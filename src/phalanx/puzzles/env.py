@@ -189,8 +189,8 @@ class PuzzleEnvironment(TextEnvironment):
 class PuzzleVectorEnvironment(TextVectorEnvironment):
     """A batch of episodes with puzzles of one or several kinds.
 
-    Each combination of kind, difficulty and turns is a task, named `KIND:DIFFICULTY:TURNS`. All new puzzles
-    of a task are generated in one call, which is faster than one call per puzzle.
+    Each combination of kind, difficulty and turns is a task, named `KIND:DIFFICULTY:TURNS`. When
+    episodes start, all puzzles of a task are generated in one call, which is faster than one call per puzzle.
 
     Args:
         kinds: Names of puzzle kinds separated by commas, or a sequence of names or kinds. A name may be
@@ -204,7 +204,7 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
         prompt_format: `full` or `compact`.
     """
 
-    environments: list[PuzzleEnvironment]  # type: ignore[assignment]
+    environments: Sequence[PuzzleEnvironment]
     unknown_characters = "error"
 
     def __init__(
@@ -251,27 +251,26 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
     def first_expert_seed(self, run_seed: int) -> int:
         return run_seed * 2**40
 
-    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[TaskSeed]) -> list[str]:
-        puzzles: dict[TaskSeed, Puzzle] = {}
-        for task in dict.fromkeys(episode.task for episode in episodes):
-            seeds = list(dict.fromkeys(seed for each, seed in episodes if each == task))
-            generated = self._generate(task, seeds)
-            puzzles |= {TaskSeed(task, puzzle.seed): puzzle for puzzle in generated}
-        pairs = zip(rows, episodes, strict=True)
-        return [self.environments[row].start(puzzles[episode]) for row, episode in pairs]
+    def _reset_environments(self, episodes: Sequence[TaskSeed]) -> list[str]:
+        pairs = zip(self.environments, self._generate(episodes), strict=True)
+        return [environment.start(puzzle) for environment, puzzle in pairs]
 
     def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
         kind = self._prototypes[task].kind
-        puzzles = self._generate(task, seeds)
+        puzzles = self._generate([TaskSeed(task, seed) for seed in seeds])
         return [kind.compact_board(puzzle, kind.initial_state(puzzle)) for puzzle in puzzles]
 
-    def _generate(self, task: str, seeds: Sequence[int]) -> list[Puzzle]:
-        cache, environment = self._puzzles, self._prototypes[task]
-        missing = [seed for seed in seeds if (task, seed) not in cache]
-        if missing:
-            generated = environment.kind.generate_batch(missing, environment.difficulty)
-            cache.update({TaskSeed(task, puzzle.seed): puzzle for puzzle in generated})
-        puzzles = [cache[TaskSeed(task, seed)] for seed in seeds]
-        while len(cache) > _PUZZLE_CACHE_SIZE:
-            cache.popitem(last=False)
+    def _generate(self, episodes: Sequence[TaskSeed]) -> list[Puzzle]:
+        """Return the puzzles of episodes, and generate those that are not in the cache."""
+        missing = collections.defaultdict(list)
+        for task, seed in dict.fromkeys(episodes):
+            if (task, seed) not in self._puzzles:
+                missing[task].append(seed)
+        for task, seeds in missing.items():
+            environment = self._prototypes[task]
+            for puzzle in environment.kind.generate_batch(seeds, environment.difficulty):
+                self._puzzles[TaskSeed(task, puzzle.seed)] = puzzle
+        puzzles = [self._puzzles[episode] for episode in episodes]
+        while len(self._puzzles) > _PUZZLE_CACHE_SIZE:
+            self._puzzles.popitem(last=False)
         return puzzles

@@ -84,9 +84,11 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         return list(self.difficulties[difficulty].values())
 
     def _generate_records(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
-        """Return one record per seed: the encoded puzzle, as the compiled generator returns it.
+        """Call the generator, and return one record per seed.
 
-        Kinds whose generator is written in Python override this method.
+        A record is the raw output of the generator for one puzzle, which `_from_record` converts to a
+        `Puzzle`. By default, the compiled generator is called, whose records are bytes. Override this method
+        for a generator that is written in Python.
         """
         native = require_native("puzzle generation")
         records: list[bytes] = native.generate_puzzles(self.name, list(seeds), list(parameters))
@@ -102,11 +104,11 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def move_format(self, puzzle: Puzzle) -> str:
-        """Return the text that tells the model how to write one move. It begins with "Answer with"."""
+        """Return instructions for the model on how to write one move. They begin with "Answer with"."""
 
     @abc.abstractmethod
     def answer_format(self, puzzle: Puzzle) -> str:
-        """Return the text that tells the model how to write a solution. It begins with "Answer with"."""
+        """Return instructions for the model on how to write a solution. They begin with "Answer with"."""
 
     def initial_state(self, puzzle: Puzzle) -> State:
         """Return the state before the first move. By default, it is `puzzle.given`."""
@@ -137,10 +139,16 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def is_solved(self, puzzle: Puzzle, state: State) -> bool:
-        """Return whether a state satisfies the rules. It need not be the generator's solution."""
+        """Return whether a state is a solution.
+
+        Any state that satisfies the rules is a solution, not only the one that the generator found.
+        """
 
     def is_lost(self, puzzle: Puzzle, state: State) -> bool:
-        """Return True if it is known that the puzzle can no longer be solved from this state."""
+        """Return True if it is known that the puzzle can no longer be solved from this state.
+
+        The default implementation returns False.
+        """
         return False
 
     @abc.abstractmethod
@@ -180,7 +188,10 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         return self.draw_board(puzzle, state).replace(" ", "")
 
     def compact_answer(self, answer: str) -> str:
-        """Shorten a move or solution such that `parse_move` or `parse_answer` still accepts it."""
+        """Shorten a move or solution such that `parse_move` or `parse_answer` still accepts it.
+
+        By default, it is returned unchanged.
+        """
         return answer
 
     def compact_solution(self, puzzle: Puzzle) -> str:
@@ -190,7 +201,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     def solve_as_expert(self, puzzle: Puzzle, state: State) -> list[str] | None:
         """Return moves that solve the puzzle and that a small model can learn to predict from the board.
 
-        The default implementation returns the result of `solve`.
+        If no solution is found, the result is None. The default implementation returns the result of `solve`.
         """
         return self.solve(puzzle, state)
 

@@ -1,7 +1,7 @@
 """Extraction of answers from the outputs of models."""
 
 MAX_ANSWER_CHARS = 20_000
-"""Maximum number of characters in an answer. Longer answers are rejected without parsing them."""
+"""Maximum number of characters in a model's output. Longer outputs are rejected without parsing them."""
 
 
 def extract_answer(text: str) -> str:

@@ -33,7 +33,8 @@ class TextInfo(NamedTuple):
     terminated: bool = False
     """True if the episode has ended because it was solved or lost."""
     truncated: bool = False
-    """True if the episode has ended because it reached a limit on the number of answers."""
+    """True if a limit, such as the maximum number of answers, has ended the episode before it was solved or
+    lost."""
 
     @property
     def done(self) -> bool:
@@ -105,7 +106,7 @@ class TextEnvironment(abc.ABC):
     def reset(self, seed: int) -> str:
         """Start the episode determined by `seed`, and return its first prompt.
 
-        The first prompt contains the rules, the state and the answer format.
+        In the `full` prompt format, it contains the rules, the state and the answer format.
         """
 
     @abc.abstractmethod
@@ -130,9 +131,10 @@ class TextEnvironment(abc.ABC):
         return ""
 
     def expert_actions(self) -> list[str] | None:
-        """Return a sequence of answers that solves the episode from the current state.
+        """Return the expert's next answers for the current state, or None if the expert has none.
 
-        Return None if no such sequence is known.
+        The list contains all answers up to the solution or, if the expert depends on the outcome of each
+        step, only the next answer.
         """
         return None
 
@@ -182,6 +184,11 @@ class TextVectorEnvironment:
     unknown_characters: Literal["error", "replace"] = "replace"
     """What to do with prompt characters that the tokenizer cannot encode: `error` raises an error, and
     `replace` replaces them with a question mark."""
+    environments: Sequence[TextEnvironment] = ()
+    """One environment per row. Empty before the first call to `start`, and in subclasses that step all rows
+    together."""
+    _episodes: Sequence[TaskSeed] = ()
+    _first_prompts: Sequence[str] = ()
 
     def __init__(
         self, factories: Mapping[str, Callable[[], TextEnvironment]], fingerprint: str | None = None
@@ -190,11 +197,8 @@ class TextVectorEnvironment:
             raise ValueError("a vector environment needs at least one task")
         self.tasks = tuple(factories)
         self.fingerprint = " ".join(self.tasks) if fingerprint is None else fingerprint
-        self.environments: list[TextEnvironment] = []
         self._factories = dict(factories)
         self._created: dict[str, list[TextEnvironment]] = {task: [] for task in self.tasks}
-        self._episodes: list[TaskSeed] = []
-        self._first_prompts: list[str] = []
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -204,33 +208,19 @@ class TextVectorEnvironment:
         return self.start([TaskSeed(self.tasks[0], int(seed)) for seed in seeds])
 
     def start(self, episodes: Sequence[TaskSeed]) -> list[str]:
-        """Start the given episodes, one per row, and return the prompts. Abandon unfinished episodes."""
+        """Start the given episodes, one per row, and return their prompts.
+
+        Unfinished episodes from an earlier call are abandoned.
+        """
         self._check_episodes(episodes)
-        used = dict.fromkeys(self.tasks, 0)
-        self.environments = []
+        environments, used = list[TextEnvironment](), dict.fromkeys(self.tasks, 0)
         for task, _ in episodes:
             if used[task] == len(self._created[task]):
                 self._created[task].append(self._factories[task]())
-            self.environments.append(self._created[task][used[task]])
+            environments.append(self._created[task][used[task]])
             used[task] += 1
+        self.environments = environments
         return self._reset_all(episodes)
-
-    def reset_where(self, mask: Sequence[bool] | NDArray[np.bool_], seeds: Sequence[int]) -> list[str]:
-        """Start new episodes of the same tasks in some rows, and return the prompts of all rows.
-
-        Args:
-            mask: True for the rows to restart.
-            seeds: One seed per row. The seeds of rows whose mask is False are ignored.
-        """
-        self._check_length(seeds, "seeds")
-        self._check_length(mask, "mask")
-        rows = [row for row, selected in enumerate(mask) if selected]
-        for row in rows:
-            self._episodes[row] = TaskSeed(self._episodes[row].task, int(seeds[row]))
-        prompts = self._reset_rows(rows, [self._episodes[row] for row in rows])
-        for row, prompt in zip(rows, prompts, strict=True):
-            self._first_prompts[row] = prompt
-        return self.prompts
 
     @property
     def prompts(self) -> list[str]:
@@ -243,7 +233,7 @@ class TextVectorEnvironment:
         Args:
             answers: One answer per row. The answers of rows whose episode has ended are ignored.
         """
-        self._check_length(answers, "answers")
+        self._check_answers(answers)
         pairs = zip(self.environments, answers, strict=True)
         return TextVectorStep.stack([environment.step(answer) for environment, answer in pairs])
 
@@ -318,7 +308,7 @@ class TextVectorEnvironment:
                 )
 
     def first_seed(self, run_seed: int) -> int:
-        """Return the smallest episode seed for the rollouts of a training run, given the run's own seed."""
+        """Return the first seed for the rollouts of a training run, given the seed of the run."""
         # With the modulus, the next `_SEEDS_PER_RUN` seeds do not exceed `MAX_SEED` either.
         return run_seed * _SEEDS_PER_RUN % (MAX_SEED + 1 - _SEEDS_PER_RUN)
 
@@ -335,12 +325,12 @@ class TextVectorEnvironment:
     def _reset_all(self, episodes: Sequence[TaskSeed]) -> list[str]:
         """Start one episode in each of `environments`, and return the prompts."""
         self._episodes = list(episodes)
-        self._first_prompts = self._reset_rows(range(len(episodes)), self._episodes)
+        self._first_prompts = self._reset_environments(self._episodes)
         return list(self._first_prompts)
 
-    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[TaskSeed]) -> list[str]:
-        """Start episodes in some rows and return their prompts."""
-        return [self.environments[row].reset(seed) for row, (_, seed) in zip(rows, episodes, strict=True)]
+    def _reset_environments(self, episodes: Sequence[TaskSeed]) -> list[str]:
+        pairs = zip(self.environments, episodes, strict=True)
+        return [environment.reset(seed) for environment, (_, seed) in pairs]
 
     def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
         """Return the episode key for each seed of a task, without affecting running episodes."""
@@ -361,11 +351,11 @@ class TextVectorEnvironment:
         if task not in self.tasks:
             raise ValueError(f"unknown task {task!r}; choose from {', '.join(self.tasks)}")
 
-    def _check_length(self, items: Sequence[object] | NDArray[np.bool_], name: str) -> None:
+    def _check_answers(self, answers: Sequence[str]) -> None:
         if not len(self):
             raise ValueError("there are no episodes yet; call reset or start")
-        if len(items) != len(self):
-            raise ValueError(f"{name} must have one item per episode ({len(self)}), got {len(items)}")
+        if len(answers) != len(self):
+            raise ValueError(f"answers must have one item per episode ({len(self)}), got {len(answers)}")
 
 
 def finished_step(info: TextInfo) -> TextStep:

@@ -112,7 +112,10 @@ class ParsedEnvSpec(NamedTuple):
     """Name and settings, separated by colons as in a spec. Empty if `interface` is not `text`."""
 
     def make(self, **settings: Any) -> TextEnvironment:
-        """Create the text environment. Call this only if `interface` is not `jax`."""
+        """Create the text environment. Call this only if `interface` is not `jax`.
+
+        The settings in the spec take precedence over those that are passed as arguments.
+        """
         factory = self.registered.load() if self.registered else import_object(self.name)
         if not callable(factory):
             raise TypeError(f"{self.name} is not a class or function")

@@ -66,17 +66,12 @@ class TextVectorWrapper(TextVectorEnvironment):
                 f"{type(environment).__name__} has no text for its states and actions (has_text)"
             )
         self.environment, self.rewards = environment, rewards
-        self.max_consecutive_invalid_answers, self.prompt_format = (
-            max_consecutive_invalid_answers,
-            prompt_format,
-        )
+        self.max_consecutive_invalid_answers = max_consecutive_invalid_answers
+        self.prompt_format = prompt_format
         self.tasks = (task or type(environment).__name__,)
         self.fingerprint = f"{self.tasks[0]}@{environment.version} {prompt_format}"
-        self._episodes = []
         self._states: Any = None
-        self._observations: Any = None
         self._prompts: list[str] = []
-        self._keys: list[str] = []
         self._infos: list[TextInfo] = []
         self._num_invalid: list[int] = []
         self._expert_memory: Any = None
@@ -85,49 +80,23 @@ class TextVectorWrapper(TextVectorEnvironment):
 
     @property
     def prompts(self) -> list[str]:
-        self._check_started()
+        if not self._episodes:
+            raise ValueError("there are no episodes yet; call reset or start")
         return list(self._prompts)
-
-    @property
-    def states(self) -> Any:
-        """Current states of the JAX environment. The first axis of each array has one entry per episode."""
-        self._check_started()
-        return self._states
 
     def start(self, episodes: Sequence[TaskSeed]) -> list[str]:
         self._check_episodes(episodes)
         self._episodes = list(episodes)
         self._infos = [TextInfo()] * len(episodes)
         self._num_invalid = [0] * len(episodes)
-        self._states, self._observations = _compiled().reset(self.environment, self._seeds_array())
-        return self._begin_rows(np.ones(len(episodes), bool))
-
-    def reset_where(self, mask: Sequence[bool] | np.ndarray, seeds: Sequence[int]) -> list[str]:
-        self._check_length(seeds, "seeds")
-        self._check_length(mask, "mask")
-        selected = np.asarray(mask, bool)
-        for row in np.flatnonzero(selected).tolist():
-            self._episodes[row] = TaskSeed(self.tasks[0], int(seeds[row]))
-            self._infos[row], self._num_invalid[row] = TextInfo(), 0
-        self._states, self._observations = _compiled().reset_where(
-            self.environment, selected, self._seeds_array(), self._states, self._observations
-        )
-        return self._begin_rows(selected)
-
-    def _begin_rows(self, started: np.ndarray) -> list[str]:
-        """Restart the expert and return the prompts of all rows.
-
-        `started` is True for rows in which an episode has just started. The restarted expert answers only
-        for these rows, because it must see an episode from its first step.
-        """
+        self._states = self._initial_states([seed for _, seed in episodes])
         self._expert_memory, self._expert_labels = None, None
-        self._expert_follows = started
-        self._keys = []
+        self._expert_follows = np.ones(len(episodes), bool)
         self._update_prompts()
         return self.prompts
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:
-        self._check_length(answers, "answers")
+        self._check_answers(answers)
         was_done = [info.done for info in self._infos]
         texts, errors = [""] * len(self), [""] * len(self)
         for row, (answer, done) in enumerate(zip(answers, was_done, strict=True)):
@@ -140,9 +109,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         moved = np.array([not (error or done) for error, done in zip(errors, was_done, strict=True)])
         self._advance_expert(moved, actions)
         if moved.any():
-            self._states, self._observations, outcomes = _compiled().step_where(
-                self.environment, moved, self._states, self._observations, actions
-            )
+            self._states, outcomes = _compiled().step_where(self.environment, moved, self._states, actions)
             rewards, *flags = map(np.asarray, outcomes)
             self._update_prompts()
         steps = []
@@ -177,9 +144,9 @@ class TextVectorWrapper(TextVectorEnvironment):
             return [None for _ in rows]
         if self._expert_labels is None:
             if self._expert_memory is None:
-                self._expert_memory = self._expert.init(self.states)
-            self._expert_labels = self._expert.label(self.states, self._expert_memory)
-        labels, states = self._expert_labels, host_rows(self.environment.attach_names(self.states))
+                self._expert_memory = self._expert.init(self._states)
+            self._expert_labels = self._expert.label(self._states, self._expert_memory)
+        labels, states = self._expert_labels, host_rows(self.environment.attach_names(self._states))
         texts = {}
         for row in rows_with_expert:
             if labels.mask[row, 0]:
@@ -191,24 +158,21 @@ class TextVectorWrapper(TextVectorEnvironment):
         from phalanx.core.vector import host_rows
 
         seed = np.uint32(rng.getrandbits(32))
-        actions = host_rows(_compiled().sample(self.environment, seed, self.states))
-        states = host_rows(self.environment.attach_names(self.states))
+        actions = host_rows(_compiled().sample(self.environment, seed, self._states))
+        states = host_rows(self.environment.attach_names(self._states))
         return [self.environment.action_text(actions[row], states[row]) for row in rows]
 
     def state_keys(self) -> list[str]:
         return [""] * len(self)
 
     def episode_keys(self) -> list[str]:
-        if not self._keys:
-            self._keys = self._episode_keys_of(self.tasks[0], [episode.seed for episode in self._episodes])
-        return list(self._keys)
+        return self._episode_keys_of(self.tasks[0], [seed for _, seed in self._episodes])
 
     def close(self) -> None:
         return
 
     def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
-        states, _ = _compiled().reset(self.environment, _wrap_seeds(seeds))
-        return self.environment.episode_keys(states)
+        return self.environment.episode_keys(self._initial_states(seeds))
 
     @functools.cached_property
     def _expert(self) -> "Expert | None":
@@ -235,12 +199,9 @@ class TextVectorWrapper(TextVectorEnvironment):
     def _update_prompts(self) -> None:
         self._prompts = self.environment.observation_texts(self._states, self.prompt_format)
 
-    def _seeds_array(self) -> np.ndarray:
-        return _wrap_seeds([episode.seed for episode in self._episodes])
-
-    def _check_started(self) -> None:
-        if not self._episodes:
-            raise ValueError("there are no episodes yet; call reset or start")
+    def _initial_states(self, seeds: Sequence[int]) -> Any:
+        wrapped = np.asarray([seed % _NUM_SEEDS for seed in seeds], np.uint32)
+        return _compiled().reset(self.environment, wrapped)
 
 
 class TextWrapper(TextEnvironment):
@@ -280,10 +241,6 @@ class TextWrapper(TextEnvironment):
         return None if action is None else [action]
 
 
-def _wrap_seeds(seeds: Sequence[int]) -> np.ndarray:
-    return np.asarray([seed % _NUM_SEEDS for seed in seeds], np.uint32)
-
-
 @functools.cache
 def _compiled() -> SimpleNamespace:
     """Import JAX and define the compiled functions, which all batches of the same environment share.
@@ -298,20 +255,16 @@ def _compiled() -> SimpleNamespace:
 
     @functools.partial(jax.jit, static_argnums=0)
     def reset(environment: Any, seeds: Any) -> Any:
-        return environment.batch_reset(jax.vmap(jax.random.PRNGKey)(seeds))
+        states, _ = environment.batch_reset(jax.vmap(jax.random.PRNGKey)(seeds))
+        return states
 
     @functools.partial(jax.jit, static_argnums=0)
-    def reset_where(environment: Any, mask: Any, seeds: Any, states: Any, observations: Any) -> Any:
-        keys = jax.vmap(jax.random.PRNGKey)(seeds)
-        return environment.batch_reset_where(mask, keys, states, observations)
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def step_where(environment: Any, mask: Any, states: Any, observations: Any, actions: Any) -> Any:
-        new_states, new_observations, reward, _, info = environment.batch_step(states, actions)
-        states, observations = select_rows(mask, (new_states, new_observations), (states, observations))
+    def step_where(environment: Any, mask: Any, states: Any, actions: Any) -> Any:
+        new_states, _, reward, _, info = environment.batch_step(states, actions)
+        states = select_rows(mask, new_states, states)
         solved = environment.episode_metrics(info).get("success_mask", jnp.zeros(mask.shape, bool))
         done = info.terminated | info.truncated
-        return states, observations, (reward, solved & done, info.terminated, info.truncated)
+        return states, (reward, solved & done, info.terminated, info.truncated)
 
     @functools.partial(jax.jit, static_argnums=0)
     def sample(environment: Any, seed: Any, states: Any) -> Any:
@@ -319,4 +272,4 @@ def _compiled() -> SimpleNamespace:
         keys = jax.random.split(jax.random.PRNGKey(seed), size)
         return jax.vmap(environment.sample_action)(keys, states)
 
-    return SimpleNamespace(reset=reset, reset_where=reset_where, step_where=step_where, sample=sample)
+    return SimpleNamespace(reset=reset, step_where=step_where, sample=sample)

@@ -59,7 +59,7 @@ def test_batch_runs_to_the_end_and_rejects_invalid_moves() -> None:
             assert step.infos[0].solved and step.dones.tolist() == [True, False, False]
             assert step.texts[0].startswith("Solved.") and step.rewards[0] == 1
             assert batch.step(["place 1 1 1"] * 3).infos[0].solved
-            assert "seed 11" in batch.reset_where([True, False, False], [11, 0, 0])[0]
+            assert "seed 11" in batch.reset([11])[0]
         batch.close()
 
 

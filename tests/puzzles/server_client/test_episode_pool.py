@@ -177,7 +177,7 @@ def test_old_connections_are_recycled() -> None:
         config = ConnectionPoolConfig(connections=1, max_connection_age=1e-6)
         async with scripted_server(server), PuzzleEpisodePool(client(server.port), config) as pool:
             found = await collect(pool, specs(5))
-            return len(found), pool.recycled, len(server.sessions)
+            return len(found), pool.reconnects, len(server.sessions)
 
     assert asyncio.run(run()) == (5, 4, 5)
 

@@ -9,8 +9,8 @@ from phalanx.puzzles.kinds.grid import Cells, GridPuzzleKind, rows_and_columns
 class Binary(GridPuzzleKind):
     """Binary puzzle: fill a board of even size with zeros and ones.
 
-    Each row and column has as many zeros as ones and no three equal digits next to each other. All rows
-    differ, and all columns differ.
+    Each row and column must have as many zeros as ones, and no three equal digits next to each other. No two
+    rows may be equal, and no two columns may be equal.
     """
 
     name = "binary"

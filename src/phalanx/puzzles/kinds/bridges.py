@@ -1,6 +1,7 @@
 """Bridges puzzles, also known as hashiwokakero, in which bridges connect all islands of a board."""
 
 import functools
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -127,7 +128,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
 
     def draw_board(self, puzzle: Puzzle, state: Cells) -> str:
         symbols = [str(number) if number else "." for number in puzzle.given]
-        for edge, count in zip(_board_edges(puzzle)[0], state, strict=True):
+        for edge, count in zip(_board_edges(puzzle.given)[0], state, strict=True):
             for cell in _between(edge, puzzle.size) if count else ():
                 symbols[cell] = ("|H" if edge.down else "-=")[count - 1]
         return format_board(puzzle.size, symbols)
@@ -136,7 +137,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
         found = match_move(_MOVE, text, "a move reads `ROW COLUMN ROW COLUMN COUNT` with a count of 0 to 2")
         size, count = puzzle.size, int(found[5])
         first, second = parse_cell(found[1], found[2], size), parse_cell(found[3], found[4], size)
-        _, index_by_ends, crossed = _board_edges(puzzle)
+        _, index_by_ends, crossed = _board_edges(puzzle.given)
         edge = index_by_ends.get((min(first, second), max(first, second)))
         if edge is None:
             raise ValueError(
@@ -150,7 +151,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
         return edge, count
 
     def legal_moves(self, puzzle: Puzzle, state: Cells) -> list[str]:
-        crossed = _board_edges(puzzle)[2]
+        crossed = _board_edges(puzzle.given)[2]
         return [
             self._move(puzzle, edge, count)
             for edge, built in enumerate(state)
@@ -163,7 +164,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
         return (*state[:edge], count, *state[edge + 1 :])
 
     def is_solved(self, puzzle: Puzzle, state: Cells) -> bool:
-        edges, _, crossed = _board_edges(puzzle)
+        edges, _, crossed = _board_edges(puzzle.given)
         missing = list(puzzle.given)
         for edge, count in zip(edges, state, strict=True):
             missing[edge.start] -= count
@@ -198,7 +199,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
                     f"{cell_name(cell, puzzle.size)} is the island {number}, got {symbols[cell]!r}"
                 )
         state = list(self.initial_state(puzzle))
-        for index, edge in enumerate(_board_edges(puzzle)[0]):
+        for index, edge in enumerate(_board_edges(puzzle.given)[0]):
             between = {symbols[cell] for cell in _between(edge, puzzle.size)}
             if len(between) == 1:
                 state[index] = 1 + ("|H" if edge.down else "-=").find(between.pop())
@@ -207,7 +208,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
         return tuple(state)
 
     def _move(self, puzzle: Puzzle, edge: int, count: int) -> str:
-        size, ends = puzzle.size, _board_edges(puzzle)[0][edge]
+        size, ends = puzzle.size, _board_edges(puzzle.given)[0][edge]
         return f"{cell_text(ends.start, size)} {cell_text(ends.end, size)} {count}"
 
 
@@ -216,20 +217,15 @@ def _between(edge: Edge, size: int) -> range:
     return range(edge.start, edge.end, size if edge.down else 1)[1:]
 
 
-def _board_edges(puzzle: Puzzle) -> tuple[list[Edge], dict[tuple[int, int], int], list[list[int]]]:
-    return _edges_of(puzzle.given, puzzle.size)
-
-
 @functools.lru_cache(4096)
-def _edges_of(
-    numbers: tuple[int, ...], size: int
-) -> tuple[list[Edge], dict[tuple[int, int], int], list[list[int]]]:
-    """Find the edges of a board.
+def _board_edges(numbers: Cells) -> tuple[list[Edge], dict[tuple[int, int], int], list[list[int]]]:
+    """Find the edges of a board, given the number on the island in each cell (0 if there is no island).
 
     Returns:
         The edges, a mapping from the two cells of an edge to its index, and for each edge the indices of the
         edges that cross it.
     """
+    size = math.isqrt(len(numbers))
     edges = list_edges(numbers, size)
     crossed: list[list[int]] = [[] for _ in edges]
     for one, other in crossing_edges(edges, size):

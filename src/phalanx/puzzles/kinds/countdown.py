@@ -21,7 +21,7 @@ Step: TypeAlias = tuple[int, int, int]
 _MOVE = re.compile(r"(\d{1,9}) ?([-+*/x×÷]) ?(\d{1,9})", re.ASCII)
 _EXPRESSION = re.compile(r"(?:\s*+(?:\d{1,9}+(?!\d)|[-+*/()])){1,64}+\s*+", re.ASCII)
 _AST_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
-"""Types of the operators in `OPERATORS` in a parsed expression."""
+"""Classes of `ast` nodes for the operators in `OPERATORS`, in the same order."""
 
 
 class Countdown(PuzzleKind[Numbers, Step]):

@@ -16,6 +16,8 @@ from phalanx.puzzles.kinds.grid import (
 class Hitori(GridPuzzleKind):
     """Hitori: shade cells until no number appears twice among the white cells of a row or column.
 
+    Shaded cells must not be neighbors, and the white cells must be connected.
+
     `given` contains the number in each cell. A state contains 1 for each shaded cell and 0 for each white
     cell. The `shaded` parameter is the maximum number of shaded cells in the solution.
     """

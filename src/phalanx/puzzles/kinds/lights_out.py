@@ -97,9 +97,8 @@ class LightsOut(PuzzleKind[Cells, int]):
 def chasing_press(state: Cells, size: int) -> int:
     """Return the next cell to press in the light-chasing method.
 
-    If a light above the last row is on, this is the cell below the first such light. Otherwise, only lights
-    in the last row are on, and this is the first cell of a set of presses that turns them off. The cell is in
-    the top row.
+    If a light above the last row is on, this is the cell below the first such light. If only lights in the
+    last row are on, it is a cell in the top row: the first press of a solution.
     """
     above = state[: size * (size - 1)]
     if 1 in above:
@@ -124,15 +123,16 @@ def _chase(lights: int, size: int) -> tuple[int, int]:
 
 @functools.cache
 def _top_row_presses(size: int) -> dict[int, list[int]]:
-    """Return all sets of presses that solve a board on which only lights in the last row are on.
+    """Return all solutions of each solvable board on which only lights in the last row are on.
 
-    Each set consists of presses in the top row and the presses that follow from them by light chasing, which
-    turns off all rows but the last. A solution is determined by its presses in the top row, so the XOR of
-    each set with the presses that `_chase` returns gives all solutions.
+    A solution consists of presses in the top row and the presses that follow from them by light chasing.
+
+    To find all solutions of any other board, call `_chase`, look up the solutions for the lights that it
+    leaves on, and XOR each of them with the presses that it returns.
 
     Returns:
-        A dictionary from each solvable pattern of lights in the last row, as a bit mask of columns, to the
-        sets of presses that turn these lights off, as bit masks of cells.
+        A dictionary from the lights in the last row, as a bit mask of columns, to the solutions, as bit masks
+        of cells.
     """
     effects = _effects(size)
     found: dict[int, list[int]] = {}

@@ -18,7 +18,6 @@ from phalanx.puzzles.server_client.protocol import (
     REPLY_END,
     CommandResult,
     InvalidCommandError,
-    InvalidReplyError,
     NoCurrentPuzzleError,
     ProtocolError,
     PuzzleDifficulty,
@@ -75,8 +74,8 @@ class PuzzleClientConfig(Config):
     deadline: float = Field(default=120.0, gt=0)
     """Maximum time in seconds for one request, including all retries."""
     max_retries: int = Field(default=8, ge=0)
-    """Maximum number of retries if the server is full, is unreachable, does not reply or closes the
-    connection."""
+    """Maximum number of retries per request. A request is retried if the server is full or unreachable, does
+    not reply, sends an invalid reply or closes the connection."""
     retry_delay: float = Field(default=0.05, ge=0)
     """Delay before the first retry, in seconds. The delay doubles with each retry."""
     max_retry_delay: float = Field(default=2.0, ge=0)
@@ -419,12 +418,7 @@ class PuzzleClient(ClosedOnExit):
         if self._connection is None:
             raise PuzzleServerConnectionError("the client was disconnected")
         timeout = min(self.config.read_timeout, self._seconds_left)
-        lines = await self._connection.ask(f"{command}\n{_BARRIER}", last_lines, timeout)
-        try:
-            return Reply(lines)
-        except InvalidReplyError:
-            self._connection.abort()
-            raise
+        return Reply(await self._connection.ask(f"{command}\n{_BARRIER}", last_lines, timeout))
 
     def _require_puzzle(self, what: str) -> _Puzzle:
         if self._puzzle is None:

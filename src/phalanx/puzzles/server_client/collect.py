@@ -113,15 +113,14 @@ async def collect(
         EpisodeMismatchError: If the last existing episode, which is run again before new episodes as a check,
             gives different samples.
     """
+    if existing.count >= num_episodes:
+        return CollectResult(0, 0, 0, 0, 0)
     # The last existing episode is run again, to detect different settings or a different server.
-    first = existing.count - 1 if 0 < existing.count < num_episodes else existing.count
-    if first < num_episodes:
-        # Check the connection with fewer retries, so that an unreachable server is reported early.
-        async with PuzzleClient(config.client.model_copy(update={"max_retries": 2})):
-            pass
-    stream = PuzzleSampleStream(
-        config, encode, first_episode=first, max_episodes=max(num_episodes - first, 0)
-    )
+    first = max(existing.count - 1, 0)
+    # Check the connection with fewer retries, so that an unreachable server is reported early.
+    async with PuzzleClient(config.client.model_copy(update={"max_retries": 2})):
+        pass
+    stream = PuzzleSampleStream(config, encode, first_episode=first, max_episodes=num_episodes - first)
     new_episodes = solved = num_samples = 0
     with contextlib.closing(JsonlWriter(path)) as file:
         async with stream:
@@ -136,8 +135,8 @@ async def collect(
                 solved += episode.success
                 num_samples += len(samples)
                 on_episode()
-    metrics = stream.metrics
-    return CollectResult(new_episodes, solved, num_samples, metrics.reconnects, metrics.episodes_replayed)
+    pool = stream.pool
+    return CollectResult(new_episodes, solved, num_samples, pool.reconnects, pool.episodes_replayed)
 
 
 def _check_same_episode(path: Path, existing: list[dict[str, Any]], samples: Sequence["Sample"]) -> None:

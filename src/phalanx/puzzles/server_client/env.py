@@ -85,7 +85,7 @@ class PuzzleServerEnvConfig(Config):
 
 
 class PuzzleServerVectorEnvironment(TextVectorEnvironment):
-    """A batch of puzzles on a puzzle server, each with its own connection.
+    """A batch of episodes on a puzzle server, each with its own connection.
 
     Use it in a `with` statement, or call `close` to disconnect.
 
@@ -94,7 +94,8 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
       samples that `collect` writes. The server does not provide rules.
     - **Answer**: one move as a server command, such as `place 1 2 7`. Other server commands, such as `solve`
       or `hint`, are invalid answers and are not sent.
-    - **Reward**: the value of one field of `rewards`, depending on the outcome of the move.
+    - **Reward**: `rewards.solved` for the move that solves the puzzle, `rewards.lost` for the move that loses
+      the game, `rewards.invalid` for an invalid or rejected answer, and `rewards.valid` for any other move.
     - **End**: the episode terminates when the puzzle is solved or lost. It is truncated after `max_steps`
       answers or `max_consecutive_invalid_answers` consecutive invalid answers.
 
@@ -115,6 +116,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
     """
 
     config_type: ClassVar[type[Config]] = PuzzleServerEnvConfig
+    environments: Sequence["PuzzleServerEnvironment"]
     prompt_suffix = ""
     completion_end = "\n"
 
@@ -162,9 +164,6 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         self.fingerprint = (
             f"puzzle_server {' '.join(self.tasks)} {max_steps} {self.max_consecutive_invalid_answers}"
         )
-        self.environments: list[PuzzleServerEnvironment] = []  # type: ignore[assignment]
-        self._episodes = []
-        self._first_prompts = []
         self.client = client or PuzzleClientConfig()
         # One event loop for the lifetime of the connections. It runs only while a call waits for the server.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -201,7 +200,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return self._reset_all(episodes)
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:
-        self._check_length(answers, "answers")
+        self._check_answers(answers)
         pairs = zip(self.environments, answers, strict=True)
         return TextVectorStep.stack(self.run([each.step_async(answer) for each, answer in pairs]))
 
@@ -231,11 +230,9 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
             self._loop = asyncio.new_event_loop()
         return self._loop.run_until_complete(gather())
 
-    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[TaskSeed]) -> list[str]:
-        pairs = zip(rows, episodes, strict=True)
-        return self.run(
-            [self.environments[row].start(*self.games[task], seed) for row, (task, seed) in pairs]
-        )
+    def _reset_environments(self, episodes: Sequence[TaskSeed]) -> list[str]:
+        pairs = zip(self.environments, episodes, strict=True)
+        return self.run([each.start(*self.games[task], seed) for each, (task, seed) in pairs])
 
 
 class PuzzleServerEnvironment(TextEnvironment):
@@ -249,7 +246,6 @@ class PuzzleServerEnvironment(TextEnvironment):
         self._batch = batch
         self.game = ""
         """The server's id for the game. Empty before the first episode."""
-        self._observation: PuzzleObservation | None = None
         self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
 
     @classmethod
@@ -281,7 +277,7 @@ class PuzzleServerEnvironment(TextEnvironment):
 
     async def start(self, game: str, difficulty: PuzzleDifficulty, seed: int) -> str:
         """Start the puzzle that the server generates from a seed, and return the prompt."""
-        self._observation = await self.client.start_puzzle(game, difficulty, seed)
+        await self.client.start_puzzle(game, difficulty, seed)
         self.game = game
         self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
         return self.prompt
@@ -298,7 +294,6 @@ class PuzzleServerEnvironment(TextEnvironment):
             result, end = CommandResult(success=False, message=str(exception)), "."
         else:
             result = await apply_move(self.client, self.game, command)
-        self._observation = result.state or observation
         terminated = result.solved or result.game_over
         error = "" if result.success or result.solved else result.message or "it was refused"
         self._num_invalid = self._num_invalid + 1 if error else 0
@@ -309,7 +304,7 @@ class PuzzleServerEnvironment(TextEnvironment):
         outcome = "Solved." if result.solved else "Lost." if terminated else "Done."
         if error and not terminated:
             outcome = f"Not possible: {error}{end}"
-        text = f"{outcome}\n\n{self._observation.board}"
+        text = f"{outcome}\n\n{(result.state or observation).board}"
         return TextStep(text, step_reward(result, batch.rewards), self._info.done, self._info)
 
     @property
@@ -336,9 +331,9 @@ class PuzzleServerEnvironment(TextEnvironment):
     @property
     def observation(self) -> PuzzleObservation:
         """State of the puzzle as last reported by the server."""
-        if self._observation is None:
+        if self.client.observation is None:
             raise ValueError("there is no episode yet; call reset")
-        return self._observation
+        return self.client.observation
 
 
 def _full_prompt(game: str, observation: PuzzleObservation) -> str:

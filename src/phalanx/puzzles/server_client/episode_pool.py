@@ -113,8 +113,6 @@ class PuzzleEpisodePool(ClosedOnExit):
         self._client_config = client or PuzzleClientConfig()
         self._clients: list[PuzzleClient] = []
         self._tasks: list[asyncio.Task[tuple[EpisodeSpec, Any]]] = []
-        self.recycled = 0
-        """Number of connections that were replaced because of their age."""
         self.reconnects = 0
         """Number of connections that were replaced for any reason. It is updated by `close` and when an
         iteration over `episodes` ends."""
@@ -157,7 +155,6 @@ class PuzzleEpisodePool(ClosedOnExit):
         async def run_episode(spec: EpisodeSpec) -> tuple[EpisodeSpec, Any]:
             client = await idle.get()
             if client.connection_age > self.config.max_connection_age:
-                self.recycled += 1
                 await client.disconnect()
             result = await run(client, spec)
             # After an error, the client is not returned, because the iteration ends.

@@ -16,15 +16,11 @@ _UNKNOWN_BOARD_SIZE = 9
 
 
 class PuzzleServerConnectionError(ConnectionError):
-    """Raised if a connection cannot be established or can no longer be used. A new connection may work."""
+    """Raised if a connection cannot be established or can no longer be used.
 
-
-class ServerFullError(PuzzleServerConnectionError):
-    """Raised if the server has reached its maximum number of connections."""
-
-
-class ReplyTimeoutError(PuzzleServerConnectionError):
-    """Raised if the server did not reply in time."""
+    For example, the server is full, has closed the connection or did not reply in time. A new connection may
+    work.
+    """
 
 
 class InvalidReplyError(PuzzleServerConnectionError):
@@ -404,7 +400,11 @@ class Reply:
             if line in REPLY_END:
                 self.acknowledged = True
             elif line.startswith('{"'):
-                record = _parse_json(line)
+                try:
+                    record = parse_json(line, "the server's reply")
+                except ValueError as error:
+                    raise InvalidReplyError(f"{error}: {line[:80]!r}") from error
+                # `record` is an object, because the line starts with a brace.
                 self._records[str(record.get("type"))] = record
             elif line.strip() and line not in MENU_REPLY_END:
                 self.texts.append(line)
@@ -468,11 +468,3 @@ def _validate(model: type[Message], record: dict[str, Any], kind: str) -> Messag
             f"invalid field {field!r} in the server's {kind!r}: {first['msg']}, "
             f"got {repr(first['input'])[:60]}"
         ) from error
-
-
-def _parse_json(line: str) -> dict[str, Any]:
-    try:
-        record = parse_json(line, "the server's reply")
-    except ValueError as error:
-        raise InvalidReplyError(f"{error}: {line[:80]!r}") from error
-    return record if isinstance(record, dict) else {}

@@ -13,8 +13,6 @@ from phalanx.puzzles.server_client.protocol import (
     InvalidCommandError,
     InvalidReplyError,
     PuzzleServerConnectionError,
-    ReplyTimeoutError,
-    ServerFullError,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +120,7 @@ class TelnetConnection:
                     connection = cls(reader, writer, where, config.max_line_bytes)
                     await connection._greet()
             except TimeoutError as error:
-                raise ReplyTimeoutError(f"{where} did not greet within {timeout:.3g} s") from error
+                raise PuzzleServerConnectionError(f"{where} did not greet within {timeout:.3g} s") from error
             on_error.pop_all()
         return connection
 
@@ -154,7 +152,7 @@ class TelnetConnection:
             except PuzzleServerConnectionError:
                 raise
             except TimeoutError as error:
-                raise ReplyTimeoutError(
+                raise PuzzleServerConnectionError(
                     f"{self._where} did not answer {first} within {timeout:.3g} s"
                 ) from error
             except OSError as error:
@@ -201,7 +199,7 @@ class TelnetConnection:
     def _refusal(self, greeting: bytes, reason: str) -> PuzzleServerConnectionError:
         text = escape_untrusted(" ".join(greeting.decode(errors="replace").split()))
         if "maximum capacity" in text:
-            return ServerFullError(f"{self._where} is full: {text}")
+            return PuzzleServerConnectionError(f"{self._where} is full: {text}")
         return PuzzleServerConnectionError(
             f"{self._where} closed the connection during the greeting ({reason})"
         )

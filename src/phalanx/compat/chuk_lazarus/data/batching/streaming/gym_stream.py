@@ -1,22 +1,25 @@
 """Streams of puzzle episodes that come from a server or are generated."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from phalanx.compat.chuk_lazarus.data.batching.streaming.types import StreamSample
+from phalanx.compat.chuk_lazarus.data.batching.streaming.types import (
+    StreamMetrics,
+    StreamSample,
+    StreamState,
+)
 from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
-from phalanx.data.samples import EpisodeStatus
+from phalanx.data.samples import EpisodeStatus, Sample
 from phalanx.puzzles.server_client.episode_pool import episode_seed
 from phalanx.puzzles.server_client.episodes import (
-    AbstractEpisodeSampleStream,
     CollectConfig,
     EpisodeStep,
     PuzzleEpisode,
     PuzzleSampleStream,
-    StreamStatus,
 )
 
 _ADDRESS = ("host", "port", "connect_timeout", "read_timeout", "deadline", "max_retries")
@@ -52,7 +55,7 @@ class GymConfig(CollectConfig):
 
 
 class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
-    """`PuzzleSampleStream` under its chuk-lazarus name."""
+    """`PuzzleSampleStream` under its chuk-lazarus name, with a state and statistics."""
 
     renamed: ClassVar = {
         "connect": "it connects when it is iterated",
@@ -63,13 +66,43 @@ class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
         if not settings.keys().isdisjoint(("min_length", "max_length")):
             raise ValueError("set min_length and max_length in GymConfig")
         super().__init__(config or GymConfig(), tokenizer, **settings)
+        self.state = StreamState.IDLE
+        """Current state of the stream."""
+        self.metrics = StreamMetrics()
+        """Statistics of the stream since its start or the last `reset`."""
 
     async def __aiter__(self) -> AsyncIterator[StreamSample]:  # type: ignore[override]
-        async for sample in super().__aiter__():
-            yield StreamSample.from_sample(sample)
+        clock = asyncio.get_running_loop().time
+        self.state, start = StreamState.STREAMING, clock()
+        try:
+            async for sample in super().__aiter__():
+                converted = StreamSample.from_sample(sample)
+                self.metrics.record_sample(converted)
+                self.metrics.total_time_seconds += clock() - start
+                yield converted
+                self.state, start = StreamState.STREAMING, clock()
+            if self._next == self._end:
+                self.state = StreamState.EXHAUSTED
+        except Exception:
+            self.state = StreamState.ERROR
+            raise
+        finally:
+            if self.state is StreamState.STREAMING:
+                self.state = StreamState.PAUSED
+
+    async def reset(self) -> None:
+        """Restart with the first episode, and reset the metrics."""
+        await super().reset()
+        self.state, self.metrics = StreamState.IDLE, StreamMetrics()
+
+    def _select_samples(self, episode: PuzzleEpisode) -> list[Sample]:
+        samples = super()._select_samples(episode)
+        self.metrics.record_episode(episode.success)
+        self.metrics.samples_filtered += len(episode.steps) - len(samples)
+        return samples
 
 
-class MockGymStream(AbstractEpisodeSampleStream):
+class MockGymStream(GymEpisodeStream):
     """A stream of generated episodes, in which the blank cells of a 4x4 Latin square are filled one by one.
 
     In a failed episode, the last move is a wrong number. The same seed gives the same samples.
@@ -93,29 +126,17 @@ class MockGymStream(AbstractEpisodeSampleStream):
             raise ValueError(f"steps_per_episode must be between 1 and 16, got {steps_per_episode}")
         if not 0.0 <= success_rate <= 1.0:
             raise ValueError(f"success_rate must be between 0 and 1, got {success_rate}")
-        super().__init__(CollectConfig(), tokenizer, dataset_id)
-        self._num_episodes = num_episodes
+        super().__init__(None, tokenizer, dataset_id=dataset_id, max_episodes=num_episodes)
         self._steps = steps_per_episode
         self._difficulties = difficulty_range
         self._success_rate = success_rate
         self._seed = seed
-        self._next_index = 0
-
-    async def __aiter__(self) -> AsyncIterator[StreamSample]:  # type: ignore[override]
-        async for sample in super().__aiter__():
-            yield StreamSample.from_sample(sample)
-
-    async def reset(self) -> None:
-        """Restart with the first episode, and reset the metrics."""
-        await super().reset()
-        self._next_index = 0
 
     async def _next_episode(self) -> PuzzleEpisode | None:
-        if self._next_index == self._num_episodes:
-            self.state = StreamStatus.EXHAUSTED
+        if self._next == self._end:
             return None
-        self._next_index += 1
-        return self._episode(self._next_index - 1)
+        self._next += 1
+        return self._episode(self._next - 1)
 
     def _episode(self, index: int) -> PuzzleEpisode:
         rng = random.Random(episode_seed(self._seed, index))

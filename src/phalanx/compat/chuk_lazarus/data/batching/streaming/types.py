@@ -10,10 +10,6 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
-from phalanx.puzzles.server_client.episodes import (
-    StreamMetrics as _StreamMetrics,
-    StreamStatus as StreamState,
-)
 
 INFO_FIELDS = tuple(field.name for field in dataclasses.fields(SampleInfo) if field.name != "origin")
 """Fields that a `StreamSample` and the `SampleInfo` of a sample have in common."""
@@ -131,12 +127,135 @@ def to_samples(samples: Sequence["StreamSample | Sample"]) -> list[Sample]:
     return [sample.to_sample() if isinstance(sample, StreamSample) else sample for sample in samples]
 
 
-class StreamMetrics(_StreamMetrics):
-    """Statistics of a sample stream. `record_sample` also accepts a `StreamSample`."""
+class StreamState(StrEnum):
+    """State of a sample stream.
 
-    def record_sample(self, sample: "StreamSample | Sample") -> None:
+    A stream is `IDLE` before its first sample, `STREAMING` during iteration, `PAUSED` after an iteration has
+    been stopped early or canceled, `EXHAUSTED` after its last episode, and `ERROR` after an exception.
+    """
+
+    IDLE = "idle"
+    STREAMING = "streaming"
+    PAUSED = "paused"
+    EXHAUSTED = "exhausted"
+    ERROR = "error"
+
+
+@dataclasses.dataclass
+class StreamMetrics:
+    """Statistics of a sample stream."""
+
+    samples_produced: int = 0
+    """Number of samples that the stream yielded."""
+    samples_filtered: int = 0
+    """Number of samples that were dropped because of their length or outcome."""
+    samples_errored: int = 0
+    """Number of samples that could not be created."""
+    episodes_completed: int = 0
+    """Number of episodes that ended."""
+    episodes_successful: int = 0
+    """Number of episodes in which the puzzle was solved."""
+    episodes_failed: int = 0
+    """Number of episodes in which the puzzle was not solved."""
+    total_time_seconds: float = 0.0
+    """Time in seconds that was spent waiting for samples."""
+    total_tokens: int = 0
+    """Total number of tokens in all samples."""
+    total_loss_tokens: int = 0
+    """Total number of tokens that contribute to the loss, in all samples."""
+    min_length_seen: int | None = None
+    """Number of tokens in the shortest sample. None before the first sample."""
+    max_length_seen: int | None = None
+    """Number of tokens in the longest sample. None before the first sample."""
+    difficulty_sum: float = 0.0
+    """Sum of the difficulties of all samples with a known difficulty."""
+    difficulty_count: int = 0
+    """Number of samples with a known difficulty."""
+    reward_sum: float = 0.0
+    """Sum of the rewards of all samples with a known reward."""
+    reward_count: int = 0
+    """Number of samples with a known reward."""
+
+    @property
+    def samples_total(self) -> int:
+        """Number of samples that were produced or filtered out."""
+        return self.samples_produced + self.samples_filtered
+
+    @property
+    def filter_rate(self) -> float:
+        """Fraction of the samples that were filtered out, or 0 if there are no samples."""
+        return _ratio(self.samples_filtered, self.samples_total)
+
+    @property
+    def samples_per_second(self) -> float:
+        """Number of samples produced per second of `total_time_seconds`."""
+        return _ratio(self.samples_produced, self.total_time_seconds)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Number of tokens produced per second of `total_time_seconds`."""
+        return _ratio(self.total_tokens, self.total_time_seconds)
+
+    @property
+    def success_rate(self) -> float:
+        """Fraction of the episodes in which the puzzle was solved, or 0 if no episode has ended."""
+        return _ratio(self.episodes_successful, self.episodes_completed)
+
+    @property
+    def mean_difficulty(self) -> float:
+        """Mean difficulty of the samples with a known difficulty, or 0 if there are none."""
+        return _ratio(self.difficulty_sum, self.difficulty_count)
+
+    @property
+    def mean_reward(self) -> float:
+        """Mean reward of the samples with a known reward, or 0 if there are none."""
+        return _ratio(self.reward_sum, self.reward_count)
+
+    @property
+    def mean_length(self) -> float:
+        """Mean number of tokens per sample, or 0 if there are no samples."""
+        return _ratio(self.total_tokens, self.samples_produced)
+
+    def record_sample(self, sample: StreamSample) -> None:
         """Count a sample that the stream returned."""
-        super().record_sample(*to_samples([sample]))
+        self.samples_produced += 1
+        self.total_tokens += sample.length
+        self.total_loss_tokens += sample.num_loss_tokens
+        self.min_length_seen = min(sample.length, self.min_length_seen or sample.length)
+        self.max_length_seen = max(sample.length, self.max_length_seen or sample.length)
+        if sample.difficulty is not None:
+            self.difficulty_sum += sample.difficulty
+            self.difficulty_count += 1
+        if sample.reward is not None:
+            self.reward_sum += sample.reward
+            self.reward_count += 1
+
+    def record_filtered(self) -> None:
+        """Count a sample that was filtered out."""
+        self.samples_filtered += 1
+
+    def record_error(self) -> None:
+        """Count a sample that could not be created."""
+        self.samples_errored += 1
+
+    def record_episode(self, success: bool) -> None:
+        """Count a completed episode."""
+        self.episodes_completed += 1
+        self.episodes_successful += success
+        self.episodes_failed += not success
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the most important statistics by name, for logging."""
+        names = (
+            *("samples_produced", "samples_filtered", "filter_rate", "samples_per_second"),
+            *("tokens_per_second", "mean_length", "mean_difficulty", "mean_reward", "success_rate"),
+            "episodes_completed",
+        )
+        return {name: getattr(self, name) for name in names}
+
+
+def _ratio(part: float, total: float) -> float:
+    return part / total if total else 0.0
 
 
 __all__ = ["EpisodeStatus", "SampleSource", "StreamMetrics", "StreamSample", "StreamState", "to_samples"]
