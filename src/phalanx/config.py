@@ -179,7 +179,7 @@ def suggest_key(
         prefix: Dotted name of the section with a final dot. Empty if the key is not in a section.
     """
     fields = (section or cls).model_fields
-    names = [path for path, *_ in _walk_settings(cls)]
+    names = [setting.name for setting in list_settings(cls)]
     last = key.rpartition(".")[2]
     candidates = (
         (last, {name: prefix + name for name in fields}),
@@ -217,11 +217,24 @@ def save_config(config: BaseModel, path: str | os.PathLike[str]) -> None:
         file.write(to_yaml(config))
 
 
-def list_settings(cls: type[BaseModel]) -> Iterator[Setting]:
-    """Iterate over all settings of a config class in the order of its fields, including nested sections."""
-    for path, section, name, default in _walk_settings(cls):
-        field = section.model_fields[name]
-        yield Setting(path, _type_name(field.annotation), default, field.description or "")
+def list_settings(
+    cls: type[BaseModel], prefix: str = "", values: BaseModel | None = None
+) -> Iterator[Setting]:
+    """Iterate over all settings of a config class in the order of its fields, including nested sections.
+
+    Args:
+        cls: Class of the config.
+        prefix: Text before the names of all settings, such as the name of a section with a final dot.
+        values: Instance of `cls` whose values are the defaults. If None, the defaults of the class are used.
+    """
+    for name, field in cls.model_fields.items():
+        default = _default(field) if values is None else getattr(values, name)
+        section = _section_class(field.annotation)
+        if section is None:
+            yield Setting(prefix + name, _type_name(field.annotation), default, field.description or "")
+        else:
+            nested = default if isinstance(default, section) else None
+            yield from list_settings(section, f"{prefix}{name}.", nested)
 
 
 def check_type(value: object, cls: type, name: str) -> None:
@@ -298,7 +311,10 @@ def _format_problem(detail: Any, cls: type[BaseModel]) -> str:
             return f"{name}{text.removeprefix(str(field))}"
         return f"{name}: {text}" if name else text
     if kind == "literal_error":
-        return f"{name} must be {context['expected']}, got {given!r}{_suggest_choice(given, detail, cls)}"
+        # Pydantic formats the choices as "'a', 'b' or 'c'".
+        near = difflib.get_close_matches(str(given), re.findall("'([^']*)'", context["expected"]), 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"{name} must be {context['expected']}, got {given!r}{hint}"
     bounds = _range(detail["loc"], cls) or _violated_bound(context)
     if bounds and kind.startswith(("greater_than", "less_than")):
         return f"{name} must be {bounds}, got {given!r}"
@@ -323,51 +339,20 @@ def _range(location: tuple[int | str, ...], cls: type[BaseModel]) -> str:
 
     Return an empty string for other fields.
     """
-    field = _find_field(location, cls)
-    low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None) if field else None
-    high = next((m.le for m in field.metadata if isinstance(m, Le)), None) if field else None
+    metadata: list[Any] = []
+    for part in location:
+        if not (isinstance(cls, type) and issubclass(cls, BaseModel)) or part not in cls.model_fields:
+            return ""  # inside a list or a union
+        field = cls.model_fields[str(part)]
+        metadata, cls = field.metadata, field.annotation  # type: ignore[assignment]
+    low = next((m.ge for m in metadata if isinstance(m, Ge)), None)
+    high = next((m.le for m in metadata if isinstance(m, Le)), None)
     return "" if low is None or high is None else f"between {low} and {high}"
 
 
 def _violated_bound(context: dict[str, Any]) -> str:
     phrases = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
     return next((f"{phrases[key]} {value}" for key, value in context.items() if key in phrases), "")
-
-
-def _suggest_choice(given: Any, detail: Any, cls: type[BaseModel]) -> str:
-    field = _find_field(detail["loc"], cls)
-    choices = [c for c in get_args(field.annotation) if isinstance(c, str)] if field else []
-    close = difflib.get_close_matches(str(given), choices, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _find_field(location: tuple[int | str, ...], cls: type[BaseModel]) -> Any:
-    """Return the field at a location, or None if the location is inside a list or a union."""
-    field = None
-    for part in location:
-        if not (isinstance(cls, type) and issubclass(cls, BaseModel)) or part not in cls.model_fields:
-            return None
-        field = cls.model_fields[str(part)]
-        cls = field.annotation  # type: ignore[assignment]
-    return field
-
-
-def _walk_settings(
-    cls: type[BaseModel], prefix: str = "", values: BaseModel | None = None
-) -> Iterator[tuple[str, type[BaseModel], str, Any]]:
-    """Iterate over all settings that are not sections, including those in nested sections.
-
-    Yields:
-        The dotted name, the class that contains the field, the name of the field and the default value.
-    """
-    for name, field in cls.model_fields.items():
-        default = _default(field) if values is None else getattr(values, name)
-        section = _section_class(field.annotation)
-        if section is None:
-            yield prefix + name, cls, name, default
-        else:
-            nested = default if isinstance(default, section) else None
-            yield from _walk_settings(section, f"{prefix}{name}.", nested)
 
 
 def _default(field: FieldInfo) -> Any:
@@ -497,10 +482,7 @@ def _check_keys(cls: type[BaseModel], values: Mapping[str, Any], source: str) ->
 
 def _expand_aliases(cls: type[BaseModel], values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Replace aliases with the settings that they stand for."""
-    aliases: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        aliases.update(vars(base).get("aliases", {}))
-    for alias, name in aliases.items():
+    for alias, name in _inherited(cls, "aliases").items():
         if alias in values:
             nested: Any = values[alias]
             for part in reversed(name.split(".")):
@@ -552,12 +534,17 @@ def _old_names(cls: type[BaseModel]) -> tuple[dict[str, str], dict[str, str]]:
     A renamed setting is omitted if its old name is a field of the class, because a subclass may use an old
     name for a new setting.
     """
-    renamed: dict[str, str] = {}
-    removed: dict[str, str] = {}
+    renamed = _inherited(cls, "renamed_settings")
+    renamed = {old: new for old, new in renamed.items() if old not in cls.model_fields}
+    return renamed, _inherited(cls, "removed_settings")
+
+
+def _inherited(cls: type[BaseModel], attribute: str) -> dict[str, str]:
+    """Merge a class attribute, such as `aliases`, of a class and its base classes."""
+    values: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        renamed.update(vars(base).get("renamed_settings", {}))
-        removed.update(vars(base).get("removed_settings", {}))
-    return {old: new for old, new in renamed.items() if old not in cls.model_fields}, removed
+        values.update(vars(base).get(attribute, {}))
+    return values
 
 
 def _leaf_paths(values: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
