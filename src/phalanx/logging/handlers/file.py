@@ -46,7 +46,6 @@ class FileHandler(Handler):
             `config.yaml`. None means the default settings.
         rotate_bytes: Rotate a file before it grows beyond this size in bytes. None means that files are not
             rotated. Files of pickled records are never rotated.
-        clock: Function that returns the current time in seconds, for the timestamps of records.
     """
 
     def __init__(
@@ -55,12 +54,10 @@ class FileHandler(Handler):
         config: LoggingConfig | HasLogging | None = None,
         *,
         rotate_bytes: int | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.output_dir = Path(output_dir)
         self.settings = logging_section(config)
         self._rotate_bytes = rotate_bytes
-        self._clock = clock
         self._files: dict[str, JsonlWriter | _PickleFile] = {}
         self.output_dir.mkdir(parents=True, exist_ok=True)
         self.log_config(config, {})
@@ -108,12 +105,11 @@ class FileHandler(Handler):
 
     def log_aggregated_metrics(self, metrics: Metrics, step: int) -> None:
         """Write the metrics of an update to `batch_metrics.jsonl`."""
-        record = {"timestamp": self._clock(), "step": step, "metrics": dict(metrics)}
-        self._append("batch_metrics.jsonl", format_json(record))
+        self._append("batch_metrics.jsonl", format_json, {"step": step, "metrics": dict(metrics)})
 
     def log_evaluation(self, record: Record) -> None:
         """Write a record to `evaluations.jsonl`."""
-        self._append("evaluations.jsonl", format_json({"timestamp": self._clock(), **record}))
+        self._append("evaluations.jsonl", format_json, record)
 
     def close(self) -> None:
         """Close all files."""
@@ -121,12 +117,12 @@ class FileHandler(Handler):
             file.close()
         self._files.clear()
 
-    def _write(self, name: str, record: dict[str, Any]) -> None:
+    def _write(self, name: str, record: Record) -> None:
         suffix, format_record = _FORMATS[self.settings.log_format]
-        self._append(name + suffix, format_record({"timestamp": self._clock(), **record}))
+        self._append(name + suffix, format_record, record)
 
-    def _append(self, name: str, line: Any) -> None:
-        """Append a line, or a pickled value, to a file. Open the file if it is not open."""
+    def _append(self, name: str, format_record: Callable[[Record], Any], record: Record) -> None:
+        """Append a record with a timestamp to a file. Open the file if it is not open."""
         path = self.output_dir / name
         if name not in self._files:
             self._files[name] = (
@@ -134,7 +130,7 @@ class FileHandler(Handler):
                 if path.suffix == ".pkl"
                 else JsonlWriter(path, rotate_bytes=self._rotate_bytes, compress=self.settings.compression)
             )
-        self._files[name].write_line(line)
+        self._files[name].write_line(format_record({"timestamp": time.time(), **record}))
 
     def _write_config(self, config: Config) -> None:
         text = to_yaml(config)
