@@ -23,7 +23,6 @@ PRESET_FOLDER = Path(__file__).parent / "presets"
 """Folder of the named presets, with one subfolder per preset group and one YAML file per preset."""
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
-AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
 
 _unregistered_configs: list[type] = []
 """Config classes that were defined before JAX was imported and are not yet registered with JAX."""
@@ -114,13 +113,13 @@ class Setting(NamedTuple):
 
 
 def load_config(
-    cls: type[AnyConfig],
+    cls: type[AnyModel],
     preset: str | os.PathLike[str] | None = None,
     overrides: Sequence[str] = (),
-    base: AnyConfig | None = None,
+    base: AnyModel | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
-) -> AnyConfig:
+) -> AnyModel:
     """Create a config from defaults, a preset, `settings` and overrides, in ascending order of precedence.
 
     Args:

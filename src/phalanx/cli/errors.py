@@ -13,9 +13,6 @@ from phalanx.formatting import escape_untrusted
 class UserError(Exception):
     """Raised for invalid input. The message is printed on one line, and the command exits with code 2."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(escape_untrusted(text))
-
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:

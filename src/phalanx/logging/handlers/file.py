@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phalanx.config import Config, to_yaml
-from phalanx.io.atomic import atomic_write
+from phalanx.config import Config, save_config, to_yaml
 from phalanx.io.jsonl import JsonlWriter
 from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
 from phalanx.logging.handlers.handler import Handler
@@ -140,8 +139,7 @@ class FileHandler(Handler):
                 return
             number += 1
             path = self.output_dir / f"config.{number}.yaml"
-        with atomic_write(path, "w") as file:
-            file.write(text)
+        save_config(config, path)
 
 
 class _PickleFile:

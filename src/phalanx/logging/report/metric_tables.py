@@ -136,7 +136,6 @@ def _parse_object(line: str) -> dict[str, Any] | None:
 Column = Float64[np.ndarray, " rows"]
 """Column of a `MetricTable`: one value per row, with NaN where there is no finite value."""
 
-AXES = ("update", "steps", "seconds")
 _STEPS, _SECONDS = "env_steps", "seconds"
 EVALUATION_UNITS = {
     "success_rate": "fraction",
