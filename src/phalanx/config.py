@@ -275,10 +275,15 @@ def load_model(
         raise ValueError(f"{path} is not {what}: {format_validation_error(error, cls)}") from error
 
 
-def format_validation_error(error: ValidationError, cls: type[BaseModel]) -> str:
+def format_validation_error(error: ValidationError, cls: type[BaseModel] | None = None) -> str:
     """Format a Pydantic error with one line per problem.
 
     A line reads, for example, `dataset.max_grid_height must be between 1 and 30, got 40`.
+
+    Args:
+        error: The error.
+        cls: Class of the model. If it is given, messages about a field with a lower and an upper bound
+            contain both bounds.
     """
     return "\n".join(_format_problem(detail, cls) for detail in error.errors())
 
@@ -296,7 +301,7 @@ _TYPE_DESCRIPTIONS = {
 }
 
 
-def _format_problem(detail: Any, cls: type[BaseModel]) -> str:
+def _format_problem(detail: Any, cls: type[BaseModel] | None) -> str:
     name, field = _dotted_name(detail["loc"]), detail["loc"][-1] if detail["loc"] else ""
     kind, context, given = detail["type"], detail.get("ctx", {}), detail["input"]
     if kind == "json_invalid":
@@ -309,7 +314,7 @@ def _format_problem(detail: Any, cls: type[BaseModel]) -> str:
         if text.startswith(str(field)):
             return f"{name}{text.removeprefix(str(field))}"
         return f"{name}: {text}" if name else text
-    if kind == "literal_error":
+    if kind in ("literal_error", "enum"):
         # Pydantic formats the choices as "'a', 'b' or 'c'".
         near = difflib.get_close_matches(str(given), re.findall("'([^']*)'", context["expected"]), 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -333,7 +338,7 @@ def _dotted_name(location: tuple[int | str, ...]) -> str:
     return name
 
 
-def _range(location: tuple[int | str, ...], cls: type[BaseModel]) -> str:
+def _range(location: tuple[int | str, ...], cls: type[BaseModel] | None) -> str:
     """Describe the range of a field that has a lower and an upper bound.
 
     Return an empty string for other fields.

@@ -40,14 +40,12 @@ def exit_on_user_error() -> Iterator[None]:
 
 
 def _format_error(error: ValueError | OSError) -> str:
-    # The text of a Pydantic ValidationError has several lines per field.
-    details = getattr(error, "errors", None)
-    if callable(details):
-        problems = (
-            (".".join(map(str, detail["loc"])), detail["msg"].removeprefix("Value error, "))
-            for detail in details()
-        )
-        return "; ".join(f"{where}: {message}" if where else message for where, message in problems)
+    from pydantic import ValidationError
+
+    from phalanx.config import format_validation_error
+
+    if isinstance(error, ValidationError):
+        return "; ".join(format_validation_error(error).splitlines())
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split())
