@@ -144,8 +144,9 @@ def register(
         existing = _address(_registered[id].entry_point)
         raise ValueError(f"{id!r} is already registered as {existing}; choose another name")
     spec = EnvSpec(id, entry_point, description, tuple(settings), report_panel, interface, vector_entry_point)
-    if inspect.isclass(entry_point) and isinstance(getattr(entry_point, "version", None), int):
-        spec.check_version(entry_point.__name__, entry_point.version)
+    version = getattr(entry_point, "version", None)
+    if inspect.isclass(entry_point) and isinstance(version, int):
+        spec.check_version(entry_point.__name__, version)
     _registered[id] = spec
 
 
