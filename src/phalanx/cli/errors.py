@@ -1,13 +1,7 @@
 """Error messages and the exit code for invalid input."""
 
 import contextlib
-import sys
 from collections.abc import Iterator
-
-import typer
-
-from phalanx.extras import MissingExtraError
-from phalanx.formatting import escape_untrusted
 
 
 class UserError(Exception):
@@ -27,16 +21,6 @@ def user_errors() -> Iterator[None]:
         raise  # Typer exits silently when the reader of the output is gone, as in `phalanx ... | head`.
     except (ValueError, OSError) as error:
         raise UserError(_format_error(error)) from error
-
-
-@contextlib.contextmanager
-def exit_on_user_error() -> Iterator[None]:
-    """If the `with` block raises `UserError` or `MissingExtraError`, print one line and exit with code 2."""
-    try:
-        yield
-    except (UserError, MissingExtraError) as error:
-        typer.echo(f"phalanx: {escape_untrusted(error)}", err=True)
-        sys.exit(2)
 
 
 def _format_error(error: ValueError | OSError) -> str:

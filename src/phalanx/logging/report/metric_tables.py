@@ -164,6 +164,9 @@ class MetricTable:
     present: dict[str, np.ndarray]
     """For each metric, a boolean mask of the rows in which the metric was logged. If such a row contains NaN,
     the curve has a gap there."""
+    intervals: dict[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
+    """For each metric, the lower and upper bounds of its confidence interval across seeds. Empty if the table
+    does not combine several seeds."""
 
     def __len__(self) -> int:
         return len(self.axes["update"])
