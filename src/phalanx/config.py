@@ -45,7 +45,8 @@ class FrozenModel(BaseModel):
 class Config(FrozenModel):
     """Base class for configs, which are immutable, hashable and static under `jax.jit`.
 
-    A section of a config is a field that is itself a config. The docstring of a field is its description.
+    A section of a config is a field that is itself a config. The docstring of a field is the description that
+    `--list-settings` and the settings reference show.
     """
 
     # Not in `FrozenModel`, because Pydantic takes milliseconds per class to read the docstrings.
@@ -173,7 +174,8 @@ def suggest_key(
 
     Args:
         cls: Class of the config.
-        key: The unknown key, without the section's name. It is dotted if it belongs to an unknown section.
+        key: The unknown key, relative to `section`. If a section in the key is itself unknown, the key is
+            dotted, as in `optim.lr`.
         section: Class of the section that contains the key. None if the key is not in a section.
         prefix: Dotted name of the section with a final dot. Empty if the key is not in a section.
     """

@@ -104,7 +104,7 @@ def text_line(
     mono: bool = False,
     anchor: Anchor = "start",
 ) -> draw.Text:
-    """Create a line of text whose baseline is at `y`. `anchor` is the point of the text that is at `x`."""
+    """Create a line of text with its baseline at `y`, and its start, middle or end (`anchor`) at `x`."""
     family = {"font_family": MONO} if mono else {}
     weight = 600 if bold else 400
     return draw.Text(

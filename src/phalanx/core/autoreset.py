@@ -15,7 +15,7 @@ Mode = Literal["same_step", "next_step"]
 
 
 class AutoResetState(eqx.Module):
-    """States of a batch of environments, and the PRNG keys from which they draw their next episodes."""
+    """States of a batch of environments, and the PRNG keys for their next episodes."""
 
     states: PyTree
     keys: Keys

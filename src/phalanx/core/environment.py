@@ -48,10 +48,10 @@ class TransitionInfo(Protocol):
 class Environment(abc.ABC, Generic[State, Observation, Action]):
     """Base class for environments. An environment is a Markov decision process written as pure functions.
 
-    An instance contains only settings and is hashable. Instances are static pytrees: they can be passed to
-    jitted functions, and equal instances share one compiled program. `step` does not raise an error for
-    invalid actions and does not reset the environment. Stepping a finished state leaves it unchanged and
-    gives reward 0.
+    Instances are hashable and contain only settings; environments that also contain arrays are subclasses of
+    `EnvironmentWithArrays`. Instances are static pytrees: they can be passed to jitted functions, and equal
+    instances share one compiled program. `step` does not raise an error for invalid actions and does not
+    reset the environment. Stepping a finished state leaves it unchanged and gives reward 0.
 
     Optional capabilities, such as legal actions, rendering, text, a default network or an evaluation, are
     methods and class attributes with defaults that subclasses can override.
@@ -224,9 +224,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return None
 
     def comparable_state(self, state: State) -> PyTree:
-        """Return the part of a state that invalid actions must not change.
+        """Return the part of a state that invalid actions must not change, for the conformance checks.
 
-        Step counters and flags are left out. The conformance checks call this method.
+        The default is the complete state. If an invalid action changes some fields, such as a step counter or
+        flags, override this method to leave out these fields.
         """
         return state
 
@@ -284,7 +285,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return False
 
     def observation_text(self, state: State) -> str:
-        """Return a prompt for a language model that describes one state, the rules and the legal actions."""
+        """Describe one state, the rules and the legal actions as a prompt for a language model."""
         raise ValueError(f"{type(self).__name__} has no text observations")
 
     def parse_action(self, text: str, state: State) -> Action:

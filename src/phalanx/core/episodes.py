@@ -86,8 +86,8 @@ def run_episode_batch(
     """Run an agent in a batch of environments for `max_steps` steps, as one compiled scan.
 
     A later call reuses the compiled program if `agent_fn` is the same function, or the same method of an
-    equal, hashable agent. If the agent is an Equinox module, its arrays may differ. If `agent_fn` is a new
-    lambda in every call, every call compiles.
+    equal, hashable agent. If the agent is an Equinox module, its arrays may change between the calls. If
+    `agent_fn` is a new lambda in every call, every call compiles.
 
     Args:
         states: Batch of states, or the pair `(states, observations)` returned by `batch_reset`.

@@ -30,7 +30,7 @@ compiled and dispatched one by one."""
 
 @conformance_check("the same key must give the same episode")
 def check_determinism(rollout: RandomRolloutRunner) -> list[str]:
-    """Check that the same key gives the same episode, with and without `jit`."""
+    """Check that two runs with the same key give the same episode. The check runs with and without `jit`."""
     found = differences(_run_eagerly(rollout), _run_eagerly(rollout), "second run without jit")
     return found + differences(rollout.run_one(0), rollout.run_one(0), "second run")
 

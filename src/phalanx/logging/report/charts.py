@@ -52,8 +52,8 @@ def metric_charts(tables: Sequence[MetricTable]) -> list[dict[str, Any]]:
 def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], MetricTable]]) -> list[dict[str, Any]]:
     """Create one chart per evaluation metric, with one curve for each combination of run, split and mode.
 
-    For a single run with several evaluations, there is also a chart with the success rate of each group of
-    tasks, unless there are more than 8 groups.
+    For a single run that was evaluated more than once, there is also a chart with the success rate of each
+    group of tasks, if there are 2 to 8 groups.
 
     Args:
         runs: For each run, the tables of its evaluations by split and mode.
