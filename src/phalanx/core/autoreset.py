@@ -114,13 +114,10 @@ class AutoReset:
             states, new = self.environment.batch_reset_where(mask, episode_keys, state.states, observations)
             return AutoResetState(states, next_keys), new
 
-        def keep(state: AutoResetState, observations: PyTree) -> tuple[AutoResetState, PyTree]:
-            return state, observations
-
         if jax.device_count() > 1:
             # Testing whether any episode has ended would synchronize all devices in every step.
             return reset(state, observations)
-        return jax.lax.cond(jnp.any(mask), reset, keep, state, observations)
+        return jax.lax.cond(jnp.any(mask), reset, lambda *unchanged: unchanged, state, observations)
 
 
 def _split(key: Key) -> tuple[Key, Key]:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.environment import Environment, Key, Keys, check_info
-from phalanx.core.vector import map_where, zeros_like_shapes
+from phalanx.core.vector import map_where, select_rows, zeros_like_shapes
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 
 MAX_SHOWN_ENVS = 6
@@ -227,11 +227,7 @@ def rollout_episodes(
         running = ~results.done
         actions = map_where(lambda args: act(*args), running, (observations, step_keys), idle, _CHUNK_SIZE)
         states, observations, rewards, done, info = environment.batch_step(results.final_states, actions)
-        metrics = jax.tree.map(
-            lambda new, old: jnp.where(running, new, old),
-            environment.episode_metrics(info),
-            results.episode_metrics,
-        )
+        metrics = select_rows(running, environment.episode_metrics(info), results.episode_metrics)
         after = EpisodeResults(
             results.returns + jnp.where(running, rewards, 0.0),
             results.lengths + running,
