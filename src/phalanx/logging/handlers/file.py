@@ -67,8 +67,15 @@ class FileHandler(Handler):
         If `config.yaml` already exists with different settings, for example because a run was extended, the
         config is written to `config.2.yaml`, `config.3.yaml` and so on.
         """
-        if isinstance(config, Config):
-            self._write_config(config)
+        if not isinstance(config, Config):
+            return
+        path, number = self.output_dir / "config.yaml", 1
+        while path.exists():
+            if path.read_text(encoding="utf-8") == to_yaml(config):
+                return
+            number += 1
+            path = self.output_dir / f"config.{number}.yaml"
+        save_config(config, path)
 
     def log_task_start(self, task_data: Record) -> None:
         """Write a record to the `tasks` file. States are removed from the record."""
@@ -130,16 +137,6 @@ class FileHandler(Handler):
                 else JsonlWriter(path, rotate_bytes=self._rotate_bytes, compress=self.settings.compression)
             )
         self._files[name].write_line(format_record({"timestamp": time.time(), **record}))
-
-    def _write_config(self, config: Config) -> None:
-        text = to_yaml(config)
-        path, number = self.output_dir / "config.yaml", 1
-        while path.exists():
-            if path.read_text(encoding="utf-8") == text:
-                return
-            number += 1
-            path = self.output_dir / f"config.{number}.yaml"
-        save_config(config, path)
 
 
 class _PickleFile:
