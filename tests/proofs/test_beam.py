@@ -174,6 +174,8 @@ def test_batch_size_is_a_power_of_two_that_fits_in_a_quarter_of_the_memory() -> 
     assert batch_size_for_memory(1_000, available=300_000) == 64
     assert batch_size_for_memory(1_000, available=256_000, max_batch_size=48) == 32
     assert batch_size_for_memory(1_000, available=10) == 1
+    with pytest.raises(ValueError, match="must be positive, got 0"):
+        batch_size_for_memory(0)
 
 
 def test_available_memory_holds_a_batch() -> None:

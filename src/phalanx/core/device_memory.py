@@ -43,6 +43,11 @@ def batch_size_for_memory(
     >>> batch_size_for_memory(1000, available=300_000)
     64
     """
+    if bytes_per_example < 1 or max_batch_size < 1:
+        raise ValueError(
+            f"bytes_per_example and max_batch_size must be positive, got {bytes_per_example} and "
+            f"{max_batch_size}"
+        )
     free = available_memory() if available is None else available
     fit = min(int(free * _FRACTION) // bytes_per_example, max_batch_size)
     return 1 << max(fit.bit_length() - 1, 0)

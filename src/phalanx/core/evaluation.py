@@ -135,7 +135,6 @@ def evaluate_episodes(
         success rate and its standard error. The list is empty if nothing is evaluated.
     """
     from phalanx.core.episodes import rollout_episodes
-    from phalanx.core.vector import batch_reset
 
     num_episodes = getattr(settings, "num_episodes", 0)
     if not num_episodes:
@@ -143,7 +142,7 @@ def evaluate_episodes(
     key, seed = jax.random.key(_SEED), getattr(settings, "seed", 0)
     if seed:
         key = jax.random.fold_in(key, seed)
-    states, observations = batch_reset(jax.random.split(key, num_episodes), environment)
+    states, observations = _reset(environment, jax.random.split(key, num_episodes))
     act = eqx.Partial(select_action, network)
     results = rollout_episodes(environment, act, states, observations, None, environment.max_episode_steps)
     metrics = {"episode_return": results.returns, "episode_length": results.lengths}
@@ -161,3 +160,8 @@ def evaluate_episodes(
     else:
         line = f"{format_count(num_episodes, 'episode')}, {line}"
     return [GenericEvaluationResult(record, (f"train, greedy: {line}",))]
+
+
+@eqx.filter_jit
+def _reset(environment: "Environment", keys: Any) -> Any:
+    return environment.batch_reset(keys)

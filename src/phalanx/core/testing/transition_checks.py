@@ -1,6 +1,7 @@
 """Conformance checks for determinism, `jit`, batching, termination, auto-reset and spaces."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,7 +22,6 @@ from phalanx.core.testing.recorded_rollouts import (
     sample_indices,
 )
 from phalanx.core.testing.tree_diff import differences, take, to_host
-from phalanx.core.vector import select_rows
 
 _EAGER_STEPS = 3
 """Number of steps to run without `jit`. It is small, because steps without `jit` are slow: operations are
@@ -66,9 +66,9 @@ def check_vmap_equals_batch_functions(rollout: RandomRolloutRunner) -> list[str]
     _, steps = rollout.run()
     mask = _every_other(rollout)
     observations, _ = rollout.observe(steps.before)
-    resets, after = rollouts.by_vmap(environment, step_keys, steps.before, steps.actions)
+    resets, after = to_host(rollouts.by_vmap(environment, step_keys, steps.before, steps.actions))
     actual = rollouts.by_batch(environment, step_keys, steps.before, steps.actions, mask, observations)
-    selected = select_rows(jnp.asarray(mask), resets, (steps.before, observations))
+    selected = jax.tree.map(partial(_choose, mask), resets, to_host((steps.before, observations)))
     names = ("batch_reset", "batch_step", "batch_reset_where")
     found: list[str] = []
     for name, left, right in zip(names, (resets, after, selected), actual, strict=True):
@@ -293,6 +293,10 @@ def _run_with_auto_reset(
 
 def _every_other(rollout: RandomRolloutRunner) -> np.ndarray:
     return (np.arange(rollout.num_steps)[:, None] + np.arange(rollout.batch_size)) % 2 == 1
+
+
+def _choose(mask: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    return np.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
 
 
 def _require_end(dones: np.ndarray) -> None:
