@@ -174,8 +174,8 @@ def suggest_key(
 
     Args:
         cls: Class of the config.
-        key: The unknown key, relative to `section`. If the unknown key is the name of a section, it is followed
-            by a dot and the name of the setting.
+        key: The unknown key, relative to `section`. If the name of a section is unknown, it is followed by a
+            dot and the name of the setting.
         section: Class of the section that contains the key. None if the key is not in a section.
         prefix: Dotted name of the section with a final dot. Empty if the key is not in a section.
     """
