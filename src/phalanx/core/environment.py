@@ -192,9 +192,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Return information about the environment's data as JSON values. It is saved in `run.json`."""
         return {}
 
-    def held_out(
-        self: AnyEnvironment, settings: EvaluationConfig
-    ) -> "AnyEnvironment | Environment[Any, Any, Any]":
+    def held_out(self, settings: EvaluationConfig) -> "Environment[Any, Any, Any]":
         """Return the environment in which `evaluate` runs episodes, for example one with held-out tasks.
 
         Episodes for rendering and recording also come from this environment. The default is the environment

@@ -25,7 +25,6 @@ class TensorBoardHandler(Tracker):
 
     def __init__(self, output_dir: str | os.PathLike[str]) -> None:
         super().__init__()
-        import_library("PIL", "tensorboard")  # tensorboardX imports it when the first image is logged
         library = import_library("tensorboardX", "tensorboard")
         self._writer = library.SummaryWriter(str(output_dir), flush_secs=30)
 
@@ -50,6 +49,7 @@ class TensorBoardHandler(Tracker):
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
         """Log the pixels of an image. Images that are not available as pixels are skipped."""
         if picture.pixels is not None:
+            import_library("PIL", "tensorboard")  # tensorboardX encodes images with it
             self._writer.add_image(name, picture.pixels, step, dataformats="HWC")
 
     def _log_scalars(self, values: dict[str, float], step: int) -> None:
