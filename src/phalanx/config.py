@@ -64,8 +64,8 @@ class Config(FrozenModel):
     Entries of base classes and of nested sections apply as well.
     """
     removed_settings: ClassVar[Mapping[str, str]] = {}
-    """Maps the dotted names of settings that no longer exist to the part of the error message that follows
-    the name, such as `"was removed; set x instead"`."""
+    """Maps the dotted names of settings that no longer exist to explanations, such as
+    `"was removed; set x instead"`. The error message consists of the name and the explanation."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
     """Maps short names that `load_config` accepts to the dotted names of settings, such as `lr` to

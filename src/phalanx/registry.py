@@ -48,7 +48,7 @@ _ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*?)-v(?P<version>[1-9]\d*)")
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """A registered environment."""
+    """Registry entry of an environment: its id, what creates it, and how it is described and displayed."""
 
     id: str
     """Name and version, such as `arc-v2`."""

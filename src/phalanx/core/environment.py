@@ -64,12 +64,13 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     """Config class of the environment, for the `env` section of a training config. If None, `from_config`
     passes the settings to the constructor as keyword arguments."""
     network_config: ClassVar[type[Config] | None] = None
-    """Config class of `default_network`, for the `network` section of a training config. None if the network
-    has no settings."""
+    """Config class for the settings of `default_network`, the `network` section of a training config. None if
+    the network has no settings."""
     evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
-    """Config class of evaluations during training, for the `evaluation` section of a training config."""
+    """Config class for the settings of evaluations during training, the `evaluation` section of a training
+    config."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Config class for the `phalanx eval` command. Defaults to `evaluation_config`, or to
+    """Config class for the settings of `phalanx eval`. If None, `evaluation_config` is used, or
     `EpisodeEvalCommandConfig` (which adds a `seed`) if neither `evaluate` nor `evaluation_config` is
     overridden."""
 
@@ -237,9 +238,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return None
 
     def episode_metrics(self, info: TransitionInfo) -> dict[str, Array]:
-        """Return metrics of an episode, such as `success_mask`, given the info of its last step.
+        """Return metrics of episodes, such as `success_mask`, given the infos of their last steps.
 
-        The keys are names that `ExperimentLogger.log_batch_step` accepts.
+        The keys are names that `ExperimentLogger.log_batch_step` accepts. Rollouts call this method with the
+        infos of a batch, and ignore the results for episodes that have not ended.
         """
         return {}
 
@@ -377,6 +379,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def load_expert_episodes(self, path: "Path") -> Any:
         """Load recorded episodes, which behavior cloning imitates instead of the expert.
 
+        Returns:
+            An object with a `fingerprint`, and with a method `sample(rng, count)` that returns the observations
+            and `ExpertLabels` of `count` random steps.
+
         Raises:
             ValueError: If the environment does not support recorded episodes.
         """
@@ -458,7 +464,7 @@ class EnvironmentWithArrays(Environment[State, Observation, Action]):
         jax.tree_util.register_pytree_node_class(cls)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
-        """Return the arrays and the settings.
+        """Return the arrays as the children of the pytree node and the settings as its static part.
 
         The fields in `name_fields` are omitted, so that different names do not cause recompilation.
         """

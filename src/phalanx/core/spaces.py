@@ -120,7 +120,7 @@ def find_mismatch(space: Space, value: PyTree, name: str) -> str | None:
 
 
 def discrete_sizes(space: Space) -> list[int] | None:
-    """Return the number of possible values of each field, for a `Composite` whose fields are all `Discrete`.
+    """Return the size `n` of each field of a `Composite` whose fields are all `Discrete`.
 
     For any other space, return None.
     """

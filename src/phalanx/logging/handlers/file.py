@@ -78,7 +78,7 @@ class FileHandler(Handler):
         save_config(config, path)
 
     def log_task_start(self, task_data: Record) -> None:
-        """Write a record to the `tasks` file. States are removed from the record."""
+        """Write a record of the start of an episode to the `tasks` file, without the states."""
         self._write("tasks", {"event": "task", **_without(task_data, _STATES)})
 
     def log_step(self, step_data: Record) -> None:

@@ -149,7 +149,8 @@ EVALUATION_UNITS = {
     "mean_token_accuracy": "fraction",
     "proofs_per_expansion": "",
 }
-"""Unit of each evaluation metric that the report shows, in the order of the report's charts."""
+"""Unit of each evaluation metric that the report shows, in the order of the report's charts. A `fraction` is
+shown as a percentage. Other metrics have no unit."""
 
 
 @dataclasses.dataclass(frozen=True)
