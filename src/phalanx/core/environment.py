@@ -380,8 +380,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Load recorded episodes, which behavior cloning imitates instead of the expert.
 
         Returns:
-            An object with a `fingerprint` and a method `sample(rng, count)`, which returns the observations and
-            `ExpertLabels` of `count` random steps.
+            An object with a `fingerprint` and a method `sample(rng, count)`, which returns the observations
+            and `ExpertLabels` of `count` random steps.
 
         Raises:
             ValueError: If the environment does not support recorded episodes.
