@@ -92,7 +92,9 @@ def test_an_unknown_keyword_argument_is_a_type_error_with_a_suggestion() -> None
 
 
 def test_unknown_version_is_rejected() -> None:
-    with pytest.raises(ValueError, match=r"'corridor-v3' has version 3, but Corridor\.version is 1"):
+    with pytest.raises(
+        ValueError, match=r"'corridor-v3' is registered for version 3, but Corridor\.version is 1"
+    ):
         phalanx.register("corridor-v3", Corridor)
     # The class of an address is imported when the environment is created.
     phalanx.register("corridor-v3", "tests.helpers.corridor:Corridor")

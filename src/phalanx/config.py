@@ -23,7 +23,6 @@ PRESET_FOLDER = Path(__file__).parent / "presets"
 """Folder of the named presets, with one subfolder per preset group and one YAML file per preset."""
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
-AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
 
 _unregistered_configs: list[type] = []
 """Config classes that were defined before JAX was imported and are not yet registered with JAX."""
@@ -46,7 +45,8 @@ class FrozenModel(BaseModel):
 class Config(FrozenModel):
     """Base class for configs, which are immutable, hashable and static under `jax.jit`.
 
-    A section of a config is a field that is itself a config. The docstring of a field is its description.
+    A section of a config is a field that is itself a config. The docstring of a field is the description that
+    `--list-settings` and the settings reference show.
     """
 
     # Not in `FrozenModel`, because Pydantic takes milliseconds per class to read the docstrings.
@@ -64,8 +64,8 @@ class Config(FrozenModel):
     Entries of base classes and of nested sections apply as well.
     """
     removed_settings: ClassVar[Mapping[str, str]] = {}
-    """Maps the dotted names of settings that no longer exist to the part of the error message that follows
-    the name, such as `"was removed; set x instead"`."""
+    """Maps the dotted names of settings that no longer exist to explanations, such as
+    `"was removed; set x instead"`. The error message consists of the name and the explanation."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
     """Maps short names that `load_config` accepts to the dotted names of settings, such as `lr` to
@@ -114,13 +114,13 @@ class Setting(NamedTuple):
 
 
 def load_config(
-    cls: type[AnyConfig],
+    cls: type[AnyModel],
     preset: str | os.PathLike[str] | None = None,
     overrides: Sequence[str] = (),
-    base: AnyConfig | None = None,
+    base: AnyModel | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
-) -> AnyConfig:
+) -> AnyModel:
     """Create a config from defaults, a preset, `settings` and overrides, in ascending order of precedence.
 
     Args:
@@ -174,12 +174,13 @@ def suggest_key(
 
     Args:
         cls: Class of the config.
-        key: The unknown key, without the section's name. It is dotted if it belongs to an unknown section.
+        key: The unknown key, relative to `section`. If the name of a section is unknown, it is followed by a
+            dot and the name of the setting.
         section: Class of the section that contains the key. None if the key is not in a section.
         prefix: Dotted name of the section with a final dot. Empty if the key is not in a section.
     """
     fields = (section or cls).model_fields
-    names = [path for path, *_ in _walk_settings(cls)]
+    names = [setting.name for setting in list_settings(cls)]
     last = key.rpartition(".")[2]
     candidates = (
         (last, {name: prefix + name for name in fields}),
@@ -217,11 +218,24 @@ def save_config(config: BaseModel, path: str | os.PathLike[str]) -> None:
         file.write(to_yaml(config))
 
 
-def list_settings(cls: type[BaseModel]) -> Iterator[Setting]:
-    """Iterate over all settings of a config class in the order of its fields, including nested sections."""
-    for path, section, name, default in _walk_settings(cls):
-        field = section.model_fields[name]
-        yield Setting(path, _type_name(field.annotation), default, field.description or "")
+def list_settings(
+    cls: type[BaseModel], prefix: str = "", values: BaseModel | None = None
+) -> Iterator[Setting]:
+    """Iterate over all settings of a config class in the order of its fields, including nested sections.
+
+    Args:
+        cls: Class of the config.
+        prefix: Text before the names of all settings, such as the name of a section with a final dot.
+        values: Instance of `cls` whose values are the defaults. If None, the defaults of the class are used.
+    """
+    for name, field in cls.model_fields.items():
+        default = _default(field) if values is None else getattr(values, name)
+        section = _section_class(field.annotation)
+        if section is None:
+            yield Setting(prefix + name, _type_name(field.annotation), default, field.description or "")
+        else:
+            nested = default if isinstance(default, section) else None
+            yield from list_settings(section, f"{prefix}{name}.", nested)
 
 
 def check_type(value: object, cls: type, name: str) -> None:
@@ -263,10 +277,15 @@ def load_model(
         raise ValueError(f"{path} is not {what}: {format_validation_error(error, cls)}") from error
 
 
-def format_validation_error(error: ValidationError, cls: type[BaseModel]) -> str:
+def format_validation_error(error: ValidationError, cls: type[BaseModel] | None = None) -> str:
     """Format a Pydantic error with one line per problem.
 
     A line reads, for example, `dataset.max_grid_height must be between 1 and 30, got 40`.
+
+    Args:
+        error: The error.
+        cls: Class of the model. If it is given, messages about a field with a lower and an upper bound
+            contain both bounds.
     """
     return "\n".join(_format_problem(detail, cls) for detail in error.errors())
 
@@ -284,7 +303,7 @@ _TYPE_DESCRIPTIONS = {
 }
 
 
-def _format_problem(detail: Any, cls: type[BaseModel]) -> str:
+def _format_problem(detail: Any, cls: type[BaseModel] | None) -> str:
     name, field = _dotted_name(detail["loc"]), detail["loc"][-1] if detail["loc"] else ""
     kind, context, given = detail["type"], detail.get("ctx", {}), detail["input"]
     if kind == "json_invalid":
@@ -297,8 +316,11 @@ def _format_problem(detail: Any, cls: type[BaseModel]) -> str:
         if text.startswith(str(field)):
             return f"{name}{text.removeprefix(str(field))}"
         return f"{name}: {text}" if name else text
-    if kind == "literal_error":
-        return f"{name} must be {context['expected']}, got {given!r}{_suggest_choice(given, detail, cls)}"
+    if kind in ("literal_error", "enum"):
+        # Pydantic formats the choices as "'a', 'b' or 'c'".
+        near = difflib.get_close_matches(str(given), re.findall("'([^']*)'", context["expected"]), 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"{name} must be {context['expected']}, got {given!r}{hint}"
     bounds = _range(detail["loc"], cls) or _violated_bound(context)
     if bounds and kind.startswith(("greater_than", "less_than")):
         return f"{name} must be {bounds}, got {given!r}"
@@ -318,56 +340,25 @@ def _dotted_name(location: tuple[int | str, ...]) -> str:
     return name
 
 
-def _range(location: tuple[int | str, ...], cls: type[BaseModel]) -> str:
+def _range(location: tuple[int | str, ...], cls: type[BaseModel] | None) -> str:
     """Describe the range of a field that has a lower and an upper bound.
 
     Return an empty string for other fields.
     """
-    field = _find_field(location, cls)
-    low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None) if field else None
-    high = next((m.le for m in field.metadata if isinstance(m, Le)), None) if field else None
+    metadata: list[Any] = []
+    for part in location:
+        if not (isinstance(cls, type) and issubclass(cls, BaseModel)) or part not in cls.model_fields:
+            return ""  # inside a list or a union
+        field = cls.model_fields[str(part)]
+        metadata, cls = field.metadata, field.annotation  # type: ignore[assignment]
+    low = next((m.ge for m in metadata if isinstance(m, Ge)), None)
+    high = next((m.le for m in metadata if isinstance(m, Le)), None)
     return "" if low is None or high is None else f"between {low} and {high}"
 
 
 def _violated_bound(context: dict[str, Any]) -> str:
     phrases = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
     return next((f"{phrases[key]} {value}" for key, value in context.items() if key in phrases), "")
-
-
-def _suggest_choice(given: Any, detail: Any, cls: type[BaseModel]) -> str:
-    field = _find_field(detail["loc"], cls)
-    choices = [c for c in get_args(field.annotation) if isinstance(c, str)] if field else []
-    close = difflib.get_close_matches(str(given), choices, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _find_field(location: tuple[int | str, ...], cls: type[BaseModel]) -> Any:
-    """Return the field at a location, or None if the location is inside a list or a union."""
-    field = None
-    for part in location:
-        if not (isinstance(cls, type) and issubclass(cls, BaseModel)) or part not in cls.model_fields:
-            return None
-        field = cls.model_fields[str(part)]
-        cls = field.annotation  # type: ignore[assignment]
-    return field
-
-
-def _walk_settings(
-    cls: type[BaseModel], prefix: str = "", values: BaseModel | None = None
-) -> Iterator[tuple[str, type[BaseModel], str, Any]]:
-    """Iterate over all settings that are not sections, including those in nested sections.
-
-    Yields:
-        The dotted name, the class that contains the field, the name of the field and the default value.
-    """
-    for name, field in cls.model_fields.items():
-        default = _default(field) if values is None else getattr(values, name)
-        section = _section_class(field.annotation)
-        if section is None:
-            yield prefix + name, cls, name, default
-        else:
-            nested = default if isinstance(default, section) else None
-            yield from _walk_settings(section, f"{prefix}{name}.", nested)
 
 
 def _default(field: FieldInfo) -> Any:
@@ -497,10 +488,7 @@ def _check_keys(cls: type[BaseModel], values: Mapping[str, Any], source: str) ->
 
 def _expand_aliases(cls: type[BaseModel], values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Replace aliases with the settings that they stand for."""
-    aliases: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        aliases.update(vars(base).get("aliases", {}))
-    for alias, name in aliases.items():
+    for alias, name in _inherited(cls, "aliases").items():
         if alias in values:
             nested: Any = values[alias]
             for part in reversed(name.split(".")):
@@ -552,12 +540,17 @@ def _old_names(cls: type[BaseModel]) -> tuple[dict[str, str], dict[str, str]]:
     A renamed setting is omitted if its old name is a field of the class, because a subclass may use an old
     name for a new setting.
     """
-    renamed: dict[str, str] = {}
-    removed: dict[str, str] = {}
+    renamed = _inherited(cls, "renamed_settings")
+    renamed = {old: new for old, new in renamed.items() if old not in cls.model_fields}
+    return renamed, _inherited(cls, "removed_settings")
+
+
+def _inherited(cls: type[BaseModel], attribute: str) -> dict[str, str]:
+    """Merge a class attribute, such as `aliases`, of a class and its base classes."""
+    values: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        renamed.update(vars(base).get("renamed_settings", {}))
-        removed.update(vars(base).get("removed_settings", {}))
-    return {old: new for old, new in renamed.items() if old not in cls.model_fields}, removed
+        values.update(vars(base).get(attribute, {}))
+    return values
 
 
 def _leaf_paths(values: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:

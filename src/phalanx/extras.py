@@ -15,7 +15,7 @@ class MissingExtraError(ModuleNotFoundError):
         """Create the error.
 
         Args:
-            user: What needs the library, such as the name of a module.
+            user: Name of the module or feature that needs the library.
             library: Name of the library for the message.
             extra: Name of the extra that installs the library.
             name: Import name of the library, if it differs from `library`.

@@ -63,10 +63,6 @@ def escape_untrusted(text: object, *, lines: bool = False) -> str:
     """
     allowed = "\n\t" if lines else ""
     return "".join(
-        char if char.isprintable() or char in allowed else " " if char == "\xa0" else _escape(char)
-        for char in str(text)
+        char if char.isprintable() or char in allowed else char.encode("unicode_escape").decode("ascii")
+        for char in str(text).replace("\xa0", " ")
     )
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")

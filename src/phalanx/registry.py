@@ -48,7 +48,7 @@ _ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*?)-v(?P<version>[1-9]\d*)")
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """A registered environment."""
+    """Registry entry of an environment: its id, what creates it, and how it is described and displayed."""
 
     id: str
     """Name and version, such as `arc-v2`."""
@@ -86,13 +86,17 @@ class EnvSpec:
     def make(self, config: Any = None, overrides: Sequence[str] = (), **settings: Any) -> "Environment":
         """Create the environment. The arguments are those of `phalanx.make`."""
         environment: Environment = _create(self.id, self.load(), config, overrides, settings)
-        if environment.version != self.version:
-            raise ValueError(
-                f"{self.id!r} is registered for version {self.version}, but "
-                f"{type(environment).__name__}.version is {environment.version}; register it as "
-                f"'{self.name}-v{environment.version}'"
-            )
+        self.check_version(type(environment).__name__, environment.version)
         return environment
+
+    def check_version(self, class_name: str, version: int) -> None:
+        """Raise `ValueError` if the version of the environment's class is not the one in the id."""
+        if version != self.version:
+            raise ValueError(
+                f"{self.id!r} is registered for version {self.version}, but {class_name}.version is "
+                f"{version}; register it as '{self.name}-v{version}', or set the class attribute "
+                f"version = {self.version}"
+            )
 
 
 _registered: dict[str, EnvSpec] = {}
@@ -139,17 +143,11 @@ def register(
     if id in _registered and _address(_registered[id].entry_point) != _address(entry_point):
         existing = _address(_registered[id].entry_point)
         raise ValueError(f"{id!r} is already registered as {existing}; choose another name")
-    version = getattr(entry_point, "version", None) if inspect.isclass(entry_point) else None
-    name, _, given = id.rpartition("-v")
-    if isinstance(version, int) and version != int(given):
-        class_name = _address(entry_point).rpartition(":")[2]
-        raise ValueError(
-            f"{id!r} has version {given}, but {class_name}.version is {version}; register it as "
-            f"'{name}-v{version}', or set the class attribute version = {given}"
-        )
-    _registered[id] = EnvSpec(
-        id, entry_point, description, tuple(settings), report_panel, interface, vector_entry_point
-    )
+    spec = EnvSpec(id, entry_point, description, tuple(settings), report_panel, interface, vector_entry_point)
+    version = getattr(entry_point, "version", None)
+    if inspect.isclass(entry_point) and isinstance(version, int):
+        spec.check_version(entry_point.__name__, version)
+    _registered[id] = spec
 
 
 def register_group(
@@ -333,9 +331,7 @@ def _create(
         check_arguments(name, entry_point, arguments)
         return entry_point(**arguments)
     parameters = inspect.signature(entry_point.from_config).parameters.values()
-    accepted = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY} - {
-        "overrides"
-    }
+    accepted = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     objects = {key: value for key, value in settings.items() if key in accepted}
     values = {key: value for key, value in settings.items() if key not in accepted}
     for key in values:

@@ -104,7 +104,7 @@ def text_line(
     mono: bool = False,
     anchor: Anchor = "start",
 ) -> draw.Text:
-    """Create a line of text whose baseline is at `y`. `anchor` is the point of the text that is at `x`."""
+    """Create a line of text with its baseline at `y`, and its start, middle or end (`anchor`) at `x`."""
     family = {"font_family": MONO} if mono else {}
     weight = 600 if bold else 400
     return draw.Text(
@@ -172,14 +172,12 @@ def hstack(
     return SvgBlock(max(x - gap, 0), height, tuple(parts))
 
 
-def vstack(
-    blocks: Sequence[SvgBlock], gap: Number = 6, align: Literal["left", "middle"] = "left"
-) -> SvgBlock:
+def vstack(blocks: Sequence[SvgBlock], gap: Number = 6) -> SvgBlock:
     """Arrange blocks from top to bottom, with `gap` pixels between them."""
     width = max((block.width for block in blocks), default=0)
     y, parts = 0.0, []
     for block in blocks:
-        parts.append(block.at((width - block.width) / 2 if align == "middle" else 0, y))
+        parts.append(block.at(0, y))
         y += block.height + gap
     return SvgBlock(width, max(y - gap, 0), tuple(parts))
 

@@ -13,7 +13,7 @@ def test_invalid_setting_is_reported_with_field_and_reason() -> None:
         steps: int = pydantic.Field(ge=1)
 
     with (
-        pytest.raises(UserError, match=r"^steps: Input should be greater than or equal to 1$"),
+        pytest.raises(UserError, match=r"^steps must be at least 1, got 0$"),
         user_errors(),
     ):
         Settings(steps=0)

@@ -182,7 +182,7 @@ def test_unknown_game_gets_a_suggestion(
     ("options", "message"),
     [
         (("--games", "sudoku,,binary"), "'' is not a valid name of a game"),
-        (("--difficulty", "insane"), "difficulties.0: Input should be 'easy', 'medium' or 'hard'"),
+        (("--difficulty", "insane"), "difficulties[0] must be 'easy', 'medium' or 'hard', got 'insane'"),
         (("--games", "sud$ku"), "did you mean 'sudoku'?"),
         (("--out", "nowhere/samples.jsonl"), "the folder nowhere does not exist"),
     ],

@@ -1,13 +1,13 @@
 """Files of a run: contents, formats, rotation, and behavior when a process is killed or the disk is full."""
 
 import contextlib
-import itertools
 import json
 import pickle
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -39,8 +39,13 @@ EPISODE = {
 }
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phalanx.logging.handlers.file.time", SimpleNamespace(time=lambda: 12.5))
+
+
 def handler(folder: Path, **settings: Any) -> FileHandler:
-    return FileHandler(folder, LoggingConfig(**settings), clock=lambda: 12.5)
+    return FileHandler(folder, LoggingConfig(**settings))
 
 
 class Board(NamedTuple):
@@ -264,10 +269,7 @@ def test_a_full_disk_is_reported_and_the_run_continues(
 
 def test_equal_runs_write_equal_lines(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        ticks = itertools.count()
-        files = FileHandler(tmp_path / name, clock=lambda ticks=ticks: float(next(ticks)))
-        config = LoggingConfig()
-        with ExperimentLogger(config, {"file": files}) as logger:
+        with ExperimentLogger(LoggingConfig(), {"file": FileHandler(tmp_path / name)}) as logger:
             logger.log_batch_step({"episode_returns": jnp.arange(8.0), "policy_loss": jnp.float32(0.1)})
     for name in ("batch_metrics.jsonl", "episodes.jsonl"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() != b""

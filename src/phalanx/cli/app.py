@@ -1,12 +1,15 @@
 """The `phalanx` command: its list of subcommands and the `--version` option."""
 
+import sys
 from typing import Annotated
 
 import typer
 
 from phalanx import __version__
-from phalanx.cli.errors import exit_on_user_error
+from phalanx.cli.errors import UserError
 from phalanx.cli.lazy_commands import LazyCommand, lazy_group
+from phalanx.extras import MissingExtraError
+from phalanx.formatting import escape_untrusted
 
 COMMANDS = {
     "train": LazyCommand("phalanx.cli.train", "Train a policy, embedding or language model.", compiles=True),
@@ -64,5 +67,8 @@ def main() -> None:
 
     Exit codes: 0 for success, 2 for invalid input or a library that is not installed, 1 for other errors.
     """
-    with exit_on_user_error():
+    try:
         app(prog_name="phalanx")
+    except (UserError, MissingExtraError) as error:
+        typer.echo(f"phalanx: {escape_untrusted(error)}", err=True)
+        sys.exit(2)

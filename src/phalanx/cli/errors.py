@@ -1,20 +1,11 @@
 """Error messages and the exit code for invalid input."""
 
 import contextlib
-import sys
 from collections.abc import Iterator
-
-import typer
-
-from phalanx.extras import MissingExtraError
-from phalanx.formatting import escape_untrusted
 
 
 class UserError(Exception):
     """Raised for invalid input. The message is printed on one line, and the command exits with code 2."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(escape_untrusted(text))
 
 
 @contextlib.contextmanager
@@ -32,25 +23,13 @@ def user_errors() -> Iterator[None]:
         raise UserError(_format_error(error)) from error
 
 
-@contextlib.contextmanager
-def exit_on_user_error() -> Iterator[None]:
-    """If the `with` block raises `UserError` or `MissingExtraError`, print one line and exit with code 2."""
-    try:
-        yield
-    except (UserError, MissingExtraError) as error:
-        typer.echo(f"phalanx: {escape_untrusted(error)}", err=True)
-        sys.exit(2)
-
-
 def _format_error(error: ValueError | OSError) -> str:
-    # The text of a Pydantic ValidationError has several lines per field.
-    details = getattr(error, "errors", None)
-    if callable(details):
-        problems = (
-            (".".join(map(str, detail["loc"])), detail["msg"].removeprefix("Value error, "))
-            for detail in details()
-        )
-        return "; ".join(f"{where}: {message}" if where else message for where, message in problems)
+    from pydantic import ValidationError
+
+    from phalanx.config import format_validation_error
+
+    if isinstance(error, ValidationError):
+        return "; ".join(format_validation_error(error).splitlines())
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split())

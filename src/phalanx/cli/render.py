@@ -40,7 +40,7 @@ def render(
     scale: Annotated[int, typer.Option(min=1, help="Factor by which images are enlarged.")] = 3,
     seed: Annotated[int, typer.Option(help="Random seed for the episodes.")] = 0,
 ) -> None:
-    """Render greedy episodes on tasks that the policy was not trained on."""
+    """Render episodes with greedy actions, on held-out tasks if the environment has any."""
     if gif is not None and mp4 is not None:
         raise UserError("--gif and --mp4 cannot be combined: choose one file")
     with user_errors(), show_activity(f"running {format_count(episodes, 'episode')}"):

@@ -15,7 +15,7 @@ Mode = Literal["same_step", "next_step"]
 
 
 class AutoResetState(eqx.Module):
-    """States of a batch of environments, and the PRNG keys from which they draw their next episodes."""
+    """States of a batch of environments, and the PRNG keys for their next episodes."""
 
     states: PyTree
     keys: Keys
@@ -114,13 +114,10 @@ class AutoReset:
             states, new = self.environment.batch_reset_where(mask, episode_keys, state.states, observations)
             return AutoResetState(states, next_keys), new
 
-        def keep(state: AutoResetState, observations: PyTree) -> tuple[AutoResetState, PyTree]:
-            return state, observations
-
         if jax.device_count() > 1:
             # Testing whether any episode has ended would synchronize all devices in every step.
             return reset(state, observations)
-        return jax.lax.cond(jnp.any(mask), reset, keep, state, observations)
+        return jax.lax.cond(jnp.any(mask), reset, lambda *unchanged: unchanged, state, observations)
 
 
 def _split(key: Key) -> tuple[Key, Key]:

@@ -48,10 +48,10 @@ class TransitionInfo(Protocol):
 class Environment(abc.ABC, Generic[State, Observation, Action]):
     """Base class for environments. An environment is a Markov decision process written as pure functions.
 
-    An instance contains only settings and is hashable. Instances are static pytrees: they can be passed to
-    jitted functions, and equal instances share one compiled program. `step` does not raise an error for
-    invalid actions and does not reset the environment. Stepping a finished state leaves it unchanged and
-    gives reward 0.
+    Instances are hashable and contain only settings; environments that also contain arrays are subclasses of
+    `EnvironmentWithArrays`. Instances are static pytrees: they can be passed to jitted functions, and equal
+    instances share one compiled program. `step` does not raise an error for invalid actions and does not
+    reset the environment. Stepping a finished state leaves it unchanged and gives reward 0.
 
     Optional capabilities, such as legal actions, rendering, text, a default network or an evaluation, are
     methods and class attributes with defaults that subclasses can override.
@@ -64,12 +64,13 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     """Config class of the environment, for the `env` section of a training config. If None, `from_config`
     passes the settings to the constructor as keyword arguments."""
     network_config: ClassVar[type[Config] | None] = None
-    """Config class of `default_network`, for the `network` section of a training config. None if the network
-    has no settings."""
+    """Config class for the settings of `default_network`, the `network` section of a training config. None if
+    the network has no settings."""
     evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
-    """Config class of evaluations during training, for the `evaluation` section of a training config."""
+    """Config class for the settings of evaluations during training, the `evaluation` section of a training
+    config."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Config class for the `phalanx eval` command. Defaults to `evaluation_config`, or to
+    """Config class for the settings of `phalanx eval`. If None, `evaluation_config` is used, or
     `EpisodeEvalCommandConfig` (which adds a `seed`) if neither `evaluate` nor `evaluation_config` is
     overridden."""
 
@@ -192,9 +193,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Return information about the environment's data as JSON values. It is saved in `run.json`."""
         return {}
 
-    def held_out(
-        self: AnyEnvironment, settings: EvaluationConfig
-    ) -> "AnyEnvironment | Environment[Any, Any, Any]":
+    def held_out(self, settings: EvaluationConfig) -> "Environment[Any, Any, Any]":
         """Return the environment in which `evaluate` runs episodes, for example one with held-out tasks.
 
         Episodes for rendering and recording also come from this environment. The default is the environment
@@ -224,9 +223,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return None
 
     def comparable_state(self, state: State) -> PyTree:
-        """Return the part of a state that invalid actions must not change.
+        """Return the part of a state that invalid actions must not change, for the conformance checks.
 
-        Step counters and flags are left out. The conformance checks call this method.
+        The default is the complete state. If an invalid action changes some fields, such as a step counter or
+        flags, override this method to leave out these fields.
         """
         return state
 
@@ -238,9 +238,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return None
 
     def episode_metrics(self, info: TransitionInfo) -> dict[str, Array]:
-        """Return metrics of an episode, such as `success_mask`, given the info of its last step.
+        """Return metrics of episodes, such as `success_mask`, given the infos of their last steps.
 
-        The keys are names that `ExperimentLogger.log_batch_step` accepts.
+        The keys are names that `ExperimentLogger.log_batch_step` accepts. Rollouts call this method with the
+        infos of a batch, and ignore the results for episodes that have not ended.
         """
         return {}
 
@@ -284,7 +285,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return False
 
     def observation_text(self, state: State) -> str:
-        """Return a prompt for a language model that describes one state, the rules and the legal actions."""
+        """Describe one state, the rules and the legal actions as a prompt for a language model."""
         raise ValueError(f"{type(self).__name__} has no text observations")
 
     def parse_action(self, text: str, state: State) -> Action:
@@ -378,6 +379,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def load_expert_episodes(self, path: "Path") -> Any:
         """Load recorded episodes, which behavior cloning imitates instead of the expert.
 
+        Returns:
+            An object with a `fingerprint` and a method `sample(rng, count)`, which returns the observations
+            and `ExpertLabels` of `count` random steps.
+
         Raises:
             ValueError: If the environment does not support recorded episodes.
         """
@@ -459,7 +464,7 @@ class EnvironmentWithArrays(Environment[State, Observation, Action]):
         jax.tree_util.register_pytree_node_class(cls)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
-        """Return the arrays and the settings.
+        """Return the arrays as the children of the pytree node and the settings as its static part.
 
         The fields in `name_fields` are omitted, so that different names do not cause recompilation.
         """

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.environment import Environment, Key, Keys, check_info
-from phalanx.core.vector import map_where, zeros_like_shapes
+from phalanx.core.vector import map_where, select_rows, zeros_like_shapes
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 
 MAX_SHOWN_ENVS = 6
@@ -86,8 +86,8 @@ def run_episode_batch(
     """Run an agent in a batch of environments for `max_steps` steps, as one compiled scan.
 
     A later call reuses the compiled program if `agent_fn` is the same function, or the same method of an
-    equal, hashable agent. If the agent is an Equinox module, its arrays may differ. If `agent_fn` is a new
-    lambda in every call, every call compiles.
+    equal, hashable agent. If the agent is an Equinox module, its arrays may change between the calls. If
+    `agent_fn` is a new lambda in every call, every call compiles.
 
     Args:
         states: Batch of states, or the pair `(states, observations)` returned by `batch_reset`.
@@ -227,11 +227,7 @@ def rollout_episodes(
         running = ~results.done
         actions = map_where(lambda args: act(*args), running, (observations, step_keys), idle, _CHUNK_SIZE)
         states, observations, rewards, done, info = environment.batch_step(results.final_states, actions)
-        metrics = jax.tree.map(
-            lambda new, old: jnp.where(running, new, old),
-            environment.episode_metrics(info),
-            results.episode_metrics,
-        )
+        metrics = select_rows(running, environment.episode_metrics(info), results.episode_metrics)
         after = EpisodeResults(
             results.returns + jnp.where(running, rewards, 0.0),
             results.lengths + running,
@@ -318,10 +314,9 @@ def record_episodes(
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
     initial, results = _run_recorded(environment, network, key, count, max_steps, greedy)
-    # One transfer instead of one per value in the loop below.
-    returns, lengths, metrics = jax.device_get((results.returns, results.lengths, results.episode_metrics))
-    initial, final, steps = _to_host((initial, results.final_states, results.step_states))
-    none = np.zeros(count)
+    # One transfer instead of one per value in the loop below. Indexing on the host needs no compilation.
+    initial, results = jax.device_get((initial, results))
+    metrics, none = results.episode_metrics, np.zeros(count)
 
     def state_at(states: PyTree, index: int | tuple[int, int]) -> PyTree:
         row = jax.tree.map(lambda leaf: jax.device_put(leaf[index], may_alias=False), states)
@@ -329,20 +324,20 @@ def record_episodes(
 
     records = []
     for row in range(count):
-        state, length = state_at(initial, row), int(lengths[row])
+        state, length = state_at(initial, row), int(results.lengths[row])
         similarity = metrics.get("similarity_scores")
         records.append(
             {
                 "episode_num": episode_num,
                 "environment_id": row,
                 "task_id": environment.task_name(state),
-                "total_reward": float(returns[row]),
+                "total_reward": float(results.returns[row]),
                 "total_steps": length,
                 **({} if similarity is None else {"final_similarity": float(similarity[row])}),
                 "success": bool(metrics.get("success_mask", none)[row]),
                 "initial_state": state,
-                "final_state": state_at(final, row),
-                "step_states": [state_at(steps, (step, row)) for step in range(length)],
+                "final_state": state_at(results.final_states, row),
+                "step_states": [state_at(results.step_states, (step, row)) for step in range(length)],
             }
         )
     return records
@@ -412,10 +407,3 @@ def _run_recorded(
     keys = None if greedy else jax.random.split(action_key, count)
     act = eqx.Partial(select_action, network)
     return states, rollout_episodes(environment, act, states, observations, keys, max_steps, record=True)
-
-
-def _to_host(states: PyTree) -> PyTree:
-    """Move arrays to the host, where indexing needs no compilation. PRNG keys stay on the device."""
-    return jax.tree.map(
-        lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf), states
-    )

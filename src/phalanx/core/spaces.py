@@ -55,10 +55,7 @@ class Box(Space):
         return jax.random.uniform(key, self.shape, self.dtype, self.low, self.high)
 
     def contains(self, value: PyTree) -> bool:
-        array = np.asarray(value)
-        if array.shape != self.shape or array.dtype != np.dtype(self.dtype):
-            return False
-        return bool(np.all(array >= self.low) and np.all(array <= self.high))
+        return find_mismatch(self, value, "value") is None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,9 +82,7 @@ class Composite(Space):
         )
 
     def contains(self, value: PyTree) -> bool:
-        if not isinstance(value, self.constructor):
-            return False
-        return all(space.contains(getattr(value, name)) for name, space in self.fields)
+        return find_mismatch(self, value, "value") is None
 
 
 def find_mismatch(space: Space, value: PyTree, name: str) -> str | None:
@@ -101,8 +96,6 @@ def find_mismatch(space: Space, value: PyTree, name: str) -> str | None:
     >>> find_mismatch(Box(0, 1, (2,), np.float32), np.zeros(2, np.int32), "observation.offset")
     'observation.offset must have dtype float32, got int32'
     """
-    if space.contains(value):
-        return None
     if isinstance(space, Composite):
         if not isinstance(value, space.constructor):
             return f"{name} must be of type {space.constructor.__name__}, got {type(value).__name__}"
@@ -116,14 +109,18 @@ def find_mismatch(space: Space, value: PyTree, name: str) -> str | None:
             return f"{name} must have shape {space.shape}, got {array.shape}"
         if array.dtype != np.dtype(space.dtype):
             return f"{name} must have dtype {np.dtype(space.dtype).name}, got {array.dtype.name}"
+        if np.all(array >= space.low) and np.all(array <= space.high):
+            return None
         return (
             f"{name} must be from {space.low} to {space.high}, got values from {array.min()} to {array.max()}"
         )
+    if space.contains(value):
+        return None
     return f"{name} is not in {space}: {array.dtype.name}{list(array.shape)} {array}"
 
 
 def discrete_sizes(space: Space) -> list[int] | None:
-    """Return the number of possible values of each field, for a `Composite` whose fields are all `Discrete`.
+    """Return the size `n` of each field of a `Composite` whose fields are all `Discrete`.
 
     For any other space, return None.
     """

@@ -205,7 +205,7 @@ def _select_states(states: Any, rows: Int[np.ndarray, " samples"]) -> list[Any]:
     """Return the states of the environments with indices `rows`.
 
     `states` is a list with one state per environment, or one pytree with a leading batch axis. The states
-    selected from a pytree are JAX arrays on the CPU.
+    selected from a pytree consist of JAX arrays.
     """
     if _is_list(states):
         return [states[row] for row in rows.tolist()]
@@ -219,16 +219,4 @@ def _select_states(states: Any, rows: Int[np.ndarray, " samples"]) -> list[Any]:
         return leaf[rows]
 
     host = jax.device_get(jax.tree.map(select, states))
-    return [
-        jax.device_put(jax.tree.map(lambda leaf, i=i: leaf[i], host), _cpu_device()) for i in range(len(rows))
-    ]
-
-
-def _cpu_device() -> Any:
-    import jax
-
-    try:
-        return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:
-        # JAX_PLATFORMS may exclude the CPU; then the default device is used.
-        return None
+    return [jax.device_put(jax.tree.map(lambda leaf, i=i: leaf[i], host)) for i in range(len(rows))]

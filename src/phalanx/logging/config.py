@@ -42,18 +42,21 @@ class LoggingConfig(Config):
     `key=value` pairs (`structured`) or pickled dictionaries (`pickle`). Metrics and evaluations are always
     written as JSON Lines, which the report reads."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """Level of console output. INFO shows tasks, episodes, metrics and evaluations, and DEBUG also shows
-    individual steps. WARNING and ERROR show only log messages of at least that level."""
+    """Level of console output. INFO shows tasks, episodes, metrics and evaluations, and DEBUG also shows the
+    steps that are passed to `ExperimentLogger.log_step`. WARNING and ERROR show only log messages of at least
+    that level."""
     compression: bool = True
     """Compress log files with gzip after they are rotated. Files are rotated only if the `FileHandler` has
     `rotate_bytes`."""
     include_full_states: bool = False
     """Include the arrays of the initial and final states in episode records."""
     step_fields: tuple[Literal["action", "reward", "grid_changes"], ...] = ()
-    """Fields to write to the `steps` file for every step. If empty, only the steps selected by
-    `log_key_moments` are written."""
+    """Fields to write to the `steps` file for each step that your code passes to `ExperimentLogger.log_step`.
+    Training does not log individual steps. If empty, only the steps selected by `log_key_moments` are
+    written."""
     log_key_moments: bool = True
-    """Write the steps that solve or end an episode to the `steps` file, even if `step_fields` is empty."""
+    """Write the steps that solve or end an episode to the `steps` file, even if `step_fields` is empty. Like
+    `step_fields`, this applies only to steps that are passed to `ExperimentLogger.log_step`."""
 
 
 @runtime_checkable

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any
 
 from phalanx.logging.aggregation import find_invalid_keys, get_update_step, sample_rows, summarize_update
@@ -47,9 +46,7 @@ class ExperimentLogger:
     def __enter__(self) -> "ExperimentLogger":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def log_config(self, config: Any, metadata: Record | None = None) -> None:

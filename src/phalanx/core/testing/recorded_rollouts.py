@@ -209,7 +209,7 @@ class RandomRolloutRunner:
 
     @cached_property
     def has_invalid_actions(self) -> bool:
-        """True if the environment has invalid actions."""
+        """True if `invalid_action` of the environment returns an action instead of None."""
         return _has_invalid_actions(self.environment)
 
     def run_one(self, index: int) -> tuple[PyTree, RolloutSteps]:

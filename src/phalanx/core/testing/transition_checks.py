@@ -30,7 +30,7 @@ compiled and dispatched one by one."""
 
 @conformance_check("the same key must give the same episode")
 def check_determinism(rollout: RandomRolloutRunner) -> list[str]:
-    """Check that the same key gives the same episode, with and without `jit`."""
+    """Check that two runs with the same key give the same episode. The check runs with and without `jit`."""
     found = differences(_run_eagerly(rollout), _run_eagerly(rollout), "second run without jit")
     return found + differences(rollout.run_one(0), rollout.run_one(0), "second run")
 
@@ -67,9 +67,7 @@ def check_vmap_equals_batch_functions(rollout: RandomRolloutRunner) -> list[str]
     mask = _every_other(rollout)
     observations, _ = rollout.observe(steps.before)
     resets, after = to_host(rollouts.by_vmap(environment, step_keys, steps.before, steps.actions))
-    actual = to_host(
-        rollouts.by_batch(environment, step_keys, steps.before, steps.actions, mask, observations)
-    )
+    actual = rollouts.by_batch(environment, step_keys, steps.before, steps.actions, mask, observations)
     selected = jax.tree.map(partial(_choose, mask), resets, to_host((steps.before, observations)))
     names = ("batch_reset", "batch_step", "batch_reset_where")
     found: list[str] = []
@@ -82,45 +80,40 @@ def check_vmap_equals_batch_functions(rollout: RandomRolloutRunner) -> list[str]
 def check_done_states_are_absorbing(rollout: RandomRolloutRunner) -> Violations:
     """Check that stepping a finished state with any action changes nothing and gives reward 0."""
     num_steps = rollout.num_steps
-    steps = to_host(rollout.run(invalid=np.arange(num_steps)[:, None] % 2 == 1)[1])
-    ends = _find_ends(steps.after.dones)
-    found: list[str] = []
-    for index, end in ends.items():
-        ending, tail = take(steps.after, end, index), take(steps.after, slice(end + 1, None), index)
-        kept, later = _final_values(ending), _final_values(tail)
-        repeated = jax.tree.map(lambda old, new: np.broadcast_to(old, new.shape), kept, later)
-        names = ("state", "observation", "terminated", "truncated")
-        for name, left, right in zip(names, repeated, later, strict=True):
-            found += differences(left, right, f"{name} of environment {index} after its end at step {end}")
-        if np.any(tail.rewards != 0):
-            found.append(
-                f"environment {index} ended at step {end} and later got rewards {tail.rewards[:4]}..."
-            )
-        if not np.all(tail.dones):
-            found.append(f"environment {index} ended at step {end} and was later not done")
-    if all(end + 1 == num_steps for end in ends.values()):
+    after = to_host(rollout.run(invalid=np.arange(num_steps)[:, None] % 2 == 1)[1].after)
+    _require_end(after.dones)
+    found = _changes_after_end(after, after)
+    if not np.any(after.dones[:-1]):
         found.append(f"all episodes ended in the last of {num_steps} steps; pass a larger num_steps")
     # The rollout above has one episode per environment. With auto-reset, more episodes terminate.
     recorded = _record_auto_reset(rollout, "next_step")
     again = _step_batches(rollout, recorded.before, recorded.actions)
-    before, auto, again, (observations, is_done) = to_host(
-        (recorded.before, recorded.after, again, rollout.observe(recorded.before))
-    )
-    found += describe_first(
-        is_done & (again.rewards != 0), ": stepping a finished state must give reward 0, but it gave another"
-    )
-    found += describe_first(is_done & ~again.dones, ": a finished state was not done after another step")
-    for name, old, new in (
-        ("state", before, again.states),
-        ("observation", observations, again.observations),
-    ):
-        found += _differences_where(is_done, old, new, f"{name} after stepping a finished state")
+    auto, again = to_host((recorded.after, again))
+    found += _changes_after_end(auto, again)
     return found or _not_checked_unless(auto.infos.terminated[:-1])
 
 
-def _final_values(result: rollouts.StepResult) -> tuple[Any, ...]:
-    """Return the values that must not change after the end of an episode."""
-    return result.states, result.observations, result.infos.terminated, result.infos.truncated
+def _changes_after_end(recorded: rollouts.StepResult, after: rollouts.StepResult) -> list[str]:
+    """List the failures of steps that were taken after the end of an episode.
+
+    Args:
+        recorded: Results of a rollout.
+        after: Results of the same steps without auto-reset.
+    """
+    is_done = recorded.dones[:-1]
+    old, new = take(recorded, slice(None, -1)), take(after, slice(1, None))
+    found = describe_first(
+        is_done & (new.rewards != 0), ": stepping a finished state must give reward 0, but it gave another"
+    )
+    found += describe_first(is_done & ~new.dones, ": a finished state was not done after another step")
+    for name, expected, actual in (
+        ("state", old.states, new.states),
+        ("observation", old.observations, new.observations),
+        ("terminated", old.infos.terminated, new.infos.terminated),
+        ("truncated", old.infos.truncated, new.infos.truncated),
+    ):
+        found += _differences_where(is_done, expected, actual, f"{name} after stepping a finished state")
+    return found
 
 
 @conformance_check("terminated and truncated must be distinguished")
@@ -134,7 +127,7 @@ def check_termination_flags(rollout: RandomRolloutRunner) -> list[str]:
     if not isinstance(after.infos, TransitionInfo):
         raise ConformanceError("info", [f"{type(after.infos).__name__} needs `terminated` and `truncated`"])
     terminated, truncated, dones = after.infos.terminated, after.infos.truncated, after.dones
-    _find_ends(dones)
+    _require_end(dones)
     is_done = np.asarray(rollout.observe(steps.after.states)[1])
     found = [f"{name} must be bool, got {v.dtype}" for name, v in _flags(after) if v.dtype != np.bool_]
     found += describe_first(terminated & truncated, " is both terminated and truncated")
@@ -282,7 +275,7 @@ def _run_with_auto_reset(
     observed = rollout.observe(raw.states), rollout.observe(recorded.after.states)
     (raw_observations, raw_done), (auto_observations, auto_done) = to_host(observed)
     auto, raw = to_host((recorded.after, raw))
-    _find_ends(raw.dones)
+    _require_end(raw.dones)
     reset = auto.infos.reset_mask
     found = describe_first(
         raw_done != raw.dones, ": `done` does not match the state; step must not reset the environment"
@@ -306,20 +299,13 @@ def _choose(mask: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
     return np.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
 
 
-def _find_ends(dones: np.ndarray) -> dict[int, int]:
-    """Return a dictionary from the index of each environment to the step at which its first episode ended.
-
-    Environments in which no episode has ended are omitted.
-
-    Raises:
-        ConformanceError: If no episode has ended.
-    """
+def _require_end(dones: np.ndarray) -> None:
+    """Raise `ConformanceError` if no episode has ended."""
     if not np.any(dones):
         raise ConformanceError(
             "at least one episode must end",
             [f"no episode ended within {len(dones)} random steps; pass a larger num_steps or a lower limit"],
         )
-    return {int(i): int(np.argmax(dones[:, i])) for i in np.flatnonzero(dones.any(0))}
 
 
 def _not_checked_unless(terminated: np.ndarray) -> Violations:

@@ -18,23 +18,17 @@ class RichHandler(Handler):
 
     Args:
         config: Logging settings, or a config with a `logging` section. None means the default settings.
-        console: Console to print to. None means standard output.
-        live: Whether to update one table of metrics in place instead of printing a new table each time. None
-            means that the table is updated in place if the console is a terminal.
+        console: Console to print to. None means standard output. If the console is a terminal, one table of
+            metrics is updated in place. Otherwise, a new table is printed each time.
     """
 
     def __init__(
-        self,
-        config: LoggingConfig | HasLogging | None = None,
-        *,
-        console: Console | None = None,
-        live: bool | None = None,
+        self, config: LoggingConfig | HasLogging | None = None, *, console: Console | None = None
     ) -> None:
         self.console = Console() if console is None else console
         level = logging_section(config).log_level
         self._shows_steps = level == "DEBUG"
         self._shows_events = level in ("DEBUG", "INFO")
-        self._is_live = self.console.is_terminal if live is None else live
         self._live: Live | None = None
 
     def log_task_start(self, task_data: Record) -> None:
@@ -57,7 +51,7 @@ class RichHandler(Handler):
         if not self._shows_events:
             return
         table = metrics_table(metrics, step)
-        if not self._is_live:
+        if not self.console.is_terminal:
             self.console.print(table)
             return
         if self._live is None:

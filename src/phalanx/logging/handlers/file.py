@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phalanx.config import Config, to_yaml
-from phalanx.io.atomic import atomic_write
+from phalanx.config import Config, save_config, to_yaml
 from phalanx.io.jsonl import JsonlWriter
 from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
 from phalanx.logging.handlers.handler import Handler
@@ -46,7 +45,6 @@ class FileHandler(Handler):
             `config.yaml`. None means the default settings.
         rotate_bytes: Rotate a file before it grows beyond this size in bytes. None means that files are not
             rotated. Files of pickled records are never rotated.
-        clock: Function that returns the current time in seconds, for the timestamps of records.
     """
 
     def __init__(
@@ -55,12 +53,10 @@ class FileHandler(Handler):
         config: LoggingConfig | HasLogging | None = None,
         *,
         rotate_bytes: int | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.output_dir = Path(output_dir)
         self.settings = logging_section(config)
         self._rotate_bytes = rotate_bytes
-        self._clock = clock
         self._files: dict[str, JsonlWriter | _PickleFile] = {}
         self.output_dir.mkdir(parents=True, exist_ok=True)
         self.log_config(config, {})
@@ -71,11 +67,18 @@ class FileHandler(Handler):
         If `config.yaml` already exists with different settings, for example because a run was extended, the
         config is written to `config.2.yaml`, `config.3.yaml` and so on.
         """
-        if isinstance(config, Config):
-            self._write_config(config)
+        if not isinstance(config, Config):
+            return
+        path, number = self.output_dir / "config.yaml", 1
+        while path.exists():
+            if path.read_text(encoding="utf-8") == to_yaml(config):
+                return
+            number += 1
+            path = self.output_dir / f"config.{number}.yaml"
+        save_config(config, path)
 
     def log_task_start(self, task_data: Record) -> None:
-        """Write a record to the `tasks` file. States are removed from the record."""
+        """Write a record of the start of an episode to the `tasks` file, without the states."""
         self._write("tasks", {"event": "task", **_without(task_data, _STATES)})
 
     def log_step(self, step_data: Record) -> None:
@@ -108,12 +111,11 @@ class FileHandler(Handler):
 
     def log_aggregated_metrics(self, metrics: Metrics, step: int) -> None:
         """Write the metrics of an update to `batch_metrics.jsonl`."""
-        record = {"timestamp": self._clock(), "step": step, "metrics": dict(metrics)}
-        self._append("batch_metrics.jsonl", format_json(record))
+        self._append("batch_metrics.jsonl", format_json, {"step": step, "metrics": dict(metrics)})
 
     def log_evaluation(self, record: Record) -> None:
         """Write a record to `evaluations.jsonl`."""
-        self._append("evaluations.jsonl", format_json({"timestamp": self._clock(), **record}))
+        self._append("evaluations.jsonl", format_json, record)
 
     def close(self) -> None:
         """Close all files."""
@@ -121,12 +123,12 @@ class FileHandler(Handler):
             file.close()
         self._files.clear()
 
-    def _write(self, name: str, record: dict[str, Any]) -> None:
+    def _write(self, name: str, record: Record) -> None:
         suffix, format_record = _FORMATS[self.settings.log_format]
-        self._append(name + suffix, format_record({"timestamp": self._clock(), **record}))
+        self._append(name + suffix, format_record, record)
 
-    def _append(self, name: str, line: Any) -> None:
-        """Append a line, or a pickled value, to a file. Open the file if it is not open."""
+    def _append(self, name: str, format_record: Callable[[Record], Any], record: Record) -> None:
+        """Append a record with a timestamp to a file. Open the file if it is not open."""
         path = self.output_dir / name
         if name not in self._files:
             self._files[name] = (
@@ -134,18 +136,7 @@ class FileHandler(Handler):
                 if path.suffix == ".pkl"
                 else JsonlWriter(path, rotate_bytes=self._rotate_bytes, compress=self.settings.compression)
             )
-        self._files[name].write_line(line)
-
-    def _write_config(self, config: Config) -> None:
-        text = to_yaml(config)
-        path, number = self.output_dir / "config.yaml", 1
-        while path.exists():
-            if path.read_text(encoding="utf-8") == text:
-                return
-            number += 1
-            path = self.output_dir / f"config.{number}.yaml"
-        with atomic_write(path, "w") as file:
-            file.write(text)
+        self._files[name].write_line(format_record({"timestamp": time.time(), **record}))
 
 
 class _PickleFile:

@@ -17,13 +17,12 @@ _MAX_PARAMS_PER_CALL = 100
 class MLflowHandler(Tracker):
     """Logs a run to MLflow. Images are logged as SVG artifacts.
 
+    The `MLFLOW_TRACKING_URI` environment variable contains the address of the tracking server, and
+    `MLFLOW_EXPERIMENT_NAME` the name of the experiment, which is `phalanx` by default.
+
     Args:
         output_dir: Folder for the SQLite database that is used if there is no tracking server. To view the
             database, run `mlflow ui --backend-store-uri sqlite:///OUTPUT_DIR/mlflow.db`.
-        tracking_uri: Address of the tracking server. Defaults to the `MLFLOW_TRACKING_URI` environment
-            variable. If the variable is not set, the database is used.
-        experiment: Name of the experiment. Defaults to the `MLFLOW_EXPERIMENT_NAME` environment variable, or
-            to `phalanx` if the variable is not set.
         name: Name of the run. If None, MLflow chooses a name.
         run_id: MLflow id of a run to continue. If None, a new run is started.
         tags: Tags for a new run.
@@ -33,8 +32,6 @@ class MLflowHandler(Tracker):
         self,
         output_dir: str | os.PathLike[str],
         *,
-        tracking_uri: str | None = None,
-        experiment: str | None = None,
         name: str | None = None,
         run_id: str | None = None,
         tags: dict[str, str] | None = None,
@@ -43,16 +40,14 @@ class MLflowHandler(Tracker):
         self._library = import_library("mlflow", "mlflow")
         folder = Path(output_dir).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+        uri = os.environ.get("MLFLOW_TRACKING_URI")
         self._client = self._library.MlflowClient(uri or f"sqlite:///{folder / 'mlflow.db'}")
         if run_id is not None:
             self._client.update_run(run_id, status="RUNNING")
-        self.run_id = run_id or self._create_run(folder if uri is None else None, experiment, name, tags)
+        self.run_id = run_id or self._create_run(None if uri else folder, name, tags)
 
-    def _create_run(
-        self, folder: Path | None, experiment: str | None, name: str | None, tags: dict[str, str] | None
-    ) -> str:
-        experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME", "phalanx")
+    def _create_run(self, folder: Path | None, name: str | None, tags: dict[str, str] | None) -> str:
+        experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", "phalanx")
         existing = self._client.get_experiment_by_name(experiment)
         if existing is None:
             artifacts = None if folder is None else (folder / "mlflow").as_uri()

@@ -2,13 +2,8 @@
 
 import json
 import os
-import struct
-import zlib
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from jaxtyping import UInt8
 
 from phalanx.io.untrusted import reject_symlink
 from phalanx.logging.handlers.handler import Picture, config_values
@@ -26,13 +21,12 @@ class TensorBoardHandler(Tracker):
 
     Args:
         output_dir: Folder for the event files.
-        flush_seconds: Number of seconds between writes to disk.
     """
 
-    def __init__(self, output_dir: str | os.PathLike[str], *, flush_seconds: int = 30) -> None:
+    def __init__(self, output_dir: str | os.PathLike[str]) -> None:
         super().__init__()
         library = import_library("tensorboardX", "tensorboard")
-        self._writer = library.SummaryWriter(str(output_dir), flush_secs=flush_seconds)
+        self._writer = library.SummaryWriter(str(output_dir), flush_secs=30)
 
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "TensorBoardHandler":
@@ -54,14 +48,9 @@ class TensorBoardHandler(Tracker):
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
         """Log the pixels of an image. Images that are not available as pixels are skipped."""
-        if picture.pixels is None:
-            return
-        height, width, _ = picture.pixels.shape
-        summary = import_library("tensorboardX.proto.summary_pb2", "tensorboard").Summary
-        image = summary.Image(
-            height=height, width=width, colorspace=3, encoded_image_string=encode_png(picture.pixels)
-        )
-        self._writer.file_writer.add_summary(summary(value=[summary.Value(tag=name, image=image)]), step)
+        if picture.pixels is not None:
+            import_library("PIL", "tensorboard")  # tensorboardX encodes images with it
+            self._writer.add_image(name, picture.pixels, step, dataformats="HWC")
 
     def _log_scalars(self, values: dict[str, float], step: int) -> None:
         for name, value in values.items():
@@ -70,20 +59,3 @@ class TensorBoardHandler(Tracker):
     def close(self) -> None:
         """Flush and close the event file."""
         self._writer.close()
-
-
-def encode_png(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
-    """Encode an image as PNG.
-
-    tensorboardX's own image methods are not used, because they require an additional imaging library.
-    """
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    height, width, _ = pixels.shape
-    # Each row starts with its filter type; 0 means none.
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows.tobytes(), 9)) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + body

@@ -16,13 +16,14 @@ from phalanx.io.atomic import atomic_write
 from phalanx.io.untrusted import read_json
 from phalanx.logging.handlers.handler import EpisodeNumbering, Handler
 from phalanx.logging.records import Metrics, Record, evaluation_scalars, select_scalars
+from phalanx.registry import import_object
 
 TRACKERS = {
-    "wandb": ("phalanx.logging.handlers.wandb", "WandbHandler"),
-    "tensorboard": ("phalanx.logging.handlers.tensorboard", "TensorBoardHandler"),
-    "mlflow": ("phalanx.logging.handlers.mlflow", "MLflowHandler"),
+    "wandb": "phalanx.logging.handlers.wandb:WandbHandler",
+    "tensorboard": "phalanx.logging.handlers.tensorboard:TensorBoardHandler",
+    "mlflow": "phalanx.logging.handlers.mlflow:MLflowHandler",
 }
-"""Module and class name of the handler for each tracker. The keys are the names that `--tracker` accepts."""
+"""Import path of the handler for each tracker. The keys are the names that `--tracker` accepts."""
 
 _IDS_FILE = "trackers.json"
 _SEED_DIR = re.compile(r"seed_\d+")
@@ -87,13 +88,13 @@ def make_tracker(kind: str, folder: str | os.PathLike[str]) -> Handler:
     """
     if kind not in TRACKERS:
         raise ValueError(f"unknown tracker {kind!r}; choose one of {', '.join(TRACKERS)}")
-    module, class_name = TRACKERS[kind]
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     is_seed = _SEED_DIR.fullmatch(path.name) is not None
     group = path.parent.name if is_seed else None
     name = f"{group}/{path.name}" if is_seed else path.name
-    return getattr(importlib.import_module(module), class_name).for_run(path, name, group)
+    handler: Handler = import_object(TRACKERS[kind]).for_run(path, name, group)
+    return handler
 
 
 def load_run_id(folder: Path, kind: str) -> str | None:

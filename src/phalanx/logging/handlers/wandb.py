@@ -2,11 +2,8 @@
 
 import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel
+from typing import Any
 
 from phalanx.io.untrusted import reject_symlink
 from phalanx.logging.handlers.handler import Picture, config_values
@@ -19,25 +16,17 @@ class WandbHandler(Tracker):
 
     Args:
         output_dir: Folder for W&B's files. If None, W&B chooses a folder.
-        config: Settings for the run. None means no settings.
-        project: Name of the project. Defaults to the `WANDB_PROJECT` environment variable, or to `phalanx` if
-            the variable is not set.
-        name: Name of the run. If None, W&B chooses a name.
-        mode: Mode of `wandb.init`. `offline` writes to `output_dir` and needs neither a network connection
-            nor an account. Defaults to the `WANDB_MODE` environment variable.
         run: Existing W&B run to log to. It stays open when the handler is closed. If None, a new run is
             started.
-        settings: Other arguments of `wandb.init`.
+        settings: Other arguments of `wandb.init`, such as `name`, `mode` or `project`. The default project is
+            `phalanx`, unless the `WANDB_PROJECT` environment variable is set. With `mode="offline"`, W&B
+            writes to `output_dir` and needs neither a network connection nor an account.
     """
 
     def __init__(
         self,
         output_dir: str | os.PathLike[str] | None = None,
-        config: BaseModel | Mapping[str, Any] | None = None,
         *,
-        project: str | None = None,
-        name: str | None = None,
-        mode: Literal["online", "offline", "disabled"] | None = None,
         run: Any = None,
         **settings: Any,
     ) -> None:
@@ -47,17 +36,13 @@ class WandbHandler(Tracker):
         if run is None:
             if output_dir is not None:
                 Path(output_dir).mkdir(parents=True, exist_ok=True)
-            arguments = {
-                "project": project or os.environ.get("WANDB_PROJECT", "phalanx"),
-                "name": name,
-                "mode": mode or os.environ.get("WANDB_MODE"),
+            defaults = {
+                "project": os.environ.get("WANDB_PROJECT", "phalanx"),
                 "dir": output_dir,
-                "config": {} if config is None else config_values(config),
+                # By default, a second run in a process would replace the first one.
+                "reinit": "create_new",
             }
-            # By default, a second run in a process would replace the first one.
-            self.run = import_library("wandb", "wandb").init(
-                **{"reinit": "create_new", **arguments, **settings}
-            )
+            self.run = import_library("wandb", "wandb").init(**defaults | settings)
 
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "WandbHandler":

@@ -33,7 +33,7 @@ def metric_charts(tables: Sequence[MetricTable]) -> list[dict[str, Any]]:
     The mean, std, min and max of a metric share one chart, which shows the mean as a curve and the other
     statistics as a band.
     """
-    names = list(dict.fromkeys(name for table in tables for name in table.columns if not _is_bound(name)))
+    names = list(dict.fromkeys(name for table in tables for name in table.columns))
     charts = []
     for key, columns in _group_statistics(names).items():
         series = [
@@ -52,8 +52,8 @@ def metric_charts(tables: Sequence[MetricTable]) -> list[dict[str, Any]]:
 def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], MetricTable]]) -> list[dict[str, Any]]:
     """Create one chart per evaluation metric, with one curve for each combination of run, split and mode.
 
-    For a single run with several evaluations, there is also a chart with the success rate of each group of
-    tasks, unless there are more than 8 groups.
+    For a single run that was evaluated more than once, there is also a chart with the success rate of each
+    group of tasks, if there are 2 to 8 groups.
 
     Args:
         runs: For each run, the tables of its evaluations by split and mode.
@@ -87,7 +87,7 @@ def _group_charts(
     tables: Mapping[tuple[str, str], MetricTable], key: tuple[str, str]
 ) -> list[dict[str, Any]]:
     table = tables[key]
-    names = [name for name in table.columns if name.startswith("group:") and not _is_bound(name)]
+    names = [name for name in table.columns if name.startswith("group:")]
     if not 2 <= len(names) <= _MAX_GROUP_CURVES or len(table) < 2:
         return []
     series = [
@@ -112,11 +112,6 @@ def _chart(key: str, title: str, group: str, unit: str, series: list[dict[str, A
         "full_range": unit == "fraction",
         "series": series,
     }
-
-
-def _is_bound(column: str) -> bool:
-    """Return whether a column contains the lower or upper confidence bounds for another column."""
-    return column.endswith((":low", ":high"))
 
 
 def primary_evaluation(keys: Iterable[tuple[str, str]]) -> tuple[str, str]:
@@ -144,17 +139,18 @@ def downsample_series(table: MetricTable, columns: Mapping[str, str]) -> dict[st
         also has the entries `table` and `rows` (indices of the selected rows), which `share_axes` replaces
         later. An entry `seeds` is present if the band is a confidence interval across seeds.
     """
-    interval = {part: f"{columns['value']}:{part}" for part in ("low", "high")}
-    has_interval = table.columns.keys() >= set(interval.values())
-    if has_interval:
-        columns = {"value": columns["value"], **interval}
-    rows = np.flatnonzero(table.present[columns["value"]])
-    parts = {part: table.columns[name][rows] for part, name in columns.items() if name in table.columns}
-    selected = downsample_rows([values for part, values in parts.items() if part != "std"], MAX_POINTS)
-    series: dict[str, Any] = {part: round_numbers(values[selected]) for part, values in parts.items()}
-    if has_interval:
+    name = columns["value"]
+    parts = {part: table.columns[column] for part, column in columns.items() if column in table.columns}
+    if name in table.intervals:
+        low, high = table.intervals[name]
+        parts = {"value": table.columns[name], "low": low, "high": high}
+    rows = np.flatnonzero(table.present[name])
+    shapes = [values[rows] for part, values in parts.items() if part != "std"]
+    rows = rows[downsample_rows(shapes, MAX_POINTS)]
+    series: dict[str, Any] = {part: round_numbers(values[rows]) for part, values in parts.items()}
+    if name in table.intervals:
         series["seeds"] = True
-    return series | {"table": table, "rows": rows[selected]}
+    return series | {"table": table, "rows": rows}
 
 
 def share_axes(charts: list[dict[str, Any]]) -> list[dict[str, list[float | int | None]]]:

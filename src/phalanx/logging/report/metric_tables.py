@@ -136,7 +136,6 @@ def _parse_object(line: str) -> dict[str, Any] | None:
 Column = Float64[np.ndarray, " rows"]
 """Column of a `MetricTable`: one value per row, with NaN where there is no finite value."""
 
-AXES = ("update", "steps", "seconds")
 _STEPS, _SECONDS = "env_steps", "seconds"
 EVALUATION_UNITS = {
     "success_rate": "fraction",
@@ -150,7 +149,8 @@ EVALUATION_UNITS = {
     "mean_token_accuracy": "fraction",
     "proofs_per_expansion": "",
 }
-"""Unit of each evaluation metric that the report shows, in the order of the report's charts."""
+"""Unit of each evaluation metric that the report shows, in the order of the report's charts. A `fraction` is
+shown as a percentage. Other metrics have no unit."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +165,9 @@ class MetricTable:
     present: dict[str, np.ndarray]
     """For each metric, a boolean mask of the rows in which the metric was logged. If such a row contains NaN,
     the curve has a gap there."""
+    intervals: dict[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
+    """For each metric, the lower and upper bounds of its confidence interval across seeds. Empty if the table
+    does not combine several seeds."""
 
     def __len__(self) -> int:
         return len(self.axes["update"])

@@ -154,18 +154,16 @@ def _escape_texts(value: Any) -> Any:
     Compressed images (`images`) are not changed.
     """
     if isinstance(value, str):
-        return value if value.isprintable() and len(value) <= _MAX_TEXT_LENGTH else _escape(value)
+        if value.isprintable() and len(value) <= _MAX_TEXT_LENGTH:
+            return value
+        escaped = escape_untrusted(value[:_MAX_TEXT_LENGTH], lines=True)
+        return escaped + ("…" if len(value) > _MAX_TEXT_LENGTH else "")
     if isinstance(value, dict):
         return {
             _escape_texts(name): item if name == "images" else _escape_texts(item)
             for name, item in value.items()
         }
     return [_escape_texts(item) for item in value] if isinstance(value, list) else value
-
-
-def _escape(text: str) -> str:
-    shortened = escape_untrusted(text[:_MAX_TEXT_LENGTH], lines=True)
-    return shortened + ("…" if len(text) > _MAX_TEXT_LENGTH else "")
 
 
 def _labels(runs: Sequence[RunData]) -> list[str]:

@@ -45,7 +45,8 @@ def load_panels(folder: Path, notes: list[str]) -> list[EnvironmentPanel]:
         notes: List to which descriptions of unusable files are appended.
     """
     found = []
-    for file, address in _panel_readers().items():
+    readers = dict(spec.report_panel for spec in registered_environments() if spec.report_panel is not None)
+    for file, address in readers.items():
         if os.path.lexists(folder / file):
             try:
                 reader: PanelReader = import_object(address)
@@ -62,9 +63,3 @@ def panel_scripts(panels: Sequence[EnvironmentPanel]) -> str:
     """Concatenate the scripts of the panels. A script that several panels use is included once."""
     scripts = dict.fromkeys(script for panel in panels for script in panel.scripts)
     return "\n".join(script.read_text(encoding="utf-8") for script in scripts)
-
-
-def _panel_readers() -> dict[str, str]:
-    """Return a mapping from the name of each panel's file to the import path of the file's reader."""
-    specs = (spec.report_panel for spec in registered_environments())
-    return dict(panel for panel in specs if panel is not None)

@@ -36,10 +36,7 @@ def render_run_card(run: RunData) -> str:
     curve = _headline_curve(run)
     if curve is not None:
         source, table, name = curve
-        low, high = (
-            None if (bound := table.columns.get(f"{name}:{suffix}")) is None else bound.tolist()
-            for suffix in ("low", "high")
-        )
+        low, high = [bound.tolist() for bound in table.intervals.get(name, ())] or (None, None)
         limits = (0.0, 1.0) if name.endswith(("rate", "accuracy")) or name.startswith("mrr") else None
         updates = table.axes["update"]
         blocks += [

@@ -40,6 +40,7 @@ _MAX_FRAMES = 2000
 _MAX_LINES, _MAX_LINE_LENGTH, _MAX_TITLE_LENGTH = 20, 500, 200
 _CONFIG = re.compile(r"config(?:\.(\d+))?\.yaml")
 _EPISODE_DIR = re.compile(r"episode_(\d+)(?:_env_(\d+))?")
+_SEED_DIR = re.compile(r"seed_\d+")
 _STEP = re.compile(r"step_(\d+)")
 
 _EpisodeKey = tuple[int, int | None]
@@ -325,12 +326,8 @@ def _find_seeds(folder: Path) -> list[Path]:
     """
     if _has_file(folder, "batch_metrics.jsonl"):
         return []
-    seeds = {
-        int(path.name[5:]): path
-        for path in _subfolders(folder)
-        if path.name.startswith("seed_") and path.name[5:].isdecimal()
-    }
-    return [path for _, path in sorted(seeds.items()) if _is_run(path)]
+    seeds = [path for path in _subfolders(folder) if _SEED_DIR.fullmatch(path.name) and _is_run(path)]
+    return sorted(seeds, key=lambda path: int(path.name.removeprefix("seed_")))
 
 
 def _is_run(folder: Path) -> bool:

@@ -11,8 +11,6 @@ from phalanx.logging.report.metric_tables import MetricTable, group_evaluations,
 from phalanx.logging.report.run_data import RunData
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 
-LOW, HIGH = ":low", ":high"
-"""Suffixes of the columns that contain the lower and upper bounds of a confidence interval."""
 _SPREAD_SUFFIXES = ("_std", "_min", "_max")
 _MAX_ROWS = 500
 
@@ -54,10 +52,10 @@ def success_interval(run: RunData, table: MetricTable) -> str:
 
     Return an empty string if the run does not combine several seeds or the table has no success rates.
     """
-    bounds = [table.last(f"success_rate{suffix}") for suffix in (LOW, HIGH)]
-    if None in bounds or "num_seeds" not in run.metadata:
+    if "success_rate" not in table.intervals or table.last("success_rate") is None:
         return ""
-    return f"{run.metadata['num_seeds']} seeds, {bounds[0]:.1%} to {bounds[1]:.1%}"
+    low, high = (bound[np.isfinite(bound)][-1] for bound in table.intervals["success_rate"])
+    return f"{run.metadata['num_seeds']} seeds, {low:.1%} to {high:.1%}"
 
 
 def _merge_tables(tables: Sequence[MetricTable]) -> MetricTable:
@@ -72,17 +70,21 @@ def _merge_tables(tables: Sequence[MetricTable]) -> MetricTable:
     names = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
     columns: dict[str, np.ndarray] = {}
     present: dict[str, np.ndarray] = {}
+    intervals: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name in names:
         # The band shows the spread across seeds instead of the spread within a seed.
         if name.endswith(_SPREAD_SUFFIXES) and f"{name.rpartition('_')[0]}_mean" in names:
             continue
         values = np.stack([table.columns[name][own] for table, own in zip(tables, rows, strict=True)])
-        low, high = bootstrap_interval(values)
-        in_all = np.all([table.present[name][own] for table, own in zip(tables, rows, strict=True)], axis=0)
-        for key, merged in ((name, interquartile_mean(values)), (name + LOW, low), (name + HIGH, high)):
-            columns[key] = np.where(np.isfinite(values).all(axis=0), merged, np.nan)
-            present[key] = in_all
-    return MetricTable({name: values[rows[0]] for name, values in tables[0].axes.items()}, columns, present)
+        statistics = interquartile_mean(values), *bootstrap_interval(values)
+        is_finite = np.isfinite(values).all(axis=0)
+        columns[name], low, high = (np.where(is_finite, statistic, np.nan) for statistic in statistics)
+        intervals[name] = low, high
+        present[name] = np.all(
+            [table.present[name][own] for table, own in zip(tables, rows, strict=True)], axis=0
+        )
+    axes = {name: values[rows[0]] for name, values in tables[0].axes.items()}
+    return MetricTable(axes, columns, present, intervals)
 
 
 def _merge_evaluations(seeds: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
