@@ -172,12 +172,14 @@ def hstack(
     return SvgBlock(max(x - gap, 0), height, tuple(parts))
 
 
-def vstack(blocks: Sequence[SvgBlock], gap: Number = 6) -> SvgBlock:
+def vstack(
+    blocks: Sequence[SvgBlock], gap: Number = 6, align: Literal["left", "middle"] = "left"
+) -> SvgBlock:
     """Arrange blocks from top to bottom, with `gap` pixels between them."""
     width = max((block.width for block in blocks), default=0)
     y, parts = 0.0, []
     for block in blocks:
-        parts.append(block.at(0, y))
+        parts.append(block.at((width - block.width) / 2 if align == "middle" else 0, y))
         y += block.height + gap
     return SvgBlock(width, max(y - gap, 0), tuple(parts))
 
