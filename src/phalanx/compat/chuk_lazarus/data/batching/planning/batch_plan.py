@@ -32,7 +32,7 @@ _BATCHING_FIELDS = {
 class MicrobatchSpec(FrozenModel):
     """The samples of one batch, and the length of its rows."""
 
-    samples: tuple[str, ...]
+    samples: tuple[str, ...] = Field(min_length=1)
     """Sample ids, row by row."""
     packs: tuple[tuple[str, ...], ...] | None = None
     """Sample ids of each row. Concatenated, they equal `samples`. None if every row has one sample."""
@@ -44,6 +44,10 @@ class MicrobatchSpec(FrozenModel):
     """Index of the batch within its epoch."""
     lengths: tuple[int, ...] = ()
     """Number of tokens in each sample. Empty if the lengths are unknown."""
+
+    # The names in `phalanx.data`.
+    sample_ids: ClassVar = alias("samples")
+    max_length: ClassVar = alias("max_len")
 
     @model_validator(mode="after")
     def _check_parts(self) -> "MicrobatchSpec":
@@ -93,7 +97,7 @@ class EpochPlan(BaseModel, extra="forbid"):
 
     epoch: int = Field(ge=0)
     """Epoch number, counted from 0."""
-    microbatches: tuple[MicrobatchSpec, ...]
+    microbatches: tuple[MicrobatchSpec, ...] = ()
     """The batches in training order."""
     seed: int = 0
     """Seed for this epoch's shuffle."""
@@ -102,14 +106,8 @@ class EpochPlan(BaseModel, extra="forbid"):
     total_tokens: int = 0
     """Number of tokens in all batches. If 0 and all lengths are known, it is computed from the batches."""
 
-    def __init__(self, epoch: int, microbatches: Iterable[Any] = (), seed: int = 0, **fields: Any) -> None:
-        super().__init__(epoch=epoch, microbatches=tuple(microbatches), seed=seed, **fields)
-
     @model_validator(mode="after")
     def _check_totals(self) -> "EpochPlan":
-        for number, spec in enumerate(self.microbatches):
-            if not spec.samples:
-                raise ValueError(f"microbatches[{number}] has no samples")
         packed = [spec.packs is not None for spec in self.microbatches]
         if any(packed) != all(packed):
             raise ValueError("some microbatches have packs and some do not; a plan packs all or none")
@@ -202,9 +200,6 @@ class BatchPlan(BaseModel, extra="forbid"):
     """Epochs by number."""
     _arrays: _plans.BatchPlan | None = PrivateAttr(None)
 
-    def __init__(self, meta: BatchPlanMeta, epochs: Mapping[int, EpochPlan] | None = None) -> None:
-        super().__init__(meta=meta, epochs=dict(epochs or {}))
-
     @classmethod
     def from_arrays(cls, plan: _plans.BatchPlan) -> "BatchPlan":
         """Convert a `phalanx.data` plan."""
@@ -216,44 +211,30 @@ class BatchPlan(BaseModel, extra="forbid"):
         converted._arrays = plan
         return converted
 
-    def to_arrays(self, lengths: Mapping[str, int] | None = None) -> _plans.BatchPlan:
-        """Convert to a `phalanx.data` plan.
-
-        Args:
-            lengths: Mapping from sample ids to lengths, used for samples whose length is not given by any
-                batch. Samples whose length is not known from either source get length 0.
-        """
-        if self._arrays is not None and lengths is None:
-            return self._arrays
-        table = _collect_lengths(self.epochs.values(), lengths or {})
-        rows = {name: row for row, name in enumerate(table.ids)}
-        packing = self.meta.packing
-        epochs = [
-            _plans.EpochPlan(number, epoch.seed, _to_batches(epoch.microbatches, rows), table, packing)
-            for number, epoch in sorted(self.epochs.items())
-        ]
-        meta = _plans.BatchPlanMeta.model_construct(**dict(self.meta))
-        plan = _plans.BatchPlan(meta, table, tuple(epochs))
-        if lengths is None:
-            self._arrays = plan
-        else:
-            plan.adopt_fingerprint(self.full_hash)
-        return plan
-
     def add_epoch(self, epoch_plan: EpochPlan) -> None:
         """Add an epoch, or replace the one with the same number."""
         if self.meta.shard is not None:
             raise ValueError("cannot add an epoch to a shard; use the complete plan")
         epochs = {**self.epochs, epoch_plan.epoch: epoch_plan}
-        known = _collect_lengths(epochs.values(), {}).as_dict()
+        known = _collect_lengths(epochs.values()).as_dict()
         self.epochs = {number: _add_lengths(epoch, known) for number, epoch in epochs.items()}
         self.meta = self.meta.model_copy(update={"num_epochs": len(epochs)})
         self._arrays = None
 
     @property
     def arrays(self) -> _plans.BatchPlan:
-        """This plan, converted to a `phalanx.data` plan."""
-        return self.to_arrays()
+        """This plan, converted to a `phalanx.data` plan. Samples of unknown length have length 0."""
+        if self._arrays is None:
+            table = _collect_lengths(self.epochs.values())
+            rows = {name: row for row, name in enumerate(table.ids)}
+            packing = self.meta.packing
+            epochs = [
+                _plans.EpochPlan(number, epoch.seed, _to_batches(epoch.microbatches, rows), table, packing)
+                for number, epoch in sorted(self.epochs.items())
+            ]
+            meta = _plans.BatchPlanMeta.model_construct(**dict(self.meta))
+            self._arrays = _plans.BatchPlan(meta, table, tuple(epochs))
+        return self._arrays
 
     table: ClassVar = alias("arrays.table")
     full_hash: ClassVar = alias("arrays.full_hash")
@@ -276,12 +257,13 @@ class BatchPlan(BaseModel, extra="forbid"):
             raise ValueError(
                 f"microbatch_idx must be between 0 and {len(first)} in epoch {epoch}, got {microbatch_idx}"
             )
-        return (
-            (number, index, self.epochs[number][index])
+        batches = (
+            (number, index, spec)
             for number in sorted(self.epochs)
             if number >= epoch
-            for index in range(microbatch_idx if number == epoch else 0, len(self.epochs[number]))
+            for index, spec in enumerate(self.epochs[number])
         )
+        return itertools.islice(batches, microbatch_idx, None)
 
     def shard(self, rank: int, world_size: int, **settings: Any) -> "BatchPlan":
         """Return the plan for one rank. `settings` are passed to `phalanx.data.BatchPlan.shard`."""
@@ -292,11 +274,8 @@ class BatchPlan(BaseModel, extra="forbid"):
         return convert_metrics(self.arrays.compute_metrics(epoch))
 
 
-def _collect_lengths(epochs: Iterable[EpochPlan], given: Mapping[str, int]) -> LengthTable:
-    """Return the ids and lengths of all samples.
-
-    Lengths that the epochs do not contain are taken from `given`, or set to 0.
-    """
+def _collect_lengths(epochs: Iterable[EpochPlan]) -> LengthTable:
+    """Return the ids and lengths of all samples. Lengths that no batch contains are 0."""
     lengths: dict[str, int] = {}
     for spec in itertools.chain.from_iterable(epochs):
         for name, length in zip(spec.samples, spec.lengths or itertools.repeat(0), strict=False):
@@ -304,8 +283,7 @@ def _collect_lengths(epochs: Iterable[EpochPlan], given: Mapping[str, int]) -> L
             if known and length and known != length:
                 raise ValueError(f"sample {name!r} has {known} tokens in one epoch and {length} in another")
             lengths[name] = known or length
-    counts = [length or given.get(name, 0) for name, length in lengths.items()]
-    return LengthTable(list(lengths), np.array(counts, np.int32)).trust()
+    return LengthTable(list(lengths), np.array(list(lengths.values()), np.int32)).trust()
 
 
 def _add_lengths(epoch: EpochPlan, known: Mapping[str, int]) -> EpochPlan:

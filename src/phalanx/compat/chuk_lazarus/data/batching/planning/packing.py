@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import BeforeValidator, PlainSerializer, model_validator
 
-from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
+from phalanx.compat.renamed import RenamedFields, alias
 from phalanx.config import FrozenModel
 from phalanx.data.attention_masks import create_segment_attention_mask as _create_segment_attention_mask
 from phalanx.data.collation import TOKEN_ARRAYS, pack_tokens
@@ -207,7 +207,7 @@ def pack_sequences(
     return packs
 
 
-class PackingMetrics(RenamedAttributes, BatchMetrics):
+class PackingMetrics(RenamedFields, BatchMetrics):
     """Metrics of packed rows."""
 
     renamed: ClassVar = {
@@ -221,11 +221,6 @@ class PackingMetrics(RenamedAttributes, BatchMetrics):
     num_packs: ClassVar = alias("num_rows")
     num_segments: ClassVar = alias("num_samples")
     packed_tokens: ClassVar = alias("padded_tokens")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_renamed(cls, given: Any) -> Any:
-        return reject_renamed(cls, given, cls.renamed)
 
 
 def compute_packing_metrics(

@@ -172,14 +172,11 @@ def _compute_fingerprint(batches: Iterable[_AnyBatch], config_hash: str) -> Batc
     members: list[str] = []
     num_batches = total_tokens = 0
     for batch in batches:
-        if isinstance(batch, BatchSpec):
-            ids, width = batch.sample_ids, batch.max_length
-        else:
-            ids, width = batch.samples, batch.max_len
+        ids = batch.sample_ids
         rows = None if batch.packs is None else [len(pack) for pack in batch.packs]
         # As JSON, because ids may contain any separator.
         order.update(_line([list(ids), rows]))
-        lengths.update(_line([width, batch.token_count, list(batch.lengths)]))
+        lengths.update(_line([batch.max_length, batch.token_count, list(batch.lengths)]))
         members.extend(ids)
         num_batches += 1
         total_tokens += batch.token_count

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import model_validator
 
 from phalanx.compat.chuk_lazarus.data.batching.streaming.types import StreamSample
-from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
+from phalanx.compat.renamed import RenamedAttributes, RenamedFields, alias
 from phalanx.data.samples import EpisodeStatus
 from phalanx.puzzles.server_client.episode_pool import episode_seed
 from phalanx.puzzles.server_client.episodes import (
@@ -22,10 +22,17 @@ from phalanx.puzzles.server_client.episodes import (
 _ADDRESS = ("host", "port", "connect_timeout", "read_timeout", "deadline", "max_retries")
 
 
-class GymConfig(CollectConfig):
+class GymConfig(RenamedFields, CollectConfig):
     """`CollectConfig` that also accepts settings of `client`, such as `host` and `max_retries`."""
 
-    renamed_settings: ClassVar[Mapping[str, str]] = {}
+    renamed: ClassVar = {
+        "transport": "the default, TCP",
+        "output_mode": "the default, JSON",
+        "episode_timeout": "max_steps to limit an episode, and deadline to limit the wait for the server",
+        "puzzle_types": "games, with the server's names",
+        "difficulty_range": "difficulties: easy, medium, hard",
+        "retry_delay": "max_retries and deadline; delays grow automatically",
+    }
     host: ClassVar = alias("client.host")
     port: ClassVar = alias("client.port")
     connect_timeout: ClassVar = alias("client.connect_timeout")
@@ -38,15 +45,7 @@ class GymConfig(CollectConfig):
     def _collect_client(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        missing = {
-            "transport": "the server speaks TCP",
-            "output_mode": "the server always sends JSON",
-            "episode_timeout": "max_steps limits an episode, and deadline limits the wait for the server",
-            "puzzle_types": "set games, with the server's names",
-            "difficulty_range": "set difficulties: easy, medium, hard",
-            "retry_delay": "delays grow automatically; set max_retries and deadline",
-        }
-        values = dict(reject_renamed(cls, values, missing))
+        values = dict(values)
         address = {name: values.pop(name) for name in _ADDRESS if name in values}
         return {"client": {"max_retries": 12, "retry_seed": values.get("seed", 0), **address}, **values}
 
@@ -61,7 +60,7 @@ class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
 
     def __init__(self, config: GymConfig | None = None, tokenizer: Any = None, **settings: Any) -> None:
         if not settings.keys().isdisjoint(("min_length", "max_length")):
-            raise ValueError("set min_length and max_length in GymConfig")
+            raise ValueError("set min_sample_length and max_sample_length in GymConfig")
         super().__init__(config or GymConfig(), tokenizer, **settings)
 
     async def __aiter__(self) -> AsyncIterator[StreamSample]:  # type: ignore[override]
@@ -125,23 +124,16 @@ class MockGymStream(AbstractEpisodeSampleStream):
         numbers, rows = rng.sample(range(1, 5), 4), rng.sample(range(4), 4)
         answer = [numbers[(row + column) % 4] for row in rows for column in range(4)]
         empty = sorted(rng.sample(range(16), self._steps))
-        shown = [0 if cell in empty else number for cell, number in enumerate(answer)]
+        shown = ["." if cell in empty else str(number) for cell, number in enumerate(answer)]
         steps = []
         for cell in empty:
-            last = cell == empty[-1]
-            number = answer[cell] % 4 + 1 if last and not solved else answer[cell]
-            texts = [str(value or ".") for value in shown]
-            board = "\n".join(" ".join(texts[start : start + 4]) for start in range(0, 16, 4))
-            end_reward = 1.0 if solved else -0.1
-            steps.append(
-                EpisodeStep(
-                    prompt=f"Puzzle: latin\n{board}\nMove: ",
-                    command=f"place {cell // 4 + 1} {cell % 4 + 1} {number}",
-                    accepted=solved or not last,
-                    reward=end_reward if last else 0.0,
-                )
-            )
-            shown[cell] = number
+            board = "\n".join(" ".join(shown[start : start + 4]) for start in range(0, 16, 4))
+            is_wrong = cell == empty[-1] and not solved
+            number = answer[cell] % 4 + 1 if is_wrong else answer[cell]
+            reward = -0.1 if is_wrong else float(cell == empty[-1])
+            command = f"place {cell // 4 + 1} {cell % 4 + 1} {number}"
+            steps.append(EpisodeStep(f"Puzzle: latin\n{board}\nMove: ", command, not is_wrong, reward))
+            shown[cell] = str(number)
         status = EpisodeStatus.SUCCESS if solved else EpisodeStatus.FAILURE
         return PuzzleEpisode(f"latin_{self._seed}_{index}", "latin", difficulty, tuple(steps), status)
 

@@ -3,28 +3,21 @@
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from pydantic import model_validator
-
 from phalanx.compat.chuk_lazarus.data.batching.streaming.types import SampleSource, StreamSample, to_samples
-from phalanx.compat.renamed import RenamedAttributes, reject_renamed
+from phalanx.compat.renamed import RenamedAttributes, RenamedFields
 from phalanx.data import replay_buffer as _replay
 from phalanx.data.replay_buffer import BufferSnapshot, EvictionPolicy as BufferEvictionPolicy, SampleFilter
 from phalanx.data.samples import Sample
 
 
-class ReplayBufferConfig(_replay.ReplayBufferConfig):
+class ReplayBufferConfig(RenamedFields, _replay.ReplayBufferConfig):
     """`phalanx.data.ReplayBufferConfig` with settings for tracking statistics."""
 
+    renamed: ClassVar = {"default_priority": "the priority of each StreamSample, 1 by default"}
     track_difficulty: bool = True
     """Allow access to `mean_difficulty`. If False, accessing it raises `ValueError`."""
     track_success: bool = True
     """Allow access to `success_rate`. If False, accessing it raises `ValueError`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_renamed(cls, values: Any) -> Any:
-        renamed = {"default_priority": "the priority of each StreamSample, 1 by default"}
-        return reject_renamed(cls, values, renamed)
 
 
 class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):

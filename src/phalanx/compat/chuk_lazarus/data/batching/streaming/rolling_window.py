@@ -4,11 +4,9 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from pydantic import model_validator
-
 from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import BatchPlan, MicrobatchSpec
 from phalanx.compat.chuk_lazarus.data.batching.streaming.types import StreamSample
-from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
+from phalanx.compat.renamed import RenamedAttributes, RenamedFields, alias
 from phalanx.data import replay_planner as _planner
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.replay_buffer import ReplayBuffer
@@ -17,7 +15,7 @@ _BATCHING = "the argument batching_config of RollingBatchPlanWindow"
 _POSITION = "plan.iter_from(epoch, microbatch_idx)"
 
 
-class WindowConfig(RenamedAttributes, _planner.ReplayPlannerConfig):
+class WindowConfig(RenamedFields, _planner.ReplayPlannerConfig):
     """Size and overlap of a window."""
 
     renamed: ClassVar = {
@@ -27,11 +25,6 @@ class WindowConfig(RenamedAttributes, _planner.ReplayPlannerConfig):
             ("token_budget", "bucket_edges", "overflow_max", "seed", "to_batching_config"), _BATCHING
         ),
     }
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_renamed(cls, values: Any) -> Any:
-        return reject_renamed(cls, values, cls.renamed)
 
 
 class WindowState(RenamedAttributes, _planner.ReplayPlannerState):
