@@ -103,7 +103,8 @@ def prompt_dataset(
 ) -> "datasets.Dataset":
     """Create a dataset for `GRPOTrainer(train_dataset=...)`, with one row per puzzle.
 
-    The columns are `prompt` (messages), `kind`, `difficulty` and `seed`. Pass either `seeds`, or `split` and `num_prompts`.
+    The columns are `prompt` (messages), `kind`, `difficulty` and `seed`. Pass either `seeds`, or
+    `split` and `num_prompts`.
 
     Args:
         kinds: Names of puzzle kinds, as a list or separated by commas.
