@@ -140,9 +140,6 @@ class PhalanxToStoa(StoaEnvironment):
             raise TypeError(f"{type(self.environment).__name__} cannot be rendered: it has no render_modes")
         return self.environment.render(state, modes[0])
 
-    def close(self) -> None:
-        """Do nothing, because there are no resources to release."""
-
     @functools.cached_property
     def _mask_size(self) -> int | None:
         return mask_size(self.environment)

@@ -50,7 +50,15 @@ class GymConfig(RenamedFields, CollectConfig):
         return {"client": {"max_retries": 12, "retry_seed": values.get("seed", 0), **address}, **values}
 
 
-class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
+class _StreamSampleIterator(AbstractEpisodeSampleStream):
+    """Base class for streams that yield `StreamSample` objects."""
+
+    async def __aiter__(self) -> AsyncIterator[StreamSample]:  # type: ignore[override]
+        async for sample in super().__aiter__():
+            yield StreamSample.from_sample(sample)
+
+
+class GymEpisodeStream(RenamedAttributes, _StreamSampleIterator, PuzzleSampleStream):
     """`PuzzleSampleStream` under its chuk-lazarus name."""
 
     renamed: ClassVar = {
@@ -63,12 +71,8 @@ class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
             raise ValueError("set min_sample_length and max_sample_length in GymConfig")
         super().__init__(config or GymConfig(), tokenizer, **settings)
 
-    async def __aiter__(self) -> AsyncIterator[StreamSample]:  # type: ignore[override]
-        async for sample in super().__aiter__():
-            yield StreamSample.from_sample(sample)
 
-
-class MockGymStream(AbstractEpisodeSampleStream):
+class MockGymStream(_StreamSampleIterator):
     """A stream of generated episodes, in which the blank cells of a 4x4 Latin square are filled one by one.
 
     In a failed episode, the last move is a wrong number. The same seed gives the same samples.
@@ -99,10 +103,6 @@ class MockGymStream(AbstractEpisodeSampleStream):
         self._success_rate = success_rate
         self._seed = seed
         self._next_index = 0
-
-    async def __aiter__(self) -> AsyncIterator[StreamSample]:  # type: ignore[override]
-        async for sample in super().__aiter__():
-            yield StreamSample.from_sample(sample)
 
     async def reset(self) -> None:
         """Restart with the first episode, and reset the metrics."""
