@@ -23,8 +23,6 @@ from jaxtyping import Array, Bool, Int32
 from phalanx.compat.deepprooflog.data_handler import DataHandler
 from phalanx.compat.deepprooflog.index_manager import IndexManager
 from phalanx.compat.deepprooflog.settings import build_config
-from phalanx.core.device_memory import batch_size_for_memory
-from phalanx.core.environment import Environment
 from phalanx.core.vector import VectorEnvState, select_rows
 from phalanx.integrations.torchrl import BatchedVecEnv as EnvironmentVecEnv, to_torch
 from phalanx.kg.atoms import parse_atom
@@ -65,7 +63,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
         index_manager: Index manager, which encodes the atoms in states.
         data_handler: Facts, rules and known triples.
         queries: Atoms, strings such as `aunt(5,76)`, or an array of encoded atoms.
-        batch_size: Number of environments. `auto` uses as many as fit into memory, at most 1,024.
+        batch_size: Number of environments.
         config: Environment settings. If None, the defaults are used.
         mode: `train` samples queries at random. If `labels` is given, queries are sampled uniformly from
             `queries`. Otherwise, they are sampled as specified by the config, including negatives. `eval`
@@ -113,8 +111,6 @@ class BatchedVecEnv(EnvironmentVecEnv):
         # The first queries remain known triples when others are assigned.
         self._create_environment = functools.partial(create, known=environment.known.triples)
         self._sampling_env, self._sampled_from = environment, self._schedule.arrays
-        if batch_size == "auto":
-            batch_size = batch_size_for_memory(_bytes_per_environment(environment))
         super().__init__(environment, batch_size, seed=seed, device=device)
         self._query_indices = np.full(self.batch_size, -1, np.int32)
         self.index_manager, self.data_handler = index_manager, data_handler
@@ -267,12 +263,6 @@ def _known_depths(index_manager: IndexManager, data_handler: DataHandler) -> dic
     merged = {atom: depth for split in SPLITS for atom, depth in (data_handler.depths(split) or {}).items()}
     rows = index_manager.encode(list(merged)).tolist()
     return dict(zip(map(tuple, rows), merged.values(), strict=True))
-
-
-def _bytes_per_environment(environment: Environment) -> int:
-    """Estimate the number of bytes that one environment needs for states and observations in a rollout."""
-    shapes = jax.eval_shape(environment.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
-    return 4 * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
 @jax.jit
