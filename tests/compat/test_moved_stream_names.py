@@ -25,7 +25,7 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import GymCo
         (lambda: ReplayBuffer().to_dict, r"ReplayBuffer has no to_dict: use save\(path\)"),
         (lambda: RollingBatchPlanWindow(ReplayBuffer()).build_next_window, r"await next_window\(\)"),
         (lambda: GymEpisodeStream().connect, "it connects when it is iterated"),
-        (lambda: WindowState().progress, r"WindowState has no progress: use plan"),
+        (lambda: WindowState().progress, r"WindowState has no progress: use iter_from"),
         (lambda: WindowConfig().to_batching_config, "use the argument batching_config"),
         (lambda: ReplayBuffer().nonsense, "'ReplayBuffer' object has no attribute 'nonsense'"),
         (lambda: streams.nonsense, "nonsense"),

@@ -62,9 +62,7 @@ class ToolEnvironment:
         return self._reward
 
 
-def environment_factory(
-    name: str | TextFactory, difficulty: str | None = None, **settings: Any
-) -> Callable[[], ToolEnvironment]:
+def environment_factory(name: str | TextFactory, **settings: Any) -> Callable[[], ToolEnvironment]:
     """Return a factory for `GRPOTrainer(environment_factory=...)`.
 
     The training dataset needs a `seed` column. If it also has the columns `kind` and `difficulty`, as in
@@ -72,11 +70,8 @@ def environment_factory(
 
     Args:
         name: Spec of a text environment, or a function that creates one.
-        difficulty: Difficulty of the puzzles. If None, the environment's default is used.
-        settings: Additional arguments to `text_env_factory`.
+        settings: Additional arguments to `text_env_factory`, such as `difficulty` for puzzles.
     """
-    if difficulty is not None:
-        settings["difficulty"] = difficulty
     factory = text_env_factory(name, **settings)
     return lambda: ToolEnvironment(factory())
 

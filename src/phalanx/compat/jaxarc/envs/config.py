@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import model_serializer, model_validator
@@ -26,9 +25,6 @@ __all__ = [
     "UnifiedDatasetConfig",
     "validate_batched_logging_config",
 ]
-
-CONF_FOLDER = Path(__file__).parents[1] / "conf"
-"""Folder that contains `logging/batched.yaml`."""
 
 _LOG = logging.getLogger("phalanx.logging")
 _ASYNC = "was removed: logging is synchronous"

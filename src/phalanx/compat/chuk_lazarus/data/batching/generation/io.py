@@ -62,17 +62,15 @@ def pad_sequences(
     >>> pad_sequences([[1, 2], [3]], 0).tolist()
     [[1, 2], [3, 0]]
     """
-    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-    longest = int(lengths.max(initial=0))
+    lengths = [len(sequence) for sequence in sequences]
+    longest = max(lengths, default=0)
     width = longest if max_length is None else max_length
     if longest > width:
-        row = int(np.argmax(lengths))
+        row = lengths.index(longest)
         raise ValueError(f"sequence {row} has {longest} tokens, more than max_length {width}")
     padded = np.full((len(sequences), width), pad_value, dtype)
-    if longest:
-        padded[np.arange(width) < lengths[:, None]] = np.concatenate(
-            [np.asarray(s, dtype) for s in sequences]
-        )
+    for row, length in enumerate(lengths):
+        padded[row, :length] = sequences[row]
     return padded
 
 
