@@ -19,14 +19,8 @@ from phalanx.data.plans.batch_plan import MissingEpochError
 from phalanx.data.plans.batching_config import BatchingMode, PadPolicy
 from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets
 
-# Fields of the batching settings, by their names in chuk-lazarus's metadata.
-_BATCHING_FIELDS = {
-    "bucket_edges": "bucket_edges",
-    "overflow_max": "max_sample_length",
-    "token_budget": "token_budget",
-    "pad_policy": "pad_policy",
-    "base_seed": "seed",
-}
+# Batching settings that are part of chuk-lazarus's metadata. There, the seed is called `base_seed`.
+_BATCHING_FIELDS = ("bucket_edges", "overflow_max", "token_budget", "pad_policy")
 
 
 class MicrobatchSpec(FrozenModel):
@@ -159,7 +153,9 @@ class BatchPlanMeta(_plans.BatchPlanMeta):
         if "pack_config" in values:
             values["packing"] = values.pop("pack_config")
         if "batching" not in values:
-            found = {name: values.pop(old) for old, name in _BATCHING_FIELDS.items() if old in values}
+            found = {name: values.pop(name) for name in _BATCHING_FIELDS if name in values}
+            if "base_seed" in values:
+                found["seed"] = values.pop("base_seed")
             if found.get("pad_policy") == PadPolicy.PAD_TO_BUCKET:
                 found["mode"] = BatchingMode.PREDICTABLE
             values["batching"] = BatchingConfig(**found)
