@@ -69,3 +69,6 @@ class LengthCache(_cache.LengthCache):
     async def validate(self, sample_ids: Iterable[str | int]) -> tuple[set[str], set[str]]:  # type: ignore[override]
         """Return the given ids that are not in the cache, and the ids in the cache that are not given."""
         return super().validate(sample_ids)
+
+
+__all__ = ["LengthCache", "LengthEntry"]
