@@ -13,10 +13,10 @@ def alias(path: str) -> property:
 
 
 class RenamedAttributes:
-    """Mixin that suggests a replacement in the error message for an unsupported attribute."""
+    """Mixin that adds a replacement to the error message if a renamed or removed attribute is accessed."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
-    """Maps each unsupported name to its replacement, as text for the error message "use ..."."""
+    """Maps each renamed or removed name to the text that follows "use" in the error message."""
 
     def __getattr__(self, name: str) -> Any:
         cls = type(self).__name__

@@ -212,7 +212,10 @@ def convert_action_space(space: Space) -> StoaSpace:
 
 
 def convert_action(space: Space, action: PyTree) -> PyTree:
-    """Convert a value of the space that `convert_action_space` returns to the environment's own action."""
+    """Convert an action of Stoa's action space, or a dictionary of fields, to the environment's own action.
+
+    Actions that already have the environment's own type are returned unchanged.
+    """
     if not isinstance(space, Composite) or isinstance(action, space.constructor):
         check_integer_dtypes(space, action)
         return action

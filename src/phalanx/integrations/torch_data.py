@@ -302,8 +302,11 @@ class PackedCollator:
     """
 
     pad_id: int = 0
+    """Padding token."""
     attention: Attention = "positions"
+    """Format in which batches specify which tokens belong together (see `Attention`), except `varlen`."""
     dtype: torch.dtype = torch.float32
+    """Data type of an additive attention mask."""
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> TorchBatch:
         padding = {"input_ids": self.pad_id, "labels": IGNORE_INDEX, "position_ids": 0}

@@ -103,7 +103,7 @@ def prompt_dataset(
 
     Args:
         kinds: Names of puzzle kinds, as a list or separated by commas.
-        seeds: Seeds of the puzzles of each kind. Puzzles with consecutive seeds are spread over the splits.
+        seeds: Seeds of the puzzles of each kind. The puzzles can belong to any split.
         difficulty: Difficulty of the puzzles.
         split: `train`, `validation` or `test`. Splits never share a puzzle, even if a kind has few puzzles.
         num_prompts: Number of prompts per kind. The first puzzles in the split are used, in order of seed.

@@ -51,7 +51,9 @@ class BatchedVecEnv(EnvironmentVecEnv):
     """A batch of proof environments that TorchRL uses as a single environment.
 
     Observations have the keys `sub_index` [B, 1, A, 3], `derived_sub_indices` [B, S, A, 3] and `action_mask`
-    [B, S]. Additional keys for bookkeeping are `label`, `depth` (of the query), `episode_step` (number of
+    [B, S]. B is the batch size, A is the maximum number of goals in a state (`padding_atoms`), and S is the
+    maximum number of successor states (`padding_states`). The last axis holds the predicate and the terms of
+    a goal. Additional keys for bookkeeping are `label`, `depth` (of the query), `episode_step` (number of
     steps) and `proved`. The number of steps is not called `step_count`, because TorchRL's `StepCounter` uses
     this name. With an embedding, the key `kge_log_score` contains the sum of the log-probabilities of the
     goals that the embedding closed.

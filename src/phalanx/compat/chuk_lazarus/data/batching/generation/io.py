@@ -77,9 +77,10 @@ def pad_sequences(
 def default_collate(
     samples: Sequence[Mapping[str, Any]], max_len: int, pad_id: int = 0
 ) -> dict[str, np.ndarray]:
-    """Return padded arrays `input_ids` and `loss_mask`.
+    """Pad samples to `max_len` tokens, and return the arrays `input_ids` and `loss_mask`.
 
-    In a sample without a loss mask, every token counts toward the loss.
+    A sample is a mapping with `input_ids` and optionally `loss_mask`. In a sample without a loss mask, every
+    token counts toward the loss.
     """
     masks = [
         as_loss_mask(sample["loss_mask"], f"row {row}")

@@ -73,7 +73,7 @@ class MicrobatchSpec(FrozenModel):
 
     @classmethod
     def from_spec(cls, spec: _plans.BatchSpec) -> "MicrobatchSpec":
-        """Convert a `phalanx.data` batch."""
+        """Convert a `BatchSpec` of `phalanx.data` to this class."""
         lengths = spec.lengths
         # Not validated, because a plan is consistent and may have many batches.
         return cls.model_construct(
@@ -142,7 +142,10 @@ class EpochPlan(BaseModel, extra="forbid"):
 
 
 class BatchPlanMeta(_plans.BatchPlanMeta):
-    """Settings and inputs of a plan. Batching settings such as `token_budget` can also be passed directly."""
+    """Settings and inputs of a plan.
+
+    Batching settings such as `token_budget` can be passed directly instead of in a `batching` config.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -198,7 +201,7 @@ class BatchPlan(BaseModel, extra="forbid"):
 
     @classmethod
     def from_arrays(cls, plan: _plans.BatchPlan) -> "BatchPlan":
-        """Convert a `phalanx.data` plan."""
+        """Convert a `BatchPlan` of `phalanx.data` to this class."""
         batching = BatchingConfig.model_construct(**dict(plan.meta.batching))
         converted = cls.model_construct(
             meta=BatchPlanMeta.model_construct(**{**dict(plan.meta), "batching": batching}),

@@ -42,7 +42,10 @@ class PackingConfig(_PackingConfig):
 
 
 def create_segment_attention_mask(segment_ids: Any, use_mlx: bool = False, **options: Any) -> Any:
-    """Return the attention mask for packed segments. Raises `ValueError` if a row contains only zeros."""
+    """Return a boolean mask [..., length, length] that restricts attention to tokens of the same segment.
+
+    The options are those of `phalanx.data.create_segment_attention_mask`. Setting `use_mlx` raises an error.
+    """
     if use_mlx:
         raise ValueError("masks are NumPy or JAX arrays: remove use_mlx, and use mlx.core.array(mask)")
     return _create_segment_attention_mask(segment_ids, **options)
@@ -58,7 +61,7 @@ IntegerRow = Annotated[np.ndarray, BeforeValidator(partial(np.asarray, dtype=np.
 
 
 class _ArrayModel(FrozenModel, arbitrary_types_allowed=True):
-    """Base class for frozen models whose array fields are compared by value."""
+    """Base class for immutable models with array fields. Instances are equal if their arrays are equal."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
@@ -69,7 +72,7 @@ class _ArrayModel(FrozenModel, arbitrary_types_allowed=True):
 
 
 class SequenceToPack(_ArrayModel):
-    """A tokenized sample."""
+    """A tokenized sample, as input for `pack_sequences`."""
 
     sample_id: str
     input_ids: TokenIds

@@ -59,7 +59,7 @@ class _StreamSampleIterator(AbstractEpisodeSampleStream):
 
 
 class GymEpisodeStream(RenamedAttributes, _StreamSampleIterator, PuzzleSampleStream):
-    """`PuzzleSampleStream` under its chuk-lazarus name."""
+    """A `PuzzleSampleStream` that yields `StreamSample` objects."""
 
     renamed: ClassVar = {
         "connect": "it connects when it is iterated",
@@ -76,6 +76,16 @@ class MockGymStream(_StreamSampleIterator):
     """A stream of generated episodes, in which the blank cells of a 4x4 Latin square are filled one by one.
 
     In a failed episode, the last move is a wrong number. The same seed gives the same samples.
+
+    Args:
+        tokenizer: Function that converts text to token ids, or an object whose `encode` method does so. If
+            None, the bytes of the text are used.
+        num_episodes: Number of episodes.
+        steps_per_episode: Number of blank cells in each square, from 1 to 16.
+        difficulty_range: Range from which the difficulty of each episode is drawn, within 0 to 1.
+        success_rate: Probability that an episode is successful.
+        seed: Seed for the episodes.
+        dataset_id: Name of the dataset in the samples.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ _POSITION = "iter_from(epoch, microbatch_idx) of the plan"
 
 
 class WindowConfig(RenamedFields, _planner.ReplayPlannerConfig):
-    """Size and overlap of a window."""
+    """Settings for a `RollingBatchPlanWindow`, such as the size and overlap of its windows."""
 
     renamed: ClassVar = {
         "window_microbatches": "window_size, in samples",
@@ -39,7 +39,10 @@ class WindowState(RenamedAttributes, _planner.ReplayPlannerState):
 
 
 class RollingBatchPlanWindow(RenamedAttributes):
-    """Creates batch plans for successive windows of a replay buffer."""
+    """Creates batch plans for successive windows of a replay buffer.
+
+    The `planner` attribute is the `phalanx.data.ReplayPlanner` that creates them.
+    """
 
     renamed: ClassVar = {
         "build_next_window": "await next_window()",
