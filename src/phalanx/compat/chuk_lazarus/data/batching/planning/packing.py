@@ -122,9 +122,6 @@ class PackedSequence(_ArrayModel):
             )
         return self
 
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
     @property
     def length(self) -> int:
         """Number of tokens including padding."""
