@@ -1,6 +1,5 @@
 """Collated batches, and classes that write and read folders of batch files."""
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -14,7 +13,6 @@ from phalanx.compat.renamed import alias
 from phalanx.config import FrozenModel
 from phalanx.data import batch_files as _files
 from phalanx.data.collation import TOKEN_ARRAYS, NamedArrays, SampleLike, as_sample
-from phalanx.data.lengths import LengthTable
 from phalanx.data.plans.batch_plan import BatchPlan as _BatchPlan
 from phalanx.data.samples import Sample, as_loss_mask
 
@@ -111,22 +109,10 @@ class BatchWriter(_files.BatchWriter):
             return collate_fn(rows, width, pad_id)
 
         arrays = plan.arrays if isinstance(plan, BatchPlan) else plan
-        if not arrays.table.lengths.all():
-            arrays = _fill_in_lengths(arrays, samples)
+        if isinstance(plan, BatchPlan) and not arrays.table.lengths.all():
+            names = [name for name in arrays.table.ids if name in samples]
+            arrays = plan.to_arrays({name: as_sample(name, samples[name]).length for name in names})
         super().__init__(arrays, samples, output_dir, None if collate_fn is None else convert, pad_id)
-
-
-def _fill_in_lengths(plan: _BatchPlan, samples: Mapping[str, SampleLike]) -> _BatchPlan:
-    """Return a copy of a plan in which unknown lengths, which are 0, are replaced with those of `samples`."""
-    lengths = plan.table.as_dict()
-    for name, length in lengths.items():
-        if not length and name in samples:
-            lengths[name] = as_sample(name, samples[name]).length
-    table = LengthTable(list(lengths), np.array(list(lengths.values()), np.int32)).trust()
-    epochs = tuple(dataclasses.replace(epoch, table=table) for epoch in plan.epochs)
-    filled = dataclasses.replace(plan, table=table, epochs=epochs)
-    filled.adopt_fingerprint(plan.full_hash)
-    return filled
 
 
 class BatchReader(_files.BatchReader):

@@ -215,25 +215,38 @@ class BatchPlan(BaseModel, extra="forbid"):
         if self.meta.shard is not None:
             raise ValueError("cannot add an epoch to a shard; use the complete plan")
         epochs = {**self.epochs, epoch_plan.epoch: epoch_plan}
-        known = _collect_lengths(epochs.values()).as_dict()
+        known = _collect_lengths(epochs.values(), {}).as_dict()
         self.epochs = {number: _add_lengths(epoch, known) for number, epoch in epochs.items()}
         self.meta = self.meta.model_copy(update={"num_epochs": len(epochs)})
         self._arrays = None
 
     @property
     def arrays(self) -> _plans.BatchPlan:
-        """This plan, converted to a `phalanx.data` plan. Samples of unknown length have length 0."""
+        """This plan, converted to a `BatchPlan` of `phalanx.data`."""
         if self._arrays is None:
-            table = _collect_lengths(self.epochs.values())
-            rows = {name: row for row, name in enumerate(table.ids)}
-            packing = self.meta.packing
-            epochs = [
-                _plans.EpochPlan(number, epoch.seed, _to_batches(epoch.microbatches, rows), table, packing)
-                for number, epoch in sorted(self.epochs.items())
-            ]
-            meta = _plans.BatchPlanMeta.model_construct(**dict(self.meta))
-            self._arrays = _plans.BatchPlan(meta, table, tuple(epochs))
+            self._arrays = self.to_arrays({})
         return self._arrays
+
+    def to_arrays(self, lengths: Mapping[str, int]) -> _plans.BatchPlan:
+        """Convert to a `BatchPlan` of `phalanx.data`, with lengths that are not in the batches.
+
+        Args:
+            lengths: Mapping from sample ids to lengths, used for samples whose length is not given by any
+                batch. Samples whose length is not known from either source get length 0.
+        """
+        table = _collect_lengths(self.epochs.values(), lengths)
+        rows = {name: row for row, name in enumerate(table.ids)}
+        packing = self.meta.packing
+        epochs = [
+            _plans.EpochPlan(number, epoch.seed, _to_batches(epoch.microbatches, rows), table, packing)
+            for number, epoch in sorted(self.epochs.items())
+        ]
+        meta = _plans.BatchPlanMeta.model_construct(**dict(self.meta))
+        plan = _plans.BatchPlan(meta, table, tuple(epochs))
+        if lengths:
+            # The additional lengths would change the fingerprint.
+            plan.adopt_fingerprint(self.full_hash)
+        return plan
 
     table: ClassVar = alias("arrays.table")
     full_hash: ClassVar = alias("arrays.full_hash")
@@ -273,8 +286,11 @@ class BatchPlan(BaseModel, extra="forbid"):
         return convert_metrics(self.arrays.compute_metrics(epoch))
 
 
-def _collect_lengths(epochs: Iterable[EpochPlan]) -> LengthTable:
-    """Return the ids and lengths of all samples. Lengths that no batch contains are 0."""
+def _collect_lengths(epochs: Iterable[EpochPlan], given: Mapping[str, int]) -> LengthTable:
+    """Return the ids and lengths of all samples.
+
+    Lengths that the epochs do not contain are taken from `given`, or set to 0.
+    """
     lengths: dict[str, int] = {}
     for spec in itertools.chain.from_iterable(epochs):
         for name, length in zip(spec.samples, spec.lengths or itertools.repeat(0), strict=False):
@@ -282,7 +298,8 @@ def _collect_lengths(epochs: Iterable[EpochPlan]) -> LengthTable:
             if known and length and known != length:
                 raise ValueError(f"sample {name!r} has {known} tokens in one epoch and {length} in another")
             lengths[name] = known or length
-    return LengthTable(list(lengths), np.array(list(lengths.values()), np.int32)).trust()
+    counts = [length or given.get(name, 0) for name, length in lengths.items()]
+    return LengthTable(list(lengths), np.array(counts, np.int32)).trust()
 
 
 def _add_lengths(epoch: EpochPlan, known: Mapping[str, int]) -> EpochPlan:
