@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 from phalanx.cli.app import app
 from phalanx.compat.jaxarc import agents, batch_processing, envs, state, types
-from phalanx.compat.jaxarc.envs import config as config_module, functional
+from phalanx.compat.jaxarc.envs import functional
 from phalanx.compat.jaxarc.utils import logging as compat_logging
 from phalanx.config import load_config
 from phalanx.logging import Handler
@@ -418,7 +418,7 @@ def make_logger(**handlers: Any) -> compat_logging.ExperimentLogger:
 
 @after(DESIGN, 3)
 def check_yaml(_: Namespace, __: str, text: str) -> None:
-    path = config_module.CONF_FOLDER / "logging" / "batched.yaml"
+    path = Path(envs.__file__).parents[1] / "conf" / "logging" / "batched.yaml"
     assert path.read_text(encoding="utf-8") == text
     assert load_config(envs.LoggingConfig, path) == batched_config()
 

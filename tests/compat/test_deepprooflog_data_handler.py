@@ -57,10 +57,8 @@ def test_queries_and_depths_have_their_old_names(folder):
     assert query in data.facts and query not in data.facts_for(query)
 
 
-def test_a_handler_can_be_created_from_a_knowledge_base():
+def test_arguments_of_the_generated_knowledge_base_are_passed_on():
     base = KnowledgeBase.generate(num_families=1, generations=3)
-    handler = DataHandler.from_knowledge(base, "families")
-    assert handler.facts == base.facts and handler.dataset == "families"
     assert DataHandler(num_families=1, generations=3).facts == base.facts
 
 

@@ -103,10 +103,7 @@ def test_renamed_argument_is_rejected_with_the_new_name(name, answer):
         ancestors(**{name: 2})
 
 
-def test_number_of_environments_is_limited_by_memory(monkeypatch):
-    monkeypatch.setattr("phalanx.core.device_memory.available_memory", lambda: 40_000)
-    env = ancestors("auto")
-    assert 1 <= num_envs(env) < 16
+def test_policy_is_evaluated_only_on_environments_whose_queries_can_be_assigned(env):
     with pytest.raises(TypeError, match="evaluated on a BatchedVecEnv"):
         evaluate_policy_torchrl(torch.nn.Identity(), TorchRLVecEnv(env.environment, 1))
 

@@ -62,7 +62,7 @@ def test_replacing_an_epoch_changes_the_fingerprint():
     plan = made()
     before = plan.fingerprint
     assert len(before) == 16 and plan.fingerprint == before == made().fingerprint
-    plan.add_epoch(EpochPlan(1, [spec(0, "z")], 8))
+    plan.add_epoch(EpochPlan(epoch=1, microbatches=[spec(0, "z")], seed=8))
     assert [batch.samples for batch in plan.iter_epoch(1)] == [("z",)]
     assert plan.fingerprint != before and plan.num_epochs == 2
 
@@ -81,8 +81,8 @@ def test_manual_plan_is_sharded_saved_and_loaded(tmp_path: Path):
 @pytest.mark.parametrize("packing", [None, PackingConfig(max_length=8)])
 def test_batches_with_unknown_lengths_are_allowed(tmp_path: Path, packing: PackingConfig | None):
     packs = None if packing is None else (("a", "b"), ("c",))
-    plan = BatchPlan(meta(pack_config=packing))
-    plan.add_epoch(EpochPlan(0, [spec(0, "a", "b", "c", packs=packs)]))
+    plan = BatchPlan(meta=meta(pack_config=packing))
+    plan.add_epoch(EpochPlan(epoch=0, microbatches=[spec(0, "a", "b", "c", packs=packs)]))
     samples = {name: {"input_ids": [ord(name)] * (1 + row)} for row, name in enumerate("abc")}
     BatchWriter(plan, samples, tmp_path / "files").write_all()
     (batch,) = BatchReader(tmp_path / "files").iter_epoch(0)
@@ -92,20 +92,20 @@ def test_batches_with_unknown_lengths_are_allowed(tmp_path: Path, packing: Packi
 
 
 def test_given_lengths_are_kept_and_must_be_consistent():
-    plan = BatchPlan(meta())
-    plan.add_epoch(EpochPlan(0, [spec(0, "a", "b", lengths=(3, 5))], total_samples=2, total_tokens=8))
-    plan.add_epoch(EpochPlan(1, [spec(0, "b"), spec(1, "a")], total_tokens=8))
+    plan = BatchPlan(meta=meta())
+    plan.add_epoch(EpochPlan(epoch=0, microbatches=[spec(0, "a", "b", lengths=(3, 5))], total_tokens=8))
+    plan.add_epoch(EpochPlan(epoch=1, microbatches=[spec(0, "b"), spec(1, "a")], total_tokens=8))
     assert plan.table.as_dict() == {"a": 3, "b": 5}
     assert [batch.lengths for batch in plan.iter_epoch(1)] == [(5,), (3,)]
     assert plan.compute_metrics(0).efficiency == 0.5
     with pytest.raises(ValueError, match="sample 'a' has 3 tokens in one epoch and 4 in another"):
-        plan.add_epoch(EpochPlan(2, [spec(0, "a", lengths=(4,))]))
+        plan.add_epoch(EpochPlan(epoch=2, microbatches=[spec(0, "a", lengths=(4,))]))
 
 
 def test_given_token_counts_are_used_without_lengths():
     epoch = EpochPlan(epoch=0, microbatches=(spec(0, "a", "b"),), seed=42, total_samples=2, total_tokens=11)
     assert epoch.total_tokens == 11 and epoch[0].lengths == ()
-    plan = BatchPlan(meta())
+    plan = BatchPlan(meta=meta())
     plan.add_epoch(epoch)
     assert plan.get_epoch(0).total_tokens == 11
 
@@ -113,14 +113,17 @@ def test_given_token_counts_are_used_without_lengths():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: EpochPlan(0, [spec(0, "a")], total_samples=2), "has 1 samples, not total_samples=2"),
         (
-            lambda: EpochPlan(0, [spec(0, "a", lengths=(3,))], total_tokens=2),
+            lambda: EpochPlan(epoch=0, microbatches=[spec(0, "a")], total_samples=2),
+            "has 1 samples, not total_samples=2",
+        ),
+        (
+            lambda: EpochPlan(epoch=0, microbatches=[spec(0, "a", lengths=(3,))], total_tokens=2),
             "has 3 tokens, not total_tokens=2",
         ),
-        (lambda: EpochPlan(0, [spec(0)]), r"microbatches\[0\] has no samples"),
+        (lambda: EpochPlan(epoch=0, microbatches=[spec(0)]), "at least 1 item"),
         (
-            lambda: EpochPlan(0, [spec(0, "a"), spec(1, "b", packs=(("b",),))]),
+            lambda: EpochPlan(epoch=0, microbatches=[spec(0, "a"), spec(1, "b", packs=(("b",),))]),
             "some microbatches have packs and some do not; a plan packs all or none",
         ),
         (
@@ -128,9 +131,9 @@ def test_given_token_counts_are_used_without_lengths():
             "packs must have the same samples as `samples`, in the same order",
         ),
         (lambda: spec(0, "a", "b", lengths=(1,)), "2 samples but 1 lengths"),
-        (lambda: EpochPlan(-1, [spec(0, "a")]), "1 validation error for EpochPlan"),
+        (lambda: EpochPlan(epoch=-1, microbatches=[spec(0, "a")]), "1 validation error for EpochPlan"),
         (
-            lambda: made().shard(0, 2).add_epoch(EpochPlan(2, [spec(0, "a")])),
+            lambda: made().shard(0, 2).add_epoch(EpochPlan(epoch=2, microbatches=[spec(0, "a")])),
             "cannot add an epoch to a shard",
         ),
     ],

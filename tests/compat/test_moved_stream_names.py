@@ -25,7 +25,7 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import GymCo
         (lambda: ReplayBuffer().to_dict, r"ReplayBuffer has no to_dict: use save\(path\)"),
         (lambda: RollingBatchPlanWindow(ReplayBuffer()).build_next_window, r"await next_window\(\)"),
         (lambda: GymEpisodeStream().connect, "it connects when it is iterated"),
-        (lambda: WindowState().progress, r"WindowState has no progress: use plan"),
+        (lambda: WindowState().progress, r"WindowState has no progress: use iter_from"),
         (lambda: WindowConfig().to_batching_config, "use the argument batching_config"),
         (lambda: ReplayBuffer().nonsense, "'ReplayBuffer' object has no attribute 'nonsense'"),
         (lambda: streams.nonsense, "nonsense"),
@@ -44,7 +44,7 @@ def test_moved_name_is_reported_with_its_new_module(ask, sentence: str):
             "WindowConfig has no window_microbatches: use window_size",
         ),
         (lambda: WindowConfig(token_budget=9), "use the argument batching_config"),
-        (lambda: GymConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: use set games"),
+        (lambda: GymConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: use games"),
         (lambda: ReplayBufferConfig(default_priority=2.0), "the priority of each StreamSample"),
     ],
 )
@@ -103,5 +103,5 @@ def test_signature_matches_the_original(tmp_path: Path):
     buffer = ReplayBuffer()
     buffer.add_batch(samples)
     assert [one.length for one in buffer.filter(predicate=lambda sample: sample.length > 2)] == [3, 4]
-    with pytest.raises(ValueError, match="set min_length and max_length in GymConfig"):
+    with pytest.raises(ValueError, match="set min_sample_length and max_sample_length in"):
         GymEpisodeStream(max_length=100)

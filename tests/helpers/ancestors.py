@@ -4,6 +4,7 @@
 proves a true query; the false query is then still at `parent(b,d)` and is truncated.
 """
 
+import tempfile
 from typing import Any
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
@@ -17,11 +18,11 @@ TRUE = tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)")))
 FALSE = parse_atom("grandparent(a,d)")
 RULE = parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)")
 
-data_handler = DataHandler.from_knowledge(
+with tempfile.TemporaryDirectory() as folder:
     KnowledgeBase(
         train=FACTS, valid=TRUE[:1], test=TRUE[1:], rules=(RULE,), split_depths={"valid": {TRUE[0]: 2}}
-    )
-)
+    ).save(folder)
+    data_handler = DataHandler(path=folder)
 index_manager = IndexManager(data_handler, padding_atoms=3)
 
 

@@ -37,9 +37,9 @@ def test_lengths_are_read_from_memory_disk_and_selections(tmp_path: Path) -> Non
     expected = [len(row) for row in TOKENS]
     assert HFDatasetSamples(data).lengths().lengths.tolist() == expected
     data.save_to_disk(tmp_path / "saved")
-    saved = HFDatasetSamples(datasets.load_from_disk(tmp_path / "saved"), id_column="name")
-    assert saved.lengths().as_dict() == {f"n{row}": n for row, n in enumerate(expected)}
-    assert saved["n3"]["input_ids"].tolist() == TOKENS[3]
+    saved = HFDatasetSamples(datasets.load_from_disk(tmp_path / "saved"))
+    assert saved.lengths().as_dict() == {str(row): n for row, n in enumerate(expected)}
+    assert saved["3"]["input_ids"].tolist() == TOKENS[3]
     some = HFDatasetSamples(data.select([4, 0, 9]))
     assert some.lengths().as_dict() == {"0": expected[4], "1": expected[0], "2": expected[9]}
     assert some["2"]["input_ids"].tolist() == TOKENS[9] and list(some) == ["0", "1", "2"]
@@ -142,8 +142,6 @@ def test_invalid_columns_are_reported() -> None:
         HFDatasetSamples(data, "name")
     with pytest.raises(ValueError, match=r"column 'input_ids' has .*, but must have texts"):
         HFDatasetSamples(data, tokenizer=ByteTokenizer())
-    with pytest.raises(ValueError, match="have the same id 'n0'"):
-        HFDatasetSamples(datasets.concatenate_datasets([data, data]), id_column="name")
     empty = datasets.Dataset.from_dict({"input_ids": [[1], []]})
     with pytest.raises(ValueError, match="sample 1: length must be a positive integer, got 0"):
         HFDatasetSamples(empty).lengths()
@@ -153,8 +151,8 @@ def test_invalid_columns_are_reported() -> None:
     within = datasets.Dataset.from_dict({"input_ids": [[1, None]]})
     with pytest.raises(ValueError, match="column 'input_ids' has missing values"):
         HFDatasetSamples(within)["0"]
-    with pytest.raises(KeyError, match="n17"):
-        HFDatasetSamples(data, id_column="name")["n17"]
+    with pytest.raises(KeyError, match="17"):
+        HFDatasetSamples(data)["17"]
 
 
 def test_plan_of_another_dataset_is_rejected() -> None:
@@ -173,8 +171,8 @@ def test_plan_of_another_dataset_is_rejected() -> None:
 
 
 def test_samples_can_be_pickled() -> None:
-    samples = pickle.loads(pickle.dumps(HFDatasetSamples(token_dataset(), id_column="name")))
-    assert np.array_equal(samples["n5"]["input_ids"], TOKENS[5])
+    samples = pickle.loads(pickle.dumps(HFDatasetSamples(token_dataset())))
+    assert np.array_equal(samples["5"]["input_ids"], TOKENS[5])
 
 
 @pytest.mark.parametrize("name", ["datasets", "pyarrow"])

@@ -11,10 +11,13 @@ from phalanx.integrations.trl import (
     ToolEnvironment,
     environment_factory,
     prompt_dataset,
-    prompt_rows,
     solved_reward,
 )
 from phalanx.puzzles import PuzzleEnvironment, puzzle_kind
+
+
+def prompt_rows(*args: Any, **settings: Any) -> list[dict[str, Any]]:
+    return prompt_dataset(*args, **settings).to_list()
 
 
 def test_rollout_has_the_episodes_and_rewards_of_the_environment() -> None:

@@ -1,8 +1,10 @@
-"""Aliases of attributes, and errors that give the new name of an attribute or argument."""
+"""Aliases of attributes, and errors that give the new name of an attribute or field."""
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, ClassVar
+
+from pydantic import BaseModel, model_validator
 
 
 def alias(path: str) -> property:
@@ -11,10 +13,10 @@ def alias(path: str) -> property:
 
 
 class RenamedAttributes:
-    """Mixin that suggests a replacement in the error message for an unsupported attribute."""
+    """Mixin that adds a replacement to the error message if a renamed or removed attribute is accessed."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
-    """Maps each unsupported name to its replacement, as text for the error message "use ..."."""
+    """Maps each renamed or removed name to the text that follows "use" in the error message."""
 
     def __getattr__(self, name: str) -> Any:
         cls = type(self).__name__
@@ -23,15 +25,16 @@ class RenamedAttributes:
         raise AttributeError(f"{cls!r} object has no attribute {name!r}")
 
 
-def reject_renamed(cls: type, values: Any, renamed: Mapping[str, str]) -> Any:
-    """Check that no argument of a Pydantic model has been renamed, and return the arguments unchanged.
+class RenamedFields(RenamedAttributes, BaseModel):
+    """Mixin for Pydantic models whose constructor also rejects the names in `renamed`."""
 
-    Raises `ValueError` with a suggested replacement if an argument has been renamed.
-    """
-    for name in values if isinstance(values, Mapping) else ():
-        if name in renamed:
-            raise ValueError(f"{cls.__name__} has no {name}: use {renamed[name]}")
-    return values
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_renamed(cls, values: Any) -> Any:
+        for name in values if isinstance(values, Mapping) else ():
+            if name in cls.renamed:
+                raise ValueError(f"{cls.__name__} has no {name}: use {cls.renamed[name]}")
+        return values
 
 
 def renamed_module_getattr(module: str, renamed: Mapping[str, str]) -> Callable[[str], Any]:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from phalanx.data.collation import SampleLike, collate
-from phalanx.data.lengths import LengthTable, RangeIds, check_unique
+from phalanx.data.lengths import LengthTable, RangeIds
 from phalanx.data.plans.batch_plan import BatchPlan, BatchSpec
 from phalanx.data.plans.epoch import counts_to_offsets
 from phalanx.data.tokenizers import Tokenizer
@@ -34,16 +34,14 @@ class HFDatasetSamples(Mapping):
         column: str = "input_ids",
         *,
         tokenizer: TextTokenizer | None = None,
-        id_column: str | None = None,
         loss_column: str | None = None,
     ) -> None:
-        """Create a mapping from the sample ids of a dataset to its samples.
+        """Create a mapping from the row indices of a dataset, as strings, to its samples.
 
         Args:
             dataset: Hugging Face dataset.
             column: Name of the column with token ids, or with texts if a tokenizer is given.
             tokenizer: Tokenizer for texts. None if the column has token ids.
-            id_column: Name of the column with sample ids. By default, the ids are the row indices as strings.
             loss_column: Name of the column with loss masks. By default, every token contributes to the loss.
         """
         if not isinstance(dataset, datasets.Dataset):
@@ -56,14 +54,7 @@ class HFDatasetSamples(Mapping):
         if loss_column is not None:
             _require_column(dataset, loss_column, _is_tokens, "lists of 0 and 1")
         self.dataset, self.column, self.tokenizer = dataset, column, tokenizer
-        self.id_column, self.loss_column = id_column, loss_column
-        self._ids: Sequence[Any] = RangeIds(len(dataset))
-        self._rows: dict[str, int] | None = None
-        if id_column is not None:
-            _require_column(dataset, id_column, _is_id, "texts or integers")
-            self._ids = [str(value) for value in dataset.with_format(None)[id_column]]
-            check_unique(self._ids)
-            self._rows = {sample: row for row, sample in enumerate(self._ids)}
+        self.loss_column, self._ids = loss_column, RangeIds(len(dataset))
         kept = [column] if loss_column is None else [column, loss_column]
         self._arrow = dataset.select_columns(kept).with_format("arrow")
 
@@ -111,12 +102,9 @@ class HFDatasetSamples(Mapping):
                 parts.append(pc.list_value_length(column).to_numpy().astype(np.int64))
             else:
                 parts.append(_count(self.tokenizer, column.to_pylist()))
-        ids = None if self.id_column is None else self._ids
-        return LengthTable.from_arrays(ids, np.concatenate(parts))
+        return LengthTable.from_arrays(None, np.concatenate(parts))
 
     def _row(self, sample_id: str) -> int | None:
-        if self._rows is not None:
-            return self._rows.get(sample_id)
         number = int(sample_id) if sample_id.isascii() and sample_id.isdecimal() else -1
         return number if 0 <= number < len(self._ids) and str(number) == sample_id else None
 
@@ -212,7 +200,3 @@ def _is_tokens(kind: pa.DataType) -> bool:
 
 def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_id(kind: pa.DataType) -> bool:
-    return _is_text(kind) or pa.types.is_integer(kind)

@@ -140,9 +140,6 @@ class PhalanxToStoa(StoaEnvironment):
             raise TypeError(f"{type(self.environment).__name__} cannot be rendered: it has no render_modes")
         return self.environment.render(state, modes[0])
 
-    def close(self) -> None:
-        """Do nothing, because there are no resources to release."""
-
     @functools.cached_property
     def _mask_size(self) -> int | None:
         return mask_size(self.environment)
@@ -215,7 +212,10 @@ def convert_action_space(space: Space) -> StoaSpace:
 
 
 def convert_action(space: Space, action: PyTree) -> PyTree:
-    """Convert a value of the space that `convert_action_space` returns to the environment's own action."""
+    """Convert an action of Stoa's action space, or a dictionary of fields, to the environment's own action.
+
+    Actions that already have the environment's own type are returned unchanged.
+    """
     if not isinstance(space, Composite) or isinstance(action, space.constructor):
         check_integer_dtypes(space, action)
         return action

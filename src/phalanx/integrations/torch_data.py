@@ -103,14 +103,14 @@ class PlanDataset(IterableDataset):
         self.all_epochs = all_epochs
         self.pad_id, self.attention, self.dtype = pad_id, attention, dtype
         self.collate_fn, self.align = collate_fn, align
-        self._stream = None
+        self._stream, first = None, 0
         if isinstance(plan, StreamingPlan):
             self._stream = plan.batches(rank, self.shard)
-            return
-        if samples is None:
+        elif samples is None:
             raise TypeError("a batch plan needs its samples: PlanDataset(plan, samples)")
-        plan.check_samples(samples)
-        first = plan.epochs[0].epoch if plan.epochs else 0
+        else:
+            plan.check_samples(samples)
+            first = plan.epochs[0].epoch if plan.epochs else 0
         # In shared memory, because workers that outlive an epoch have copies of this object.
         self._position = torch.tensor([first, 0]).share_memory_()
         self._sharded: dict[int, EpochPlan] = {}
@@ -124,14 +124,10 @@ class PlanDataset(IterableDataset):
         return self.plan
 
     @property
-    def epoch(self) -> int:
-        """Epoch in which the next iteration starts."""
-        return int(self._position[0])
-
-    @property
-    def first_batch(self) -> int:
-        """Index of the batch within `epoch` at which the next iteration starts."""
-        return int(self._position[1])
+    def position(self) -> tuple[int, int]:
+        """Epoch and index of the batch at which the next iteration starts. (0, 0) for a streaming plan."""
+        epoch, batch = self._position.tolist()
+        return epoch, batch
 
     def epoch_plan(self, epoch: int) -> EpochPlan:
         """Return this rank's batches in an epoch."""
@@ -163,7 +159,7 @@ class PlanDataset(IterableDataset):
         if self._stream is not None:
             return self._stream.state_dict()
         iterator = self._batch_plan.batches(self.rank, self.shard)
-        epoch, step = start or (self.epoch, self.first_batch)
+        epoch, step = start or self.position
         earlier = self._earlier.get(epoch, ())
         fingerprint = self._batch_plan.fingerprint
         state = BatchPlanState(plan=fingerprint, epoch=epoch, step=step, shard=self.shard, earlier=earlier)
@@ -191,18 +187,18 @@ class PlanDataset(IterableDataset):
 
     def __len__(self) -> int:
         """Return this rank's number of batches in the current epoch, or in all epochs with `all_epochs`."""
-        numbers = [plan.epoch for plan in self._batch_plan.epochs]
-        return sum(len(self.epoch_plan(n)) for n in numbers if self.all_epochs or n == self.epoch)
+        numbers, current = [plan.epoch for plan in self._batch_plan.epochs], self.position[0]
+        return sum(len(self.epoch_plan(n)) for n in numbers if self.all_epochs or n == current)
 
     def _remaining(self, all_epochs: bool) -> list[tuple[int, int]]:
         """List the epoch and index of each remaining batch of the current epoch.
 
         If `all_epochs` is True, also list the batches of all later epochs.
         """
-        later = [plan.epoch for plan in self._batch_plan.epochs if all_epochs and plan.epoch > self.epoch]
-        numbers = [self.epoch, *later]
-        batches = [(number, index) for number in numbers for index in range(len(self.epoch_plan(number)))]
-        return batches[self.first_batch :]
+        epoch, first = self.position
+        later = [plan.epoch for plan in self._batch_plan.epochs if all_epochs and plan.epoch > epoch]
+        batches = [(number, i) for number in (epoch, *later) for i in range(len(self.epoch_plan(number)))]
+        return batches[first:]
 
     @property
     def num_remaining(self) -> int:
@@ -259,12 +255,7 @@ class PlanLoader(DataLoader):
         self._begin()
 
     def _begin(self) -> None:
-        self._start, self._num_used = self._next_start(), 0
-
-    def _next_start(self) -> tuple[int, int] | None:
-        """Return the epoch and batch at which the next iteration starts. None for a streaming plan."""
-        is_stream = isinstance(self.dataset.plan, StreamingPlan)
-        return None if is_stream else (self.dataset.epoch, self.dataset.first_batch)
+        self._start, self._num_used = self.dataset.position, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch for the next iteration."""
@@ -276,9 +267,11 @@ class PlanLoader(DataLoader):
 
     def __iter__(self) -> Iterator[TorchBatch]:  # type: ignore[override, unused-ignore]
         self._begin()
-        return self._count(super().__iter__(), self._start)
+        batches = super().__iter__()
+        is_stream = isinstance(self.dataset.plan, StreamingPlan)
+        return batches if is_stream else self._count(batches, self._start)
 
-    def _count(self, batches: Iterator[TorchBatch], start: tuple[int, int] | None) -> Iterator[TorchBatch]:
+    def _count(self, batches: Iterator[TorchBatch], start: tuple[int, int]) -> Iterator[TorchBatch]:
         # Bound here, because the names of this module are cleared when the interpreter exits.
         is_finalizing = sys.is_finalizing
         try:
@@ -287,7 +280,7 @@ class PlanLoader(DataLoader):
                 yield batch
         finally:
             # A position to resume from applies to one iteration only.
-            if start is not None and not is_finalizing() and self._next_start() == start:
+            if not is_finalizing() and self.dataset.position == start:
                 self.dataset.set_epoch(start[0])
 
     def state_dict(self) -> dict[str, Any]:
@@ -309,8 +302,11 @@ class PackedCollator:
     """
 
     pad_id: int = 0
+    """Padding token."""
     attention: Attention = "positions"
+    """Format in which batches specify which tokens belong together (see `Attention`), except `varlen`."""
     dtype: torch.dtype = torch.float32
+    """Data type of an additive attention mask."""
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> TorchBatch:
         padding = {"input_ids": self.pad_id, "labels": IGNORE_INDEX, "position_ids": 0}

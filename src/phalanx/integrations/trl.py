@@ -62,9 +62,7 @@ class ToolEnvironment:
         return self._reward
 
 
-def environment_factory(
-    name: str | TextFactory, difficulty: str | None = None, **settings: Any
-) -> Callable[[], ToolEnvironment]:
+def environment_factory(name: str | TextFactory, **settings: Any) -> Callable[[], ToolEnvironment]:
     """Return a factory for `GRPOTrainer(environment_factory=...)`.
 
     The training dataset needs a `seed` column. If it also has the columns `kind` and `difficulty`, as in
@@ -72,11 +70,8 @@ def environment_factory(
 
     Args:
         name: Spec of a text environment, or a function that creates one.
-        difficulty: Difficulty of the puzzles. If None, the environment's default is used.
-        settings: Additional arguments to `text_env_factory`.
+        settings: Additional arguments to `text_env_factory`, such as `difficulty` for puzzles.
     """
-    if difficulty is not None:
-        settings["difficulty"] = difficulty
     factory = text_env_factory(name, **settings)
     return lambda: ToolEnvironment(factory())
 
@@ -91,7 +86,7 @@ def _check_row(row: Mapping[str, Any], environment: PuzzleEnvironment) -> None:
             )
 
 
-def prompt_rows(
+def prompt_dataset(
     kinds: str | Sequence[str],
     seeds: Sequence[int] | None = None,
     difficulty: str = "easy",
@@ -100,14 +95,15 @@ def prompt_rows(
     num_prompts: int | None = None,
     turns: str = "single",
     prompt_format: PromptFormat = "full",
-) -> list[dict[str, Any]]:
-    """Create one row per puzzle, with `prompt` (messages), `kind`, `difficulty` and `seed`.
+) -> "datasets.Dataset":
+    """Create a dataset for `GRPOTrainer(train_dataset=...)`, with one row per puzzle.
 
-    Pass either `seeds`, or `split` and `num_prompts`.
+    The columns are `prompt` (messages), `kind`, `difficulty` and `seed`. Pass either `seeds`, or
+    `split` and `num_prompts`.
 
     Args:
         kinds: Names of puzzle kinds, as a list or separated by commas.
-        seeds: Seeds of the puzzles of each kind. Puzzles with consecutive seeds are spread over the splits.
+        seeds: Seeds of the puzzles of each kind. The puzzles can belong to any split.
         difficulty: Difficulty of the puzzles.
         split: `train`, `validation` or `test`. Splits never share a puzzle, even if a kind has few puzzles.
         num_prompts: Number of prompts per kind. The first puzzles in the split are used, in order of seed.
@@ -115,6 +111,8 @@ def prompt_rows(
             `ToolEnvironment.reset` returns the prompt.
         prompt_format: `full` or `compact`. This has no effect on empty prompts.
     """
+    with require_extra("prompt_dataset", "trl", "datasets"):
+        import datasets
     names = [name.strip() for name in kinds.split(",")] if isinstance(kinds, str) else kinds
     if (seeds is None) == (num_prompts is None) or (split is None) != (num_prompts is None):
         raise ValueError("pass either seeds, or split and num_prompts")
@@ -133,34 +131,6 @@ def prompt_rows(
             content = environment.start(puzzle) if turns == "single" else ""
             prompt = [{"role": "user", "content": content}]
             rows.append({"prompt": prompt, "kind": kind, "difficulty": difficulty, "seed": puzzle.seed})
-    return rows
-
-
-def prompt_dataset(
-    kinds: str | Sequence[str],
-    seeds: Sequence[int] | None = None,
-    difficulty: str = "easy",
-    *,
-    split: Split | str | None = None,
-    num_prompts: int | None = None,
-    turns: str = "single",
-    prompt_format: PromptFormat = "full",
-) -> "datasets.Dataset":
-    """Return the rows of `prompt_rows` as a Hugging Face dataset, for `GRPOTrainer(train_dataset=...)`.
-
-    The arguments are those of `prompt_rows`.
-    """
-    with require_extra("prompt_dataset", "trl", "datasets"):
-        import datasets
-    rows = prompt_rows(
-        kinds,
-        seeds,
-        difficulty,
-        split=split,
-        num_prompts=num_prompts,
-        turns=turns,
-        prompt_format=prompt_format,
-    )
     return datasets.Dataset.from_list(rows)
 
 
@@ -175,7 +145,7 @@ def solved_reward(
 
     The reward is 1 if the completion solves its puzzle, and 0 otherwise. Invalid answers also get 0, whereas
     the environment gives them -0.1 by default. All arguments except `completions` are columns of
-    `prompt_rows`.
+    `prompt_dataset`.
 
     Raises:
         ValueError: If the arguments have different lengths.

@@ -23,8 +23,6 @@ from jaxtyping import Array, Bool, Int32
 from phalanx.compat.deepprooflog.data_handler import DataHandler
 from phalanx.compat.deepprooflog.index_manager import IndexManager
 from phalanx.compat.deepprooflog.settings import build_config
-from phalanx.core.device_memory import batch_size_for_memory
-from phalanx.core.environment import Environment
 from phalanx.core.vector import VectorEnvState, select_rows
 from phalanx.integrations.torchrl import BatchedVecEnv as EnvironmentVecEnv, to_torch
 from phalanx.kg.atoms import parse_atom
@@ -44,7 +42,7 @@ def _schedule_setting(name: str, description: str) -> property:
     """Return a property that reads and assigns a setting of the environment's `QuerySchedule`."""
     return property(
         lambda env: getattr(env._schedule, name),
-        lambda env, value: setattr(env._schedule, name, value),
+        lambda env, value: setattr(env, "_schedule", dataclasses.replace(env._schedule, **{name: value})),
         doc=description,
     )
 
@@ -53,7 +51,9 @@ class BatchedVecEnv(EnvironmentVecEnv):
     """A batch of proof environments that TorchRL uses as a single environment.
 
     Observations have the keys `sub_index` [B, 1, A, 3], `derived_sub_indices` [B, S, A, 3] and `action_mask`
-    [B, S]. Additional keys for bookkeeping are `label`, `depth` (of the query), `episode_step` (number of
+    [B, S]. B is the batch size, A is the maximum number of goals in a state (`padding_atoms`), and S is the
+    maximum number of successor states (`padding_states`). The last axis holds the predicate and the terms of
+    a goal. Additional keys for bookkeeping are `label`, `depth` (of the query), `episode_step` (number of
     steps) and `proved`. The number of steps is not called `step_count`, because TorchRL's `StepCounter` uses
     this name. With an embedding, the key `kge_log_score` contains the sum of the log-probabilities of the
     goals that the embedding closed.
@@ -65,7 +65,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
         index_manager: Index manager, which encodes the atoms in states.
         data_handler: Facts, rules and known triples.
         queries: Atoms, strings such as `aunt(5,76)`, or an array of encoded atoms.
-        batch_size: Number of environments. `auto` uses as many as fit into memory, at most 1,024.
+        batch_size: Number of environments.
         config: Environment settings. If None, the defaults are used.
         mode: `train` samples queries at random. If `labels` is given, queries are sampled uniformly from
             `queries`. Otherwise, they are sampled as specified by the config, including negatives. `eval`
@@ -112,9 +112,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
         environment = create(positives, depths=depths, known=known)
         # The first queries remain known triples when others are assigned.
         self._create_environment = functools.partial(create, known=environment.known.triples)
-        self._sampling_env, self._sampled_from = environment, self._schedule.arrays()
-        if batch_size == "auto":
-            batch_size = batch_size_for_memory(_bytes_per_environment(environment))
+        self._sampling_env, self._sampled_from = environment, self._schedule.arrays
         super().__init__(environment, batch_size, seed=seed, device=device)
         self._query_indices = np.full(self.batch_size, -1, np.int32)
         self.index_manager, self.data_handler = index_manager, data_handler
@@ -155,15 +153,15 @@ class BatchedVecEnv(EnvironmentVecEnv):
             # The other rows keep their episodes, whose queries may no longer be in the list.
             queries = self._schedule.take(np.where(chosen, self._query_indices, 0))
             return _start_where(self.environment, chosen, queries, batch)
-        if self._schedule.arrays() is not self._sampled_from:
+        if self._schedule.arrays is not self._sampled_from:
             positives, depths = self._schedule.positives()
             self._sampling_env = self._create_environment(positives, depths=depths)
-            self._sampled_from = self._schedule.arrays()
+            self._sampled_from = self._schedule.arrays
         return self._reset_with_episode_keys(self._sampling_env, chosen, batch)
 
     def _set_seed(self, seed: int | None) -> None:
         super()._set_seed(seed)
-        self._schedule.seed(self._seed)
+        self._schedule.cursor, self._schedule.random = 0, np.random.default_rng(self._seed)
 
     queries = _schedule_setting("queries", "Queries that episodes start from.")
     labels = _schedule_setting("labels", "Whether each query is true. None means that all are true.")
@@ -177,8 +175,8 @@ class QuerySchedule:
 
     In `train` mode without labels, the environment samples queries, including negatives, according to its
     config. In `train` mode with labels, queries are sampled uniformly from `queries`. In `eval` mode, queries
-    are taken in order, starting again after the last query. `queries`, `labels`, `depths` and `mode` can be
-    assigned at any time and take effect at the next reset.
+    are taken in order, starting again after the last query. To change a field, create another schedule with
+    `dataclasses.replace`.
     """
 
     queries: Any
@@ -189,27 +187,14 @@ class QuerySchedule:
     index_manager: IndexManager
     known_depths: Mapping[tuple[int, ...], int]
     """Known proof depths by encoded query."""
-    _arrays: tuple[Any, ...] | None = dataclasses.field(init=False)
-    _cursor: int = dataclasses.field(init=False)
-    _random: np.random.Generator = dataclasses.field(init=False)
+    random: np.random.Generator = dataclasses.field(default_factory=np.random.default_rng)
+    """Random number generator for sampling queries."""
+    cursor: int = dataclasses.field(default=0, init=False)
+    """Index of the next query in `eval` mode."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "mode" and value not in ("train", "eval"):
-            raise ValueError(f"mode must be 'train' or 'eval', got {value!r}")
-        if name in ("queries", "labels", "depths", "mode"):
-            self._arrays, self._cursor = None, 0
-        object.__setattr__(self, name, value)
-
-    def seed(self, seed: int) -> None:
-        """Start again with the first query, and seed the random number generator."""
-        self._cursor = 0
-        self._random = np.random.default_rng(seed)
-
-    def arrays(self) -> tuple[Any, ...]:
-        """Return queries, depths and labels as arrays. Raises `ValueError` if their lengths differ."""
-        if self._arrays is None:
-            self._arrays = self._encode()
-        return self._arrays
+    def __post_init__(self) -> None:
+        if self.mode not in ("train", "eval"):
+            raise ValueError(f"mode must be 'train' or 'eval', got {self.mode!r}")
 
     def positives(self) -> tuple[Int32[np.ndarray, "queries atom"], Int32[np.ndarray, " queries"]]:
         """Return the queries that are labeled true, and their depths.
@@ -217,28 +202,30 @@ class QuerySchedule:
         An environment may sample these queries. If all queries are labeled false, all of them are returned,
         because an environment needs at least one query.
         """
-        encoded, depths, labels = self.arrays()
+        encoded, depths, labels = self.arrays
         kept = labels if labels.any() else ~labels
         return encoded[kept], depths[kept]
 
     def next_indices(self, count: int) -> Int32[np.ndarray, " count"] | None:
         """Return the indices of the next `count` queries, or None if the environment samples queries."""
-        num_queries = len(self.arrays()[0])
+        num_queries = len(self.arrays[0])
         if self.mode == "train":
             if self.labels is None:
                 return None
-            return self._random.integers(num_queries, size=count).astype(np.int32)
-        indices = (self._cursor + np.arange(count)) % num_queries
-        self._cursor = (self._cursor + count) % num_queries
+            return self.random.integers(num_queries, size=count).astype(np.int32)
+        indices = (self.cursor + np.arange(count)) % num_queries
+        self.cursor = (self.cursor + count) % num_queries
         return indices.astype(np.int32)
 
     def take(self, indices: Int32[np.ndarray, " batch"]) -> SampledQuery:
         """Return the queries with the given indices."""
-        encoded, depths, labels = self.arrays()
+        encoded, depths, labels = self.arrays
         shown_depths = np.where(labels, depths, np.int32(-1))
         return SampledQuery(*(jnp.asarray(array[indices]) for array in (encoded, labels, shown_depths)))
 
-    def _encode(self) -> tuple[Any, ...]:
+    @functools.cached_property
+    def arrays(self) -> tuple[Any, ...]:
+        """Queries, depths and labels as arrays. Raises `ValueError` if their lengths differ."""
         encoded = self._encode_queries()
         if not len(encoded):
             raise ValueError("a batch needs at least one query to start from, got none")
@@ -278,12 +265,6 @@ def _known_depths(index_manager: IndexManager, data_handler: DataHandler) -> dic
     merged = {atom: depth for split in SPLITS for atom, depth in (data_handler.depths(split) or {}).items()}
     rows = index_manager.encode(list(merged)).tolist()
     return dict(zip(map(tuple, rows), merged.values(), strict=True))
-
-
-def _bytes_per_environment(environment: Environment) -> int:
-    """Estimate the number of bytes that one environment needs for states and observations in a rollout."""
-    shapes = jax.eval_shape(environment.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
-    return 4 * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
 @jax.jit

@@ -1,6 +1,5 @@
 """`DataHandler`: a `KnowledgeBase` with DeepProofLog's constructor and attribute names."""
 
-import dataclasses
 from collections.abc import Collection, Mapping
 from operator import methodcaller
 from pathlib import Path
@@ -51,24 +50,11 @@ class DataHandler(KnowledgeBase):
             )
         else:
             base = KnowledgeBase.load(_find_folder(dataset, path), on_leak=on_leak)
-        self._copy(base, {"train": train_depth, "valid": valid_depth, "test": test_depth})
-
-    @classmethod
-    def from_knowledge(
-        cls, base: KnowledgeBase, name: str | None = None, *, on_leak: OnLeak | None = None
-    ) -> "DataHandler":
-        """Create a handler for a knowledge base that is already in memory."""
-        handler = cls.__new__(cls)
-        handler._copy(base.replace(name=name or base.name, on_leak=on_leak or base.on_leak), {})
-        return handler
-
-    def _copy(self, base: KnowledgeBase, depths: Mapping[str, Collection[int] | None]) -> None:
-        for field in dataclasses.fields(base):
-            # Knowledge bases are frozen.
-            object.__setattr__(self, field.name, getattr(base, field.name))
+        depths = {"train": train_depth, "valid": valid_depth, "test": test_depth}
         given = {split: wanted for split, wanted in depths.items() if wanted is not None}
         selected = {split: _select_by_depth(base, split, wanted) for split, wanted in given.items()}
-        object.__setattr__(self, "_selected", selected)
+        # Knowledge bases are frozen, so attributes cannot be assigned.
+        self.__dict__.update(vars(base), _selected=selected)
 
     def queries(self, split: str) -> tuple[Atom, ...]:
         """Return the queries of a split, restricted to the proof depths given to the constructor, if any."""

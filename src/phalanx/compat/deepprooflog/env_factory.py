@@ -32,7 +32,7 @@ def create_environments(
     the test environment uses the same queries as the validation environment.
 
     Args:
-        args: A namespace or mapping with `n_envs` and `n_eval_envs` (batch sizes or `auto`), `seed`,
+        args: A namespace or mapping with `n_envs` and `n_eval_envs` (batch sizes), `seed`,
             `reward_type`, `train_neg_ratio`, and any field of `ProofConfig`. Arguments that do not concern
             environments, such as a learning rate, are ignored. `use_parallel_envs` is ignored with a warning.
         dh: Facts, rules and queries.

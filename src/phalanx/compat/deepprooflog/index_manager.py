@@ -1,12 +1,6 @@
 """`IndexManager`: a `ProofVocabulary` with DeepProofLog's attribute names."""
 
-from collections.abc import Iterable
-
-import numpy as np
-from jaxtyping import Int32
-
 from phalanx.compat.renamed import alias
-from phalanx.kg.atoms import Atom
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs.vocabulary import ProofVocabulary
 
@@ -39,6 +33,4 @@ class IndexManager(ProofVocabulary):
     end_idx = alias("end_index")
     runtime_var_start_index = alias("first_variable")
 
-    def encode_atoms(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:
-        """Encode ground atoms as rows (predicate, terms), in the given order."""
-        return self.encode(atoms)
+    encode_atoms = ProofVocabulary.encode

@@ -1,1 +1,1 @@
-"""Compatibility package with the module paths and names of JaxARC."""
+"""Drop-in replacements for modules of JaxARC."""

@@ -1,4 +1,4 @@
-"""Compatibility replacement for `jaxarc.state`."""
+"""Drop-in replacement for `jaxarc.state`."""
 
 from phalanx.arc.state import ArcState as ArcEnvState
 

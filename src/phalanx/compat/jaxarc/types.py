@@ -1,4 +1,4 @@
-"""Compatibility replacement for `jaxarc.types`."""
+"""Drop-in replacement for `jaxarc.types`."""
 
 from phalanx.arc.tasks import ArcTask as JaxArcTask
 

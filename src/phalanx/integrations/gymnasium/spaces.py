@@ -1,9 +1,10 @@
 """Conversion of spaces to Gymnasium spaces, and of their values to NumPy arrays and back."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
@@ -117,9 +118,7 @@ def build_actions(space: Space, arrays: Any) -> PyTree:
 
 def take_row(arrays: Any, index: int) -> Any:
     """Return row `index` of every array of a batch, as views."""
-    if isinstance(arrays, Mapping):
-        return {name: take_row(array, index) for name, array in arrays.items()}
-    return arrays[index]
+    return jax.tree.map(lambda array: array[index], arrays)
 
 
 def _check_integers(values: Any, shape: tuple[int, ...], sizes: Any, name: str) -> np.ndarray:

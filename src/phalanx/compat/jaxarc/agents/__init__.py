@@ -1,4 +1,4 @@
-"""Compatibility replacement for `jaxarc.agents`."""
+"""Drop-in replacement for `jaxarc.agents`."""
 
 from phalanx.arc.random_agent import (
     RandomAgent as RandomAgent,

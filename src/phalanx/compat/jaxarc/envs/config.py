@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import model_serializer, model_validator
@@ -27,9 +26,6 @@ __all__ = [
     "validate_batched_logging_config",
 ]
 
-CONF_FOLDER = Path(__file__).parents[1] / "conf"
-"""Folder that contains `logging/batched.yaml`."""
-
 _LOG = logging.getLogger("phalanx.logging")
 _ASYNC = "was removed: logging is synchronous"
 
@@ -44,16 +40,17 @@ class LoggingConfig(Config):
     structured_logging: bool = True
     """Write records in the format `log_format`. If False, write human-readable text."""
     log_format: Literal["json", "text", "structured", "pickle"] = "json"
-    """Format of the records of episodes, steps and tasks."""
+    """Format of the records of episodes, steps and tasks: JSON Lines (`json`), human-readable text (`text`),
+    lines of `key=value` pairs (`structured`) or pickled dictionaries (`pickle`)."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Level of console output."""
     compression: bool = True
-    """Compress rotated files."""
+    """Compress log files with gzip after they are rotated."""
     include_full_states: bool = False
     """Include the arrays of initial and final states in episode records."""
 
     log_operations: bool = False
-    """Log the action of each step."""
+    """Write the action of each step."""
     log_grid_changes: bool = False
     """Write the cells that each step changes."""
     log_rewards: bool = False
@@ -66,16 +63,17 @@ class LoggingConfig(Config):
     """Write a record of each step that solves or ends an episode."""
 
     log_frequency: int = 10
-    """Number of updates between metric logs."""
+    """Aggregated metrics are logged once every `log_frequency` updates, if `batched_logging_enabled` is
+    set."""
 
     batched_logging_enabled: bool = False
-    """Log aggregated metrics."""
+    """Log metrics that are aggregated over the batch of environments."""
     sampling_enabled: bool = True
-    """Log sampled episodes."""
+    """Log a sample of the episodes in the batch."""
     num_samples: int = 3
-    """Number of sampled episodes that are logged once every `sample_frequency` updates."""
+    """Number of episodes that are sampled and logged once every `sample_frequency` updates."""
     sample_frequency: int = 50
-    """Number of updates between logs of sampled episodes."""
+    """Number of updates between two logs of sampled episodes."""
 
     log_aggregated_rewards: bool = True
     """Log the mean, standard deviation, maximum and minimum of episode returns."""

@@ -1,4 +1,4 @@
-"""Compatibility replacement for `jaxarc.envs.structured_actions`."""
+"""Drop-in replacement for `jaxarc.envs.structured_actions`."""
 
 from phalanx.arc.actions import (
     Action as StructuredAction,  # noqa: F401

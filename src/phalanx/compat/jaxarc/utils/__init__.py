@@ -1,1 +1,1 @@
-"""Compatibility replacement for `jaxarc.utils`."""
+"""Drop-in replacement for `jaxarc.utils`."""

@@ -1,4 +1,4 @@
-"""Buckets, and bucket statistics that are updated one sample at a time."""
+"""Buckets, and bucket metrics that are updated one sample at a time."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -28,7 +28,7 @@ class BucketSpec(OverflowMax, _BucketSpec):
     """`phalanx.data.BucketSpec` with chuk-lazarus's `overflow_max` and `get_bucket_id`."""
 
     def get_bucket_id(self, length: int) -> BucketId:
-        """Return the bucket for a length."""
+        """Return the index of the bucket for a sample length."""
         return self.get_bucket(length)
 
 
@@ -36,7 +36,7 @@ class BucketStats(BucketMetrics, frozen=False, populate_by_name=True):
     """Metrics of the samples in one bucket, updated by `add_sample`."""
 
     max_length: int = Field(alias="bucket_max_length")
-    """Length to which samples are padded by default."""
+    """Maximum sample length of the bucket, in tokens. Samples are padded to this length by default."""
     num_batches: int = 0
     num_samples: int = 0
     total_tokens: int = 0

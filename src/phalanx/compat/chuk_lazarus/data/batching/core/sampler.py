@@ -17,7 +17,7 @@ class BucketSizes(dict[int, int]):
 
 
 class TokenBudgetBatchSampler(_TokenBudgetBatchSampler):
-    """`phalanx.data.TokenBudgetBatchSampler` with asynchronous iteration and mutable metrics."""
+    """`phalanx.data.TokenBudgetBatchSampler` with asynchronous iteration and chuk-lazarus's metrics."""
 
     @cached_property
     def bucket_sizes(self) -> Any:

@@ -60,26 +60,25 @@ def pad_sequences(
     >>> pad_sequences([[1, 2], [3]], 0).tolist()
     [[1, 2], [3, 0]]
     """
-    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-    longest = int(lengths.max(initial=0))
+    lengths = [len(sequence) for sequence in sequences]
+    longest = max(lengths, default=0)
     width = longest if max_length is None else max_length
     if longest > width:
-        row = int(np.argmax(lengths))
+        row = lengths.index(longest)
         raise ValueError(f"sequence {row} has {longest} tokens, more than max_length {width}")
     padded = np.full((len(sequences), width), pad_value, dtype)
-    if longest:
-        padded[np.arange(width) < lengths[:, None]] = np.concatenate(
-            [np.asarray(s, dtype) for s in sequences]
-        )
+    for row, length in enumerate(lengths):
+        padded[row, :length] = sequences[row]
     return padded
 
 
 def default_collate(
     samples: Sequence[Mapping[str, Any]], max_len: int, pad_id: int = 0
 ) -> dict[str, np.ndarray]:
-    """Return padded arrays `input_ids` and `loss_mask`.
+    """Pad samples to `max_len` tokens, and return the arrays `input_ids` and `loss_mask`.
 
-    In a sample without a loss mask, every token counts toward the loss.
+    A sample is a mapping with `input_ids` and optionally `loss_mask`. In a sample without a loss mask, every
+    token counts toward the loss.
     """
     masks = [
         as_loss_mask(sample["loss_mask"], f"row {row}")

@@ -40,13 +40,16 @@ class LengthCache(_cache.LengthCache):
 
     @classmethod
     async def load_or_create(cls, path: str | os.PathLike[str], tokenizer_hash: str) -> "LengthCache":  # type: ignore[override]
-        """Load a cache, or create it if its file does not exist. Use `async with` to add entries."""
+        """Load a cache if its file exists, and otherwise return an empty cache.
+
+        To add entries, use the cache in an `async with` statement.
+        """
         load: Any = super().load_or_create
         return await asyncio.to_thread(load, path, tokenizer_hash)
 
     @classmethod
     async def stream(cls, path: str | os.PathLike[str]) -> AsyncIterator[LengthEntry]:
-        """Iterate over the entries of a cache in the order of the file."""
+        """Load a cache and iterate over its entries in the order of the file."""
         cache = await cls.load(path)
         for sample_id, length in cache.items():
             yield LengthEntry(sample_id=sample_id, tokenizer_hash=cache.tokenizer_hash, length=length)
@@ -69,3 +72,6 @@ class LengthCache(_cache.LengthCache):
     async def validate(self, sample_ids: Iterable[str | int]) -> tuple[set[str], set[str]]:  # type: ignore[override]
         """Return the given ids that are not in the cache, and the ids in the cache that are not given."""
         return super().validate(sample_ids)
+
+
+__all__ = ["LengthCache", "LengthEntry"]

@@ -19,20 +19,14 @@ from phalanx.data.plans.batch_plan import MissingEpochError
 from phalanx.data.plans.batching_config import BatchingMode, PadPolicy
 from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets
 
-# Fields of the batching settings, by their names in chuk-lazarus's metadata.
-_BATCHING_FIELDS = {
-    "bucket_edges": "bucket_edges",
-    "overflow_max": "max_sample_length",
-    "token_budget": "token_budget",
-    "pad_policy": "pad_policy",
-    "base_seed": "seed",
-}
+# Batching settings that are part of chuk-lazarus's metadata. There, the seed is called `base_seed`.
+_BATCHING_FIELDS = ("bucket_edges", "overflow_max", "token_budget", "pad_policy")
 
 
 class MicrobatchSpec(FrozenModel):
     """The samples of one batch, and the length of its rows."""
 
-    samples: tuple[str, ...]
+    samples: tuple[str, ...] = Field(min_length=1)
     """Sample ids, row by row."""
     packs: tuple[tuple[str, ...], ...] | None = None
     """Sample ids of each row. Concatenated, they equal `samples`. None if every row has one sample."""
@@ -44,6 +38,10 @@ class MicrobatchSpec(FrozenModel):
     """Index of the batch within its epoch."""
     lengths: tuple[int, ...] = ()
     """Number of tokens in each sample. Empty if the lengths are unknown."""
+
+    # The names in `phalanx.data`.
+    sample_ids: ClassVar = alias("samples")
+    max_length: ClassVar = alias("max_len")
 
     @model_validator(mode="after")
     def _check_parts(self) -> "MicrobatchSpec":
@@ -75,7 +73,7 @@ class MicrobatchSpec(FrozenModel):
 
     @classmethod
     def from_spec(cls, spec: _plans.BatchSpec) -> "MicrobatchSpec":
-        """Convert a `phalanx.data` batch."""
+        """Convert a `BatchSpec` of `phalanx.data` to this class."""
         lengths = spec.lengths
         # Not validated, because a plan is consistent and may have many batches.
         return cls.model_construct(
@@ -93,7 +91,7 @@ class EpochPlan(BaseModel, extra="forbid"):
 
     epoch: int = Field(ge=0)
     """Epoch number, counted from 0."""
-    microbatches: tuple[MicrobatchSpec, ...]
+    microbatches: tuple[MicrobatchSpec, ...] = ()
     """The batches in training order."""
     seed: int = 0
     """Seed for this epoch's shuffle."""
@@ -102,14 +100,8 @@ class EpochPlan(BaseModel, extra="forbid"):
     total_tokens: int = 0
     """Number of tokens in all batches. If 0 and all lengths are known, it is computed from the batches."""
 
-    def __init__(self, epoch: int, microbatches: Iterable[Any] = (), seed: int = 0, **fields: Any) -> None:
-        super().__init__(epoch=epoch, microbatches=tuple(microbatches), seed=seed, **fields)
-
     @model_validator(mode="after")
     def _check_totals(self) -> "EpochPlan":
-        for number, spec in enumerate(self.microbatches):
-            if not spec.samples:
-                raise ValueError(f"microbatches[{number}] has no samples")
         packed = [spec.packs is not None for spec in self.microbatches]
         if any(packed) != all(packed):
             raise ValueError("some microbatches have packs and some do not; a plan packs all or none")
@@ -150,7 +142,10 @@ class EpochPlan(BaseModel, extra="forbid"):
 
 
 class BatchPlanMeta(_plans.BatchPlanMeta):
-    """Settings and inputs of a plan. Batching settings such as `token_budget` can also be passed directly."""
+    """Settings and inputs of a plan.
+
+    Batching settings such as `token_budget` can be passed directly instead of in a `batching` config.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -161,7 +156,9 @@ class BatchPlanMeta(_plans.BatchPlanMeta):
         if "pack_config" in values:
             values["packing"] = values.pop("pack_config")
         if "batching" not in values:
-            found = {name: values.pop(old) for old, name in _BATCHING_FIELDS.items() if old in values}
+            found = {name: values.pop(name) for name in _BATCHING_FIELDS if name in values}
+            if "base_seed" in values:
+                found["seed"] = values.pop("base_seed")
             if found.get("pad_policy") == PadPolicy.PAD_TO_BUCKET:
                 found["mode"] = BatchingMode.PREDICTABLE
             values["batching"] = BatchingConfig(**found)
@@ -202,12 +199,9 @@ class BatchPlan(BaseModel, extra="forbid"):
     """Epochs by number."""
     _arrays: _plans.BatchPlan | None = PrivateAttr(None)
 
-    def __init__(self, meta: BatchPlanMeta, epochs: Mapping[int, EpochPlan] | None = None) -> None:
-        super().__init__(meta=meta, epochs=dict(epochs or {}))
-
     @classmethod
     def from_arrays(cls, plan: _plans.BatchPlan) -> "BatchPlan":
-        """Convert a `phalanx.data` plan."""
+        """Convert a `BatchPlan` of `phalanx.data` to this class."""
         batching = BatchingConfig.model_construct(**dict(plan.meta.batching))
         converted = cls.model_construct(
             meta=BatchPlanMeta.model_construct(**{**dict(plan.meta), "batching": batching}),
@@ -215,30 +209,6 @@ class BatchPlan(BaseModel, extra="forbid"):
         )
         converted._arrays = plan
         return converted
-
-    def to_arrays(self, lengths: Mapping[str, int] | None = None) -> _plans.BatchPlan:
-        """Convert to a `phalanx.data` plan.
-
-        Args:
-            lengths: Mapping from sample ids to lengths, used for samples whose length is not given by any
-                batch. Samples whose length is not known from either source get length 0.
-        """
-        if self._arrays is not None and lengths is None:
-            return self._arrays
-        table = _collect_lengths(self.epochs.values(), lengths or {})
-        rows = {name: row for row, name in enumerate(table.ids)}
-        packing = self.meta.packing
-        epochs = [
-            _plans.EpochPlan(number, epoch.seed, _to_batches(epoch.microbatches, rows), table, packing)
-            for number, epoch in sorted(self.epochs.items())
-        ]
-        meta = _plans.BatchPlanMeta.model_construct(**dict(self.meta))
-        plan = _plans.BatchPlan(meta, table, tuple(epochs))
-        if lengths is None:
-            self._arrays = plan
-        else:
-            plan.adopt_fingerprint(self.full_hash)
-        return plan
 
     def add_epoch(self, epoch_plan: EpochPlan) -> None:
         """Add an epoch, or replace the one with the same number."""
@@ -252,8 +222,31 @@ class BatchPlan(BaseModel, extra="forbid"):
 
     @property
     def arrays(self) -> _plans.BatchPlan:
-        """This plan, converted to a `phalanx.data` plan."""
-        return self.to_arrays()
+        """This plan, converted to a `BatchPlan` of `phalanx.data`."""
+        if self._arrays is None:
+            self._arrays = self.to_arrays({})
+        return self._arrays
+
+    def to_arrays(self, lengths: Mapping[str, int]) -> _plans.BatchPlan:
+        """Convert to a `BatchPlan` of `phalanx.data`, with lengths that are not in the batches.
+
+        Args:
+            lengths: Mapping from sample ids to lengths, used for samples whose length is not given by any
+                batch. Samples whose length is not known from either source get length 0.
+        """
+        table = _collect_lengths(self.epochs.values(), lengths)
+        rows = {name: row for row, name in enumerate(table.ids)}
+        packing = self.meta.packing
+        epochs = [
+            _plans.EpochPlan(number, epoch.seed, _to_batches(epoch.microbatches, rows), table, packing)
+            for number, epoch in sorted(self.epochs.items())
+        ]
+        meta = _plans.BatchPlanMeta.model_construct(**dict(self.meta))
+        plan = _plans.BatchPlan(meta, table, tuple(epochs))
+        if lengths:
+            # The additional lengths would change the fingerprint.
+            plan.adopt_fingerprint(self.full_hash)
+        return plan
 
     table: ClassVar = alias("arrays.table")
     full_hash: ClassVar = alias("arrays.full_hash")
@@ -276,12 +269,13 @@ class BatchPlan(BaseModel, extra="forbid"):
             raise ValueError(
                 f"microbatch_idx must be between 0 and {len(first)} in epoch {epoch}, got {microbatch_idx}"
             )
-        return (
-            (number, index, self.epochs[number][index])
+        batches = (
+            (number, index, spec)
             for number in sorted(self.epochs)
             if number >= epoch
-            for index in range(microbatch_idx if number == epoch else 0, len(self.epochs[number]))
+            for index, spec in enumerate(self.epochs[number])
         )
+        return itertools.islice(batches, microbatch_idx, None)
 
     def shard(self, rank: int, world_size: int, **settings: Any) -> "BatchPlan":
         """Return the plan for one rank. `settings` are passed to `phalanx.data.BatchPlan.shard`."""

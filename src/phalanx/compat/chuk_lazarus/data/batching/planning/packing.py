@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import BeforeValidator, PlainSerializer, model_validator
 
-from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
+from phalanx.compat.renamed import RenamedFields, alias
 from phalanx.config import FrozenModel
 from phalanx.data.attention_masks import create_segment_attention_mask as _create_segment_attention_mask
 from phalanx.data.collation import TOKEN_ARRAYS, pack_tokens
@@ -42,7 +42,10 @@ class PackingConfig(_PackingConfig):
 
 
 def create_segment_attention_mask(segment_ids: Any, use_mlx: bool = False, **options: Any) -> Any:
-    """Return the attention mask for packed segments. Raises `ValueError` if a row contains only zeros."""
+    """Return a boolean mask [..., length, length] that restricts attention to tokens of the same segment.
+
+    The options are those of `phalanx.data.create_segment_attention_mask`. Setting `use_mlx` raises an error.
+    """
     if use_mlx:
         raise ValueError("masks are NumPy or JAX arrays: remove use_mlx, and use mlx.core.array(mask)")
     return _create_segment_attention_mask(segment_ids, **options)
@@ -58,7 +61,7 @@ IntegerRow = Annotated[np.ndarray, BeforeValidator(partial(np.asarray, dtype=np.
 
 
 class _ArrayModel(FrozenModel, arbitrary_types_allowed=True):
-    """Base class for frozen models whose array fields are compared by value."""
+    """Base class for immutable models with array fields. Instances are equal if their arrays are equal."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
@@ -69,7 +72,7 @@ class _ArrayModel(FrozenModel, arbitrary_types_allowed=True):
 
 
 class SequenceToPack(_ArrayModel):
-    """A tokenized sample."""
+    """A tokenized sample, as input for `pack_sequences`."""
 
     sample_id: str
     input_ids: TokenIds
@@ -118,9 +121,6 @@ class PackedSequence(_ArrayModel):
                 f"{sorted(segments)} segments"
             )
         return self
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
 
     @property
     def length(self) -> int:
@@ -207,7 +207,7 @@ def pack_sequences(
     return packs
 
 
-class PackingMetrics(RenamedAttributes, BatchMetrics):
+class PackingMetrics(RenamedFields, BatchMetrics):
     """Metrics of packed rows."""
 
     renamed: ClassVar = {
@@ -221,11 +221,6 @@ class PackingMetrics(RenamedAttributes, BatchMetrics):
     num_packs: ClassVar = alias("num_rows")
     num_segments: ClassVar = alias("num_samples")
     packed_tokens: ClassVar = alias("padded_tokens")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_renamed(cls, given: Any) -> Any:
-        return reject_renamed(cls, given, cls.renamed)
 
 
 def compute_packing_metrics(

@@ -24,7 +24,13 @@ class BatchingConfig(OverflowMax, _BatchingConfig):
     """`phalanx.data.BatchingConfig` with chuk-lazarus's `overflow_max` and `get_pad_length`."""
 
     def get_pad_length(self, bucket_id: BucketId, max_in_batch: int | None = None) -> int:
-        """Return the row length of a batch, given its bucket and the length of its longest sample."""
+        """Return the number of tokens to which the samples of a batch are padded.
+
+        Args:
+            bucket_id: Index of the batch's bucket.
+            max_in_batch: Length of the longest sample in the batch. Required if `pad_policy` is
+                `pad_to_max_in_batch`, and otherwise not used.
+        """
         if self.pad_policy is PadPolicy.PAD_TO_BUCKET:
             return self.bucket_widths[bucket_id]
         if max_in_batch is None:
@@ -33,7 +39,7 @@ class BatchingConfig(OverflowMax, _BatchingConfig):
 
 
 class BatchFingerprint(FrozenModel):
-    """Hashes of a sequence of batches, which show whether a later run has the same batches."""
+    """Hashes of a sequence of batches, for checking that a later run has the same batches."""
 
     fingerprint: str
     """First 16 characters of `full_hash`."""
@@ -172,14 +178,11 @@ def _compute_fingerprint(batches: Iterable[_AnyBatch], config_hash: str) -> Batc
     members: list[str] = []
     num_batches = total_tokens = 0
     for batch in batches:
-        if isinstance(batch, BatchSpec):
-            ids, width = batch.sample_ids, batch.max_length
-        else:
-            ids, width = batch.samples, batch.max_len
+        ids = batch.sample_ids
         rows = None if batch.packs is None else [len(pack) for pack in batch.packs]
         # As JSON, because ids may contain any separator.
         order.update(_line([list(ids), rows]))
-        lengths.update(_line([width, batch.token_count, list(batch.lengths)]))
+        lengths.update(_line([batch.max_length, batch.token_count, list(batch.lengths)]))
         members.extend(ids)
         num_batches += 1
         total_tokens += batch.token_count

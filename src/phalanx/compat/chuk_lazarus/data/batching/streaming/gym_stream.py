@@ -12,7 +12,7 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming.types import (
     StreamSample,
     StreamState,
 )
-from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
+from phalanx.compat.renamed import RenamedAttributes, RenamedFields, alias
 from phalanx.data.samples import EpisodeStatus, Sample
 from phalanx.puzzles.server_client.episode_pool import episode_seed
 from phalanx.puzzles.server_client.episodes import (
@@ -25,10 +25,17 @@ from phalanx.puzzles.server_client.episodes import (
 _ADDRESS = ("host", "port", "connect_timeout", "read_timeout", "deadline", "max_retries")
 
 
-class GymConfig(CollectConfig):
+class GymConfig(RenamedFields, CollectConfig):
     """`CollectConfig` that also accepts settings of `client`, such as `host` and `max_retries`."""
 
-    renamed_settings: ClassVar[Mapping[str, str]] = {}
+    renamed: ClassVar = {
+        "transport": "the default, TCP",
+        "output_mode": "the default, JSON",
+        "episode_timeout": "max_steps to limit an episode, and deadline to limit the wait for the server",
+        "puzzle_types": "games, with the server's names",
+        "difficulty_range": "difficulties: easy, medium, hard",
+        "retry_delay": "max_retries and deadline; delays grow automatically",
+    }
     host: ClassVar = alias("client.host")
     port: ClassVar = alias("client.port")
     connect_timeout: ClassVar = alias("client.connect_timeout")
@@ -41,15 +48,7 @@ class GymConfig(CollectConfig):
     def _collect_client(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        missing = {
-            "transport": "the server speaks TCP",
-            "output_mode": "the server always sends JSON",
-            "episode_timeout": "max_steps limits an episode, and deadline limits the wait for the server",
-            "puzzle_types": "set games, with the server's names",
-            "difficulty_range": "set difficulties: easy, medium, hard",
-            "retry_delay": "delays grow automatically; set max_retries and deadline",
-        }
-        values = dict(reject_renamed(cls, values, missing))
+        values = dict(values)
         address = {name: values.pop(name) for name in _ADDRESS if name in values}
         return {"client": {"max_retries": 12, "retry_seed": values.get("seed", 0), **address}, **values}
 
@@ -64,7 +63,7 @@ class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
 
     def __init__(self, config: GymConfig | None = None, tokenizer: Any = None, **settings: Any) -> None:
         if not settings.keys().isdisjoint(("min_length", "max_length")):
-            raise ValueError("set min_length and max_length in GymConfig")
+            raise ValueError("set min_sample_length and max_sample_length in GymConfig")
         super().__init__(config or GymConfig(), tokenizer, **settings)
         self.state = StreamState.IDLE
         """Current state of the stream."""
@@ -106,6 +105,16 @@ class MockGymStream(GymEpisodeStream):
     """A stream of generated episodes, in which the blank cells of a 4x4 Latin square are filled one by one.
 
     In a failed episode, the last move is a wrong number. The same seed gives the same samples.
+
+    Args:
+        tokenizer: Function that converts text to token ids, or an object whose `encode` method does so. If
+            None, the bytes of the text are used.
+        num_episodes: Number of episodes.
+        steps_per_episode: Number of blank cells in each square, from 1 to 16.
+        difficulty_range: Range from which the difficulty of each episode is drawn, within 0 to 1.
+        success_rate: Probability that an episode is successful.
+        seed: Seed for the episodes.
+        dataset_id: Name of the dataset in the samples.
     """
 
     def __init__(
@@ -146,23 +155,16 @@ class MockGymStream(GymEpisodeStream):
         numbers, rows = rng.sample(range(1, 5), 4), rng.sample(range(4), 4)
         answer = [numbers[(row + column) % 4] for row in rows for column in range(4)]
         empty = sorted(rng.sample(range(16), self._steps))
-        shown = [0 if cell in empty else number for cell, number in enumerate(answer)]
+        shown = ["." if cell in empty else str(number) for cell, number in enumerate(answer)]
         steps = []
         for cell in empty:
-            last = cell == empty[-1]
-            number = answer[cell] % 4 + 1 if last and not solved else answer[cell]
-            texts = [str(value or ".") for value in shown]
-            board = "\n".join(" ".join(texts[start : start + 4]) for start in range(0, 16, 4))
-            end_reward = 1.0 if solved else -0.1
-            steps.append(
-                EpisodeStep(
-                    prompt=f"Puzzle: latin\n{board}\nMove: ",
-                    command=f"place {cell // 4 + 1} {cell % 4 + 1} {number}",
-                    accepted=solved or not last,
-                    reward=end_reward if last else 0.0,
-                )
-            )
-            shown[cell] = number
+            board = "\n".join(" ".join(shown[start : start + 4]) for start in range(0, 16, 4))
+            is_wrong = cell == empty[-1] and not solved
+            number = answer[cell] % 4 + 1 if is_wrong else answer[cell]
+            reward = -0.1 if is_wrong else float(cell == empty[-1])
+            command = f"place {cell // 4 + 1} {cell % 4 + 1} {number}"
+            steps.append(EpisodeStep(f"Puzzle: latin\n{board}\nMove: ", command, not is_wrong, reward))
+            shown[cell] = str(number)
         status = EpisodeStatus.SUCCESS if solved else EpisodeStatus.FAILURE
         return PuzzleEpisode(f"latin_{self._seed}_{index}", "latin", difficulty, tuple(steps), status)
 

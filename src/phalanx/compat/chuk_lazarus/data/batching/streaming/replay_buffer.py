@@ -3,28 +3,21 @@
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from pydantic import model_validator
-
 from phalanx.compat.chuk_lazarus.data.batching.streaming.types import SampleSource, StreamSample, to_samples
-from phalanx.compat.renamed import RenamedAttributes, reject_renamed
+from phalanx.compat.renamed import RenamedAttributes, RenamedFields
 from phalanx.data import replay_buffer as _replay
 from phalanx.data.replay_buffer import BufferSnapshot, EvictionPolicy as BufferEvictionPolicy, SampleFilter
 from phalanx.data.samples import Sample
 
 
-class ReplayBufferConfig(_replay.ReplayBufferConfig):
-    """`phalanx.data.ReplayBufferConfig` with settings for tracking statistics."""
+class ReplayBufferConfig(RenamedFields, _replay.ReplayBufferConfig):
+    """`phalanx.data.ReplayBufferConfig` with settings for the buffer's statistics."""
 
+    renamed: ClassVar = {"default_priority": "the priority of each StreamSample, 1 by default"}
     track_difficulty: bool = True
     """Allow access to `mean_difficulty`. If False, accessing it raises `ValueError`."""
     track_success: bool = True
     """Allow access to `success_rate`. If False, accessing it raises `ValueError`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_renamed(cls, values: Any) -> Any:
-        renamed = {"default_priority": "the priority of each StreamSample, 1 by default"}
-        return reject_renamed(cls, values, renamed)
 
 
 class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
@@ -64,7 +57,11 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         super().add_batch(to_samples(samples), priorities)
 
     def sample(self, n: int, *, source: SampleSource | None = None, **bounds: Any) -> list[StreamSample]:  # type: ignore[override]
-        """Draw `n` samples with replacement, with probabilities proportional to `priority ** alpha`."""
+        """Draw `n` samples with replacement, with probabilities proportional to `priority ** alpha`.
+
+        Only samples from `source` are drawn, unless it is None. Other conditions, such as `min_difficulty`,
+        are fields of `SampleFilter`.
+        """
         origin = None if source is None else SampleSource(source).origin
         return _convert(super().sample(n, origin=origin, **bounds))
 
@@ -89,7 +86,10 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         return self.filter(SampleFilter(min_difficulty=min_difficulty, max_difficulty=max_difficulty))
 
     def filter_by_success(self, success: bool) -> list[StreamSample]:
-        """Return the samples from episodes with this outcome, oldest first."""
+        """Return the samples from successful episodes, or those from failed episodes if `success` is False.
+
+        Samples are in the order in which they were added.
+        """
         return self.filter(SampleFilter(success=success))
 
 

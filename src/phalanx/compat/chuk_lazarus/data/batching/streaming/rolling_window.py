@@ -1,24 +1,20 @@
 """Batch plans over rolling windows of a replay buffer, with asynchronous methods."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from pydantic import model_validator
-
-from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import BatchPlan, MicrobatchSpec
-from phalanx.compat.chuk_lazarus.data.batching.streaming.types import StreamSample
-from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
+from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import BatchPlan
+from phalanx.compat.renamed import RenamedAttributes, RenamedFields, alias
 from phalanx.data import replay_planner as _planner
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.replay_buffer import ReplayBuffer
 
 _BATCHING = "the argument batching_config of RollingBatchPlanWindow"
-_POSITION = "plan.iter_from(epoch, microbatch_idx)"
+_POSITION = "iter_from(epoch, microbatch_idx) of the plan"
 
 
-class WindowConfig(RenamedAttributes, _planner.ReplayPlannerConfig):
-    """Size and overlap of a window."""
+class WindowConfig(RenamedFields, _planner.ReplayPlannerConfig):
+    """Settings for a `RollingBatchPlanWindow`, such as the size and overlap of its windows."""
 
     renamed: ClassVar = {
         "window_microbatches": "window_size, in samples",
@@ -28,11 +24,6 @@ class WindowConfig(RenamedAttributes, _planner.ReplayPlannerConfig):
         ),
     }
 
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_renamed(cls, values: Any) -> Any:
-        return reject_renamed(cls, values, cls.renamed)
-
 
 class WindowState(RenamedAttributes, _planner.ReplayPlannerState):
     """Position of a rolling window."""
@@ -41,28 +32,30 @@ class WindowState(RenamedAttributes, _planner.ReplayPlannerState):
         "window_id": "window",
         "snapshot_size": "stop - start",
         "snapshot_total_added": "stop",
-        "plan_microbatches": "plan.total_microbatches",
+        "plan_microbatches": "total_microbatches of the plan",
         "plan_fingerprint": "fingerprint",
         **dict.fromkeys(("microbatches_consumed", "is_exhausted", "progress"), _POSITION),
     }
 
 
 class RollingBatchPlanWindow(RenamedAttributes):
-    """Creates batch plans for successive windows of a replay buffer."""
+    """Creates batch plans for successive windows of a replay buffer.
+
+    The `planner` attribute is the `phalanx.data.ReplayPlanner` that creates them.
+    """
 
     renamed: ClassVar = {
         "build_next_window": "await next_window()",
         "build_next_window_sync": "asyncio.run(window.next_window())",
-        "current_plan": "plan",
+        "current_plan": "planner.plan",
         "current_state": "state",
         "get_remaining_microbatches": _POSITION,
-        "iter_current": "iter_batches",
-        "iter_current_with_samples": "iter_batches",
+        **dict.fromkeys(("iter_current", "iter_current_with_samples"), "planner.iter_batches(epoch)"),
         "should_build_next": "can_build_window",
-        "total_microbatches": "plan.total_microbatches",
+        "total_microbatches": "total_microbatches of the plan",
         "total_windows": "state.window",
-        "to_dict": "state_dict",
-        "from_dict": "load_state_dict",
+        "to_dict": "planner.state_dict()",
+        "from_dict": "planner.load_state_dict(state)",
     }
     buffer = alias("planner.buffer")
     # Whether `next_window` returns immediately.
@@ -82,32 +75,9 @@ class RollingBatchPlanWindow(RenamedAttributes):
         """Position of the current window in the replay buffer."""
         return WindowState(**self.planner.state_dict())
 
-    @property
-    def plan(self) -> BatchPlan:
-        """Plan for the current window."""
-        return BatchPlan.from_arrays(self.planner.plan)
-
-    @property
-    def samples(self) -> dict[str, StreamSample]:
-        """The samples of the current window, keyed by their ids in the plan."""
-        return {name: StreamSample.from_sample(sample) for name, sample in self.planner.samples.items()}
-
     async def next_window(self, num_epochs: int = 1) -> BatchPlan:
         """Plan the next window without blocking the event loop."""
         return BatchPlan.from_arrays(await asyncio.to_thread(self.planner.next_plan, num_epochs))
-
-    def iter_batches(self, epoch: int = 0) -> Iterator[tuple[MicrobatchSpec, list[StreamSample]]]:
-        """Iterate over one epoch of the current plan, yielding each batch together with its samples."""
-        for spec, samples in self.planner.iter_batches(epoch):
-            yield MicrobatchSpec.from_spec(spec), [StreamSample.from_sample(sample) for sample in samples]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position as JSON-compatible values."""
-        return self.planner.state_dict()
-
-    async def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state that `state_dict` returned."""
-        await asyncio.to_thread(self.planner.load_state_dict, state)
 
 
 __all__ = ["RollingBatchPlanWindow", "WindowConfig", "WindowState"]

@@ -34,7 +34,7 @@ class SampleSource(StrEnum):
 
 
 class StreamSample(BaseModel):
-    """A token sample from a stream. `to_sample` converts it to a `phalanx.data` sample."""
+    """A tokenized sample from a stream. `to_sample` converts it to a `Sample` of `phalanx.data`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,7 +65,7 @@ class StreamSample(BaseModel):
 
     @classmethod
     def from_sample(cls, sample: Sample) -> "StreamSample":
-        """Convert a `phalanx.data` sample."""
+        """Convert a `Sample` of `phalanx.data` to this class."""
         info = sample.info or SampleInfo()
         segments = sample.columns.get("segment_ids")
         return cls.model_construct(
@@ -78,7 +78,7 @@ class StreamSample(BaseModel):
         )
 
     def to_sample(self) -> Sample:
-        """Convert to a `phalanx.data` sample."""
+        """Convert to a `Sample` of `phalanx.data`."""
         try:
             info = SampleInfo(
                 origin=self.source.origin, **{name: getattr(self, name) for name in INFO_FIELDS}
@@ -123,7 +123,7 @@ class StreamSample(BaseModel):
 
 
 def to_samples(samples: Sequence["StreamSample | Sample"]) -> list[Sample]:
-    """Convert stream samples to `phalanx.data` samples."""
+    """Convert samples to `Sample` objects of `phalanx.data`."""
     return [sample.to_sample() if isinstance(sample, StreamSample) else sample for sample in samples]
 
 
