@@ -157,8 +157,7 @@ def tokenize_rows(
     blocks = _tokenize_blocks(source, worker, split, workers)
     with contextlib.closing(blocks):
         for part, block in blocks:
-            ids.begin_part(part)
-            names = [ids.assign(name) for name in block.row_ids]
+            names = ids.assign(part, block.row_ids)
             end = 0
             for row, suffix, length, truncated in block.outcomes:
                 name = names[row] + suffix
@@ -253,23 +252,28 @@ def iter_lengths(
     with contextlib.closing(results):
         for number, (part, result) in enumerate(zip(parts, results, strict=True), 1):
             row_ids, rows, suffixes, lengths = result
-            ids.begin_part(part)
-            names = [ids.assign(name) for name in row_ids]
+            names = ids.assign(part, row_ids)
             if lengths:
                 yield [names[row] + suffix for row, suffix in zip(rows, suffixes, strict=True)], lengths
             if on_bytes is not None:
                 on_bytes(total * number // len(parts), total)
 
 
-def detect_format(source: Paths, split: str | None = None) -> RowFormat:
-    """Return the format of a dataset's first row, which is what `TokenizeConfig(format="auto")` uses.
+def detect_format(rows: Iterator[Row]) -> RowFormat:
+    """Return the format of the first row, which is what `TokenizeConfig(format="auto")` uses.
 
-    Args:
-        source: Files or folders. If they have no rows, the format is `auto`.
-        split: Name of the split to read from a saved Hugging Face dataset.
+    If there are no rows, the format is `auto`.
     """
-    first = next(iter_rows(as_paths(source), split), None)
-    return "auto" if first is None else _detect_row_format(first[1])
+    _, row = next(rows, ("", None))
+    if row is None:
+        return "auto"
+    if row.get("input_ids") is not None:
+        return "tokens"
+    if row.get("chosen") is not None and row.get("rejected") is not None:
+        return "preference"
+    if any(row.get(name) is not None for name in _MESSAGE_COLUMNS):
+        return "chat"
+    return "text" if _find_pair(row) is None else "prompt_completion"
 
 
 def _choose_part_bytes(paths: Sequence[Path], workers: int | None) -> int:
@@ -338,9 +342,9 @@ class _RowTokenizer(NamedTuple):
 
     def detect_format(self, rows: Iterator[Row]) -> "_RowTokenizer":
         """Return a copy in which the `auto` format is replaced by the format of the first row."""
-        if self.config.format != "auto" or (first := next(rows, None)) is None:
+        if self.config.format != "auto":
             return self
-        return self._replace(config=self.config.model_copy(update={"format": _detect_row_format(first[1])}))
+        return self._replace(config=self.config.model_copy(update={"format": detect_format(rows)}))
 
     def tokenize_part(self, part: FilePart) -> _Block:
         """Tokenize a part of a file. Sample ids are assigned later: they depend on earlier parts."""
@@ -639,16 +643,6 @@ def _check_message(given: Any, number: int) -> Message:
         raise ValueError(f"message {number} must have role and content, got {given!r:.80}")
     rest = {name: value for name, value in message.items() if name not in ("from", "value")}
     return rest | {"role": _ROLES.get(role, role), "content": content}
-
-
-def _detect_row_format(row: Mapping[str, Any]) -> RowFormat:
-    if row.get("input_ids") is not None:
-        return "tokens"
-    if row.get("chosen") is not None and row.get("rejected") is not None:
-        return "preference"
-    if any(row.get(name) is not None for name in _MESSAGE_COLUMNS):
-        return "chat"
-    return "text" if _find_pair(row) is None else "prompt_completion"
 
 
 def _find_pair(row: Mapping[str, Any]) -> tuple[Any, Any] | None:
