@@ -446,7 +446,7 @@ class ReplayBuffer:
         with self._lock:
             self._tokens.clear()
             self._texts.clear()
-            self._tree.clear()
+            self._tree = SumTree(len(self._numbers))
             self._outdated.clear()
             self._heap = None
             self._next_slot = 0

@@ -318,12 +318,6 @@ class _FormattedSample(NamedTuple):
     text: str
     loss_spans: list[Span]
     """Character ranges of the text that count toward the loss."""
-    count_overlap: bool = False
-    """Whether tokens that start before one of the `loss_spans` and overlap with it also count toward the
-    loss, as in `transformers`."""
-    add_eos: bool = True
-    """Whether the end-of-text token is added if `TokenizeConfig.add_eos` is None. Any other value of that
-    setting takes precedence."""
     messages: tuple[Message, ...] = ()
     """Messages of a conversation. Empty for other texts."""
     first_turn: int = 0
@@ -497,12 +491,11 @@ class _RowTokenizer(NamedTuple):
         variables = dict(config.chat_template_kwargs) | ({"tools": tools} if tools else {})
         if config.loss_tokens == "all":
             text = chat.render(messages, **variables)
-            spans, count_overlap = [(0, len(text))], False
+            spans = [(0, len(text))]
         else:
             turns = select_loss_turns(messages, first_turn, last_only=config.loss_tokens == "last_turn")
             text, spans = chat.render_with_spans(messages, turns, **variables)
-            count_overlap = chat.marks_generation
-        return _FormattedSample(suffix, text, spans, count_overlap, False, tuple(messages), first_turn, tools)
+        return _FormattedSample(suffix, text, spans, tuple(messages), first_turn, tools)
 
     def _format_completion(self, suffix: str, prompt: Any, completion: Any, tools: Any) -> _FormattedSample:
         """Format a prompt and its completion, which are either both strings or both lists of messages.
@@ -530,10 +523,11 @@ class _RowTokenizer(NamedTuple):
 
     def _add_special_tokens(self, item: _FormattedSample, ids: list[int], offsets: Sequence[Span]) -> _Tokens:
         """Compute the loss mask of an encoded text, and add special tokens to its ids and to the mask."""
-        mask = compute_loss_mask(offsets, item.loss_spans, count_overlap=item.count_overlap)
+        is_tagged = bool(item.messages) and self.chat is not None and self.chat.marks_generation
+        mask = compute_loss_mask(offsets, item.loss_spans, count_overlap=is_tagged)
         ids, config = list(ids), self.config
         bos, eos = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
-        add_eos = item.add_eos and eos is not None if config.add_eos is None else config.add_eos
+        add_eos = not item.messages and eos is not None if config.add_eos is None else config.add_eos
         for wanted, token, name in ((config.add_bos, bos, "beginning"), (add_eos, eos, "end")):
             if wanted and token is None:
                 raise ValueError(f"the tokenizer has no {name}-of-text token in its tokenizer_config.json")

@@ -23,7 +23,6 @@ from phalanx.data.plans.sharding import (
     ShardedEpoch,
     ShardInfo,
     ShardingConfig,
-    measure_balance,
     shard_epoch,
 )
 
@@ -396,7 +395,7 @@ class BatchPlan:
         """
         plan = self.get_epoch(epoch)
         spec = ShardingConfig.resolve(world_size, **({"balance": True} | settings))
-        return measure_balance(self.shard_epoch(plan, spec), plan.lengths, spec.d_model)
+        return self.shard_epoch(plan, spec).measure_balance(plan.lengths, spec.d_model)
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
         """Compute statistics of an epoch's batches, such as token counts and padding."""

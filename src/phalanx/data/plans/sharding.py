@@ -96,6 +96,25 @@ class ShardedEpoch:
         """Return the batches of one rank."""
         return self.batches.take(self.sequence[rank :: self.world_size])
 
+    def measure_balance(
+        self, lengths: Int32[np.ndarray, " samples"], d_model: int | None = None
+    ) -> ShardBalance:
+        """Measure how evenly the cost of the epoch is divided among ranks.
+
+        Args:
+            lengths: Lengths of the samples, in the order in which they appear in `batches`.
+            d_model: Hidden size of the transformer, as in `ShardingConfig`.
+        """
+        costs = batch_costs(self.batches, lengths, d_model)[self.sequence].reshape(-1, self.world_size)
+        # An empty epoch is balanced.
+        ideal = float(costs.sum()) / self.world_size
+        by_rank, by_step = float(costs.sum(axis=0).max()), float(costs.max(axis=1).sum())
+        return ShardBalance(
+            by_rank=by_rank / ideal if ideal else 1.0,
+            by_step=by_step / ideal if ideal else 1.0,
+            steps=len(costs),
+        )
+
     def remaining(self, steps: int) -> EpochBatches:
         """Return the batches that no rank has processed after `steps` steps.
 
@@ -205,26 +224,6 @@ def balance_ranks(costs: Float64[np.ndarray, " items"], world_size: int) -> Int6
         groups[group, ranks] = groups[group].copy()
         loads[ranks] += group_costs[group]
     return np.concatenate([groups.ravel(), by_cost[divisible:]])
-
-
-def measure_balance(
-    epoch: ShardedEpoch, lengths: Int32[np.ndarray, " samples"], d_model: int | None = None
-) -> ShardBalance:
-    """Measure how evenly the cost of an epoch is divided among ranks.
-
-    Args:
-        epoch: Batches assigned to ranks.
-        lengths: Lengths of the samples, in the order in which they appear in the plan's batches.
-        d_model: Hidden size of the transformer, as in `ShardingConfig`.
-    """
-    costs = batch_costs(epoch.batches, lengths, d_model)[epoch.sequence].reshape(-1, epoch.world_size)
-    total = float(costs.sum())
-    ideal = total / epoch.world_size if total else 1.0
-    return ShardBalance(
-        by_rank=float(costs.sum(axis=0).max()) / ideal if total else 1.0,
-        by_step=float(costs.max(axis=1).sum()) / ideal if total else 1.0,
-        steps=len(costs),
-    )
 
 
 def _split_largest(
