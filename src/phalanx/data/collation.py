@@ -168,7 +168,7 @@ def collate(
     """Create the arrays of a batch.
 
     Args:
-        spec: Batch of a plan.
+        spec: Batch, as yielded by the iterator of a plan.
         samples: Mapping from ids to samples. A `TokenDataset` is fastest, because it needs no loop over
             samples. If the mapping has a `take` method, it is called with the ids of the batch and must
             return a mapping with these samples. May be None for a streaming plan whose batches contain their
@@ -237,7 +237,7 @@ def fill_rows(
         pad_id: Padding token.
         num_rows: Number of rows in the result, including padding rows. Defaults to the number of rows in the
             layout.
-        spec: Plan entry of the batch, which is stored in the result. None if there is no plan.
+        spec: `BatchSpec` of the batch, which is stored in the result. None if there is no plan.
     """
     used = len(layout)
     rows = used if num_rows is None else num_rows

@@ -59,12 +59,16 @@ class LengthCache:
     def __init__(self, path: str | os.PathLike[str], tokenizer_hash: str) -> None:
         self.path = Path(path)
         """Path of the cache file."""
+        if self.path.suffix == ".arrow":
+            raise ValueError(
+                f"{path}: the Arrow format was removed; use .npz, which loads as fast, or .jsonl"
+            )
         self.tokenizer_hash = tokenizer_hash
         """Hash of the tokenizer with which the lengths were computed."""
         self._is_npz = self.path.suffix == ".npz"
-        self._ids: list[str] | LazyFileIds = []
+        # Contents of an `.npz` file until `_entries` is created from them on first use.
+        self._ids: Sequence[str] = []
         self._lengths: Int32[np.ndarray, " samples"] = np.zeros(0, np.int32)
-        # Created from the two above on first use; entries are added here.
         self._entries: dict[str, int] | None = None
         # Entries that are not yet in the file.
         self._pending: dict[str, int] = {}
@@ -124,7 +128,6 @@ class LengthCache:
     def __enter__(self) -> "LengthCache":
         if self._is_open:
             raise ValueError(f"{self.path} is already open")
-        _check_suffix(self.path)
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"cannot write {self.path}: the folder {self.path.parent} does not exist")
         torn = self._load() if self.path.exists() else None
@@ -292,7 +295,6 @@ class LengthCache:
         """Read the file. If its last line is incomplete, skip that line and return a `TornLineError`."""
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no length cache {self.path}")
-        _check_suffix(self.path)
         self._entries = None
         if self._is_npz:
             self._load_npz()
@@ -359,12 +361,6 @@ class LengthCache:
         self._check_tokenizer(str(header["tokenizer_hash"]), str(path))
         lengths.flags.writeable = False
         self._ids, self._lengths = LazyFileIds(len(lengths), load_ids), lengths
-
-
-def _check_suffix(path: Path) -> None:
-    """Raise `ValueError` if the suffix is that of the former Arrow format."""
-    if path.suffix == ".arrow":
-        raise ValueError(f"{path}: the Arrow format was removed; use .npz, which loads as fast, or .jsonl")
 
 
 def _check_length(value: object, where: str) -> int:

@@ -95,7 +95,8 @@ def find_chat_template(tokenizer: str, config: TokenizeConfig) -> ChatTemplate |
     """Load the chat template that tokenization needs.
 
     Returns:
-        The template. None if rows are not conversations, or if there is no template and none is required.
+        The template. None if the format is `text` or `tokens`, or if the tokenizer has no template and the
+        config does not require one.
     """
     if config.format in ("text", "tokens"):
         return None

@@ -37,6 +37,7 @@ class BatchSpec:
     """The samples of one batch, and how they are arranged in rows."""
 
     epoch: int
+    """Epoch number, counted from 0. Always 0 in a streaming plan."""
     index: int
     """Index of the batch within its epoch. In a streaming plan, the index of the step."""
     bucket_id: int
@@ -135,7 +136,7 @@ class Plan(Protocol):
 
     @property
     def num_batches(self) -> int | None:
-        """Number of batches in the plan. None if the plan is unbounded."""
+        """Number of batches in the plan. None if it is unknown, as in a streaming plan."""
 
     def batches(self, rank: int = 0, world_size: int | ShardingConfig = 1) -> PlanIterator:
         """Return an iterator over the batches of one rank.

@@ -29,9 +29,9 @@ class BucketSpec(Config):
     """Maximum length in tokens of each bucket except the last, in ascending order."""
     max_sample_length: int
     """Maximum sample length, in tokens, which is also the maximum length of the last bucket. Longer samples
-    are skipped and reported."""
+    are skipped."""
     min_length: int = Field(default=1, ge=1)
-    """Minimum sample length, in tokens. Shorter samples are skipped and reported."""
+    """Minimum sample length, in tokens. Shorter samples are skipped."""
 
     @field_validator("edges")
     @classmethod

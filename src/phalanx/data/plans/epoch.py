@@ -32,7 +32,7 @@ class EpochBatches:
     offsets: Int64[np.ndarray, " batches_and_one"]
     """Position in `order` at which each batch starts, followed by the total number of samples."""
     bucket_ids: Int16[np.ndarray, " batches"]
-    """Index of the bucket that matches the longest row of each batch."""
+    """Index of the bucket that the longest row of each batch belongs to."""
     max_lens: Int32[np.ndarray, " batches"]
     """Row length of each batch after padding, in tokens."""
     pack_offsets: Int64[np.ndarray, " packs_and_one"] | None = None

@@ -79,8 +79,8 @@ class StreamingPlanConfig(Config):
     packs_per_batch: int = Field(default=8, ge=1)
     """Number of rows in a batch on each rank."""
     packing_buffer_rows: int = Field(default=1024, ge=1)
-    """Size of a pool in rows. The samples of a pool are read, packed and shuffled together, and one pool is
-    kept in memory. A larger value means less padding and better shuffling."""
+    """Number of rows whose samples are read, packed and shuffled together, and kept in memory. A larger value
+    means less padding and better shuffling."""
     seed: int = Field(default=42, ge=0)
     """Seed for shuffling the rows of each pool."""
 
