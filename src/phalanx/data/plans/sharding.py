@@ -75,8 +75,6 @@ class ShardBalance(FrozenModel):
     """The highest cost on any rank in a step, summed over all steps and divided by the mean total cost of a
     rank. If ranks wait for each other after every step, the epoch takes this many times as long as with
     perfect balance."""
-    steps: int
-    """Number of steps in the epoch. In each step, every rank processes one batch."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,14 +104,11 @@ class ShardedEpoch:
             d_model: Hidden size of the transformer, as in `ShardingConfig`.
         """
         costs = batch_costs(self.batches, lengths, d_model)[self.sequence].reshape(-1, self.world_size)
-        # An empty epoch is balanced.
         ideal = float(costs.sum()) / self.world_size
+        if not ideal:
+            return ShardBalance(by_rank=1.0, by_step=1.0)
         by_rank, by_step = float(costs.sum(axis=0).max()), float(costs.max(axis=1).sum())
-        return ShardBalance(
-            by_rank=by_rank / ideal if ideal else 1.0,
-            by_step=by_step / ideal if ideal else 1.0,
-            steps=len(costs),
-        )
+        return ShardBalance(by_rank=by_rank / ideal, by_step=by_step / ideal)
 
     def remaining(self, steps: int) -> EpochBatches:
         """Return the batches that no rank has processed after `steps` steps.
