@@ -61,7 +61,7 @@ def test_random_eviction_depends_only_on_the_seed() -> None:
         for number in range(100):
             buffer.add(sample(str(number)))
             if number % step == 0:
-                assert buffer.stats().size == min(number + 1, 20)
+                assert buffer.size == min(number + 1, 20)
         return names(buffer.get_all())
 
     # Reading the statistics in between does not change the result.
@@ -168,10 +168,10 @@ def test_memory_of_a_full_buffer_is_bounded() -> None:
         buffer.add(sample(str(number), input_ids=tokens, loss_mask=np.ones(500, np.uint8)))
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    stats = buffer.stats()
-    assert stats.total_tokens == 2000 * 500
+    total_tokens = buffer.total_tokens
+    assert total_tokens == 2000 * 500
     # The tokens plus 25%, and the metadata.
-    assert used < 1.25 * 4 * stats.total_tokens + 2000 * 500
+    assert used < 1.25 * 4 * total_tokens + 2000 * 500
     assert all(np.array_equal(one.input_ids, tokens) for one in buffer.sample(20))
 
 
@@ -204,7 +204,7 @@ def test_loaded_buffer_draws_the_same_samples(tmp_path: Path) -> None:
         each.add_batch([sample(f"new{n}") for n in range(30)])
     assert loaded.get_all() == buffer.get_all()
     assert loaded.sample(20) == buffer.sample(20)
-    assert loaded.stats().mean_reward == buffer.stats().mean_reward
+    assert loaded.mean_reward == buffer.mean_reward
     assert loaded.total_added == 80
     empty = ReplayBuffer()
     empty.save(tmp_path / "empty.npz")
@@ -268,7 +268,7 @@ def test_concurrent_access_loses_no_samples() -> None:
                 buffer.update_priorities(drawn.handles, np.full(len(drawn.samples), 2.0))
                 snapshot = buffer.snapshot()
                 assert len(snapshot.samples) == snapshot.size
-                assert buffer.stats().size <= 700
+                assert buffer.size <= 700
         except (AssertionError, ValueError) as error:
             errors.append(error)
 

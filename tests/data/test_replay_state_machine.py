@@ -165,14 +165,14 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @invariant()
     def statistics_equal_recomputation(self) -> None:
-        stats, all_samples = self.buffer.stats(), [entry.sample for entry in self.entries]
+        buffer, all_samples = self.buffer, [entry.sample for entry in self.entries]
         difficulties = [s.info.difficulty for s in all_samples if s.info.difficulty is not None]
         rewards = [s.info.reward for s in all_samples if s.info.reward is not None]
         outcomes = [s.info.success for s in all_samples if s.info.success is not None]
-        assert stats.total_tokens == sum(s.length for s in all_samples)
-        assert stats.mean_difficulty == pytest.approx(_mean(difficulties), rel=1e-15)
-        assert stats.mean_reward == pytest.approx(_mean(rewards), rel=1e-15)
-        assert stats.success_rate == (sum(outcomes) / len(outcomes) if outcomes else 0.0)
+        assert buffer.total_tokens == sum(s.length for s in all_samples)
+        assert buffer.mean_difficulty == pytest.approx(_mean(difficulties), rel=1e-15)
+        assert buffer.mean_reward == pytest.approx(_mean(rewards), rel=1e-15)
+        assert buffer.success_rate == (sum(outcomes) / len(outcomes) if outcomes else 0.0)
 
 
 def _mean(numbers: list[float]) -> float:

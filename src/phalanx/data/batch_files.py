@@ -103,7 +103,6 @@ class BatchWriter:
             save_batch_plan(self.plan, self._folder)
         folder = _epoch_folder(self._folder, epoch)
         folder.mkdir(exist_ok=True)
-        remove_stale_temporaries(self._folder)
         remove_stale_temporaries(folder)
         paths = [_batch_path(self._folder, epoch, index) for index in range(len(batches))]
         largest = 0
@@ -129,6 +128,8 @@ class BatchWriter:
             num_epochs=self.plan.num_epochs,
             epochs=tuple(EpochStatus(epoch=e.epoch, batches=len(e)) for e in self.plan.epochs),
         )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        remove_stale_temporaries(self._folder)
         if (self._folder / _MANIFEST).exists():
             manifest = _load_manifest(self._folder)
             if manifest.fingerprint != expected.fingerprint:
@@ -142,8 +143,6 @@ class BatchWriter:
                     f"the same value, or choose another folder"
                 )
             return manifest
-        self._folder.mkdir(parents=True, exist_ok=True)
-        remove_stale_temporaries(self._folder)
         if any(self._folder.iterdir()):
             raise FileExistsError(
                 f"{self._folder} is not empty and has no {_MANIFEST}; choose another folder"
@@ -265,18 +264,9 @@ class BatchReader:
         """Return whether the fingerprint of the plan is `expected`."""
         return self.fingerprint == expected
 
-    def verify(self, on_batch: Callable[[Path], None] | None = None) -> int:
-        """Read every file and return the number of files. Raises an error if a file is missing or damaged.
-
-        `on_batch` is called with the path of each file.
-        """
-        for epoch in self.manifest.epochs:
-            self._require_files(epoch)
-            for index in range(epoch.batches):
-                self.get_batch(epoch.epoch, index)
-                if on_batch is not None:
-                    on_batch(_batch_path(self._folder, epoch.epoch, index))
-        return sum(epoch.batches for epoch in self.manifest.epochs)
+    def verify(self) -> int:
+        """Read every file and return the number of files. Raises an error if a file is missing or damaged."""
+        return sum(1 for epoch in self.manifest.epochs for _ in self.iter_epoch(epoch.epoch))
 
     def _epoch(self, epoch: int) -> EpochStatus:
         for files in self.manifest.epochs:

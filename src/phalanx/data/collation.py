@@ -168,7 +168,7 @@ def collate(
     """Create the arrays of a batch.
 
     Args:
-        spec: Batch of a plan.
+        spec: Batch, as yielded by the iterator of a plan.
         samples: Mapping from ids to samples. A `TokenDataset` is fastest, because it needs no loop over
             samples. If the mapping has a `take` method, it is called with the ids of the batch and must
             return a mapping with these samples. May be None for a streaming plan whose batches contain their
@@ -187,6 +187,7 @@ def collate(
         return fill_rows(_dataset_tokens(spec, samples), spec.layout, pad_id, num_rows, spec)
     found = _find_samples(spec, samples)
     tokens, loss_mask, offsets, columns = concatenate_samples(found)
+    _check_planned_lengths(spec, np.diff(offsets))
     source = ConcatenatedTokens(tokens, loss_mask, offsets[:-1], columns)
     batch = fill_rows(source, spec.layout, pad_id, num_rows, spec)
     if collate_fn is None:
@@ -236,7 +237,7 @@ def fill_rows(
         pad_id: Padding token.
         num_rows: Number of rows in the result, including padding rows. Defaults to the number of rows in the
             layout.
-        spec: Plan entry of the batch, which is stored in the result. None if there is no plan.
+        spec: `BatchSpec` of the batch, which is stored in the result. None if there is no plan.
     """
     used = len(layout)
     rows = used if num_rows is None else num_rows
@@ -363,16 +364,10 @@ def _check_tokens(
 
 def _dataset_tokens(spec: BatchSpec, dataset: TokenDataset) -> ConcatenatedTokens:
     assert spec.table is not None
-    planned = spec.layout.samples
-    indices = dataset.index_map(spec.table)[planned]
+    indices = dataset.index_map(spec.table)[spec.layout.samples]
     if (indices < 0).any():
-        raise _missing_sample(str(spec.table.ids[int(planned[np.argmax(indices < 0)])]))
-    lengths = np.diff(dataset.offsets)[indices]
-    wrong = lengths != spec.table.lengths[planned]
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        name, expected = spec.table.ids[int(planned[first])], int(spec.table.lengths[planned[first]])
-        raise _wrong_length(str(name), int(lengths[first]), expected)
+        raise _missing_sample(spec.sample_ids[int(np.argmax(indices < 0))])
+    _check_planned_lengths(spec, np.diff(dataset.offsets)[indices])
     starts = dataset.offsets[indices]
     if spec.layout.starts is not None:
         starts = starts + spec.layout.starts
@@ -381,27 +376,33 @@ def _dataset_tokens(spec: BatchSpec, dataset: TokenDataset) -> ConcatenatedToken
 
 def _find_samples(spec: BatchSpec, samples: Mapping[str, SampleLike] | None) -> list[Sample]:
     if spec.samples is not None:
-        found = [spec.samples[index] for index in spec.layout.samples.tolist()]
-        for sample, length in zip(found, spec.layout.lengths.tolist(), strict=True):
-            if sample.length < length:
-                raise _wrong_length(sample.sample_id, sample.length, length)
-        return found
+        return [spec.samples[index] for index in spec.layout.samples.tolist()]
     if samples is None:
         raise TypeError("collate needs the samples of a batch plan: collate(spec, samples)")
-    assert spec.table is not None
     if hasattr(samples, "take"):
         samples = samples.take(spec.sample_ids)
     found = []
-    for index, name in zip(spec.layout.samples.tolist(), spec.sample_ids, strict=True):
+    for name in spec.sample_ids:
         if name not in samples:
             raise _missing_sample(name)
-        sample = as_sample(name, samples[name])
-        # A length of 0 means that it is unknown, which occurs in plans that were built by hand.
-        expected = int(spec.table.lengths[index])
-        if expected and sample.length != expected:
-            raise _wrong_length(name, sample.length, expected)
-        found.append(sample)
+        found.append(as_sample(name, samples[name]))
     return found
+
+
+def _check_planned_lengths(spec: BatchSpec, lengths: Int64[np.ndarray, " segments"]) -> None:
+    """Raise `ValueError` unless the lengths of a batch's samples are those that the plan was built for."""
+    if spec.table is None:
+        planned = spec.layout.lengths
+        matches = lengths >= planned
+    else:
+        planned = spec.table.lengths[spec.layout.samples]
+        matches = lengths == planned
+    if not matches.all():
+        wrong = int(np.argmin(matches))
+        raise ValueError(
+            f"sample {spec.sample_ids[wrong]!r} has {lengths[wrong]} tokens, but {planned[wrong]} were "
+            f"planned: the dataset or the tokenizer has changed; build the length cache and the plan again"
+        )
 
 
 def as_sample(sample_id: str, value: SampleLike) -> Sample:
@@ -419,10 +420,3 @@ def as_sample(sample_id: str, value: SampleLike) -> Sample:
 
 def _missing_sample(sample_id: str) -> ValueError:
     return ValueError(f"the plan has sample {sample_id!r}, but the dataset does not")
-
-
-def _wrong_length(sample_id: str, length: int, planned: int) -> ValueError:
-    return ValueError(
-        f"sample {sample_id!r} has {length} tokens, but {planned} were planned: the dataset or the tokenizer "
-        f"has changed; build the length cache and the plan again"
-    )

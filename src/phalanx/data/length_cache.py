@@ -6,6 +6,7 @@ In a `.jsonl` cache, entries are written while they are added, so an interrupted
 
 import itertools
 import json
+import operator
 import os
 import warnings
 from collections import Counter
@@ -58,18 +59,21 @@ class LengthCache:
     def __init__(self, path: str | os.PathLike[str], tokenizer_hash: str) -> None:
         self.path = Path(path)
         """Path of the cache file."""
+        if self.path.suffix == ".arrow":
+            raise ValueError(
+                f"{path}: the Arrow format was removed; use .npz, which loads as fast, or .jsonl"
+            )
         self.tokenizer_hash = tokenizer_hash
         """Hash of the tokenizer with which the lengths were computed."""
         self._is_npz = self.path.suffix == ".npz"
-        self._ids: list[str] | LazyFileIds = []
+        # Contents of an `.npz` file until `_entries` is created from them on first use.
+        self._ids: Sequence[str] = []
         self._lengths: Int32[np.ndarray, " samples"] = np.zeros(0, np.int32)
-        # Created from the two above on first use; entries are added here.
         self._entries: dict[str, int] | None = None
-        # Entries that are not yet in the `.jsonl` file.
+        # Entries that are not yet in the file.
         self._pending: dict[str, int] = {}
-        # Number of entries in the file when it was opened. Each of them may be added once more.
-        self._num_stored = 0
-        self._repeatable: set[str] | None = None
+        # Ids that were in the file when it was opened, and have not been added again since.
+        self._repeatable: set[str] = set()
         self._is_open = False
         self._file: IO[bytes] | None = None
 
@@ -124,14 +128,13 @@ class LengthCache:
     def __enter__(self) -> "LengthCache":
         if self._is_open:
             raise ValueError(f"{self.path} is already open")
-        _check_suffix(self.path)
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"cannot write {self.path}: the folder {self.path.parent} does not exist")
         torn = self._load() if self.path.exists() else None
         if not self._is_npz:
             self._file = self.path.open("a+b", buffering=0)
             self._repair(self._file, torn)
-        self._num_stored = len(self)
+        self._repeatable = set(self.ids)
         self._is_open = True
         return self
 
@@ -143,7 +146,7 @@ class LengthCache:
                 self._flush()
                 os.fsync(self._file.fileno())
             self._file = None
-        elif self._num_stored != len(self) or not self.path.exists():
+        elif self._pending or not self.path.exists():
             self._write_npz()
 
     def add(self, sample_id: str | int, length: int | np.integer) -> None:
@@ -250,8 +253,6 @@ class LengthCache:
         Each entry may be repeated once, with the same length. Any other repetition raises `ValueError`.
         """
         entries = self._by_id()
-        if self._repeatable is None:
-            self._repeatable = set(itertools.islice(entries, self._num_stored))
         for key, length in repeated.items():
             if key not in self._repeatable:
                 raise self._repeat_error(key)
@@ -294,40 +295,26 @@ class LengthCache:
         """Read the file. If its last line is incomplete, skip that line and return a `TornLineError`."""
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no length cache {self.path}")
-        _check_suffix(self.path)
         self._entries = None
         if self._is_npz:
             self._load_npz()
             return None
-        ids: list[str] = []
-        lengths = [np.zeros(0, np.int32)]
+        entries: dict[str, int] = {}
         torn = None
         try:
-            for lines, entries in _parse_file(self.path):
-                for line, entry in zip(lines, entries, strict=True):
-                    if entry["tokenizer_hash"] != self.tokenizer_hash:
-                        self._check_tokenizer(entry["tokenizer_hash"], f"{self.path}:{line}")
-                ids += [entry["sample_id"] for entry in entries]
-                lengths.append(np.array([entry["length"] for entry in entries], np.int32))
+            for line, sample_id, tokenizer_hash, length in _parse_file(self.path):
+                if tokenizer_hash != self.tokenizer_hash:
+                    self._check_tokenizer(tokenizer_hash, f"{self.path}:{line}")
+                if sample_id in entries:
+                    first = next(n for n, name, _, _ in _parse_file(self.path) if name == sample_id)
+                    raise ValueError(
+                        f"{self.path}:{line}: sample id {sample_id!r} is already on line {first}"
+                    )
+                entries[sample_id] = length
         except TornLineError as error:
             torn = error
-        # Sorting hashes finds repeated ids in a fraction of the time that a set takes.
-        hashes = np.fromiter(map(hash, ids), np.int64, len(ids))
-        hashes.sort()
-        if (hashes[1:] == hashes[:-1]).any() and len(set(ids)) != len(ids):
-            self._raise_for_repeat()
-        self._ids, self._lengths = ids, np.concatenate(lengths)
+        self._entries = entries
         return torn
-
-    def _raise_for_repeat(self) -> None:
-        first: dict[str, int] = {}
-        for lines, entries in _parse_file(self.path):
-            for line, entry in zip(lines, entries, strict=True):
-                if first.setdefault(entry["sample_id"], line) != line:
-                    raise ValueError(
-                        f"{self.path}:{line}: sample id {entry['sample_id']!r} is already on line "
-                        f"{first[entry['sample_id']]}"
-                    )
 
     def _check_tokenizer(self, found: str, where: str) -> None:
         if not self.tokenizer_hash:
@@ -376,12 +363,6 @@ class LengthCache:
         self._ids, self._lengths = LazyFileIds(len(lengths), load_ids), lengths
 
 
-def _check_suffix(path: Path) -> None:
-    """Raise `ValueError` if the suffix is that of the former Arrow format."""
-    if path.suffix == ".arrow":
-        raise ValueError(f"{path}: the Arrow format was removed; use .npz, which loads as fast, or .jsonl")
-
-
 def _check_length(value: object, where: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_LENGTH:
         return int(value)
@@ -406,30 +387,29 @@ def format_lines(ids: Sequence[str], lengths: Sequence[int], tokenizer_hash: str
     ).encode()
 
 
-def _parse_file(path: Path) -> Iterator[tuple[Sequence[int], list[dict[str, Any]]]]:
-    """Iterate over the entries of a `.jsonl` file in blocks.
+def _parse_file(path: Path) -> Iterator[tuple[int, str, str, int]]:
+    """Iterate over the entries of a `.jsonl` file.
 
-    Yields the line numbers (counted from 1) and the validated entries of each block. Raises `TornLineError`
-    if the last line is incomplete.
+    Yields the line number (counted from 1), sample id, tokenizer hash and length of each entry. Raises
+    `TornLineError` if the last line is incomplete.
     """
     with path.open("rb") as file:
         rest, line, offset = b"", 1, 0
         while data := file.read(_BLOCK_BYTES):
             complete, newline, rest = (rest + data).rpartition(b"\n")
             if newline:
-                yield _parse_lines(path, line, complete)
+                yield from _parse_lines(path, line, complete)
                 line += complete.count(b"\n") + 1
                 offset += len(complete) + 1
         if rest:
             try:
-                last = _parse_lines(path, line, rest)
+                yield from _parse_lines(path, line, rest)
             except NotJsonError as error:
                 # An incomplete line is not valid JSON, but a complete one can lack its line end.
                 raise TornLineError(path, line, offset) from error
-            yield last
 
 
-def _parse_lines(path: Path, first_line: int, data: bytes) -> tuple[Sequence[int], list[dict[str, Any]]]:
+def _parse_lines(path: Path, first_line: int, data: bytes) -> Iterator[tuple[int, str, str, int]]:
     try:
         texts = data.decode().split("\n")
     except UnicodeDecodeError as error:
@@ -451,17 +431,21 @@ def _parse_lines(path: Path, first_line: int, data: bytes) -> tuple[Sequence[int
                 entries.append(json.loads(texts[line - first_line]))
             except (ValueError, RecursionError) as error:
                 raise NotJsonError(f"{path}:{line}: not a JSON object: {error}") from error
+    get_fields = operator.itemgetter(*_FIELDS)
     for line, entry in zip(lines, entries, strict=True):
-        where = f"{path}:{line}"
-        if not isinstance(entry, dict) or not all(field in entry for field in _FIELDS):
-            raise ValueError(f"{where}: expected an object with {', '.join(_FIELDS)}, got {entry!r:.80}")
-        if type(entry["sample_id"]) is not str or not entry["sample_id"]:
-            entry["sample_id"] = check_id(entry["sample_id"], where)
-        if type(entry["length"]) is not int or not 0 < entry["length"] <= MAX_LENGTH:
-            _check_length(entry["length"], where)
-        if type(entry["tokenizer_hash"]) is not str:
-            raise ValueError(f"{where}: tokenizer_hash must be a string, got {entry['tokenizer_hash']!r}")
-    return lines, entries
+        try:
+            sample_id, tokenizer_hash, length = get_fields(entry)
+        except (TypeError, KeyError):
+            raise ValueError(
+                f"{path}:{line}: expected an object with {', '.join(_FIELDS)}, got {entry!r:.80}"
+            ) from None
+        if type(sample_id) is not str or not sample_id:
+            sample_id = check_id(sample_id, f"{path}:{line}")
+        if type(length) is not int or not 0 < length <= MAX_LENGTH:
+            _check_length(length, f"{path}:{line}")
+        if type(tokenizer_hash) is not str:
+            raise ValueError(f"{path}:{line}: tokenizer_hash must be a string, got {tokenizer_hash!r}")
+        yield line, sample_id, tokenizer_hash, length
 
 
 def _file_identity(path: Path) -> tuple[int, int, int]:

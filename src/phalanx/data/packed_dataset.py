@@ -43,7 +43,6 @@ def pack_dataset(
     pad_id: int | None = None,
     workers: int | None = 1,
     on_rows: Callable[[int], None] | None = None,
-    on_batch: Callable[[Path, int], None] | None = None,
 ) -> PackDatasetResult:
     """Tokenize files, plan packed batches, and write the batches and the plan to a folder.
 
@@ -61,8 +60,6 @@ def pack_dataset(
         workers: Number of tokenization processes. If None, all cores are used.
         on_rows: Progress callback. After each group of rows, it is called with the number of rows in the
             group.
-        on_batch: Progress callback, which is called with the path of each batch file and the total number of
-            batches.
     """
     if config.max_length is None:
         raise ValueError("max_length is required: it is the length of a pack")
@@ -91,16 +88,15 @@ def pack_dataset(
     plan = builder.build(num_epochs)
     padding = pad_id if pad_id is not None else loaded.pad_token_id or 0
     writer = BatchWriter(plan, dataset, output, pad_id=padding)
-    total = plan.num_batches
-    files = writer.write_all(None if on_batch is None else lambda path: on_batch(path, total))
-    return PackDatasetResult(plan, dataset, stats, files)
+    return PackDatasetResult(plan, dataset, stats, writer.write_all())
 
 
 def find_chat_template(tokenizer: str, config: TokenizeConfig) -> ChatTemplate | None:
     """Load the chat template that tokenization needs.
 
     Returns:
-        The template. None if rows are not conversations, or if there is no template and none is required.
+        The template. None if the format is `text` or `tokens`, or if the tokenizer has no template and the
+        config does not require one.
     """
     if config.format in ("text", "tokens"):
         return None

@@ -42,7 +42,7 @@ class OverlongPolicy(enum.StrEnum):
     ERROR = "error"
     """Raise an error that names the sample."""
     SKIP = "skip"
-    """Skip the sample and report it."""
+    """Leave the sample out of all rows, and list it as skipped."""
     TRUNCATE = "truncate"
     """Keep only the first `max_length` tokens of the sample."""
     SPLIT = "split"

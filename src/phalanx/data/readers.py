@@ -1,6 +1,5 @@
 """Dataset readers for JSONL, Parquet and text files and for saved Hugging Face datasets."""
 
-import bisect
 import contextlib
 import dataclasses
 import itertools
@@ -318,45 +317,47 @@ class SampleIdAssigner:
         # there may be any number of rows without an id.
         self._first_row: dict[str, int] = {}
         self._count = 0
-        self._parts: list[FilePart | None] = []
-        # Index of the first row of each part.
-        self._starts: list[int] = []
+        # Index of the first row of each part, and the part.
+        self._parts: list[tuple[int, FilePart | None]] = []
         # Current file, and whether its rows have ids.
         self._file: str | None = None
         self._has_ids = False
 
-    def begin_part(self, part: FilePart | None) -> None:
-        """Set the part to which the following rows belong, or None if they are not from a file."""
-        self._parts.append(part)
-        self._starts.append(self._count)
+    def assign(self, part: FilePart | None, given_ids: Sequence[str]) -> list[str]:
+        """Return the ids of the next rows.
 
-    def assign(self, given: str) -> str:
-        """Return the id of the next row. `given` is the row's own id, or an empty string if it has none."""
-        number = self._count
-        part = self._parts[-1]
+        Args:
+            part: Part of a file that consists of these rows. None if they are not from a file.
+            given_ids: Id of each row in the data, or an empty string if it has none.
+        """
+        self._parts.append((self._count, part))
         file = "" if part is None else part.path
-        if file != self._file:
-            self._file, self._has_ids = file, bool(given)
-        if self._has_ids != bool(given):
-            found, earlier = ("no id", "have one") if self._has_ids else ("an id", "do not")
-            raise ValueError(f"{self._location(number)}: this row has {found}, but earlier rows {earlier}")
-        self._count += 1
-        name = given or str(number)
-        first = self._first_row.setdefault(name, number) if given else self._first_row.get(name, number)
-        if first != number:
-            raise ValueError(
-                f"{self._location(number)}: sample id {name!r} is already used at {self._location(first)}"
-            )
-        return name
+        if given_ids and file != self._file:
+            self._file, self._has_ids = file, bool(given_ids[0])
+        names = []
+        for number, given in enumerate(given_ids, self._count):
+            if self._has_ids != bool(given):
+                found, earlier = ("no id", "have one") if self._has_ids else ("an id", "do not")
+                raise ValueError(
+                    f"{self._location(number)}: this row has {found}, but earlier rows {earlier}"
+                )
+            name = given or str(number)
+            first = self._first_row.setdefault(name, number) if given else self._first_row.get(name, number)
+            if first != number:
+                raise ValueError(
+                    f"{self._location(number)}: sample id {name!r} is already used at {self._location(first)}"
+                )
+            names.append(name)
+        self._count += len(names)
+        return names
 
     def _location(self, number: int) -> str:
         """Return the location of the row with index `number`, for error messages.
 
         If the row is from a file, the part of the file that contains the row is read again.
         """
-        index = bisect.bisect_right(self._starts, number) - 1
-        part = self._parts[index]
+        first, part = next(entry for entry in reversed(self._parts) if entry[0] <= number)
         if part is None:
             return f"row {number}"
         rows = iter_part(part, first_line=count_lines_before(part) + 1)
-        return next(itertools.islice(rows, number - self._starts[index], None))[0]
+        return next(itertools.islice(rows, number - first, None))[0]

@@ -102,28 +102,6 @@ class SampleFilter:
         return mask
 
 
-@dataclasses.dataclass(frozen=True)
-class ReplayStats:
-    """Statistics of a replay buffer. Means are 0 if there are no values."""
-
-    size: int
-    """Number of samples in the buffer."""
-    total_added: int
-    """Number of samples that have been added since the buffer was created."""
-    total_evicted: int
-    """Number of samples that have been evicted or cleared since the buffer was created."""
-    total_tokens: int
-    """Total number of tokens in the buffer."""
-    mean_length: float
-    """Mean number of tokens per sample."""
-    mean_difficulty: float
-    """Mean difficulty of the samples whose difficulty is known."""
-    mean_reward: float
-    """Mean reward of the samples whose reward is known."""
-    success_rate: float
-    """Fraction of successes among the samples whose outcome is known."""
-
-
 class SampleHandles(NamedTuple):
     """References to drawn samples, for `ReplayBuffer.update_priorities`."""
 
@@ -284,38 +262,23 @@ class ReplayBuffer:
     @property
     def total_tokens(self) -> int:
         """Total number of tokens in the buffer."""
-        return self.stats().total_tokens
+        with self._lock:
+            return int(self._numbers["length"][: self.size].sum(dtype=np.int64))
 
     @property
     def mean_difficulty(self) -> float:
         """Mean difficulty of the samples whose difficulty is known. 0 if there are none."""
-        return self.stats().mean_difficulty
+        return self._mean("difficulty")
 
     @property
     def mean_reward(self) -> float:
         """Mean reward of the samples whose reward is known. 0 if there are none."""
-        return self.stats().mean_reward
+        return self._mean("reward")
 
     @property
     def success_rate(self) -> float:
         """Fraction of successes among the samples whose outcome is known. 0 if there are none."""
-        return self.stats().success_rate
-
-    def stats(self) -> ReplayStats:
-        """Compute statistics of the current samples."""
-        with self._lock:
-            size, numbers = self.size, self._numbers[: self.size]
-            tokens = int(numbers["length"].sum(dtype=np.int64))
-            return ReplayStats(
-                size=size,
-                total_added=self._added,
-                total_evicted=self._added - size,
-                total_tokens=tokens,
-                mean_length=tokens / size if size else 0.0,
-                mean_difficulty=exact_mean(numbers["difficulty"]),
-                mean_reward=exact_mean(numbers["reward"]),
-                success_rate=exact_mean(np.where(numbers["success"] < 0, np.nan, numbers["success"])),
-            )
+        return self._mean("success")
 
     def add(self, sample: Sample, priority: float | None = None) -> None:
         """Add a sample. If the buffer is full, the sample that the eviction policy chooses is evicted.
@@ -483,7 +446,7 @@ class ReplayBuffer:
         with self._lock:
             self._tokens.clear()
             self._texts.clear()
-            self._tree.clear()
+            self._tree = SumTree(len(self._numbers))
             self._outdated.clear()
             self._heap = None
             self._next_slot = 0
@@ -569,6 +532,12 @@ class ReplayBuffer:
             slots = np.array(self._outdated, np.int64)
             self._tree.set(slots, self._numbers["priority"][slots] ** self.config.priority_alpha)
             self._outdated.clear()
+
+    def _mean(self, name: str) -> float:
+        with self._lock:
+            values = self._numbers[name][: self.size].astype(np.float64)
+        # Unknown outcomes are -1, and other unknown values are NaN.
+        return exact_mean(values[values >= 0] if name == "success" else values)
 
     def _replay(self, slots: Int64[np.ndarray, " count"]) -> list[Sample]:
         np.add.at(self._numbers["replay_count"], slots, 1)

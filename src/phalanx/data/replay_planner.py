@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.02
 
 
 class BufferEndPolicy(StrEnum):
-    """Behavior of `next_plan` if there are not enough new samples after the last window."""
+    """What `ReplayPlanner.next_plan` does if there are not enough new samples for the next window."""
 
     RESTART = "restart"
     """Start the next window with the oldest sample in the buffer."""
@@ -38,10 +38,11 @@ class ReplayPlannerConfig(Config):
     overlap: int = Field(default=100, ge=0)
     """Number of samples at the end of a window that are repeated at the start of the next one."""
     min_new_samples: int = Field(default=1, ge=1)
-    """Minimum number of new samples in a window. A sample is new if it was added to
-    the buffer after the last sample of the previous window."""
+    """Minimum number of new samples in a window. A sample is new if it was added to the buffer after the last
+    sample of the previous window."""
     at_end: BufferEndPolicy = BufferEndPolicy.RESTART
-    """Behavior of `next_plan` if there are fewer than `min_new_samples` new samples."""
+    """What to do if there are fewer than `min_new_samples` new samples for the next window: start again with
+    the oldest sample in the buffer (`restart`), or wait until there are enough (`wait`)."""
 
     @model_validator(mode="after")
     def _check_overlap(self) -> "ReplayPlannerConfig":

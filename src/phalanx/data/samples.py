@@ -43,7 +43,7 @@ class SampleOrigin(StrEnum):
 
 
 class EpisodeStatus(StrEnum):
-    """State or outcome of an episode."""
+    """State or outcome of an episode. `TIMEOUT` means that the episode was truncated."""
 
     PENDING = "pending"
     RUNNING = "running"

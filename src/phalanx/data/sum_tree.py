@@ -76,10 +76,6 @@ class SumTree:
         self._nodes[self._leaves : self._leaves + len(old)] = old
         self._sum_all()
 
-    def clear(self) -> None:
-        """Set all weights to 0."""
-        self._nodes[:] = 0.0
-
     def _sum_all(self) -> None:
         end = self._leaves
         while end > 1:

@@ -157,8 +157,7 @@ def tokenize_rows(
     blocks = _tokenize_blocks(source, worker, split, workers)
     with contextlib.closing(blocks):
         for part, block in blocks:
-            ids.begin_part(part)
-            names = [ids.assign(name) for name in block.row_ids]
+            names = ids.assign(part, block.row_ids)
             end = 0
             for row, suffix, length, truncated in block.outcomes:
                 name = names[row] + suffix
@@ -253,23 +252,28 @@ def iter_lengths(
     with contextlib.closing(results):
         for number, (part, result) in enumerate(zip(parts, results, strict=True), 1):
             row_ids, rows, suffixes, lengths = result
-            ids.begin_part(part)
-            names = [ids.assign(name) for name in row_ids]
+            names = ids.assign(part, row_ids)
             if lengths:
                 yield [names[row] + suffix for row, suffix in zip(rows, suffixes, strict=True)], lengths
             if on_bytes is not None:
                 on_bytes(total * number // len(parts), total)
 
 
-def detect_format(source: Paths, split: str | None = None) -> RowFormat:
-    """Return the format of a dataset's first row, which is what `TokenizeConfig(format="auto")` uses.
+def detect_format(rows: Iterator[Row]) -> RowFormat:
+    """Return the format of the first row, which is what `TokenizeConfig(format="auto")` uses.
 
-    Args:
-        source: Files or folders. If they have no rows, the format is `auto`.
-        split: Name of the split to read from a saved Hugging Face dataset.
+    If there are no rows, the format is `auto`.
     """
-    first = next(iter_rows(as_paths(source), split), None)
-    return "auto" if first is None else _detect_row_format(first[1])
+    _, row = next(rows, ("", None))
+    if row is None:
+        return "auto"
+    if row.get("input_ids") is not None:
+        return "tokens"
+    if row.get("chosen") is not None and row.get("rejected") is not None:
+        return "preference"
+    if any(row.get(name) is not None for name in _MESSAGE_COLUMNS):
+        return "chat"
+    return "text" if _find_pair(row) is None else "prompt_completion"
 
 
 def _choose_part_bytes(paths: Sequence[Path], workers: int | None) -> int:
@@ -314,12 +318,6 @@ class _FormattedSample(NamedTuple):
     text: str
     loss_spans: list[Span]
     """Character ranges of the text that count toward the loss."""
-    count_overlap: bool = False
-    """Whether tokens that start before one of the `loss_spans` and overlap with it also count toward the
-    loss, as in `transformers`."""
-    add_eos: bool = True
-    """Whether the end-of-text token is added if `TokenizeConfig.add_eos` is None. Any other value of that
-    setting takes precedence."""
     messages: tuple[Message, ...] = ()
     """Messages of a conversation. Empty for other texts."""
     first_turn: int = 0
@@ -338,9 +336,9 @@ class _RowTokenizer(NamedTuple):
 
     def detect_format(self, rows: Iterator[Row]) -> "_RowTokenizer":
         """Return a copy in which the `auto` format is replaced by the format of the first row."""
-        if self.config.format != "auto" or (first := next(rows, None)) is None:
+        if self.config.format != "auto":
             return self
-        return self._replace(config=self.config.model_copy(update={"format": _detect_row_format(first[1])}))
+        return self._replace(config=self.config.model_copy(update={"format": detect_format(rows)}))
 
     def tokenize_part(self, part: FilePart) -> _Block:
         """Tokenize a part of a file. Sample ids are assigned later: they depend on earlier parts."""
@@ -493,12 +491,11 @@ class _RowTokenizer(NamedTuple):
         variables = dict(config.chat_template_kwargs) | ({"tools": tools} if tools else {})
         if config.loss_tokens == "all":
             text = chat.render(messages, **variables)
-            spans, count_overlap = [(0, len(text))], False
+            spans = [(0, len(text))]
         else:
             turns = select_loss_turns(messages, first_turn, last_only=config.loss_tokens == "last_turn")
             text, spans = chat.render_with_spans(messages, turns, **variables)
-            count_overlap = chat.marks_generation
-        return _FormattedSample(suffix, text, spans, count_overlap, False, tuple(messages), first_turn, tools)
+        return _FormattedSample(suffix, text, spans, tuple(messages), first_turn, tools)
 
     def _format_completion(self, suffix: str, prompt: Any, completion: Any, tools: Any) -> _FormattedSample:
         """Format a prompt and its completion, which are either both strings or both lists of messages.
@@ -526,10 +523,11 @@ class _RowTokenizer(NamedTuple):
 
     def _add_special_tokens(self, item: _FormattedSample, ids: list[int], offsets: Sequence[Span]) -> _Tokens:
         """Compute the loss mask of an encoded text, and add special tokens to its ids and to the mask."""
-        mask = compute_loss_mask(offsets, item.loss_spans, count_overlap=item.count_overlap)
+        is_tagged = bool(item.messages) and self.chat is not None and self.chat.marks_generation
+        mask = compute_loss_mask(offsets, item.loss_spans, count_overlap=is_tagged)
         ids, config = list(ids), self.config
         bos, eos = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
-        add_eos = item.add_eos and eos is not None if config.add_eos is None else config.add_eos
+        add_eos = not item.messages and eos is not None if config.add_eos is None else config.add_eos
         for wanted, token, name in ((config.add_bos, bos, "beginning"), (add_eos, eos, "end")):
             if wanted and token is None:
                 raise ValueError(f"the tokenizer has no {name}-of-text token in its tokenizer_config.json")
@@ -639,16 +637,6 @@ def _check_message(given: Any, number: int) -> Message:
         raise ValueError(f"message {number} must have role and content, got {given!r:.80}")
     rest = {name: value for name, value in message.items() if name not in ("from", "value")}
     return rest | {"role": _ROLES.get(role, role), "content": content}
-
-
-def _detect_row_format(row: Mapping[str, Any]) -> RowFormat:
-    if row.get("input_ids") is not None:
-        return "tokens"
-    if row.get("chosen") is not None and row.get("rejected") is not None:
-        return "preference"
-    if any(row.get(name) is not None for name in _MESSAGE_COLUMNS):
-        return "chat"
-    return "text" if _find_pair(row) is None else "prompt_completion"
 
 
 def _find_pair(row: Mapping[str, Any]) -> tuple[Any, Any] | None:

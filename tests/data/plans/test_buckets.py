@@ -41,7 +41,7 @@ def test_bucket_ids_of_an_array_equal_those_of_its_elements(lengths):
         ((), 10, r"edges must not be empty, for example edges=\(128, 256, 512\)"),
         ((256, 128), 512, "edges must be strictly ascending, but 128 follows 256"),
         ((128, 128), 512, "edges must be strictly ascending, but 128 follows 128"),
-        ((0, 5), 10, "edges must be positive, got 0"),
+        ((0, 5), 10, "Input should be greater than 0"),
         ((128, 256), 256, r"max_sample_length \(256\) must be greater than the last edge \(256\)"),
     ],
 )

@@ -236,7 +236,7 @@ def test_balanced_ranks_have_equal_total_cost(config, packing, policy):
     unbalanced = plan.measure_balance(0, 8, policy=policy, balance=False)
     balanced = plan.measure_balance(0, 8, policy=policy, balance=True)
     assert balanced.by_rank <= 1.001
-    assert balanced.steps == unbalanced.steps and balanced.by_step < 1.02 < unbalanced.by_step
+    assert balanced.by_step < 1.02 < unbalanced.by_step
 
 
 @pytest.mark.parametrize(("config", "packing"), BALANCED_PLANS)

@@ -101,9 +101,10 @@ def find_chat_template_for_data(
 ) -> "ChatTemplate | None":
     """Load the chat template if the rows of the files may be conversations. Otherwise, return None."""
     from phalanx.data.packed_dataset import find_chat_template
+    from phalanx.data.readers import iter_rows
     from phalanx.data.tokenization import detect_format
 
     if config.format == "auto":
         # The hash of texts must not depend on a chat template that is not used.
-        config = config.model_copy(update={"format": detect_format(paths, split)})
+        config = config.model_copy(update={"format": detect_format(iter_rows(paths, split))})
     return find_chat_template(tokenizer, config)

@@ -23,7 +23,6 @@ from phalanx.data.plans.sharding import (
     ShardedEpoch,
     ShardInfo,
     ShardingConfig,
-    measure_balance,
     shard_epoch,
 )
 
@@ -38,6 +37,7 @@ class BatchSpec:
     """The samples of one batch, and how they are arranged in rows."""
 
     epoch: int
+    """Epoch number, counted from 0. Always 0 in a streaming plan."""
     index: int
     """Index of the batch within its epoch. In a streaming plan, the index of the step."""
     bucket_id: int
@@ -136,7 +136,7 @@ class Plan(Protocol):
 
     @property
     def num_batches(self) -> int | None:
-        """Number of batches in the plan. None if the plan is unbounded."""
+        """Number of batches in the plan. None if it is unknown, as in a streaming plan."""
 
     def batches(self, rank: int = 0, world_size: int | ShardingConfig = 1) -> PlanIterator:
         """Return an iterator over the batches of one rank.
@@ -396,7 +396,7 @@ class BatchPlan:
         """
         plan = self.get_epoch(epoch)
         spec = ShardingConfig.resolve(world_size, **({"balance": True} | settings))
-        return measure_balance(self.shard_epoch(plan, spec), plan.lengths, spec.d_model)
+        return self.shard_epoch(plan, spec).measure_balance(plan.lengths, spec.d_model)
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
         """Compute statistics of an epoch's batches, such as token counts and padding."""

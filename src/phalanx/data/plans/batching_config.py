@@ -40,8 +40,8 @@ class BatchingConfig(Config):
     """Settings that, together with the sample lengths and the epoch number, determine the batches.
 
     No batch has more than `token_budget` tokens, including padding. If the maximum length of a bucket is
-    above the budget, the samples in the bucket are padded only to the budget. A sample that is longer than
-    the budget is skipped and reported.
+    above the budget, the samples in the bucket are padded only to the budget. Samples that do not fit in a
+    batch are listed in `BatchPlan.skipped`.
     """
 
     renamed_settings: ClassVar[dict[str, str]] = {
@@ -61,13 +61,13 @@ class BatchingConfig(Config):
     """Maximum length of each bucket except the last, in tokens."""
     max_sample_length: int = 2048
     """Maximum sample length, in tokens, which is also the maximum length of the last bucket. Longer samples
-    are skipped and reported."""
+    are left out and listed in `BatchPlan.skipped`."""
     min_length: int = Field(default=1, ge=1)
-    """Minimum sample length, in tokens. Shorter samples are skipped and reported."""
+    """Minimum sample length, in tokens. Shorter samples are left out and listed in `BatchPlan.skipped`."""
     seed: int = Field(default=42, ge=0, lt=2**64)
     """Seed for all shuffling. Each epoch derives its own seed from it."""
     drop_last: bool = False
-    """Drop batches that are not full. Such a batch occurs if too few samples remain to fill it."""
+    """Drop batches that have fewer rows than the token budget allows, because too few samples are left."""
     interleave_buckets: bool = True
     """Arrange batches of all buckets in random order. Otherwise the buckets come one after another, starting
     with the shortest samples."""

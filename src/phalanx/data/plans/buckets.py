@@ -6,7 +6,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 from jaxtyping import Int16, Int32
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from phalanx.config import Config
 
@@ -25,23 +25,19 @@ class BucketSpec(Config):
 
     renamed_settings: ClassVar[dict[str, str]] = {"overflow_max": "max_sample_length"}
 
-    edges: tuple[int, ...]
+    edges: tuple[PositiveInt, ...] = Field(max_length=MAX_BUCKETS - 1)
     """Maximum length in tokens of each bucket except the last, in ascending order."""
     max_sample_length: int
     """Maximum sample length, in tokens, which is also the maximum length of the last bucket. Longer samples
-    are skipped and reported."""
+    are skipped."""
     min_length: int = Field(default=1, ge=1)
-    """Minimum sample length, in tokens. Shorter samples are skipped and reported."""
+    """Minimum sample length, in tokens. Shorter samples are skipped."""
 
     @field_validator("edges")
     @classmethod
     def _check_edges(cls, edges: tuple[int, ...]) -> tuple[int, ...]:
         if not edges:
             raise ValueError("edges must not be empty, for example edges=(128, 256, 512)")
-        if len(edges) >= MAX_BUCKETS:
-            raise ValueError(f"edges must have at most {MAX_BUCKETS - 1} values, got {len(edges)}")
-        if edges[0] < 1:
-            raise ValueError(f"edges must be positive, got {edges[0]}")
         for low, high in itertools.pairwise(edges):
             if high <= low:
                 raise ValueError(f"edges must be strictly ascending, but {high} follows {low}")

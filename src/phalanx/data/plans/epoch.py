@@ -32,7 +32,7 @@ class EpochBatches:
     offsets: Int64[np.ndarray, " batches_and_one"]
     """Position in `order` at which each batch starts, followed by the total number of samples."""
     bucket_ids: Int16[np.ndarray, " batches"]
-    """Index of the bucket that matches the longest row of each batch."""
+    """Index of the bucket that the longest row of each batch belongs to."""
     max_lens: Int32[np.ndarray, " batches"]
     """Row length of each batch after padding, in tokens."""
     pack_offsets: Int64[np.ndarray, " packs_and_one"] | None = None
@@ -154,10 +154,7 @@ class SelectedSamples:
     def bucket_ids(self) -> Int8[np.ndarray, " kept"] | Int16[np.ndarray, " kept"]:
         """Bucket index of each kept sample, as int8 if there are fewer than 128 buckets, else as int16."""
         spec = self.config.bucket_spec
-        buckets = np.empty(len(self.lengths), np.int8 if spec.num_buckets < 128 else np.int16)
-        for start in range(0, len(buckets), _BLOCK):
-            buckets[start : start + _BLOCK] = spec.get_bucket_ids(self.lengths[start : start + _BLOCK])
-        return buckets
+        return spec.get_bucket_ids(self.lengths).astype(np.int8 if spec.num_buckets < 128 else np.int16)
 
     @cached_property
     def skipped(self) -> tuple[SkippedSample, ...]:
@@ -206,18 +203,12 @@ def select_samples(
     truncate = packing is not None and packing.overlong is OverlongPolicy.TRUNCATE
     max_length = config.max_sample_length if truncate else min(config.max_sample_length, row_length)
     subset = None
-    if not _all_between(lengths, config.min_length, max_length):
+    if len(lengths) and not config.min_length <= lengths.min() <= lengths.max() <= max_length:
         subset = np.flatnonzero((lengths >= config.min_length) & (lengths <= max_length)).astype(np.int32)
         lengths = lengths[subset]
     if truncate:
         lengths = np.minimum(lengths, np.int32(row_length))
     return SelectedSamples(table, config, packing, subset, lengths)
-
-
-def _all_between(lengths: Int32[np.ndarray, " samples"], low: int, high: int) -> bool:
-    # In blocks, so that the array is read from memory once and from the cache once.
-    blocks = (lengths[start : start + _BLOCK] for start in range(0, len(lengths), _BLOCK))
-    return all(block.min() >= low and block.max() <= high for block in blocks)
 
 
 def _reject_overlong(table: LengthTable, packing: PackingConfig, config: BatchingConfig) -> None:

@@ -1,5 +1,6 @@
 """Mixture weights of a streaming plan, with a temperature and a schedule."""
 
+import bisect
 import itertools
 from collections.abc import Mapping
 from typing import ClassVar
@@ -68,10 +69,8 @@ class MixtureConfig(Config):
         `tokens` is the total number of tokens taken so far from all sources.
         """
         milestones = [MixtureMilestone(at_tokens=0, weights=self.weights), *self.schedule]
-        next_milestone = next(
-            (n for n, one in enumerate(milestones) if one.at_tokens > tokens), len(milestones)
-        )
-        current = milestones[max(next_milestone - 1, 0)]
+        next_milestone = bisect.bisect_right(milestones, tokens, key=lambda milestone: milestone.at_tokens)
+        current = milestones[next_milestone - 1]
         fractions = self._fractions(current.weights, sources)
         if next_milestone < len(milestones):
             target = milestones[next_milestone]

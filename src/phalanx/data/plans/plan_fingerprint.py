@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import json
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,8 +14,6 @@ from phalanx.native import require_native
 
 DIGEST_VERSION = 2
 _BLOCK = 1 << 15
-# State of the hash before the first epoch, by table and settings.
-_PREFIX_CACHE: "weakref.WeakKeyDictionary[LengthTable, dict[bytes, Any]]" = weakref.WeakKeyDictionary()
 
 
 def digest_plan(
@@ -32,19 +29,13 @@ def digest_plan(
         epochs: Pairs of an epoch number and the batches of the epoch.
         used: Boolean mask of the samples in the table that are in a batch.
     """
-    prefix = json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode()
+    sha = hashlib.sha256(json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode())
     renumbered = None
     if not used.all():
         rows, renumbered = np.flatnonzero(used), np.cumsum(used) - 1
         table = LengthTable([table.ids[row] for row in rows.tolist()], table.lengths[rows])
-    # Hashing the ids dominates, and all plans of a table with the same settings share this part.
-    cache = _PREFIX_CACHE.setdefault(table, {})
-    if prefix not in cache:
-        sha = hashlib.sha256(prefix)
-        _update_texts(sha, table.ids)
-        _update_array(sha, table.lengths, "<i4")
-        cache[prefix] = sha
-    sha = cache[prefix].copy()
+    _update_texts(sha, table.ids)
+    _update_array(sha, table.lengths, "<i4")
     for epoch, batches in epochs:
         sha.update(json.dumps(["epoch", epoch]).encode())
         _update_array(sha, batches.order if renumbered is None else renumbered[batches.order], "<i4")

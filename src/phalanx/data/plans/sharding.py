@@ -75,8 +75,6 @@ class ShardBalance(FrozenModel):
     """The highest cost on any rank in a step, summed over all steps and divided by the mean total cost of a
     rank. If ranks wait for each other after every step, the epoch takes this many times as long as with
     perfect balance."""
-    steps: int
-    """Number of steps in the epoch. In each step, every rank processes one batch."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,6 +93,22 @@ class ShardedEpoch:
     def shard(self, rank: int) -> EpochBatches:
         """Return the batches of one rank."""
         return self.batches.take(self.sequence[rank :: self.world_size])
+
+    def measure_balance(
+        self, lengths: Int32[np.ndarray, " samples"], d_model: int | None = None
+    ) -> ShardBalance:
+        """Measure how evenly the cost of the epoch is divided among ranks.
+
+        Args:
+            lengths: Lengths of the samples, in the order in which they appear in `batches`.
+            d_model: Hidden size of the transformer, as in `ShardingConfig`.
+        """
+        costs = batch_costs(self.batches, lengths, d_model)[self.sequence].reshape(-1, self.world_size)
+        ideal = float(costs.sum()) / self.world_size
+        if not ideal:
+            return ShardBalance(by_rank=1.0, by_step=1.0)
+        by_rank, by_step = float(costs.sum(axis=0).max()), float(costs.max(axis=1).sum())
+        return ShardBalance(by_rank=by_rank / ideal, by_step=by_step / ideal)
 
     def remaining(self, steps: int) -> EpochBatches:
         """Return the batches that no rank has processed after `steps` steps.
@@ -205,26 +219,6 @@ def balance_ranks(costs: Float64[np.ndarray, " items"], world_size: int) -> Int6
         groups[group, ranks] = groups[group].copy()
         loads[ranks] += group_costs[group]
     return np.concatenate([groups.ravel(), by_cost[divisible:]])
-
-
-def measure_balance(
-    epoch: ShardedEpoch, lengths: Int32[np.ndarray, " samples"], d_model: int | None = None
-) -> ShardBalance:
-    """Measure how evenly the cost of an epoch is divided among ranks.
-
-    Args:
-        epoch: Batches assigned to ranks.
-        lengths: Lengths of the samples, in the order in which they appear in the plan's batches.
-        d_model: Hidden size of the transformer, as in `ShardingConfig`.
-    """
-    costs = batch_costs(epoch.batches, lengths, d_model)[epoch.sequence].reshape(-1, epoch.world_size)
-    total = float(costs.sum())
-    ideal = total / epoch.world_size if total else 1.0
-    return ShardBalance(
-        by_rank=float(costs.sum(axis=0).max()) / ideal if total else 1.0,
-        by_step=float(costs.max(axis=1).sum()) / ideal if total else 1.0,
-        steps=len(costs),
-    )
 
 
 def _split_largest(

@@ -1,4 +1,4 @@
-"""Sources for streaming plans: repeated datasets, and iterables that can be opened at any position."""
+"""Sources of samples for streaming plans: datasets that are repeated, and streams of any kind."""
 
 import abc
 import hashlib
@@ -100,9 +100,9 @@ class ShuffledDatasetSource(StreamSource):
 
 
 class IterableSource(StreamSource):
-    """A source that reads from an iterable, which can be opened at any position.
+    """A stream of samples, defined by a function that opens the stream at a given position.
 
-    Examples of `open_at` are the `skip` method of a streaming Hugging Face dataset and
+    The function can be the `skip` method of a streaming Hugging Face dataset, or for example
     `lambda start: itertools.islice(rows(), start, None)`.
     """
 

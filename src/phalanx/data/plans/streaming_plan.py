@@ -79,8 +79,8 @@ class StreamingPlanConfig(Config):
     packs_per_batch: int = Field(default=8, ge=1)
     """Number of rows in a batch on each rank."""
     packing_buffer_rows: int = Field(default=1024, ge=1)
-    """Size of a pool in rows. The samples of a pool are read, packed and shuffled together, and one pool is
-    kept in memory. A larger value means less padding and better shuffling."""
+    """Number of rows whose samples are read, packed and shuffled together, and kept in memory. A larger value
+    means less padding and better shuffling."""
     seed: int = Field(default=42, ge=0)
     """Seed for shuffling the rows of each pool."""
 
@@ -221,26 +221,24 @@ class StreamingPlan:
             fractions = np.ones(len(names))
         fractions = fractions * remaining
         fractions /= max(float(fractions.sum()), 1e-300)
-        positions, tokens = dict(state.positions), dict(state.tokens)
-        owed_tokens, skipped = dict(state.owed_tokens), dict(state.skipped)
+        after = state.model_copy(deep=True)
         ended = list(state.ended)
         drawn: list[_Packs] = []
         for number in np.flatnonzero(fractions).tolist():
             name = names[number]
-            owed_tokens[name] += float(fractions[number]) * budget
-            owed = owed_tokens[name] - tokens[name]
-            part, num_read, has_ended = self._read(number, positions[name], owed)
-            positions[name] += num_read
-            tokens[name] += int(part.lengths.sum(dtype=np.int64))
-            skipped[name] += num_read - len(part.lengths)
+            after.owed_tokens[name] += float(fractions[number]) * budget
+            owed = after.owed_tokens[name] - after.tokens[name]
+            part, num_read, has_ended = self._read(number, after.positions[name], owed)
+            after.positions[name] += num_read
+            after.tokens[name] += int(part.lengths.sum(dtype=np.int64))
+            after.skipped[name] += num_read - len(part.lengths)
             drawn.append(part)
             if has_ended:
                 ended.append(name)
                 # The missing tokens are not requested again.
-                owed_tokens[name] = float(tokens[name])
-        update = {"positions": positions, "tokens": tokens, "owed_tokens": owed_tokens, "skipped": skipped}
-        update |= {"pool": state.pool + 1, "pack": 0, "ended": tuple(ended)}
-        return self._pack(_concatenate(drawn), state.pool), state.model_copy(update=update)
+                after.owed_tokens[name] = float(after.tokens[name])
+        update = {"pool": state.pool + 1, "pack": 0, "ended": tuple(ended)}
+        return self._pack(_concatenate(drawn), state.pool), after.model_copy(update=update)
 
     def _read(self, number: int, start: int, owed: float) -> tuple[_Packs, int, bool]:
         """Read samples from a source until they have at least `owed` tokens or the source ends.
