@@ -118,12 +118,10 @@ def test_learned_combination_is_fitted_to_the_validation_split(ranking: ProofLin
         scored.append({tuple(row) for row in triples.tolist()})
         return ranking.policy_scorer(UniformPolicy())(triples)
 
-    combination = ranking.fit_combination(search, embedding_scorer(embedding))
+    ranking.fit_combination(search, embedding_scorer(embedding))
     test = {tuple(row) for row in ranking.queries("test", None).tolist()}
     valid = {tuple(row) for row in ranking.queries("valid", 30).tolist()}
     assert valid <= scored[0] and not test & scored[0]
-    again = evaluate_proofs("learned", ranking, kge=embedding, combination=combination)
-    assert again.total.mrr > 0.99
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ class ProofLinkPredictionTask:
             embedding: Scorer that provides the log-probabilities of an embedding.
         """
         candidates, found, scored = self._score_validation_queries(search, embedding)
-        return fit_combination(candidates, compute_features(found, scored), self.vocabulary.kg)
+        return fit_combination(candidates, compute_features(found, scored), self.vocabulary.num_predicates)
 
     def _score_validation_queries(
         self, search: TripleScorer, embedding: TripleScorer
@@ -278,7 +278,6 @@ def evaluate_proofs(
     *,
     policy: ProofPolicy | None = None,
     kge: Any = None,
-    combination: LearnedCombination | None = None,
     split: str = "test",
 ) -> LinkPredictionResult:
     """Rank each query of a split among its corruptions, and compute MRR and Hits@k.
@@ -287,13 +286,13 @@ def evaluate_proofs(
         mode: How triples are scored. `exact` gives higher scores to triples that forward chaining derives in
             fewer rounds. `policy` uses the log-probability of the best proof that a beam search with the
             policy finds. `kge` uses the score of an embedding. `hybrid` combines proofs and an embedding with
-            the weights of the config, and `learned` combines them with the weights of `combination`. Without
-            a policy, `hybrid` and `learned` use forward chaining instead of the beam search.
+            the weights of the config, and `learned` combines them with weights that are fitted on the
+            validation split. Without a policy, `hybrid` and `learned` use forward chaining instead of the
+            beam search.
         link_prediction: The task, with the knowledge base and the evaluation settings.
         policy: The policy. Required for the `policy` mode.
         kge: The embedding, which is a `KGE` or another object with `score` and `log_probability` methods.
             Required for the `kge`, `hybrid` and `learned` modes.
-        combination: Weights for the `learned` mode. If None, they are fitted on the validation split.
         split: `valid`, `test` or `train`.
     """
     if mode not in (modes := get_args(EvaluationMode)):
@@ -318,8 +317,7 @@ def evaluate_proofs(
             weights = link_prediction.select_hybrid_weights(search, embedding)
         scorer = hybrid_scorer(search, embedding, weights)
     elif mode == "learned":
-        combination = combination or link_prediction.fit_combination(search, embedding)
-        scorer = combination.scorer(search, embedding)
+        scorer = link_prediction.fit_combination(search, embedding).scorer(search, embedding)
     queries = link_prediction.queries(split, config.max_queries)
     return evaluate_candidates(
         scorer,
