@@ -71,19 +71,6 @@ def packed_attention(
     return dispatch(resolve_backend(backend), native, _xla_attention, qkv, angles, segment_ids)
 
 
-def masked_attention(
-    queries: Float[Array, "batch queries heads head_dim"],
-    keys: Float[Array, "batch keys heads head_dim"],
-    values: Float[Array, "batch keys heads head_dim"],
-    mask: Any,
-) -> Float[Array, "batch queries heads head_dim"]:
-    """Attend from each query to the keys for which `mask`, of shape `[batch, queries, keys]`, is True.
-
-    This function has no C++ kernel and is always compiled by XLA.
-    """
-    return jax.nn.dot_product_attention(queries, keys, values, mask=mask[:, None])
-
-
 # Native backend
 
 
@@ -145,15 +132,15 @@ def _xla_attention(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> Arra
     # `dot_product_attention` takes exactly one batch axis.
     rows = math.prod(batch_shape)
     queries, keys, values = (x.reshape(rows, tokens, heads, head_dim) for x in (queries, keys, values))
-    mask = mask.reshape(rows, tokens, tokens)
+    mask = mask.reshape(rows, 1, tokens, tokens)
     block_size = max(_QUERY_BLOCK_SIZE, -(-tokens // _MAX_QUERY_BLOCKS))
     if tokens <= block_size:
-        output = masked_attention(queries, keys, values, mask)
+        output = jax.nn.dot_product_attention(queries, keys, values, mask=mask)
     else:
-        attend = jax.checkpoint(masked_attention)
+        attend = jax.checkpoint(jax.nn.dot_product_attention)
         output = jnp.concatenate(
             [
-                attend(queries[:, start:end], keys[:, :end], values[:, :end], mask[:, start:end, :end])
+                attend(queries[:, start:end], keys[:, :end], values[:, :end], mask=mask[..., start:end, :end])
                 for start in range(0, tokens, block_size)
                 for end in [min(start + block_size, tokens)]
             ],

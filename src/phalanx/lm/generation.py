@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int32
 from phalanx.core.backends import dispatch, resolve_backend
 from phalanx.core.environment import Key
 from phalanx.core.vector import zeros_like_shapes
-from phalanx.lm.attention import apply_rotary, masked_attention, packed_attention
+from phalanx.lm.attention import apply_rotary, packed_attention
 from phalanx.lm.model import LanguageModel, TransformerBlock
 from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig, sample_tokens
 from phalanx.native import Backend
@@ -381,7 +381,7 @@ def decode_step(
         The new caches, and the logits for the next token of each row.
     """
     positions = jnp.arange(caches[0].keys.shape[1])
-    mask = (positions >= prompt_start[:, None]) & (positions <= index)
+    mask = ((positions >= prompt_start[:, None]) & (positions <= index))[:, None, None]
     angles = model.rotary_angles((index - prompt_start)[:, None])
     x, updated = model.embed(tokens)[:, None], []
     for block, cache in zip(blocks, caches, strict=True):
@@ -391,7 +391,8 @@ def decode_step(
             jax.lax.dynamic_update_slice_in_dim(cache.keys, apply_rotary(keys, angles), index, 1),
             jax.lax.dynamic_update_slice_in_dim(cache.values, values, index, 1),
         )
-        attended = masked_attention(apply_rotary(queries, angles), cache.keys, cache.values, mask[:, None])
+        queries = apply_rotary(queries, angles)
+        attended = jax.nn.dot_product_attention(queries, cache.keys, cache.values, mask=mask)
         x = block.finish(x, attended)
         updated.append(cache)
     return updated, model.logits(x[:, 0])

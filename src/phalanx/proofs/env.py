@@ -168,7 +168,6 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         *,
         depths: Int32[np.ndarray, " queries"] | None = None,
         known: Int32[np.ndarray, "triples atom"] | None = None,
-        domains: Int32[np.ndarray, " constants_and_one"] | None = None,
         vocabulary: ProofVocabulary | None = None,
         kge: KGE | None = None,
     ) -> "ProofEnvironment":
@@ -183,14 +182,15 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 known.
             known: Known triples of all splits, which are never sampled as negatives. Facts and queries are
                 always included.
-            domains: Domain number of each constant, preceded by an entry for padding. In a negative, a
-                constant is replaced with another constant of the same domain. None means that all constants
-                are in one domain.
-            vocabulary: Names of predicates and constants, for text and rendering.
+            vocabulary: Names of predicates and constants, for text and rendering. It also determines the
+                domains of the constants: in a negative, a constant is replaced with another constant of the
+                same domain. None means that there are no names, and that all constants are in one domain.
             kge: An embedding that can close ground goals without a proof. None means no embedding.
         """
         all_known = np.concatenate([program.facts, queries, queries[:0] if known is None else known])
-        arities = None if vocabulary is None else vocabulary.predicate_arities
+        domains, arities = None, None
+        if vocabulary is not None:
+            domains, arities = vocabulary.constant_domains, vocabulary.predicate_arities
         sizes = program.num_predicates, program.num_constants
         return cls(
             config.model_copy(update={"backend": resolve_backend(config.backend)}),
@@ -256,7 +256,6 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             vocabulary.encode(atoms),
             depths=depths,
             known=vocabulary.encode(tuple(knowledge_base.known)),
-            domains=vocabulary.constant_domains,
             vocabulary=vocabulary,
             kge=kge,
         )

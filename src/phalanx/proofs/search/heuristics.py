@@ -174,9 +174,7 @@ def score_successors(network: HeuristicNetwork, features: GoalFeatures) -> tuple
     return logits.astype(np.float64), values.astype(np.float64)
 
 
-@eqx.filter_jit
-def _forward(network: HeuristicNetwork, features: GoalFeatures) -> tuple[Array, Array]:
-    return network(features)
+_forward = eqx.filter_jit(HeuristicNetwork.__call__)
 
 
 def pad_features(features: GoalFeatures, num_rows: int | None = None) -> GoalFeatures:
