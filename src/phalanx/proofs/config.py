@@ -11,7 +11,6 @@ from phalanx.native import Backend
 
 Corruption = Literal["head", "tail", "either", "both"]
 Split = Literal["train", "valid", "test"]
-KGEReward = Literal["probability", "log"]
 
 MAX_SKIPPED_STATES = 20
 """Maximum number of states with a single successor that one step skips."""
@@ -199,7 +198,7 @@ class ProofConfig(Config):
     """Settings for sampling the queries that episodes start from."""
     reward: ProofRewardConfig = ProofRewardConfig()
     """Settings for the reward."""
-    kge_reward: KGEReward = "probability"
+    kge_reward: Literal["probability", "log"] = "probability"
     """Reward for proofs in which the embedding closed goals. With `probability`, a proof counts as valid with
     probability p, the product of the probabilities of the closed goals, and the final reward is the expected
     reward. With `log`, the final reward is the same as for a proof without closed goals, and each step that

@@ -278,9 +278,8 @@ def evaluate_proofs(
     *,
     policy: ProofPolicy | None = None,
     kge: Any = None,
-    split: str = "test",
 ) -> LinkPredictionResult:
-    """Rank each query of a split among its corruptions, and compute MRR and Hits@k.
+    """Rank each query of `link_prediction.config.split` among its corruptions, and compute MRR and Hits@k.
 
     Args:
         mode: How triples are scored. `exact` gives higher scores to triples that forward chaining derives in
@@ -293,7 +292,6 @@ def evaluate_proofs(
         policy: The policy. Required for the `policy` mode.
         kge: The embedding, which is a `KGE` or another object with `score` and `log_probability` methods.
             Required for the `kge`, `hybrid` and `learned` modes.
-        split: `valid`, `test` or `train`.
     """
     if mode not in (modes := get_args(EvaluationMode)):
         raise ValueError(f"mode must be one of {', '.join(modes)}, got {mode!r}")
@@ -318,14 +316,14 @@ def evaluate_proofs(
         scorer = hybrid_scorer(search, embedding, weights)
     elif mode == "learned":
         scorer = link_prediction.fit_combination(search, embedding).scorer(search, embedding)
-    queries = link_prediction.queries(split, config.max_queries)
+    queries = link_prediction.queries(config.split, config.max_queries)
     return evaluate_candidates(
         scorer,
         link_prediction.candidates(queries),
         ties=config.ties,
         depths=link_prediction.depths(queries),
         vocabulary=link_prediction.vocabulary.kg,
-        split=split,
+        split=config.split,
         predictor=mode,
     )
 
@@ -364,7 +362,7 @@ def evaluate_with_config(
     link_prediction = ProofLinkPredictionTask(
         knowledge_base, vocabulary, environment, config, None if policy is None else kge_action
     )
-    return evaluate_proofs(mode, link_prediction, policy=policy, kge=kge, split=config.split)
+    return evaluate_proofs(mode, link_prediction, policy=policy, kge=kge)
 
 
 def _check_same_names(trained: ProofVocabulary, given: ProofVocabulary, dataset: str) -> None:

@@ -76,11 +76,6 @@ class NegativeSampler(Fingerprinted):
     """Number of arguments of each predicate, as int32 [predicates + 1]. Entry 0 is for padding. If an encoded
     atom has more terms than its predicate has arguments, the extra terms repeat the last argument."""
 
-    @property
-    def num_predicates(self) -> int:
-        """Number of predicates."""
-        return len(self.arities) - 1
-
     @classmethod
     def create(
         cls,
@@ -158,7 +153,7 @@ class NegativeSampler(Fingerprinted):
         # An atom with one argument has no other argument: all atoms of its predicate share one entry.
         given = np.where(self.arities[predicate] == 1, 1, self.triples[:, other])
         found = position_of[self.triples[:, replaced]]
-        starts = row_offsets(predicate, given, self.num_predicates, len(self.domains) - 1)
+        starts = row_offsets(predicate, given, len(self.arities) - 1, len(self.domains) - 1)
         return starts, found[np.lexsort((found, given, predicate))]
 
     def __repr__(self) -> str:

@@ -54,8 +54,7 @@ class ProofFrame(eqx.Module):
     """`running`, `proved`, `failed`, `given up` or `out of steps`."""
 
     def _repr_svg_(self) -> str:
-        svg: str = draw_frame(self).as_svg()
-        return svg
+        return str(draw_frame(self).as_svg())
 
 
 def draw_state(state: ProofState, vocabulary: ProofVocabulary) -> draw.Drawing:
@@ -98,16 +97,14 @@ def render_episodes(
 ) -> list[dict[str, Any]]:
     """Convert recorded episodes to the form that `SVGHandler` and the training report draw.
 
-    States are replaced by `ProofFrame`s, `task_id` is set to the query, and `final_similarity` is removed,
-    because it has no meaning for proofs.
+    States are replaced by `ProofFrame`s, and `task_id` is set to the query.
     """
     rendered = []
     for episode in episodes:
         frames = proof_frames([episode["initial_state"], *episode["step_states"]], vocabulary)
-        record = {name: value for name, value in episode.items() if name != "final_similarity"}
         rendered.append(
-            record
-            | {
+            {
+                **episode,
                 "task_id": query_name(episode["initial_state"], vocabulary),
                 "initial_state": frames[0],
                 "step_states": frames[1:],
