@@ -73,38 +73,16 @@ class LMPolicy:
     def act(self, env: TextVectorEnvironment, rows: Sequence[int], key: Key | None) -> list[Turn]:
         """Generate answers to the current prompts of some rows.
 
-        The key is required if the sampling temperature is above 0.
+        The batch is padded to a power of two that does not depend on `rows`, so that few batch sizes are
+        compiled. The key is required if the sampling temperature is above 0.
         """
-        legal_actions = env.legal_actions(rows) if self.legal_actions_only else None
-        if legal_actions is not None and None in legal_actions:
-            legal_actions = None
-        prompts, state_keys = env.prompts, env.state_keys()
-        turns = self.answer([prompts[row] for row in rows], key, legal_actions, min_batch_size=len(env))
-        return [turn._replace(state_key=state_keys[row]) for turn, row in zip(turns, rows, strict=True)]
-
-    def answer(
-        self,
-        prompts: Sequence[str],
-        key: Key | None = None,
-        legal_actions: Sequence[Sequence[str] | None] | None = None,
-        min_batch_size: int = 0,
-    ) -> list[Turn]:
-        """Generate an answer to each prompt.
-
-        The batch is padded to a power of two, so that few batch sizes are compiled.
-
-        Args:
-            prompts: The prompts.
-            key: PRNG key, required if the sampling temperature is above 0.
-            legal_actions: For each prompt, the answers that may be generated. None means that all answers
-                are allowed for all prompts.
-            min_batch_size: Minimum batch size. It is rounded up to a power of two.
-        """
+        all_prompts, state_keys = env.prompts, env.state_keys()
+        prompts = [all_prompts[row] for row in rows]
         prompt_ids = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]
-        batch_size = 1 << (max(min_batch_size, len(prompts)) - 1).bit_length()
-        num_filler = max(_MIN_BATCH_SIZE, batch_size) - len(prompts)
+        num_filler = max(_MIN_BATCH_SIZE, 1 << (len(env) - 1).bit_length()) - len(prompts)
         choices = None
-        if legal_actions is not None:
+        legal_actions = env.legal_actions(rows) if self.legal_actions_only else [None]
+        if None not in legal_actions:
             # The same few actions are legal in many rows, so each is encoded once.
             actions = {action for row in legal_actions for action in row or ()}
             action_ids = {action: self.tokenizer.encode_completion(action) for action in actions}
@@ -120,10 +98,11 @@ class LMPolicy:
             choices=choices,
         )
         turns = []
-        for row, prompt in enumerate(prompts):
-            ids, logps = output.completion_ids[row], output.logps[row]
-            allowed = () if choices is None else allowed_token_ids(choices[row], ids)
-            turn = Turn(prompt, self.tokenizer.decode(ids), "", 0.0, prompt_ids[row], ids, logps, allowed)
+        for index, (row, prompt) in enumerate(zip(rows, prompts, strict=True)):
+            ids, logps = output.completion_ids[index], output.logps[index]
+            allowed = () if choices is None else allowed_token_ids(choices[index], ids)
+            answer = self.tokenizer.decode(ids)
+            turn = Turn(prompt, answer, "", 0.0, prompt_ids[index], ids, logps, allowed, state_keys[row])
             turns.append(turn)
         return turns
 

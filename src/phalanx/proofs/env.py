@@ -26,6 +26,7 @@ from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs import backends, text
 from phalanx.proofs.config import FamilyTreeConfig, ProofConfig, ProofEvaluationConfig, QueryConfig
 from phalanx.proofs.embedding_action import KGELeafScorer
+from phalanx.proofs.episode_tokens import ProofTokenizer
 from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig
 from phalanx.proofs.program import Program
@@ -519,9 +520,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return ShortestProofExpert(self)
 
     def tokenizer(self) -> EpisodeTokenizer:
-        from phalanx.proofs.episode_tokens import ProofTokenizer
-
-        return ProofTokenizer.for_environment(self)
+        config, program = self.config, self.program
+        return ProofTokenizer(
+            num_predicates=program.end_index + 1,
+            num_terms=program.num_constants + program.arity * config.max_goals + 1,
+            num_actions=config.max_actions,
+            max_steps=config.max_episode_steps,
+            arity=program.arity,
+        )
 
     @property
     def has_text(self) -> bool:
