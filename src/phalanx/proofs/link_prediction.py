@@ -7,7 +7,6 @@ proofs and an embedding.
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -35,7 +34,7 @@ from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proof_depths import UNDECIDED, compute_proof_depths
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
-from phalanx.kg.vocabulary import EncodedRule, check_binary
+from phalanx.kg.vocabulary import check_binary
 from phalanx.proofs.config import ProofConfig, Split
 from phalanx.proofs.program import Program
 from phalanx.proofs.score_combination import (
@@ -189,6 +188,33 @@ class ProofLinkPredictionTask:
             TimeLimit(seconds, print_to_stderr),
         )
 
+    def score_exactly(self, triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
+        """Score triples for the `exact` mode, by the number of rounds of forward chaining that derive them.
+
+        The score is minus the round in which a triple is first derived, or minus infinity if it is not
+        derived within the limits of the config. Raises `ValueError` if a triple is a fact, because forward
+        chaining cannot exclude a fact from its own proof.
+
+        Args:
+            triples: Triples that are not facts.
+        """
+        rounds = chaining_rounds(
+            triples,
+            self.knowledge_base.triples("train"),
+            self.knowledge_base.encoded_rules,
+            self.config.max_chaining_rounds,
+            TimeLimit(self.config.max_chaining_seconds, print_to_stderr),
+        )
+        if len(is_fact := np.flatnonzero(rounds == 0)):
+            raise ValueError(
+                f"{triples[is_fact[0]].tolist()} is a fact, and rounds of forward chaining cannot exclude it "
+                "from its own proof"
+            )
+        proved = rounds > 0
+        scores = np.where(proved, -rounds.astype(np.float64), -np.inf)
+        length = np.where(proved, rounds, -1).astype(np.int64)
+        return TripleScores(score=scores, proved=proved, length=length)
+
     def policy_scorer(self, policy: ProofPolicy) -> TripleScorer:
         """Return the scorer for the `policy` mode.
 
@@ -300,12 +326,7 @@ def evaluate_proofs(
     if mode in ("kge", "hybrid", "learned") and kge is None:
         raise ValueError(f"mode={mode} needs an embedding: set kge to a run of `phalanx train kge`")
     config, embedding = link_prediction.config, embedding_scorer(kge)
-    search = exact_scorer(
-        link_prediction.knowledge_base.triples("train"),
-        link_prediction.knowledge_base.encoded_rules,
-        max_rounds=config.max_chaining_rounds,
-        max_seconds=config.max_chaining_seconds,
-    )
+    search: TripleScorer = link_prediction.score_exactly
     if policy is not None and mode != "exact":
         search = link_prediction.policy_scorer(policy)
     scorer = embedding if mode == "kge" else search
@@ -374,43 +395,6 @@ def _check_same_names(trained: ProofVocabulary, given: ProofVocabulary, dataset:
                 f"the run was trained with {len(expected)} {kind} and {dataset} has {len(found)}: "
                 f"{different[0]!r} is in only one of them; only mode=exact works with other names"
             )
-
-
-def exact_scorer(
-    facts: Int32[np.ndarray, "facts 3"],
-    rules: Sequence[EncodedRule],
-    *,
-    max_rounds: int | None = None,
-    max_seconds: float | None = None,
-) -> TripleScorer:
-    """Return a scorer that prefers triples that forward chaining derives in fewer rounds.
-
-    The score of a triple is minus the round in which it is first derived, or minus infinity if it is not
-    derived. The scorer raises `ValueError` if a triple is a fact, because forward chaining cannot exclude a
-    fact from its own proof.
-
-    Args:
-        facts: Facts, encoded by `Vocabulary.encode`.
-        rules: Rules, encoded by `Vocabulary.encode_rules`. All variables of a head must occur in the body.
-        max_rounds: Maximum number of rounds. If None, chaining continues until no new triple follows.
-        max_seconds: Time limit in seconds. When it is reached, a message is printed, and all triples that
-            have not been derived yet count as not proved. None means no limit.
-    """
-
-    def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
-        time_limit = TimeLimit(max_seconds, print_to_stderr)
-        rounds = chaining_rounds(triples, facts, rules, max_rounds, time_limit)
-        if len(is_fact := np.flatnonzero(rounds == 0)):
-            raise ValueError(
-                f"{triples[is_fact[0]].tolist()} is a fact, and rounds of forward chaining cannot exclude it "
-                "from its own proof"
-            )
-        proved = rounds > 0
-        scores = np.where(proved, -rounds.astype(np.float64), -np.inf)
-        length = np.where(proved, rounds, -1).astype(np.int64)
-        return TripleScores(score=scores, proved=proved, length=length)
-
-    return score
 
 
 _TRIPLES_PER_BATCH = 1 << 14
