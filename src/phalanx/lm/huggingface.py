@@ -94,6 +94,7 @@ def import_huggingface(folder: str | Path) -> LanguageModel:
         weights["lm_head.weight"] = weights.get("model.embed_tokens.weight")
     shapes = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
     model: LanguageModel = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
+    # The arrays are views of the model's parameters, so writing to them fills the model.
     for name, view in _to_llama(model).items():
         array = weights.get(name)
         if array is None:

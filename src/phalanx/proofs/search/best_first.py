@@ -204,14 +204,16 @@ def compute_successors(
         Three arrays: for each state, its successors, their number, and whether some of them were cut off
         because there were more than `max_actions`.
     """
-    count, padding = len(goals), (0, -len(goals) % batch_size)
-    goals, queries = np.pad(goals, (padding, (0, 0), (0, 0))), np.pad(queries, (padding, (0, 0)))
     parts = []
-    for start in range(0, count, batch_size):
+    for start in range(0, len(goals), batch_size):
         batch = slice(start, start + batch_size)
-        where = np.arange(start, start + batch_size) < count
-        parts.append(jax.device_get(_expand(config, program, goals[batch], queries[batch], where)))
-    successors, counts, overflow = (np.concatenate(leaves)[:count] for leaves in zip(*parts, strict=True))
+        count = len(goals[batch])
+        padded_goals = np.zeros((batch_size, *goals.shape[1:]), np.int32)
+        padded_queries = np.ones((batch_size, queries.shape[1]), np.int32)
+        padded_goals[:count], padded_queries[:count] = goals[batch], queries[batch]
+        found = _expand(config, program, padded_goals, padded_queries, np.arange(batch_size) < count)
+        parts.append([np.asarray(leaf)[:count] for leaf in found])
+    successors, counts, overflow = map(np.concatenate, zip(*parts, strict=True))
     return successors, counts, overflow
 
 
