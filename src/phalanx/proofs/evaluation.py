@@ -67,15 +67,14 @@ class ProverResult:
 
 
 @functools.lru_cache(maxsize=8)
-def sample_held_out_queries(
-    environment: ProofEnvironment, max_queries: int | None, seed: int = 0
-) -> SampledQuery:
+def sample_held_out_queries(environment: ProofEnvironment, max_queries: int | None) -> SampledQuery:
     """Sample positives from an environment's queries, and one corruption of each positive.
+
+    The same arguments always give the same sample.
 
     Args:
         environment: The environment with the queries.
         max_queries: Maximum number of positives. If None, all positives of the environment are used.
-        seed: Seed for sampling positives and corruptions.
 
     Returns:
         The positives, followed by their corruptions. If every corruption of a positive is a known triple, the
@@ -83,7 +82,7 @@ def sample_held_out_queries(
     """
     queries = environment.queries
     rows = np.arange(len(queries))
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     if max_queries is not None and max_queries < len(rows):
         rows = np.sort(generator.choice(len(rows), max_queries, replace=False))
     positives, depths = queries.positives[rows], queries.depths[rows]
