@@ -51,9 +51,9 @@ def packed_attention(
 ) -> Float[Array, "*rows tokens heads head_dim"]:
     """Rotate queries and keys, then attend from each token to itself and to earlier tokens of its segment.
 
-    Padding tokens (segment 0) attend only to themselves. Neither backend stores attention weights for the
-    backward pass. The native backend computes in float32 for any input type, and skips pairs of tokens in
-    different segments.
+    Padding tokens (segment 0) attend only to themselves. Attention weights are not stored for the backward
+    pass, except by the XLA backend for rows of at most 128 tokens. The native backend computes in float32 for
+    any input type, and skips pairs of tokens in different segments.
 
     Args:
         qkv: Queries, keys and values before rotation.
@@ -123,7 +123,8 @@ _backward = vmappable_kernel(_backward_rows, _batch_shape)
 def _xla_attention(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> Array:
     """Compute attention in blocks of queries. A block needs only the keys up to its own last token.
 
-    The attention weights, which use most of the memory for long rows, are recomputed in the backward pass.
+    If there is more than one block, the attention weights are recomputed in the backward pass, because they
+    would use most of the memory.
     """
     queries, keys, values = (qkv[..., part, :, :] for part in range(3))
     queries, keys = apply_rotary(queries, angles), apply_rotary(keys, angles)

@@ -95,18 +95,18 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     A state is a list of goals (atoms to prove). Initially, the query is the only goal. Each step resolves the
     first goal with a fact or a rule. If no goal is left, the query is proved.
 
-    - Observation: `goals` (int32 [goals, 3]) contains the remaining goals, `successors` (int32 [actions,
-      goals, 3]) contains the goals after each action, and `action_mask` (bool [actions]) marks the legal
-      actions. The last dimension of `goals` and `successors` is 4 if a predicate has three arguments. The
-      other fields are for bookkeeping.
+    - Observation: `goals` (int32 [max_goals, 3]) contains the remaining goals, `successors` (int32
+      [max_actions, max_goals, 3]) contains the goals after each action, and `action_mask` (bool
+      [max_actions]) marks the legal actions. A goal is encoded as its predicate and two arguments, or three
+      if a predicate of the knowledge base has three. The other fields are for bookkeeping.
     - Action: the index of a successor. The first `state.num_actions` actions are legal.
     - Reward: a reward at the end of an episode (see `ProofRewardConfig`), and a penalty for invalid actions.
     - Termination: an episode terminates in state `True` (proved) or `False` (failed or gave up). It is
       truncated after `max_episode_steps`. The only successor of a final state is the state itself.
-    - Embedding: if an embedding is configured, a state whose first goal is ground has an additional
-      successor. It is shown with the goal's predicate replaced by a `_kge` predicate, and choosing it removes
-      the goal without proving it. The goal's probability under the embedding affects the reward; see
-      `ProofConfig.kge_reward`.
+    - Embedding: if an embedding is configured, a state whose first goal is ground (has no variables) has an
+      additional successor. In this successor, the goal's predicate is replaced by a `_kge` predicate, and
+      choosing it removes the goal without proving it. The goal's probability under the embedding affects
+      the reward; see `ProofConfig.kge_reward`.
 
     Use `ProofEnvironment.from_config` to create an environment from settings,
     `ProofEnvironment.from_knowledge_base` to create it from a knowledge base, and `ProofEnvironment.create`
@@ -123,7 +123,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     queries: PositiveQueries
     """Positives, selected by `config.queries`. Each episode starts from a positive or a corruption of one."""
     known: NegativeSampler
-    """Sampler for negatives. It contains the known triples, which are never sampled."""
+    """Known triples of all splits, which are never sampled as negatives."""
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored in comparisons."""
     kge_scorer: KGELeafScorer | None = None

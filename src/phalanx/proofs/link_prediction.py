@@ -101,14 +101,15 @@ class LinkPredictionConfig(Config):
     """Weights for the `hybrid` mode."""
     skip_unprovable_search: bool = True
     """Skip the beam search for triples that have no proof of at most `beam.max_depth` steps. This does not
-    change the scores, and it saves time, because most corruptions have no proof."""
+    change the scores, and it saves time, because most corruptions have no proof. Ignored if the policy was
+    trained with an embedding or with `skip_unary_actions`, because the search can then find other proofs."""
     unproved_score: float = -math.inf
     """Score of triples without a proof in `policy` mode. Other modes ignore this setting."""
     batch_size: int | None = Field(default=None, ge=1)
     """Number of triples that the beam search processes at a time. Defaults to as many as fit into memory."""
     max_chaining_rounds: int | None = Field(default=None, ge=1)
-    """Maximum number of rounds of forward chaining in `exact` mode. If None, chaining continues until no new
-    triple follows."""
+    """Maximum number of rounds of forward chaining, in `exact` mode and, if there is no policy, in `hybrid`
+    and `learned` mode. If None, chaining continues until no new triple follows."""
     max_chaining_seconds: float | None = Field(default=None, ge=0)
     """Time limit in seconds for forward chaining. Triples that are not derived within the limit count as not
     proved. None means no limit."""
@@ -174,8 +175,9 @@ class ProofLinkPredictionTask:
     def depths(self, queries: Int32[np.ndarray, "queries 3"]) -> Int32[np.ndarray, " queries"] | None:
         """Return the exact proof depths of queries, up to `config.beam.max_depth`.
 
-        Returns None if `config.depth_computation_seconds` is 0, or if the head of a rule has a variable that
-        does not occur in its body.
+        The depth is `NO_PROOF` if there is no proof of at most this depth, and `UNDECIDED` if the time limit
+        was reached first. Returns None if `config.depth_computation_seconds` is 0, or if the head of a rule
+        has a variable that does not occur in its body.
         """
         seconds, rules = self.config.depth_computation_seconds, self.knowledge_base.encoded_rules
         if seconds == 0 or not can_chain(rules):
@@ -189,7 +191,7 @@ class ProofLinkPredictionTask:
         )
 
     def score_exactly(self, triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
-        """Score triples for the `exact` mode, by the number of rounds of forward chaining that derive them.
+        """Score triples for the `exact` mode: the fewer rounds of forward chaining, the higher the score.
 
         The score is minus the round in which a triple is first derived, or minus infinity if it is not
         derived within the limits of the config. Raises `ValueError` if a triple is a fact, because forward

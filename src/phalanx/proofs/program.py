@@ -184,7 +184,7 @@ class Program(Fingerprinted, AtomIndexing):
 
     @property
     def native(self) -> Any:
-        """The program as a C++ object, which equal programs share. It is freed with the last of them."""
+        """The program as a C++ object, which is shared by equal programs and freed with the last of them."""
         return self._native_owner[0]
 
     @functools.cached_property

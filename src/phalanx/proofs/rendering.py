@@ -36,7 +36,7 @@ _LINE_HEIGHT = 38
 class ProofFrame(eqx.Module):
     """A state of an episode, with the data needed to draw the episode up to this state.
 
-    Notebooks display a frame by showing the drawing that `draw_frame` returns.
+    Notebooks display a frame as the drawing that `draw_frame` returns.
     """
 
     goals: Int32[np.ndarray, "goals atom"]
@@ -48,6 +48,7 @@ class ProofFrame(eqx.Module):
     step: int = eqx.field(static=True)
     """Number of steps that the episode has taken up to this state."""
     query: str = eqx.field(static=True)
+    """Query of the episode as text."""
     details: str = eqx.field(static=True)
     """Text with the label and depth of the query and, while the episode runs, the number of choices."""
     status: str = eqx.field(static=True)
