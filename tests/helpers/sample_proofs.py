@@ -95,7 +95,6 @@ def _episode(states: list[ProofState], update: int, environment: int, *, success
         "task_id": "",
         "total_reward": 1.0,
         "total_steps": len(states) - 1,
-        "final_similarity": 0.0,
         "success": success,
         "initial_state": states[0],
         "final_state": states[-1],

@@ -1,4 +1,4 @@
-"""Link prediction: candidates, ties, metrics with standard errors, and the exact scorer."""
+"""Link prediction: candidates, ties, and metrics with standard errors."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,6 @@ from phalanx.kg.evaluation import (
 )
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.vocabulary import Vocabulary
-from phalanx.proofs.link_prediction import exact_scorer
-from tests.helpers import knowledge_bases as shared_sets
 
 LIKES, KNOWS = 1, 2
 # Ids start at 0; the literals below start at 1.
@@ -202,25 +200,6 @@ def test_inconsistent_inputs_raise_error() -> None:
         evaluate_candidates(constant_score, make_candidates(QUERIES[:0], KNOWN, 5), ties="random")
 
 
-FACTS = np.array([(1, 1, 2), (1, 2, 3), (2, 1, 2)], np.int32)
-RULES = [((2, -1, -2), ((1, -1, -2),)), ((2, -1, -2), ((1, -1, -3), (2, -3, -2)))]
-"""The ancestors of someone are the parents and the ancestors of the parents."""
-
-
-def test_exact_scorer_ranks_by_rounds_with_unproved_last() -> None:
-    triples = np.array([(2, 2, 3), (2, 1, 3), (2, 3, 1)], np.int32)
-    scores = exact_scorer(FACTS, RULES)(triples)
-    assert scores.score.tolist() == [-1, -2, -np.inf]
-    assert scores.length is not None and scores.length.tolist() == [1, 2, -1]
-    assert exact_scorer(FACTS, RULES, max_rounds=1)(triples).score.tolist() == [-1, -np.inf, -np.inf]
-
-
-def test_exact_scorer_rejects_facts() -> None:
-    fact = np.array([(2, 1, 2)], np.int32)
-    with pytest.raises(ValueError, match=r"\[2, 1, 2\] is a fact, and rounds"):
-        exact_scorer(FACTS, RULES)(fact)
-
-
 def countries(**domains: tuple[str, ...]) -> tuple[KnowledgeBase, Vocabulary]:
     facts = tuple(map(parse_atom, ("in(oslo,europe)", "in(quito,america)")))
     data = KnowledgeBase(train=facts, domains=domains)
@@ -235,23 +214,3 @@ def test_domain_ids_and_default_sides() -> None:
     assert default_sides(countries(all=("oslo",))[0]) == "both"
     with pytest.raises(ValueError, match="'oslo' is in domain 'regions' and in another"):
         _ = countries(towns=("oslo", "quito"), regions=("oslo", "europe"))[1].entity_domains
-
-
-@pytest.mark.skipif(not shared_sets.present("countries_s3"), reason="the shared dataset is not available")
-@pytest.mark.filterwarnings("ignore:countries_s3")
-def test_exact_scorer_mrr_on_countries() -> None:
-    data = KnowledgeBase.load(shared_sets.FOLDER / "countries_s3", on_leak="drop")
-    index = data.vocabulary
-    candidates = make_candidates(
-        index.encode(data.test),
-        index.encode(tuple(data.known)),
-        index.num_entities,
-        sides=default_sides(data),
-        domains=index.entity_domains,
-    )
-    assert {len(rows) for rows in candidate_lists(candidates)} == {5}
-    scorer = exact_scorer(index.encode(data.facts), index.encode_rules(data.rules))
-    result = evaluate_candidates(scorer, candidates, ties="expected", vocabulary=index)
-    assert 0.92 < result.total.mrr < 0.97
-    assert result.total.proved_rate == 1.0
-    assert list(result.relations) == ["locatedInCR"]

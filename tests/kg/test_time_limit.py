@@ -12,7 +12,6 @@ from phalanx.kg.proof_depths import UNDECIDED, compute_proof_depths
 from phalanx.kg.proving import parse_query
 from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
 from phalanx.proofs import PositiveQueries, ProofConfig, ProofEnvironment, QueryConfig, env as environment
-from phalanx.proofs.link_prediction import exact_scorer
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +81,6 @@ def test_unfinished_rounds_are_discarded(queries, program, clock):
             reached = chaining_rounds(queries, *program)
             assert np.array_equal(found, np.where(reached <= rounds, reached, -1))
     assert {0, 1} <= finished
-
-
-def test_exact_scorer_counts_queries_beyond_the_time_limit_as_unproved(data, program, capsys):
-    queries = data.vocabulary.encode(data.test)
-    assert exact_scorer(*program)(queries).proved.all()
-    assert not exact_scorer(*program, max_seconds=0)(queries).proved.any()
-    assert capsys.readouterr().err.count("out of time after 0 s") == 1
 
 
 def test_prover_raises_when_its_time_limit_is_exceeded(data):

@@ -190,7 +190,7 @@ def test_proof_episodes_become_samples() -> None:
     queries = np.array([[2, 1, 3], [2, 2, 4]], np.int32)
     environment = ProofEnvironment.create(config, program, queries, depths=np.array([2, 2], np.int32))
     samples = list(EnvironmentStream(environment, episodes=12, batch_size=8, seed=1))
-    tokenizer = ProofTokenizer.for_environment(environment)
+    tokenizer = environment.tokenizer()
     firsts = [one for one in samples if info_of(one).step_index == 0]
     assert len(firsts) == 12
     for one in samples:

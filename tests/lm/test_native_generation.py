@@ -48,7 +48,7 @@ def request_of(batch: int, padded: int, **changes: Any) -> GenerationInputs:
         "top_p": jnp.float32(1),
         "key": jax.random.key(5),
         "stop_token_id": jnp.int32(END),
-        "choices": None,
+        "choices": jnp.zeros((batch, 0, NEW), jnp.int32),
     }
     return GenerationInputs(**{**defaults, **changes})
 
@@ -121,10 +121,9 @@ def test_row_does_not_depend_on_other_rows_or_threads() -> None:
     finally:
         kernels.set_num_devices(len(jax.local_devices(backend="cpu")))
     jax.tree.map(np.testing.assert_array_equal, parallel, single_thread)
-    rows = jax.device_get((request.prompt_ids, request.prompt_start))
-    some_rows = request._replace(
-        **dict(zip(("prompt_ids", "prompt_start"), (part[40:47] for part in rows), strict=True))
-    )
+    names = "prompt_ids", "prompt_start", "choices"
+    rows = jax.device_get([getattr(request, name) for name in names])
+    some_rows = request._replace(**{name: part[40:47] for name, part in zip(names, rows, strict=True)})
     separate = _generate(model, some_rows, NEW, 0, False, "native")
     jax.tree.map(
         lambda all_, some: np.testing.assert_array_equal(all_[40:47], some),

@@ -71,7 +71,6 @@ def test_log_has_the_query_and_the_goals(run: Path) -> None:
     assert [record["task_id"] for record in records] == ["aunt(eve,cat)", "not aunt(cat,eve)"]
     index = index_manager()
     assert records[0]["initial_state"]["goals"] == [[index.predicate_indices["aunt"], 3, 1], [0] * 3, [0] * 3]
-    assert "final_similarity" not in records[0]
 
 
 def test_report_has_all_frames_of_the_proofs(run: Path) -> None:

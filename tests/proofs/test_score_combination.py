@@ -1,18 +1,13 @@
-"""Combinations of proof and embedding scores: fixed weights, learned weights, and files."""
+"""Combinations of proof and embedding scores: fixed and learned weights."""
 
-import json
 import math
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from phalanx.kg.atoms import parse_atom
 from phalanx.kg.evaluation import CandidateLists, TripleScores, evaluate_candidates, make_candidates
-from phalanx.kg.knowledge_base import KnowledgeBase
-from phalanx.kg.vocabulary import Vocabulary
 from phalanx.proofs.link_prediction import embedding_scorer
 from phalanx.proofs.score_combination import (
     FEATURES,
@@ -23,7 +18,6 @@ from phalanx.proofs.score_combination import (
     fit_combination,
     hybrid_scorer,
 )
-from tests.helpers.file_damage import write_json
 
 TRIPLES = np.array([(1, 1, 2), (1, 2, 1), (1, 2, 2)], np.int32)
 SEARCH_SCORES = TripleScores(
@@ -76,15 +70,9 @@ def test_embedding_scores_many_triples_in_order() -> None:
 
 
 @pytest.fixture(scope="module")
-def index() -> Vocabulary:
-    names = [f"{predicate}({a},{a + 1})" for predicate in ("p", "q") for a in range(1, 40)]
-    return KnowledgeBase(train=tuple(map(parse_atom, names))).vocabulary
-
-
-@pytest.fixture(scope="module")
-def candidates(index: Vocabulary) -> CandidateLists:
+def candidates() -> CandidateLists:
     queries = np.array([(p, a, a + 1) for p in (0, 1) for a in range(39)], np.int32)
-    return make_candidates(queries, queries, index.num_entities, num_candidates=10)
+    return make_candidates(queries, queries, 40, num_candidates=10)
 
 
 def noisy_scores(candidates: CandidateLists) -> tuple[TripleScores, TripleScores]:
@@ -110,12 +98,10 @@ def mrr(candidates: CandidateLists, score: np.ndarray) -> float:
     return evaluate_candidates(look_up, candidates, ties="expected").total.mrr
 
 
-def test_learned_weights_prefer_the_informative_score_of_each_predicate(
-    index: Vocabulary, candidates: CandidateLists
-) -> None:
+def test_learned_weights_prefer_the_informative_score_of_each_predicate(candidates: CandidateLists) -> None:
     search, kge_scores = noisy_scores(candidates)
     features = compute_features(search, kge_scores)
-    learned = fit_combination(candidates, features, index)
+    learned = fit_combination(candidates, features, 2)
     learned_mrr = mrr(candidates, learned.score(candidates.triples[:, 0], features))
     fixed_mrr = mrr(candidates, combine_scores(search, kge_scores, HybridConfig()).score)
     assert learned_mrr > 0.97
@@ -125,9 +111,9 @@ def test_learned_weights_prefer_the_informative_score_of_each_predicate(
     assert learned.by_relation[1, kge] > learned.by_relation[0, kge]
 
 
-def test_learned_weights_minimize_the_loss(index: Vocabulary, candidates: CandidateLists) -> None:
+def test_learned_weights_minimize_the_loss(candidates: CandidateLists) -> None:
     features = compute_features(*noisy_scores(candidates))
-    learned = fit_combination(candidates, features, index, shared_penalty=0.5, relation_penalty=2.0)
+    learned = fit_combination(candidates, features, 2, shared_penalty=0.5, relation_penalty=2.0)
 
     def loss(combination: LearnedCombination) -> float:
         score = combination.score(candidates.triples[:, 0], features)
@@ -139,7 +125,6 @@ def test_learned_weights_minimize_the_loss(index: Vocabulary, candidates: Candid
     random = np.random.default_rng(1)
     for _ in range(20):
         perturbed = LearnedCombination(
-            learned.relations,
             learned.mean,
             learned.scale,
             learned.shared + 0.05 * random.normal(size=learned.shared.shape),
@@ -148,46 +133,20 @@ def test_learned_weights_minimize_the_loss(index: Vocabulary, candidates: Candid
         assert loss(perturbed) > loss(learned)
 
 
-def test_constant_feature_has_zero_weight(index: Vocabulary, candidates: CandidateLists) -> None:
+def test_constant_feature_has_zero_weight(candidates: CandidateLists) -> None:
     features = compute_features(*noisy_scores(candidates))
     features[:, FEATURES.index("length")] = 2.1
-    learned = fit_combination(candidates, features, index)
+    learned = fit_combination(candidates, features, 2)
     assert np.isfinite(learned.shared).all()
     assert learned.shared[FEATURES.index("length")] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_combination_can_be_saved_and_loaded(
-    index: Vocabulary, candidates: CandidateLists, tmp_path: Path
-) -> None:
+def test_combined_scores_keep_the_proofs_and_the_embedding_probabilities(candidates: CandidateLists) -> None:
     search, kge_scores = noisy_scores(candidates)
-    learned = fit_combination(candidates, compute_features(search, kge_scores), index)
-    learned.save(tmp_path / "combination.json")
-    loaded = LearnedCombination.load(tmp_path / "combination.json", index)
+    features = compute_features(search, kge_scores)
+    learned = fit_combination(candidates, features, 2)
     triples = candidates.triples
-    before = learned.scorer(lambda _: search, lambda _: kge_scores)(triples)
-    after = loaded.scorer(lambda _: search, lambda _: kge_scores)(triples)
-    np.testing.assert_array_equal(before.score, after.score)
-    np.testing.assert_array_equal(after.proved, search.proved)
-    assert after.log_probability is kge_scores.log_probability
-
-
-def test_invalid_combination_file_is_rejected(
-    index: Vocabulary, candidates: CandidateLists, tmp_path: Path
-) -> None:
-    path = tmp_path / "combination.json"
-    path.write_text("[1, 2]")
-    with pytest.raises(ValueError, match=r"combination.json is corrupt or was written by an older version"):
-        LearnedCombination.load(path, index)
-    write_json(path, {"format": 2})
-    with pytest.raises(ValueError, match=r"combination.json is not a combination in format 2 with"):
-        LearnedCombination.load(path, index)
-    fit_combination(candidates, compute_features(*noisy_scores(candidates)), index).save(path)
-    record = json.loads(path.read_text())
-    for changed, message in (
-        ({"relations": ["p", "r"]}, "fitted for other relations than p, q"),
-        ({"format": 0}, "is not a combination in format 2"),
-        ({"features": ["length"]}, "with the features log_probability, kge_score"),
-    ):
-        write_json(path, record | changed)
-        with pytest.raises(ValueError, match=message):
-            LearnedCombination.load(path, index)
+    scores = learned.scorer(lambda _: search, lambda _: kge_scores)(triples)
+    np.testing.assert_array_equal(scores.score, learned.score(triples[:, 0], features))
+    np.testing.assert_array_equal(scores.proved, search.proved)
+    assert scores.log_probability is kge_scores.log_probability

@@ -51,9 +51,9 @@ def packed_attention(
 ) -> Float[Array, "*rows tokens heads head_dim"]:
     """Rotate queries and keys, then attend from each token to itself and to earlier tokens of its segment.
 
-    Padding tokens (segment 0) attend only to themselves. Neither backend stores attention weights for the
-    backward pass. The native backend computes in float32 for any input type, and skips pairs of tokens in
-    different segments.
+    Padding tokens (segment 0) attend only to themselves. Attention weights are not stored for the backward
+    pass, except by the XLA backend for rows of at most 128 tokens. The native backend computes in float32 for
+    any input type, and skips pairs of tokens in different segments.
 
     Args:
         qkv: Queries, keys and values before rotation.
@@ -69,19 +69,6 @@ def packed_attention(
         return _native_attention(qkv.astype(jnp.float32), angles, segment_ids).astype(qkv.dtype)
 
     return dispatch(resolve_backend(backend), native, _xla_attention, qkv, angles, segment_ids)
-
-
-def masked_attention(
-    queries: Float[Array, "batch queries heads head_dim"],
-    keys: Float[Array, "batch keys heads head_dim"],
-    values: Float[Array, "batch keys heads head_dim"],
-    mask: Any,
-) -> Float[Array, "batch queries heads head_dim"]:
-    """Attend from each query to the keys for which `mask`, of shape `[batch, queries, keys]`, is True.
-
-    This function has no C++ kernel and is always compiled by XLA.
-    """
-    return jax.nn.dot_product_attention(queries, keys, values, mask=mask[:, None])
 
 
 # Native backend
@@ -136,7 +123,8 @@ _backward = vmappable_kernel(_backward_rows, _batch_shape)
 def _xla_attention(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> Array:
     """Compute attention in blocks of queries. A block needs only the keys up to its own last token.
 
-    The attention weights, which use most of the memory for long rows, are recomputed in the backward pass.
+    If there is more than one block, the attention weights are recomputed in the backward pass, because they
+    would use most of the memory.
     """
     queries, keys, values = (qkv[..., part, :, :] for part in range(3))
     queries, keys = apply_rotary(queries, angles), apply_rotary(keys, angles)
@@ -145,15 +133,15 @@ def _xla_attention(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> Arra
     # `dot_product_attention` takes exactly one batch axis.
     rows = math.prod(batch_shape)
     queries, keys, values = (x.reshape(rows, tokens, heads, head_dim) for x in (queries, keys, values))
-    mask = mask.reshape(rows, tokens, tokens)
+    mask = mask.reshape(rows, 1, tokens, tokens)
     block_size = max(_QUERY_BLOCK_SIZE, -(-tokens // _MAX_QUERY_BLOCKS))
     if tokens <= block_size:
-        output = masked_attention(queries, keys, values, mask)
+        output = jax.nn.dot_product_attention(queries, keys, values, mask=mask)
     else:
-        attend = jax.checkpoint(masked_attention)
+        attend = jax.checkpoint(jax.nn.dot_product_attention)
         output = jnp.concatenate(
             [
-                attend(queries[:, start:end], keys[:, :end], values[:, :end], mask[:, start:end, :end])
+                attend(queries[:, start:end], keys[:, :end], values[:, :end], mask=mask[..., start:end, :end])
                 for start in range(0, tokens, block_size)
                 for end in [min(start + block_size, tokens)]
             ],

@@ -33,8 +33,8 @@ class EnvironmentStream(Iterator[Sample]):
     """Iterator over token samples from episodes of an environment.
 
     The loss mask is 0 for observation tokens and 1 for action tokens. `Sample.info` contains the episode id,
-    the step, the reward, the difficulty and whether the episode succeeded. The same arguments always give the
-    same samples. If `agent` is None, the samples are also the same for every `batch_size`.
+    the index of the step, the reward, the difficulty and whether the episode succeeded. The same arguments
+    always give the same samples. If `agent` is None, the samples do not depend on `batch_size`.
 
     Args:
         env: The environment.
@@ -48,8 +48,10 @@ class EnvironmentStream(Iterator[Sample]):
         seed: Seed for the episodes and the agent.
         per: Whether a sample contains one `step` or a complete `episode`. The reward of a complete episode is
             the sum of the rewards of its steps.
-        agent_state: Initial state of the agent.
-        dataset_id: Name of the dataset in the samples. Defaults to the name of the environment.
+        agent_state: State of the agent at the start of each batch of episodes. None if the agent has no
+            state.
+        dataset_id: Name of the dataset in the samples. Defaults to `env.tokenizer().name` or, if
+            `env.tokenizer()` is None, to the name of the environment's class.
     """
 
     def __init__(

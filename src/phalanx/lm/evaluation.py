@@ -60,7 +60,9 @@ class TextEvalConfig(Config):
 
 
 def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type[TextEvalConfig]:
-    """Return the config class that `phalanx eval` uses for a language model.
+    """Return a subclass of `TextEvalConfig` whose `env` section has the settings of a given environment.
+
+    The command `phalanx eval` uses it to evaluate a language model.
 
     Args:
         env: Spec of the text environment to evaluate in, such as `sudoku:easy`. None means `trained_env`.
@@ -83,16 +85,19 @@ class PolicyScore:
     """Results of one policy on one task."""
 
     task: str
+    """Name of the task, or `all` for the mean over tasks."""
     policy: str
     """Name of the policy: `model`, `untrained` or `random`."""
     mode: str
-    """Decoding mode: `greedy` or `sampled`."""
+    """`greedy` for greedy decoding, or `sampled` for sampled completions and random actions."""
     num_episodes: int
+    """Number of episodes. Repeated attempts at an episode are not counted."""
     num_distinct: int
     """Number of distinct initial prompts. It can be smaller than `num_episodes` if a task has few initial
     states."""
     success_rate: float
-    """Fraction of episodes that were solved."""
+    """Fraction of episodes that were solved. With several sampled attempts per episode, the fraction of
+    attempts that solved their episode."""
     valid_action_rate: float
     """Fraction of answers that were valid actions."""
     mean_turns: float | None
@@ -113,8 +118,8 @@ class TextEvalResult:
 
     split: str
     scores: tuple[PolicyScore, ...]
-    """Scores of the model with greedy decoding, of the model with sampling (only if `num_samples` is
-    positive), and of the baselines, in this order."""
+    """Scores of the model with greedy decoding, of the model with sampling (only if
+    `num_sampled_attempts` is positive), and of the baselines, in this order."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the model's greedy score as a record for `evaluations.jsonl`.
@@ -129,7 +134,7 @@ class TextEvalResult:
         return record
 
     def describe(self) -> list[str]:
-        """Return a list that contains a single line of text, which describes all scores."""
+        """Return a description of all scores, as a list with one line of text."""
         return [f"{self.scores[0].task}: " + "; ".join(map(_describe_score, self.scores))]
 
 

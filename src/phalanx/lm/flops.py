@@ -1,4 +1,7 @@
-"""FLOPs of an update and peak FLOPs of the machine, for the `mfu` metric (model FLOPs utilization)."""
+"""FLOPs of an update and peak FLOPs per second of the machine, for the `mfu` metric.
+
+The metric is the model FLOPs utilization: the FLOPs per second of training, as a fraction of the peak.
+"""
 
 import functools
 import time

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int32
 from phalanx.core.backends import dispatch, resolve_backend
 from phalanx.core.environment import Key
 from phalanx.core.vector import zeros_like_shapes
-from phalanx.lm.attention import apply_rotary, masked_attention, packed_attention
+from phalanx.lm.attention import apply_rotary, packed_attention
 from phalanx.lm.model import LanguageModel, TransformerBlock
 from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig, sample_tokens
 from phalanx.native import Backend
@@ -87,7 +87,9 @@ def generate_batch(
     for row, prompt in zip(padded, prompt_ids, strict=True):
         row[width - len(prompt) :] = prompt
     prompt_start = np.array([width - len(prompt) for prompt in prompt_ids], np.int32)
-    choice_table = None if choices is None else _pad_choices(choices, max_new_tokens, stop_token_id)
+    choice_table = np.zeros((len(prompt_ids), 0, max_new_tokens), np.int32)
+    if choices is not None:
+        choice_table = _pad_choices(choices, max_new_tokens, stop_token_id)
     request = GenerationInputs(
         prompt_ids=jax.device_put(padded),
         prompt_start=jax.device_put(prompt_start),
@@ -171,8 +173,8 @@ class GenerationInputs(NamedTuple):
     key: Key
     stop_token_id: Int32[Array, ""]
     """Token that ends a completion, or -1 if there is none."""
-    choices: Int32[Array, "batch choices new"] | None
-    """Allowed completions, padded with -1. None means that all completions are allowed."""
+    choices: Int32[Array, "batch choices new"]
+    """Allowed completions, padded with -1. If the second axis has size 0, all completions are allowed."""
 
 
 class GenerationArrays(NamedTuple):
@@ -233,7 +235,6 @@ def _generate_native(
     blocks = model.blocks
     batch, padded = request.prompt_ids.shape
     cache_size = -(-(padded + max_new_tokens) // _CACHE_PANEL) * _CACHE_PANEL
-    choices = request.choices
     arrays = jax.ffi.ffi_call("phalanx_lm_generate", tuple(_output_shapes(batch, max_new_tokens)))(
         model.embedding,
         model.head,
@@ -252,7 +253,7 @@ def _generate_native(
         request.temperature,
         request.top_p,
         request.stop_token_id,
-        jnp.zeros((batch, 0, max_new_tokens), jnp.int32) if choices is None else choices,
+        request.choices,
         num_heads=model.config.num_heads,
         top_k=top_k,
         epsilon=np.float32(model.config.norm_eps),
@@ -273,8 +274,8 @@ class _LoopState(NamedTuple):
     caches: list[KVCache]
     logits: Float[Array, "batch vocab"]
     """Logits for the next token."""
-    matching_choices: Bool[Array, "batch choices"] | None
-    """True for choices that start with the tokens generated so far. None if there are no choices."""
+    matching_choices: Bool[Array, "batch choices"]
+    """True for choices that start with the tokens generated so far."""
     output: GenerationArrays
 
 
@@ -286,19 +287,19 @@ def _generate_xla(
     caches, logits = prefill(model, request.prompt_ids, request.prompt_start, max_new_tokens)
     blocks = model.unstack_blocks()
     output = zeros_like_shapes(_output_shapes(batch, max_new_tokens))
-    matching = None if choices is None else choices[:, :, 0] >= 0
-    initial = _LoopState(jnp.int32(0), caches, logits, matching, output)
+    initial = _LoopState(jnp.int32(0), caches, logits, choices[:, :, 0] >= 0, output)
 
     def generate_token(state: _LoopState) -> _LoopState:
         logps = jax.nn.log_softmax(state.logits / jnp.where(temperature > 0, temperature, 1.0))
-        allowed_logps, matching, next_of_choice = logps, state.matching_choices, None
-        finished = state.output.finished
-        if choices is not None and matching is not None:
-            next_of_choice = jax.lax.dynamic_index_in_dim(choices, state.num_generated, 2, keepdims=False)
-            is_next = jax.nn.one_hot(next_of_choice, logps.shape[-1], dtype=bool) & matching[..., None]
+        allowed_logps, finished = logps, state.output.finished
+        next_of_choice = jax.lax.dynamic_index_in_dim(choices, state.num_generated, 2, keepdims=False)
+        if choices.shape[1]:
+            is_choice = state.matching_choices[..., None]
+            is_next = jax.nn.one_hot(next_of_choice, logps.shape[-1], dtype=bool) & is_choice
             # A finished row has no choice left, and its further tokens are ignored.
             allowed = is_next.any(axis=1) | finished[:, None]
             allowed_logps = jnp.where(allowed, logps, MASKED_LOGIT)
+            logps = jax.nn.log_softmax(allowed_logps)
         tokens = sample_tokens(
             allowed_logps,
             temperature,
@@ -306,9 +307,7 @@ def _generate_xla(
             request.top_p if use_top_p else None,
             _uniform(request.key, state.num_generated, batch),
         )
-        if next_of_choice is not None and matching is not None:
-            matching = matching & (next_of_choice == tokens[:, None])
-            logps = jax.nn.log_softmax(allowed_logps)
+        matching = state.matching_choices & (next_of_choice == tokens[:, None])
         token_logps = jnp.take_along_axis(logps, tokens[:, None], axis=1)
         caches, logits = decode_step(
             model, blocks, state.caches, tokens, padded + state.num_generated, request.prompt_start
@@ -381,7 +380,7 @@ def decode_step(
         The new caches, and the logits for the next token of each row.
     """
     positions = jnp.arange(caches[0].keys.shape[1])
-    mask = (positions >= prompt_start[:, None]) & (positions <= index)
+    mask = ((positions >= prompt_start[:, None]) & (positions <= index))[:, None, None]
     angles = model.rotary_angles((index - prompt_start)[:, None])
     x, updated = model.embed(tokens)[:, None], []
     for block, cache in zip(blocks, caches, strict=True):
@@ -391,7 +390,8 @@ def decode_step(
             jax.lax.dynamic_update_slice_in_dim(cache.keys, apply_rotary(keys, angles), index, 1),
             jax.lax.dynamic_update_slice_in_dim(cache.values, values, index, 1),
         )
-        attended = masked_attention(apply_rotary(queries, angles), cache.keys, cache.values, mask[:, None])
+        queries = apply_rotary(queries, angles)
+        attended = jax.nn.dot_product_attention(queries, cache.keys, cache.values, mask=mask)
         x = block.finish(x, attended)
         updated.append(cache)
     return updated, model.logits(x[:, 0])

@@ -92,29 +92,22 @@ def import_huggingface(folder: str | Path) -> LanguageModel:
     weights = safetensors.load((folder / WEIGHTS_FILE).read_bytes())
     if "lm_head.weight" not in weights:  # tied embeddings
         weights["lm_head.weight"] = weights.get("model.embed_tokens.weight")
-    model = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
-    shapes, structure = jax.tree.flatten(model)
-    ends = np.cumsum([leaf.size for leaf in shapes])
-    # Exporting the positions of all parameters shows which parameters each array of the file contains.
-    positions = np.split(np.arange(ends[-1]), ends[:-1])
-    numbered = [part.reshape(leaf.shape) for part, leaf in zip(positions, shapes, strict=True)]
-    parameters = np.zeros(ends[-1], np.float32)
-    for name, indices in _to_llama(jax.tree.unflatten(structure, numbered)).items():
+    shapes = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
+    model: LanguageModel = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
+    # The arrays are views of the model's parameters, so writing to them fills the model.
+    for name, view in _to_llama(model).items():
         array = weights.get(name)
         if array is None:
             if name.endswith(".bias"):
                 continue  # most Llama models have no biases
             raise ValueError(f"{folder / WEIGHTS_FILE} has no {name}")
-        if array.shape != indices.shape:
+        if array.shape != view.shape:
             raise ValueError(
                 f"{folder / WEIGHTS_FILE}: {name} has shape {array.shape}, but {CONFIG_FILE} requires "
-                f"{indices.shape}"
+                f"{view.shape}"
             )
-        parameters[indices] = array
-    parts = np.split(parameters, ends[:-1])
-    leaves = [part.reshape(leaf.shape) for part, leaf in zip(parts, shapes, strict=True)]
-    loaded: LanguageModel = jax.tree.unflatten(structure, jax.device_put(leaves, may_alias=False))
-    return loaded
+        view[...] = array
+    return jax.device_put(model, may_alias=False)
 
 
 def _load_config(path: Path) -> LanguageModelConfig:
@@ -147,7 +140,8 @@ def _load_config(path: Path) -> LanguageModelConfig:
 def _to_llama(model: Any) -> dict[str, np.ndarray]:
     """Return the arrays of a model by their names in `LlamaForCausalLM`.
 
-    As in PyTorch, weights of linear layers have shape `[outputs, inputs]`.
+    As in PyTorch, weights of linear layers have shape `[outputs, inputs]`. If the parameters of the model are
+    NumPy arrays, the results are views of them.
     """
     arrays = {
         "model.embed_tokens.weight": np.asarray(model.embedding),

@@ -44,7 +44,7 @@ class LMTokenizer:
 
     @classmethod
     def for_env(cls, tokenizer: str | Tokenizer, env: TextVectorEnvironment) -> "LMTokenizer":
-        """Create a prompt tokenizer with the prompt suffix and the stop token that an environment uses.
+        """Create a tokenizer with the prompt suffix and the stop token that an environment uses.
 
         `env.unknown_characters` determines what happens to characters that the tokenizer cannot encode.
         """

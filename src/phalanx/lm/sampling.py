@@ -36,8 +36,8 @@ def sample_tokens(
 
     Args:
         logps: Log-probabilities at the sampling temperature.
-        temperature: Sampling temperature. It only determines whether to sample, because `logps` already
-            include it.
+        temperature: If 0, the most likely token is taken. All other values have the same effect, because
+            `logps` already depend on the temperature.
         top_k: Number of most likely tokens to sample from. 0 means all tokens.
         top_p: Total probability of the most likely tokens to sample from. None means all tokens.
         uniform: One random number in [0, 1) per row, which selects a token by inverse transform sampling.

@@ -7,7 +7,7 @@ import drawsvg as draw
 
 from phalanx.lm.text_policy import Turn
 from phalanx.lm.text_rollout import Conversation
-from phalanx.svg import BAD, BORDER, GOOD, MONO, MUTED, SHEET, TEXT, clean, text_width
+from phalanx.svg import BAD, BORDER, GOOD, MUTED, SHEET, TEXT, text_line, text_width
 
 _LINE_HEIGHT, _FONT_SIZE = 18, 14
 
@@ -22,7 +22,7 @@ class TurnDrawing:
     def _repr_svg_(self) -> str:
         error = self.turn.error and f"Not possible: {self.turn.error}"
         parts = ((self.turn.prompt, MUTED), (self.turn.answer or "(nothing)", TEXT), (error, BAD))
-        lines = [(line, color) for text, color in parts if text for line in clean(text).split("\n")]
+        lines = [(line, color) for text, color in parts if text for line in text.split("\n")]
         if self.solved:
             lines.append(("Solved.", GOOD))
         width = 40 + max(text_width(line, _FONT_SIZE, mono=True) for line, _ in lines)
@@ -30,9 +30,8 @@ class TurnDrawing:
         picture = draw.Drawing(width, height)
         picture.append(draw.Rectangle(0, 0, width, height, fill=SHEET, stroke=BORDER, rx=8))
         for index, (line, color) in enumerate(lines):
-            text = line.replace(" ", "\u00a0")
-            y = 28 + _LINE_HEIGHT * index
-            picture.append(draw.Text(text, _FONT_SIZE, 20, y, fill=color, font_family=MONO))
+            text, y = line.replace(" ", "\u00a0"), 28 + _LINE_HEIGHT * index
+            picture.append(text_line(text, _FONT_SIZE, 20, y, fill=color, mono=True))
         return str(picture.as_svg())
 
 

@@ -20,10 +20,7 @@ from phalanx.proofs.link_prediction import (
     ProofLinkPredictionTask as ProofLinkPredictionTask,
     evaluate_proofs as evaluate_proofs,
 )
-from phalanx.proofs.network import (
-    ProofNetwork as ProofNetwork,
-    ProofNetworkConfig as ProofNetworkConfig,
-)
+from phalanx.proofs.network import ProofNetwork as ProofNetwork, ProofNetworkConfig as ProofNetworkConfig
 from phalanx.proofs.program import Program as Program
 from phalanx.proofs.queries import (
     NegativeSampler as NegativeSampler,

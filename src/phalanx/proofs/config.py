@@ -11,7 +11,6 @@ from phalanx.native import Backend
 
 Corruption = Literal["head", "tail", "either", "both"]
 Split = Literal["train", "valid", "test"]
-KGEReward = Literal["probability", "log"]
 
 MAX_SKIPPED_STATES = 20
 """Maximum number of states with a single successor that one step skips."""
@@ -23,7 +22,7 @@ class ProofRewardConfig(Config):
     renamed_settings: ClassVar[dict[str, str]] = {"given_up_bonus": "give_up_bonus"}
 
     type: int = Field(default=4, ge=0, le=5)
-    """Type of the final reward, from 0 to 5. The types are described in `payoffs`."""
+    """Type of the final reward, from 0 to 5. See `ProofRewardConfig.payoffs` for the rewards of each type."""
     true_negative: float = 1.0
     """Reward for a false query that is not proved. Only used if `type` is 4 or 5."""
     give_up_bonus: float = 0.3
@@ -77,7 +76,8 @@ class QueryConfig(Config):
     """Maximum proof depth of positives. None means no limit."""
     depth_weights: tuple[tuple[int, float], ...] = ()
     """(depth, weight) pairs. The proof depth of a positive is sampled in proportion to these weights, and
-    then a query of that depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
+    then a query of that depth is sampled uniformly. Queries of other depths are not sampled. If this is
+    empty, all queries are sampled uniformly."""
 
     @model_validator(mode="after")
     def _check_weights(self) -> "QueryConfig":
@@ -104,7 +104,7 @@ class FamilyTreeConfig(Config):
 
 
 class DepthCurriculumStage(Config):
-    """A stage of a depth curriculum. Its depth settings replace those of `QueryConfig`."""
+    """A stage of a depth curriculum. Its depth settings replace those of `ProofConfig.queries`."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"from_step": "from_env_step"}
     removed_settings: ClassVar[dict[str, str]] = {
@@ -122,7 +122,8 @@ class DepthCurriculumStage(Config):
     """Maximum proof depth of positives. None means no limit."""
     depth_weights: tuple[tuple[int, float], ...] = ()
     """(depth, weight) pairs. The proof depth of a positive is sampled in proportion to these weights, and
-    then a query of that depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
+    then a query of that depth is sampled uniformly. Queries of other depths are not sampled. If this is
+    empty, all queries are sampled uniformly."""
 
     def apply(self, queries: QueryConfig) -> QueryConfig:
         """Return a copy of `queries` with the depth settings of this stage."""
@@ -176,10 +177,12 @@ class ProofConfig(Config):
     """Time limit in seconds for computing the proof depths of a split. Queries whose depth is not determined
     within the limit have depth -1. None means no limit."""
     kge: str | None = None
-    """Folder of an embedding, or of a `phalanx train kge` run. The embedding can close a ground goal, which
-    means that the goal is removed without a proof. None means no embedding."""
+    """Folder of an embedding, or of a `phalanx train kge` run. It adds an action that closes the first
+    goal of a state if this goal has no variables: the goal is removed without a proof. None means no
+    embedding."""
     curriculum: tuple[DepthCurriculumStage, ...] = ()
-    """Stages of a curriculum over proof depths. Before the first stage, `queries` applies."""
+    """Stages of a curriculum over proof depths. Before the first stage, `queries` applies. If empty, there is
+    no curriculum."""
     max_goals: int = Field(default=6, ge=1, le=64)
     """Maximum number of goals in a state. Successors with more goals are removed and counted in
     `ProofInfo.num_too_long`."""
@@ -199,7 +202,7 @@ class ProofConfig(Config):
     """Settings for sampling the queries that episodes start from."""
     reward: ProofRewardConfig = ProofRewardConfig()
     """Settings for the reward."""
-    kge_reward: KGEReward = "probability"
+    kge_reward: Literal["probability", "log"] = "probability"
     """Reward for proofs in which the embedding closed goals. With `probability`, a proof counts as valid with
     probability p, the product of the probabilities of the closed goals, and the final reward is the expected
     reward. With `log`, the final reward is the same as for a proof without closed goals, and each step that
@@ -208,7 +211,7 @@ class ProofConfig(Config):
     """Allow the embedding to close the query itself. Every query then has a one-step proof."""
     backend: Backend = "auto"
     """Implementation of proof steps. `native` is C++ on the CPU, `xla` runs on any device, and `auto` uses
-    `native` if it is available."""
+    `native` on CPUs if the extension is available, and `xla` otherwise."""
 
     @model_validator(mode="after")
     def _check_data(self) -> "ProofConfig":

@@ -84,8 +84,7 @@ class DepthCurriculumEnvironment(ProofEnvironment):
 
     def _start(self, query: SampledQuery) -> tuple[CurriculumProofState, ProofObservation]:
         state, observation = super()._start(query)
-        fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-        return CurriculumProofState(**fields, clock=jnp.zeros_like(state.status)), observation
+        return CurriculumProofState(**vars(state), clock=jnp.zeros_like(state.status)), observation
 
     def fingerprint(self) -> str:
         return "-".join(stage.fingerprint() for stage in self.stages)

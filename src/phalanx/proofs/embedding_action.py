@@ -37,8 +37,8 @@ class KGELeafScorer(Fingerprinted):
     def create(cls, kge: KGE | None, config: ProofConfig, program: Program) -> "KGELeafScorer | None":
         """Create a scorer, or return None if `kge` is None.
 
-        Raises `ValueError` if the embedding does not have the predicates and constants of the program, or if
-        the program or the config does not support embeddings.
+        Raises `ValueError` if the numbers of predicates and constants of the embedding and of the program
+        differ, if the program has predicates with three arguments, or if the config skips unary actions.
         """
         if kge is None:
             return None

@@ -26,6 +26,7 @@ from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs import backends, text
 from phalanx.proofs.config import FamilyTreeConfig, ProofConfig, ProofEvaluationConfig, QueryConfig
 from phalanx.proofs.embedding_action import KGELeafScorer
+from phalanx.proofs.episode_tokens import ProofTokenizer
 from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig
 from phalanx.proofs.program import Program
@@ -94,18 +95,18 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     A state is a list of goals (atoms to prove). Initially, the query is the only goal. Each step resolves the
     first goal with a fact or a rule. If no goal is left, the query is proved.
 
-    - Observation: `goals` (int32 [goals, 3]) contains the remaining goals, `successors` (int32 [actions,
-      goals, 3]) contains the goals after each action, and `action_mask` (bool [actions]) marks the legal
-      actions. The last dimension of `goals` and `successors` is 4 if a predicate has three arguments. The
-      other fields are for bookkeeping.
+    - Observation: `goals` (int32 [max_goals, 3]) contains the remaining goals, `successors` (int32
+      [max_actions, max_goals, 3]) contains the goals after each action, and `action_mask` (bool
+      [max_actions]) marks the legal actions. A goal is encoded as its predicate and two arguments, or three
+      if a predicate of the knowledge base has three. The other fields are for bookkeeping.
     - Action: the index of a successor. The first `state.num_actions` actions are legal.
     - Reward: a reward at the end of an episode (see `ProofRewardConfig`), and a penalty for invalid actions.
     - Termination: an episode terminates in state `True` (proved) or `False` (failed or gave up). It is
       truncated after `max_episode_steps`. The only successor of a final state is the state itself.
-    - Embedding: if an embedding is configured, a state whose first goal is ground has an additional
-      successor. It is shown with the goal's predicate replaced by a `_kge` predicate, and choosing it removes
-      the goal without proving it. The goal's probability under the embedding affects the reward; see
-      `ProofConfig.kge_reward`.
+    - Embedding: if an embedding is configured, a state whose first goal is ground (has no variables) has an
+      additional successor. In this successor, the goal's predicate is replaced by a `_kge` predicate, and
+      choosing it removes the goal without proving it. The goal's probability under the embedding affects
+      the reward; see `ProofConfig.kge_reward`.
 
     Use `ProofEnvironment.from_config` to create an environment from settings,
     `ProofEnvironment.from_knowledge_base` to create it from a knowledge base, and `ProofEnvironment.create`
@@ -122,7 +123,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     queries: PositiveQueries
     """Positives, selected by `config.queries`. Each episode starts from a positive or a corruption of one."""
     known: NegativeSampler
-    """Sampler for negatives. It contains the known triples, which are never sampled."""
+    """Known triples of all splits, which are never sampled as negatives."""
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored in comparisons."""
     kge_scorer: KGELeafScorer | None = None
@@ -168,7 +169,6 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         *,
         depths: Int32[np.ndarray, " queries"] | None = None,
         known: Int32[np.ndarray, "triples atom"] | None = None,
-        domains: Int32[np.ndarray, " constants_and_one"] | None = None,
         vocabulary: ProofVocabulary | None = None,
         kge: KGE | None = None,
     ) -> "ProofEnvironment":
@@ -183,14 +183,15 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 known.
             known: Known triples of all splits, which are never sampled as negatives. Facts and queries are
                 always included.
-            domains: Domain number of each constant, preceded by an entry for padding. In a negative, a
-                constant is replaced with another constant of the same domain. None means that all constants
-                are in one domain.
-            vocabulary: Names of predicates and constants, for text and rendering.
+            vocabulary: Names of predicates and constants, for text and rendering. It also determines the
+                domains of the constants: in a negative, a constant is replaced with another constant of the
+                same domain. None means that there are no names, and that all constants are in one domain.
             kge: An embedding that can close ground goals without a proof. None means no embedding.
         """
         all_known = np.concatenate([program.facts, queries, queries[:0] if known is None else known])
-        arities = None if vocabulary is None else vocabulary.predicate_arities
+        domains, arities = None, None
+        if vocabulary is not None:
+            domains, arities = vocabulary.constant_domains, vocabulary.predicate_arities
         sizes = program.num_predicates, program.num_constants
         return cls(
             config.model_copy(update={"backend": resolve_backend(config.backend)}),
@@ -256,7 +257,6 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             vocabulary.encode(atoms),
             depths=depths,
             known=vocabulary.encode(tuple(knowledge_base.known)),
-            domains=vocabulary.constant_domains,
             vocabulary=vocabulary,
             kge=kge,
         )
@@ -520,9 +520,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return ShortestProofExpert(self)
 
     def tokenizer(self) -> EpisodeTokenizer:
-        from phalanx.proofs.episode_tokens import ProofTokenizer
-
-        return ProofTokenizer.for_environment(self)
+        config, program = self.config, self.program
+        return ProofTokenizer(
+            num_predicates=program.end_index + 1,
+            num_terms=program.num_constants + program.arity * config.max_goals + 1,
+            num_actions=config.max_actions,
+            max_steps=config.max_episode_steps,
+            arity=program.arity,
+        )
 
     @property
     def has_text(self) -> bool:

@@ -23,7 +23,6 @@ from phalanx.data.episode_tokens import (
     join_parts,
     repeated_token,
 )
-from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.state import ProofState
 
 _ProofMark = enum.IntEnum("_ProofMark", ("PAD", "END", "GOALS", "OPTION", "ACTION"), start=0)
@@ -49,18 +48,6 @@ class ProofTokenizer:
     """Maximum number of steps in an episode."""
     arity: int = 2
     """Number of terms in an atom, which is 2 or 3."""
-
-    @classmethod
-    def for_environment(cls, environment: ProofEnvironment) -> "ProofTokenizer":
-        """Create a tokenizer for the episodes of an environment."""
-        config, program = environment.config, environment.program
-        return cls(
-            num_predicates=program.end_index + 1,
-            num_terms=program.num_constants + program.arity * config.max_goals + 1,
-            num_actions=config.max_actions,
-            max_steps=config.max_episode_steps,
-            arity=program.arity,
-        )
 
     name: ClassVar[str] = "proofs"
 

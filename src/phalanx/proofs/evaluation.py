@@ -19,11 +19,6 @@ from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.queries import SampledQuery, corrupt
 
 _BATCH_SIZE = 256
-NEGATIVE, UNPROVABLE = "corrupted", "no proof"
-"""Names of two groups of queries: negatives, and positives that have no proof or whose depth is not known.
-
-The names of the other groups are `depth 1`, `depth 2`, and so on.
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +42,8 @@ class ProverResult:
     """Mean number of steps in the episodes in which a positive was proved, or None if none was proved."""
     groups: dict[str, dict[str, float]]
     """For each group of queries, its number of `episodes` and its `success_rate`. Positives are grouped by
-    proof depth, and all negatives are one group."""
+    proof depth: `depth 1`, `depth 2`, and so on, or `no proof` if a query has no proof or its depth is not
+    known. All negatives are in the group `corrupted`."""
     split: str = ""
     """Split of the queries."""
 
@@ -71,15 +67,14 @@ class ProverResult:
 
 
 @functools.lru_cache(maxsize=8)
-def sample_held_out_queries(
-    environment: ProofEnvironment, max_queries: int | None, seed: int = 0
-) -> SampledQuery:
+def sample_held_out_queries(environment: ProofEnvironment, max_queries: int | None) -> SampledQuery:
     """Sample positives from an environment's queries, and one corruption of each positive.
+
+    The same arguments always give the same sample.
 
     Args:
         environment: The environment with the queries.
         max_queries: Maximum number of positives. If None, all positives of the environment are used.
-        seed: Seed for sampling positives and corruptions.
 
     Returns:
         The positives, followed by their corruptions. If every corruption of a positive is a known triple, the
@@ -87,7 +82,7 @@ def sample_held_out_queries(
     """
     queries = environment.queries
     rows = np.arange(len(queries))
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     if max_queries is not None and max_queries < len(rows):
         rows = np.sort(generator.choice(len(rows), max_queries, replace=False))
     positives, depths = queries.positives[rows], queries.depths[rows]
@@ -138,7 +133,7 @@ def evaluate_prover(
     masks: dict[str, Bool[np.ndarray, " queries"]] = {
         f"depth {d}": label & (depth == d) for d in np.unique(depth[label]).tolist() if d >= 0
     }
-    masks |= {UNPROVABLE: label & (depth < 0), NEGATIVE: ~label}
+    masks |= {"no proof": label & (depth < 0), "corrupted": ~label}
 
     def mean(values: np.ndarray, mask: np.ndarray) -> float | None:
         return float(values[mask].mean()) if mask.any() else None

@@ -7,7 +7,6 @@ proofs and an embedding.
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -35,7 +34,7 @@ from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proof_depths import UNDECIDED, compute_proof_depths
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
-from phalanx.kg.vocabulary import EncodedRule, check_binary
+from phalanx.kg.vocabulary import check_binary
 from phalanx.proofs.config import ProofConfig, Split
 from phalanx.proofs.program import Program
 from phalanx.proofs.score_combination import (
@@ -102,14 +101,15 @@ class LinkPredictionConfig(Config):
     """Weights for the `hybrid` mode."""
     skip_unprovable_search: bool = True
     """Skip the beam search for triples that have no proof of at most `beam.max_depth` steps. This does not
-    change the scores, and it saves time, because most corruptions have no proof."""
+    change the scores, and it saves time, because most corruptions have no proof. Ignored if the policy was
+    trained with an embedding or with `skip_unary_actions`, because the search can then find other proofs."""
     unproved_score: float = -math.inf
     """Score of triples without a proof in `policy` mode. Other modes ignore this setting."""
     batch_size: int | None = Field(default=None, ge=1)
     """Number of triples that the beam search processes at a time. Defaults to as many as fit into memory."""
     max_chaining_rounds: int | None = Field(default=None, ge=1)
-    """Maximum number of rounds of forward chaining in `exact` mode. If None, chaining continues until no new
-    triple follows."""
+    """Maximum number of rounds of forward chaining, in `exact` mode and, if there is no policy, in `hybrid`
+    and `learned` mode. If None, chaining continues until no new triple follows."""
     max_chaining_seconds: float | None = Field(default=None, ge=0)
     """Time limit in seconds for forward chaining. Triples that are not derived within the limit count as not
     proved. None means no limit."""
@@ -175,8 +175,9 @@ class ProofLinkPredictionTask:
     def depths(self, queries: Int32[np.ndarray, "queries 3"]) -> Int32[np.ndarray, " queries"] | None:
         """Return the exact proof depths of queries, up to `config.beam.max_depth`.
 
-        Returns None if `config.depth_computation_seconds` is 0, or if the head of a rule has a variable that
-        does not occur in its body.
+        The depth is `NO_PROOF` if there is no proof of at most this depth, and `UNDECIDED` if the time limit
+        was reached first. Returns None if `config.depth_computation_seconds` is 0, or if the head of a rule
+        has a variable that does not occur in its body.
         """
         seconds, rules = self.config.depth_computation_seconds, self.knowledge_base.encoded_rules
         if seconds == 0 or not can_chain(rules):
@@ -188,6 +189,33 @@ class ProofLinkPredictionTask:
             self.config.beam.max_depth,
             TimeLimit(seconds, print_to_stderr),
         )
+
+    def score_exactly(self, triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
+        """Score triples for the `exact` mode: the fewer rounds of forward chaining, the higher the score.
+
+        The score is minus the round in which a triple is first derived, or minus infinity if it is not
+        derived within the limits of the config. Raises `ValueError` if a triple is a fact, because forward
+        chaining cannot exclude a fact from its own proof.
+
+        Args:
+            triples: Triples that are not facts.
+        """
+        rounds = chaining_rounds(
+            triples,
+            self.knowledge_base.triples("train"),
+            self.knowledge_base.encoded_rules,
+            self.config.max_chaining_rounds,
+            TimeLimit(self.config.max_chaining_seconds, print_to_stderr),
+        )
+        if len(is_fact := np.flatnonzero(rounds == 0)):
+            raise ValueError(
+                f"{triples[is_fact[0]].tolist()} is a fact, and rounds of forward chaining cannot exclude it "
+                "from its own proof"
+            )
+        proved = rounds > 0
+        scores = np.where(proved, -rounds.astype(np.float64), -np.inf)
+        length = np.where(proved, rounds, -1).astype(np.int64)
+        return TripleScores(score=scores, proved=proved, length=length)
 
     def policy_scorer(self, policy: ProofPolicy) -> TripleScorer:
         """Return the scorer for the `policy` mode.
@@ -263,7 +291,7 @@ class ProofLinkPredictionTask:
             embedding: Scorer that provides the log-probabilities of an embedding.
         """
         candidates, found, scored = self._score_validation_queries(search, embedding)
-        return fit_combination(candidates, compute_features(found, scored), self.vocabulary.kg)
+        return fit_combination(candidates, compute_features(found, scored), self.vocabulary.num_predicates)
 
     def _score_validation_queries(
         self, search: TripleScorer, embedding: TripleScorer
@@ -278,23 +306,20 @@ def evaluate_proofs(
     *,
     policy: ProofPolicy | None = None,
     kge: Any = None,
-    combination: LearnedCombination | None = None,
-    split: str = "test",
 ) -> LinkPredictionResult:
-    """Rank each query of a split among its corruptions, and compute MRR and Hits@k.
+    """Rank each query of `link_prediction.config.split` among its corruptions, and compute MRR and Hits@k.
 
     Args:
         mode: How triples are scored. `exact` gives higher scores to triples that forward chaining derives in
             fewer rounds. `policy` uses the log-probability of the best proof that a beam search with the
             policy finds. `kge` uses the score of an embedding. `hybrid` combines proofs and an embedding with
-            the weights of the config, and `learned` combines them with the weights of `combination`. Without
-            a policy, `hybrid` and `learned` use forward chaining instead of the beam search.
+            the weights of the config, and `learned` combines them with weights that are fitted on the
+            validation split. Without a policy, `hybrid` and `learned` use forward chaining instead of the
+            beam search.
         link_prediction: The task, with the knowledge base and the evaluation settings.
         policy: The policy. Required for the `policy` mode.
         kge: The embedding, which is a `KGE` or another object with `score` and `log_probability` methods.
             Required for the `kge`, `hybrid` and `learned` modes.
-        combination: Weights for the `learned` mode. If None, they are fitted on the validation split.
-        split: `valid`, `test` or `train`.
     """
     if mode not in (modes := get_args(EvaluationMode)):
         raise ValueError(f"mode must be one of {', '.join(modes)}, got {mode!r}")
@@ -303,12 +328,7 @@ def evaluate_proofs(
     if mode in ("kge", "hybrid", "learned") and kge is None:
         raise ValueError(f"mode={mode} needs an embedding: set kge to a run of `phalanx train kge`")
     config, embedding = link_prediction.config, embedding_scorer(kge)
-    search = exact_scorer(
-        link_prediction.knowledge_base.triples("train"),
-        link_prediction.knowledge_base.encoded_rules,
-        max_rounds=config.max_chaining_rounds,
-        max_seconds=config.max_chaining_seconds,
-    )
+    search: TripleScorer = link_prediction.score_exactly
     if policy is not None and mode != "exact":
         search = link_prediction.policy_scorer(policy)
     scorer = embedding if mode == "kge" else search
@@ -318,16 +338,15 @@ def evaluate_proofs(
             weights = link_prediction.select_hybrid_weights(search, embedding)
         scorer = hybrid_scorer(search, embedding, weights)
     elif mode == "learned":
-        combination = combination or link_prediction.fit_combination(search, embedding)
-        scorer = combination.scorer(search, embedding)
-    queries = link_prediction.queries(split, config.max_queries)
+        scorer = link_prediction.fit_combination(search, embedding).scorer(search, embedding)
+    queries = link_prediction.queries(config.split, config.max_queries)
     return evaluate_candidates(
         scorer,
         link_prediction.candidates(queries),
         ties=config.ties,
         depths=link_prediction.depths(queries),
         vocabulary=link_prediction.vocabulary.kg,
-        split=split,
+        split=config.split,
         predictor=mode,
     )
 
@@ -366,7 +385,7 @@ def evaluate_with_config(
     link_prediction = ProofLinkPredictionTask(
         knowledge_base, vocabulary, environment, config, None if policy is None else kge_action
     )
-    return evaluate_proofs(mode, link_prediction, policy=policy, kge=kge, split=config.split)
+    return evaluate_proofs(mode, link_prediction, policy=policy, kge=kge)
 
 
 def _check_same_names(trained: ProofVocabulary, given: ProofVocabulary, dataset: str) -> None:
@@ -378,43 +397,6 @@ def _check_same_names(trained: ProofVocabulary, given: ProofVocabulary, dataset:
                 f"the run was trained with {len(expected)} {kind} and {dataset} has {len(found)}: "
                 f"{different[0]!r} is in only one of them; only mode=exact works with other names"
             )
-
-
-def exact_scorer(
-    facts: Int32[np.ndarray, "facts 3"],
-    rules: Sequence[EncodedRule],
-    *,
-    max_rounds: int | None = None,
-    max_seconds: float | None = None,
-) -> TripleScorer:
-    """Return a scorer that prefers triples that forward chaining derives in fewer rounds.
-
-    The score of a triple is minus the round in which it is first derived, or minus infinity if it is not
-    derived. The scorer raises `ValueError` if a triple is a fact, because forward chaining cannot exclude a
-    fact from its own proof.
-
-    Args:
-        facts: Facts, encoded by `Vocabulary.encode`.
-        rules: Rules, encoded by `Vocabulary.encode_rules`. All variables of a head must occur in the body.
-        max_rounds: Maximum number of rounds. If None, chaining continues until no new triple follows.
-        max_seconds: Time limit in seconds. When it is reached, a message is printed, and all triples that
-            have not been derived yet count as not proved. None means no limit.
-    """
-
-    def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
-        time_limit = TimeLimit(max_seconds, print_to_stderr)
-        rounds = chaining_rounds(triples, facts, rules, max_rounds, time_limit)
-        if len(is_fact := np.flatnonzero(rounds == 0)):
-            raise ValueError(
-                f"{triples[is_fact[0]].tolist()} is a fact, and rounds of forward chaining cannot exclude it "
-                "from its own proof"
-            )
-        proved = rounds > 0
-        scores = np.where(proved, -rounds.astype(np.float64), -np.inf)
-        length = np.where(proved, rounds, -1).astype(np.int64)
-        return TripleScores(score=scores, proved=proved, length=length)
-
-    return score
 
 
 _TRIPLES_PER_BATCH = 1 << 14

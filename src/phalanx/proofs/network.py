@@ -64,7 +64,7 @@ class EmbeddingRows(NamedTuple):
     """Rows of `EmbeddingTables` for the predicates and terms of a batch of atoms.
 
     The atoms `True`, `False` and `End` have no terms. For these atoms and for padding, `terms` contains row 0
-    of the table, which must not be used.
+    of the table, whose values have no meaning.
     """
 
     predicate: Float[Array, "*states atoms predicate_dim"]

@@ -160,20 +160,6 @@ class Program(Fingerprinted, AtomIndexing):
         """Number of terms in an atom, which is 2 or 3."""
         return self.facts.shape[1] - 1
 
-    @property
-    def max_body(self) -> int:
-        """Number of atoms in the longest body."""
-        return self.bodies.shape[1]
-
-    @functools.cached_property
-    def rule_start(self) -> np.ndarray:
-        """Offsets of the rules by head predicate, as int32 [predicates + 2].
-
-        The rules for predicate p have the indices from `rule_start[p]` up to, but not including,
-        `rule_start[p + 1]`. Predicate 0 is padding and has no rules. The last entry is the number of rules.
-        """
-        return np.searchsorted(self.heads[:, 0], np.arange(self.num_predicates + 2)).astype(np.int32)
-
     @functools.cached_property
     def arrays(self) -> ProgramArrays:
         """The program on the device. The arrays are concrete even while JAX is tracing."""
@@ -184,20 +170,21 @@ class Program(Fingerprinted, AtomIndexing):
         orders = [np.lexsort((facts[:, side], facts[:, 0])) for side in arguments]
         # A gather needs at least one row.
         blank = np.zeros((1, self.arity), np.int32)
-        blank_body = np.zeros((1, self.max_body, 1 + self.arity), np.int32)
+        blank_body = np.zeros((1, *self.bodies.shape[1:]), np.int32)
+        rule_start = np.searchsorted(self.heads[:, 0], np.arange(self.num_predicates + 2))
         with jax.ensure_compile_time_eval():
             return ProgramArrays(
                 starts=jnp.asarray(np.stack(starts)),
                 facts=jnp.asarray(np.stack([facts[order, 1:] if len(facts) else blank for order in orders])),
                 fact_set=FactSet.create(facts, self.num_constants),
-                rule_start=jnp.asarray(self.rule_start),
+                rule_start=jnp.asarray(rule_start, jnp.int32),
                 heads=jnp.asarray(self.heads[:, 1:] if len(self.heads) else blank),
                 bodies=jnp.asarray(self.bodies if len(self.bodies) else blank_body),
             )
 
     @property
     def native(self) -> Any:
-        """The program as a C++ object, which equal programs share. It is freed with the last of them."""
+        """The program as a C++ object, which is shared by equal programs and freed with the last of them."""
         return self._native_owner[0]
 
     @functools.cached_property
@@ -224,7 +211,8 @@ class Program(Fingerprinted, AtomIndexing):
     @functools.cached_property
     def fingerprint(self) -> str:
         """Digest of the facts and rules."""
-        digest = hashlib.sha256(f"{self.num_predicates} {self.num_constants} {self.max_body} ".encode())
+        sizes = f"{self.num_predicates} {self.num_constants} {self.bodies.shape[1]} "
+        digest = hashlib.sha256(sizes.encode())
         for array in (self.facts, self.heads, self.bodies, self.rule_order):
             digest.update(f"{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).tobytes())

@@ -1,9 +1,9 @@
 """On-device sampling of positive and negative queries for episodes.
 
-A positive is a true triple. A negative (corruption) is a true triple with one argument replaced, sampled
-uniformly from all such triples that are not known to be true. Candidate lists and embedding training have
-their own samplers. This sampler is different because it runs inside the compiled environment and must be
-exactly uniform.
+A positive is a true triple. A negative (corruption) is a true triple with one or two arguments replaced, such
+that the result is not known to be true. Candidate lists and embedding training have their own samplers of
+negatives. The sampler in this module is different because it runs inside the compiled environment and chooses
+uniformly among all possible replacements.
 """
 
 import dataclasses
@@ -61,10 +61,10 @@ class KnownArrays(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NegativeSampler(Fingerprinted):
-    """Sampler for negatives, which are corruptions of true triples. It never samples known triples.
+    """Data for sampling negatives: the known triples, which are not sampled, and the domains of constants.
 
-    Instances are compared by content and are static under `jit`. Triples are encoded by a `ProofVocabulary`,
-    whose indices start at 1.
+    Negatives are sampled by `sample_query`. Instances are compared by content and are static under `jit`.
+    Triples are encoded by a `ProofVocabulary`, whose indices start at 1.
     """
 
     triples: np.ndarray
@@ -75,11 +75,6 @@ class NegativeSampler(Fingerprinted):
     arities: np.ndarray
     """Number of arguments of each predicate, as int32 [predicates + 1]. Entry 0 is for padding. If an encoded
     atom has more terms than its predicate has arguments, the extra terms repeat the last argument."""
-
-    @property
-    def num_predicates(self) -> int:
-        """Number of predicates."""
-        return len(self.arities) - 1
 
     @classmethod
     def create(
@@ -158,7 +153,7 @@ class NegativeSampler(Fingerprinted):
         # An atom with one argument has no other argument: all atoms of its predicate share one entry.
         given = np.where(self.arities[predicate] == 1, 1, self.triples[:, other])
         found = position_of[self.triples[:, replaced]]
-        starts = row_offsets(predicate, given, self.num_predicates, len(self.domains) - 1)
+        starts = row_offsets(predicate, given, len(self.arities) - 1, len(self.domains) - 1)
         return starts, found[np.lexsort((found, given, predicate))]
 
     def __repr__(self) -> str:
@@ -355,7 +350,7 @@ class PositiveQueries(Fingerprinted):
     def create(
         cls, positives: Int32[np.ndarray, "queries atom"], depths: Int32[np.ndarray, " queries"] | None = None
     ) -> "PositiveQueries":
-        """Create a query set. If `depths` is None, no proof depth is known."""
+        """Create an instance from encoded queries. If `depths` is None, no proof depth is known."""
         if depths is None:
             depths = np.full(len(positives), -1, np.int32)
         if len(depths) != len(positives):

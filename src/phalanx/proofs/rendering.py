@@ -36,7 +36,7 @@ _LINE_HEIGHT = 38
 class ProofFrame(eqx.Module):
     """A state of an episode, with the data needed to draw the episode up to this state.
 
-    Notebooks display a frame by showing the drawing that `draw_frame` returns.
+    Notebooks display a frame as the drawing that `draw_frame` returns.
     """
 
     goals: Int32[np.ndarray, "goals atom"]
@@ -48,14 +48,14 @@ class ProofFrame(eqx.Module):
     step: int = eqx.field(static=True)
     """Number of steps that the episode has taken up to this state."""
     query: str = eqx.field(static=True)
+    """Query of the episode as text."""
     details: str = eqx.field(static=True)
     """Text with the label and depth of the query and, while the episode runs, the number of choices."""
     status: str = eqx.field(static=True)
     """`running`, `proved`, `failed`, `given up` or `out of steps`."""
 
     def _repr_svg_(self) -> str:
-        svg: str = draw_frame(self).as_svg()
-        return svg
+        return str(draw_frame(self).as_svg())
 
 
 def draw_state(state: ProofState, vocabulary: ProofVocabulary) -> draw.Drawing:
@@ -98,16 +98,14 @@ def render_episodes(
 ) -> list[dict[str, Any]]:
     """Convert recorded episodes to the form that `SVGHandler` and the training report draw.
 
-    States are replaced by `ProofFrame`s, `task_id` is set to the query, and `final_similarity` is removed,
-    because it has no meaning for proofs.
+    States are replaced by `ProofFrame`s, and `task_id` is set to the query.
     """
     rendered = []
     for episode in episodes:
         frames = proof_frames([episode["initial_state"], *episode["step_states"]], vocabulary)
-        record = {name: value for name, value in episode.items() if name != "final_similarity"}
         rendered.append(
-            record
-            | {
+            {
+                **episode,
                 "task_id": query_name(episode["initial_state"], vocabulary),
                 "initial_state": frames[0],
                 "step_states": frames[1:],

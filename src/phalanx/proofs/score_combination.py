@@ -1,7 +1,6 @@
 """Combines proof and embedding scores, with fixed weights or with a fitted conditional logit model."""
 
 import dataclasses
-import os
 from typing import ClassVar
 
 import numpy as np
@@ -9,10 +8,7 @@ from jaxtyping import Float64, Int
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.io.atomic import atomic_write
-from phalanx.io.checksum import read_verified_json, write_json
 from phalanx.kg.evaluation import CandidateLists, TripleScorer, TripleScores
-from phalanx.kg.vocabulary import Vocabulary
 
 FEATURES = ("log_probability", "kge_score", "proved", "log_prob", "length")
 """Names of the features of a triple.
@@ -25,7 +21,6 @@ FEATURES = ("log_probability", "kge_score", "proved", "log_prob", "length")
 """
 _MIN_LOG_PROBABILITY = -30.0
 _MAX_NEWTON_STEPS = 50
-_FILE_FORMAT = 2
 
 
 class HybridConfig(Config):
@@ -89,8 +84,6 @@ class LearnedCombination:
     The weights of a relation are the sum of shared weights and corrections for this relation.
     """
 
-    relations: tuple[str, ...]
-    """Names of the relations, in the order of their ids."""
     mean: Float64[np.ndarray, " features"]
     """Mean of each feature, for standardization."""
     scale: Float64[np.ndarray, " features"]
@@ -121,28 +114,6 @@ class LearnedCombination:
             return dataclasses.replace(found, score=total, log_probability=scored.log_probability)
 
         return score
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the combination to a JSON file."""
-        arrays = {name: np.asarray(value).tolist() for name, value in vars(self).items()}
-        with atomic_write(path, "w", checksum=True) as file:
-            write_json(file, {"format": _FILE_FORMAT, "features": FEATURES, **arrays}, indent=1)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary) -> "LearnedCombination":
-        """Load a combination. Raises `ValueError` if its relations differ from those of the vocabulary."""
-        record = read_verified_json(path, "fit it again")
-        expected = {"format": _FILE_FORMAT, "features": list(FEATURES)}
-        if {name: record.get(name) for name in expected} != expected:
-            raise ValueError(
-                f"{path} is not a combination in format {_FILE_FORMAT} with the features "
-                f"{', '.join(FEATURES)}: fit it again"
-            )
-        relations = tuple(record["relations"])
-        if relations != vocabulary.predicates:
-            raise ValueError(f"{path} was fitted for other relations than {', '.join(vocabulary.predicates)}")
-        names = ("mean", "scale", "shared", "by_relation")
-        return cls(relations, *(np.array(record[name], np.float64) for name in names))
 
 
 def compute_features(
@@ -175,7 +146,7 @@ def compute_features(
 def fit_combination(
     candidates: CandidateLists,
     features: Float64[np.ndarray, "candidates features"],
-    vocabulary: Vocabulary,
+    num_relations: int,
     *,
     shared_penalty: float = 1e-2,
     relation_penalty: float = 3.0,
@@ -188,7 +159,7 @@ def fit_combination(
     Args:
         candidates: Ranking lists, usually of the validation split.
         features: Features of all candidates; see `compute_features`.
-        vocabulary: Provides the relations.
+        num_relations: Number of relations of the knowledge base.
         shared_penalty: Coefficient of the L2 penalty on the shared weights.
         relation_penalty: Coefficient of the L2 penalty on each relation's corrections to the shared weights.
             The penalty keeps the weights of relations with few queries close to the shared weights.
@@ -200,7 +171,7 @@ def fit_combination(
     # All triples of a list have the same relation.
     relation = candidates.triples[:, 0].astype(np.int64)
     # Row 0 contains the shared weights, followed by one row per relation.
-    penalty = np.full((vocabulary.num_predicates + 1, 1), relation_penalty)
+    penalty = np.full((num_relations + 1, 1), relation_penalty)
     penalty[0] = shared_penalty
 
     def loss_of(weights: np.ndarray) -> tuple[float, np.ndarray]:
@@ -245,4 +216,4 @@ def fit_combination(
                 break
             size /= 2
         weights, loss, probability = weights - size * step, new_loss, new_probability
-    return LearnedCombination(vocabulary.predicates, mean, scale, weights[0], weights[1:])
+    return LearnedCombination(mean, scale, weights[0], weights[1:])

@@ -103,7 +103,6 @@ class BatchedVecEnv(EnvironmentVecEnv):
             ProofEnvironment.create,
             config,
             Program.from_knowledge_base(data_handler, index_manager),
-            domains=index_manager.constant_domains,
             vocabulary=index_manager,
             kge=kge_engine,
         )

@@ -1,7 +1,4 @@
-"""Computes the successors of proof states by resolution, with the C++ or the XLA backend.
-
-If `ProofConfig.prune_visited` is true, successors that the episode has already visited are removed.
-"""
+"""Computes the successors of proof states by resolution, with the C++ or the XLA backend."""
 
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program

@@ -183,9 +183,8 @@ def beam_search(
         return jax.device_get(_empty_result(0))
     joined: list[Any] = [np.concatenate(leaves) for leaves in zip(*parts, strict=True)]
     result = SearchResults(*joined)
-    if np.isnan(result.log_prob).any():
-        row = int(np.flatnonzero(np.isnan(result.log_prob))[0])
-        raise ValueError(f"the policy returned NaN logits in the search for {queries[row].tolist()}")
+    if len(failed := np.flatnonzero(np.isnan(result.log_prob))):
+        raise ValueError(f"the policy returned NaN logits in the search for {queries[failed[0]].tolist()}")
     return result
 
 

@@ -46,12 +46,9 @@ class GoalFeatureExtractor:
         program: Facts and rules.
         confidence: Confidence of each rule, in the order passed to `Program.create`. None means that all
             rules have confidence 1.
-        seed: Seed for the random projections.
     """
 
-    def __init__(
-        self, program: Program, confidence: Float32[np.ndarray, " rules"] | None = None, seed: int = 0
-    ) -> None:
+    def __init__(self, program: Program, confidence: Float32[np.ndarray, " rules"] | None = None) -> None:
         self._program = program
         facts, predicates, constants = program.facts, program.num_predicates, program.num_constants
         self._counts = [
@@ -59,7 +56,7 @@ class GoalFeatureExtractor:
         ]
         self._totals = np.bincount(facts[:, 0], minlength=predicates + 1)
         self._rules = np.bincount(program.heads[:, 0], minlength=predicates + 1)
-        self._projected = _project_walks(program, np.random.default_rng(seed))
+        self._projected = _project_walks(program)
         given = np.ones(len(program.heads), np.float32) if confidence is None else np.asarray(confidence)
         self._keys, self._confidence = self._rule_table(given[program.rule_order])
 
@@ -155,7 +152,7 @@ class GoalFeatureExtractor:
         return np.append(unique, np.iinfo(np.int64).max), np.append(confidence[order][first], 1.0)
 
 
-def _project_walks(program: Program, random: np.random.Generator) -> list[np.ndarray]:
+def _project_walks(program: Program) -> list[np.ndarray]:
     """Compute the random projections of constants that `GoalFeatureExtractor` describes.
 
     Returns:
@@ -164,7 +161,7 @@ def _project_walks(program: Program, random: np.random.Generator) -> list[np.nda
     """
     from scipy.sparse import coo_matrix  # type: ignore[import-untyped, unused-ignore]
 
-    size = program.num_constants + 1
+    size, random = program.num_constants + 1, np.random.default_rng(0)
     heads, tails = program.facts[:, 1], program.facts[:, 2]
     ends = np.concatenate([heads, tails]), np.concatenate([tails, heads])
     walk = coo_matrix((np.ones(len(ends[0]), np.float32), ends), (size, size)).tocsr()

@@ -26,8 +26,8 @@ ROWS_PER_BATCH = 4096
 _SMALL_BATCH = 512
 """Batches with at most this number of states are padded to this size instead of `ROWS_PER_BATCH`."""
 _NUM_GOAL_POSITIONS = 3
-"""Size of the one-hot encoding of a goal's position in its state. All positions beyond the last entry share
-this entry."""
+"""Size of the one-hot encoding of a goal's position in its state. The last entry stands for its own position
+and all later ones."""
 
 
 class HeuristicNetworkConfig(Config):
@@ -174,9 +174,7 @@ def score_successors(network: HeuristicNetwork, features: GoalFeatures) -> tuple
     return logits.astype(np.float64), values.astype(np.float64)
 
 
-@eqx.filter_jit
-def _forward(network: HeuristicNetwork, features: GoalFeatures) -> tuple[Array, Array]:
-    return network(features)
+_forward = eqx.filter_jit(HeuristicNetwork.__call__)
 
 
 def pad_features(features: GoalFeatures, num_rows: int | None = None) -> GoalFeatures:
