@@ -408,7 +408,8 @@ def query(
             # Other arities need exact proving, which supports rules of any form.
             base = base.replace(rules=load_rules(rules))
         elif rules is not None:
-            given = RuleSet.from_rules(load_rules(rules), base.vocabulary).rules
+            given, unsupported = RuleSet.from_rules(load_rules(rules), base.vocabulary)
+            _warn_about_unsupported(unsupported)
         parsed = parse_query(base, query)
         if rules is None and not base.rules and len(parsed.free) == 2:
             print_to_stderr(f"{base.name} has no rules.txt: mining rules for at most {max_seconds:g} s")

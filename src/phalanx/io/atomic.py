@@ -61,7 +61,7 @@ def atomic_write(
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    _sync(target.parent)
 
 
 @contextlib.contextmanager
@@ -86,10 +86,8 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
-        for folder, _, names in os.walk(temporary):
-            for name in names:
-                _sync(Path(folder, name))
-            _sync_folder(Path(folder))
+        for written in (temporary, *temporary.rglob("*")):
+            _sync(written)
         _check_unoccupied(target)
         if target.is_symlink():
             target.unlink()
@@ -99,7 +97,7 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         _remove(temporary)
         raise
-    _sync_folder(target.parent)
+    _sync(target.parent)
 
 
 def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = None) -> list[Path]:
@@ -172,15 +170,9 @@ def _check_unoccupied(target: Path) -> None:
         raise FileExistsError(f"{target} already exists and is not empty; remove it or choose another name")
 
 
-def _sync(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    # Windows cannot open a folder.
-    if os.name == "posix":
-        _sync(folder)

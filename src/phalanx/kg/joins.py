@@ -165,9 +165,7 @@ def find_sorted(
 
 def merge_codes(parts: list[np.ndarray]) -> Int64[np.ndarray, " codes"]:
     """Return the sorted union of arrays of codes."""
-    if not parts:
-        return np.zeros(0, np.int64)
-    return np.unique(parts[0] if len(parts) == 1 else np.concatenate(parts))
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
 
 
 def _match_prefixes(sorted_codes: np.ndarray, prefixes: np.ndarray, step: int) -> Matches:

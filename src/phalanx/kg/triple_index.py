@@ -36,7 +36,7 @@ class TripleIndex:
     See `directed_queries` for directed relations.
 
     Args:
-        triples: Known triples (relation, head, tail).
+        triples: Distinct known triples (relation, head, tail).
         num_entities: Number of entities. All entity ids are less than this number.
     """
 
@@ -56,6 +56,13 @@ class TripleIndex:
         keys = self._keys(pairs)
         starts = np.searchsorted(self._sorted_keys, keys)
         return starts, np.searchsorted(self._sorted_keys, keys, side="right") - starts
+
+    def contains(
+        self, pairs: Int32[np.ndarray, "pairs 2"], answers: Int32[np.ndarray, " pairs"]
+    ) -> Bool[np.ndarray, " pairs"]:
+        """Return whether each answer is a known answer to its query."""
+        codes = self._keys(pairs) * self.num_entities + answers
+        return np.isin(codes, self._sorted_keys * self.num_entities + self.answers)
 
     def mask(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Bool[np.ndarray, "pairs entities"]:
         """Return a mask that is True for the entities that are known answers to each query in `pairs`."""

@@ -94,6 +94,8 @@ class EmbeddingModel(eqx.Module):
     A higher score means that a triple is more likely to be true.
     """
 
+    is_complex: ClassVar[bool] = False
+    """Whether the entity embeddings are complex vectors."""
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations _"]
 
@@ -138,10 +140,9 @@ class EmbeddingModel(eqx.Module):
         rows = self.entities[heads], self.relations[relations], self.entities[tails]
         return tuple(map(self._moduli, rows))
 
-    @staticmethod
-    def _moduli(values: Array) -> Array:
+    def _moduli(self, values: Array) -> Array:
         """Return the absolute value of each real or complex coordinate."""
-        return jnp.abs(values)
+        return complex_moduli(values) if self.is_complex else jnp.abs(values)
 
 
 class _ProductModel(EmbeddingModel):
@@ -198,6 +199,8 @@ class RotatE(_DistanceModel):
     radians, one for each complex coordinate.
     """
 
+    is_complex = True
+
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
         angles = self.relations[relations]
         rotations = jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=-1)
@@ -205,10 +208,6 @@ class RotatE(_DistanceModel):
 
     def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
         return self._moduli(self.entities[heads]), self._moduli(self.entities[tails])
-
-    @staticmethod
-    def _moduli(values: Array) -> Array:
-        return complex_moduli(values)
 
 
 class DistMult(_ProductModel):
@@ -227,13 +226,11 @@ class ComplEx(_ProductModel):
     The score is the real part of the sum of head * relation * conjugate(tail).
     """
 
+    is_complex = True
+
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
         vectors = self.relations[relations]
         return complex_product(entities, complex_conjugate(vectors) if invert else vectors)
-
-    @staticmethod
-    def _moduli(values: Array) -> Array:
-        return complex_moduli(values)
 
 
 class TuckER(_ProductModel):

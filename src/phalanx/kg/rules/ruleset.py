@@ -5,7 +5,6 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
@@ -25,15 +24,6 @@ Relation r is stored as 2r, or as 2r + 1 if it is followed backward (from tail t
 -1.
 """
 NUM_COLUMNS = 3 + MAX_BODY_LENGTH
-
-
-class RuleConversion(NamedTuple):
-    """Result of `RuleSet.from_rules`."""
-
-    rules: "RuleSet"
-    """The converted rules."""
-    unsupported: tuple[Rule, ...]
-    """Rules that a `RuleSet` cannot represent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,10 +90,13 @@ class RuleSet:
             file.writelines(f"{rule}\n" for rule in self)
 
     @classmethod
-    def from_rules(cls, rules: Iterable[Rule], vocabulary: Vocabulary) -> RuleConversion:
+    def from_rules(cls, rules: Iterable[Rule], vocabulary: Vocabulary) -> tuple["RuleSet", tuple[Rule, ...]]:
         """Convert rules to a rule set. The weight of each rule becomes its confidence.
 
         If several rules are equivalent, only the one with the largest weight is kept.
+
+        Returns:
+            The rule set, and the rules that a `RuleSet` cannot represent.
         """
         rows: dict[tuple[int, ...], float] = {}
         unsupported = []
@@ -117,7 +110,7 @@ class RuleSet:
         weights = np.array(list(rows.values()), np.float64)
         # A stable sort keeps the order of a saved file for rules with equal weights.
         order = np.argsort(-weights, kind="stable")
-        return RuleConversion(cls(vocabulary, table[order], weights[order]), tuple(unsupported))
+        return cls(vocabulary, table[order], weights[order]), tuple(unsupported)
 
 
 def _encode_rule(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
