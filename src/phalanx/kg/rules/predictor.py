@@ -203,14 +203,12 @@ class RulePredictor(DirectedRelationPredictor):
             return Ensemble.fit(candidates, kge, applier.knowledge_base, time_limit)
         if aggregation != "learned":
             return next(candidates)
-        validated = (candidate._validate(time_limit) for candidate in candidates)
+        validated = []
+        for candidate in candidates:
+            counts = applier.count_validation_ranks(candidate, time_limit)
+            candidate.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **candidate.selected}
+            validated.append(candidate)
         return max(validated, key=lambda predictor: predictor.selected["valid_mrr"])
-
-    def _validate(self, time_limit: TimeLimit | None) -> "RulePredictor":
-        """Add the MRR on the validation queries to `selected`, and return this predictor."""
-        counts = self._applier.count_validation_ranks(self, time_limit)
-        self.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **self.selected}
-        return self
 
     @property
     def description(self) -> str:
