@@ -128,10 +128,8 @@ def is_stale_temporary(name: str, target: str | None = None) -> bool:
         return False
     try:
         os.kill(int(match["process"]), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
+    except OSError as error:  # a PermissionError if the process of another user is running
+        return isinstance(error, ProcessLookupError)
     return False
 
 

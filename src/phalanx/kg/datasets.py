@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import re
-import tempfile
 from pathlib import Path
 
 from phalanx.io.atomic import atomic_directory
@@ -111,11 +110,11 @@ def download_dataset(
     if target.exists():
         raise FileExistsError(f"{target} already exists; remove it to download it again")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_directory(target) as folder, tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
+    with atomic_directory(target) as folder:
         for file in source.files:
-            downloaded = Path(scratch, file)
-            fetch(f"{host}/{source.path}/{file}.txt", downloaded, _MAX_FILE_BYTES, progress=progress)
-            (folder / f"{file}.txt").write_bytes(_normalize(downloaded.read_bytes(), source.relation_first))
+            path = folder / f"{file}.txt"
+            fetch(f"{host}/{source.path}/{file}.txt", path, _MAX_FILE_BYTES, progress=progress)
+            path.write_bytes(_normalize(path.read_bytes(), source.relation_first))
         digest = folder_digest(folder)
         if verify and digest != source.digest:
             raise ValueError(

@@ -210,11 +210,10 @@ class _CostTable:
 
         The cost is -1 for facts and for atoms that are not in the table.
         """
-        indices = find_sorted(self.codes, codes)
-        if not len(self.codes):
-            return indices, np.zeros(len(codes), bool)
-        is_fact = (indices >= 0) & self.is_fact[indices]
-        return np.where((indices >= 0) & ~is_fact, self.costs[indices], -1), is_fact
+        is_fact = find_sorted(self._facts, codes) >= 0
+        # The index of an atom that is not in the table is -1, and its cost is the appended -1.
+        costs = np.append(self.costs, -1)[find_sorted(self.codes, codes)]
+        return np.where(is_fact, -1, costs), is_fact
 
 
 class _BodyProofs(NamedTuple):

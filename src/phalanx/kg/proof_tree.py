@@ -68,10 +68,8 @@ class Proof:
         In a valid proof, every step follows from the given facts and rules. If the root's goal is proved by a
         rule, this goal must not be used as a fact elsewhere in the tree.
         """
-        facts = facts if isinstance(facts, set | frozenset) else frozenset(facts)
-        if self.rule is not None:
-            facts = facts - {self.goal}
-        self._check(facts, rules)
+        excluded = () if self.rule is None else (self.goal,)
+        self._check(frozenset(facts).difference(excluded), rules)
 
     def _check(self, facts: Collection[Atom], rules: Collection[Rule]) -> None:
         if self.rule is None:
