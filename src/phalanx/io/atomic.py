@@ -35,7 +35,7 @@ def atomic_write(
 
     Args:
         path: Path of the file. Its folder must exist.
-        mode: `"wb"`, or `"w"` for UTF-8 text with `\\n` line endings on every platform.
+        mode: `"wb"`, or `"w"` for UTF-8 text.
         checksum: Embed a checksum with `add_checksum` when the file is complete.
     """
     if mode not in ("w", "wb"):
@@ -48,8 +48,8 @@ def atomic_write(
     # tempfile would create a file that only its owner can read.
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
     try:
-        text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
-        with os.fdopen(descriptor, mode.replace("w", "w+"), **text) as file:
+        encoding = None if mode == "wb" else "utf-8"
+        with os.fdopen(descriptor, mode.replace("w", "w+"), encoding=encoding) as file:
             yield file
             file.flush()
             if checksum:

@@ -457,8 +457,8 @@ def count_ranks_in_tables(
             time_limit.report(f"ranking: {start:,} of {len(queries.pairs):,} queries")
     num_candidates = count_candidates(queries, known)
     return [
-        RankCounts(*map(queries.in_list_order, columns), num_candidates)
-        for columns in zip(higher, tied, strict=True)
+        RankCounts(queries.in_list_order(above), queries.in_list_order(same), num_candidates)
+        for above, same in zip(higher, tied, strict=True)
     ]
 
 

@@ -142,7 +142,10 @@ class EmbeddingModel(eqx.Module):
 
     def _moduli(self, values: Array) -> Array:
         """Return the absolute value of each real or complex coordinate."""
-        return complex_moduli(values) if self.is_complex else jnp.abs(values)
+        if not self.is_complex:
+            return jnp.abs(values)
+        real, imaginary = _split_complex(values)
+        return jnp.sqrt(real**2 + imaginary**2 + _EPSILON)
 
 
 class _ProductModel(EmbeddingModel):
@@ -307,9 +310,3 @@ def complex_conjugate(values: Array) -> Array:
     """Conjugate complex vectors. Real parts are stored first, followed by imaginary parts."""
     real, imaginary = _split_complex(values)
     return jnp.concatenate([real, -imaginary], axis=-1)
-
-
-def complex_moduli(values: Array) -> Array:
-    """Return the modulus of each entry of complex vectors. Real parts come first, then imaginary parts."""
-    real, imaginary = _split_complex(values)
-    return jnp.sqrt(real**2 + imaginary**2 + _EPSILON)
