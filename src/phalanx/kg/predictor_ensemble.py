@@ -50,6 +50,9 @@ class Ensemble(DirectedRelationPredictor):
         self.predictor, self.kge, self.weights = predictor, kge, weights
         self.selected = selected or {}
         """Settings that were selected on validation data."""
+        name = getattr(predictor, "description", type(predictor).__name__)
+        self.description = f"{name}, with an embedding"
+        """Short description of the predictor, for evaluation results."""
 
     @classmethod
     def fit(
@@ -81,12 +84,6 @@ class Ensemble(DirectedRelationPredictor):
         mrr, predictor, chosen = best
         selected = {"valid_mrr": mrr, **getattr(predictor, "selected", {})}
         return cls(predictor, kge, chosen, {**selected, "kge_weight": float(np.median(chosen))})
-
-    @property
-    def description(self) -> str:
-        """Short description of the predictor, for evaluation results."""
-        name = getattr(self.predictor, "description", type(self.predictor).__name__)
-        return f"{name}, with an embedding"
 
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
         """Score every entity as the answer to each (entity, directed relation) query.

@@ -145,6 +145,9 @@ class RulePredictor(DirectedRelationPredictor):
         self._applier, self.aggregation, self.weights = applier, aggregation, weights
         self.selected = selected or {}
         """Settings that were selected on validation data."""
+        self.description = f"{len(applier.rules)} rules, {aggregation}"
+        """Short description of the predictor, for evaluation results."""
+        self._method = "maxplus" if aggregation == "maxplus" else "sum"
 
     @classmethod
     def fit(
@@ -209,15 +212,6 @@ class RulePredictor(DirectedRelationPredictor):
             candidate.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **candidate.selected}
             validated.append(candidate)
         return max(validated, key=lambda predictor: predictor.selected["valid_mrr"])
-
-    @property
-    def description(self) -> str:
-        """Short description of the predictor, for evaluation results."""
-        return f"{len(self._applier.rules)} rules, {self.aggregation}"
-
-    @property
-    def _method(self) -> str:
-        return "maxplus" if self.aggregation == "maxplus" else "sum"
 
     def count_ranks(
         self, queries: GroupedQueries, known: TripleIndex, time_limit: TimeLimit | None = None
