@@ -327,7 +327,7 @@ def evaluate(
     num_threads: NumThreads = 2,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate rules by link prediction, with filtered MRR and Hits@k among all entities."""
+    """Evaluate rules by link prediction. Prints filtered MRR and Hits@k for rankings of all entities."""
     with user_errors():
         base = _load(data).binary()
         found, unsupported = RuleSet.from_rules(load_rules(rules), base.vocabulary)

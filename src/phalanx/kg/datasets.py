@@ -30,7 +30,7 @@ class KGDatasetSource:
     """True if the columns of the files are relation, head, tail. They are reordered to head, relation, tail
     after the download."""
     folder: str = "kg-standard"
-    """Name of the folder, inside the data folder, in which the dataset is saved."""
+    """Subfolder of the data folder, `kg-standard` or `kg`. The dataset is saved in a new folder inside it."""
 
 
 _ROTATE = "DeepGraphLearning/KnowledgeGraphEmbedding/617062aaedf53bf4d6b44450a580a96dc30e0632/data"
@@ -93,8 +93,8 @@ def download_dataset(
 ) -> tuple[Path, KnowledgeBase]:
     """Download a knowledge base, and return its folder and the parsed knowledge base.
 
-    Line endings and columns are normalized, so that files from different mirrors have the same digest. If the
-    digest does not match or a file cannot be parsed, nothing is saved.
+    Line endings and the order of columns are normalized, so that files from different mirrors have the same
+    digest. If the digest does not match or a file cannot be parsed, nothing is saved.
 
     Args:
         name: A name in `DATASETS`.

@@ -266,7 +266,7 @@ class LinkPredictionResult:
 def list_metrics(
     counts: RankCounts, ties: TieRule, draw: Float64[np.ndarray, " lists"] | None = None
 ) -> Float64[np.ndarray, "lists metrics"]:
-    """Compute the reciprocal rank and the hits of each list.
+    """Compute the reciprocal rank and Hits@k of each ranking list.
 
     Args:
         counts: For each list, the number of candidates with a higher score and the number with the same
@@ -612,7 +612,8 @@ def _result(
 
 @dataclasses.dataclass(frozen=True)
 class CandidateLists:
-    """Ranking lists. Each list consists of a true triple and corruptions of one of its sides."""
+    """Ranking lists with sampled candidates. Each list consists of a true triple and corruptions of either its
+    head or its tail."""
 
     triples: Int32[np.ndarray, "candidates 3"]
     """Triples of all lists, concatenated. The first triple of each list is the true triple."""
@@ -643,9 +644,9 @@ class CandidateLists:
 
 
 def default_sides(knowledge_base: KnowledgeBase) -> Sides:
-    """Return the arguments of triples that are predicted by default: `tail` or `both`.
+    """Return which sides of a triple are ranked if the user does not choose: `tail` or `both`.
 
-    The default is `tail` if the knowledge base has more than one domain (entity type), as in the Countries
+    The result is `tail` if the knowledge base has more than one domain (entity type), as in the Countries
     datasets, and `both` otherwise.
     """
     return "tail" if len(knowledge_base.domains) > 1 else "both"

@@ -21,10 +21,10 @@ from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.triple_index import directed_queries
 
 KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
-"""Weights of the embedding's scores that `Ensemble.fit` tries, to select one for each directed relation."""
+"""Candidate weights of the embedding's scores. `Ensemble.fit` selects one for each directed relation."""
 _PRIOR_QUERIES = 20.0
-"""Strength of the shrinkage in `best_per_relation`. A predictor's mean over all ranking lists has the same
-weight as this number of ranking lists of the relation."""
+"""Strength of the shrinkage in `best_per_relation`, as a number of ranking lists. A predictor's overall mean
+counts as much as this number of ranking lists of the relation."""
 
 
 class Ensemble(DirectedRelationPredictor):

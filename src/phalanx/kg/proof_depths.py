@@ -220,7 +220,7 @@ class _BodyProofs(NamedTuple):
     """Ground instances of a rule's body. Each instance proves one of the goals passed to `prove_bodies`."""
 
     goal: np.ndarray
-    """[instances]: for each instance, the index of the goal that it proves in the `codes` argument of
+    """[instances]: index of the goal that each instance proves. It is an index into the `codes` argument of
     `prove_bodies`."""
     atoms: np.ndarray
     """[instances, body atoms]: index of each ground body atom in the cost table for the `Call` it matches."""

@@ -48,10 +48,11 @@ class TripleIndex:
         self._sorted_keys, self.answers = keys[order], answers[order]
 
     def ranges(self, pairs: Int32[np.ndarray, "pairs 2"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the range of `answers` that contains the known answers to each pair.
+        """Find the known answers to each query, which are consecutive elements of the `answers` attribute.
 
         Returns:
-            The start of each range, and its length.
+            For each query, the index of its first known answer in `answers`, and the number of its known
+            answers.
         """
         keys = self._keys(pairs)
         starts = np.searchsorted(self._sorted_keys, keys)
@@ -60,7 +61,7 @@ class TripleIndex:
     def contains(
         self, pairs: Int32[np.ndarray, "pairs 2"], answers: Int32[np.ndarray, " pairs"]
     ) -> Bool[np.ndarray, " pairs"]:
-        """Return whether each answer is a known answer to its query."""
+        """Return whether `answers[i]` is a known answer to the query `pairs[i]`, for each index i."""
         codes = self._keys(pairs) * self.num_entities + answers
         return np.isin(codes, self._sorted_keys * self.num_entities + self.answers)
 

@@ -48,8 +48,8 @@ class KGEModelConfig(Config):
     name: ModelName = "complex"
     """Embedding model: TransE, DistMult, ComplEx, RotatE or TuckER."""
     embedding_dim: int = Field(default=128, ge=2)
-    """Number of real numbers per entity. It must be even for ComplEx and RotatE, where it is twice the number
-    of complex coordinates."""
+    """Size of an entity embedding, counted in real numbers. It must be even for ComplEx and RotatE, where
+    each complex coordinate takes two of them."""
     relation_dim: int = Field(default=32, ge=1)
     """Dimension of the relation embeddings in TuckER. Other models ignore this setting."""
     reciprocal: bool = True
