@@ -612,7 +612,7 @@ def _result(
 
 @dataclasses.dataclass(frozen=True)
 class CandidateLists:
-    """Ranking lists with sampled candidates. Each list consists of a true triple and corruptions of either its
+    """Ranking lists with sampled candidates. A list consists of a true triple and corruptions of either its
     head or its tail."""
 
     triples: Int32[np.ndarray, "candidates 3"]
