@@ -143,11 +143,9 @@ def _adorn_rule(rule: EncodedRule, call: Call) -> _AdornedRule | None:
     shared = {term for term, letter in zip(terms, mode, strict=True) if letter == "s"}
     if len(constants := {term for term in shared if term >= 0}) > 1:
         return None
-    if shared:
-        representative = max(constants or shared)
-        renamed = dict.fromkeys(shared, representative)
-        terms = tuple(renamed.get(term, term) for term in terms)
-        body = tuple((atom[0], *(renamed.get(term, term) for term in atom[1:])) for atom in body)
+    renamed = dict.fromkeys(shared, max(constants or shared, default=0))
+    terms = tuple(renamed.get(term, term) for term in terms)
+    body = tuple((atom[0], *(renamed.get(term, term) for term in atom[1:])) for atom in body)
     bound = {term for term, letter in zip(terms, mode, strict=True) if letter == "b"}
     bound.update(term for atom in (head, *body) for term in atom[1:] if term >= 0)
     calls: list[Call] = []
