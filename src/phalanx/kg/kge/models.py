@@ -20,8 +20,6 @@ from phalanx.config import Config
 ModelName = Literal["transe", "distmult", "complex", "rotate", "tucker"]
 DISTANCE_MODELS = ("transe", "rotate")
 """Models whose score is a margin minus a distance. The score of all other models is an inner product."""
-COMPLEX_MODELS = ("complex", "rotate")
-"""Models whose entity embeddings are complex vectors."""
 
 _IDENTITY_NOISE = 0.03
 """Scale of the random deviation from the identity when relation embeddings are initialized; see
@@ -74,7 +72,7 @@ class KGEModelConfig(Config):
     @model_validator(mode="after")
     def _check_combination(self) -> "KGEModelConfig":
         name, dim = self.name, self.embedding_dim
-        if name in COMPLEX_MODELS and dim % 2:
+        if name in ("complex", "rotate") and dim % 2:
             raise ValueError(f"embedding_dim must be even for {name}, which uses complex numbers, got {dim}")
         if self.dropout and name in DISTANCE_MODELS:
             reason = "because it would only increase distances"
