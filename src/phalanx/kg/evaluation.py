@@ -38,7 +38,7 @@ TieRule = Literal["random", "realistic", "expected", "pessimistic"]
 """
 TIE_RULES: tuple[TieRule, ...] = ("random", "realistic", "expected", "pessimistic")
 DEFAULT_TIES: TieRule = "random"
-"""Tie rule that is used if no tie rule is specified."""
+"""Default tie rule of commands and settings. `evaluate_link_prediction` has no default."""
 HITS = (1, 3, 10)
 """Values of k for which Hits@k is computed."""
 Sides = Literal["head", "tail", "both"]
