@@ -134,6 +134,15 @@ def test_query_with_given_rules_and_excluded_facts(phalanx, folder, tmp_path):
     assert (none.code, none.out) == (1, "in(b1,X): no answer\n")
 
 
+@pytest.mark.parametrize("command", [("query", "in(b1,X)"), ("evaluate",)])
+def test_given_rules_that_are_not_supported_are_reported(phalanx, folder, tmp_path, command):
+    (tmp_path / "r.txt").write_text("good:0.5:has(Y,X) -> in(X,Y)\nloop:0.5:has(X,X) -> in(X,X)\n")
+    name, *arguments = command
+    result = phalanx("kg", name, folder, *arguments, "--rules", tmp_path / "r.txt")
+    assert result.code == 0
+    assert "1 rule left out because their form is not supported, such as loop" in result.err
+
+
 def test_unknown_relation_is_reported(phalanx, folder):
     result = phalanx("kg", "query", folder, "inn(b1,X)")
     assert result.code == 2 and "no predicate 'inn'" in result.err and "'in'" in result.err

@@ -100,9 +100,7 @@ def test_invalid_queries_raise_error() -> None:
 
 def test_given_rules_replace_those_of_the_knowledge_base() -> None:
     data = family()
-    rules = RuleSet.from_rules(
-        [parse_rule("r:.7:parent(A,Y), sister(X,A) -> aunt(X,Y)")], data.vocabulary
-    ).rules
+    rules, _ = RuleSet.from_rules([parse_rule("r:.7:parent(A,Y), sister(X,A) -> aunt(X,Y)")], data.vocabulary)
     assert {
         answer.confidence for answer in answer_query(data, "aunt(X,kim)", exclude_facts=True, rules=rules)
     } == {0.7}

@@ -327,7 +327,7 @@ def evaluate(
     num_threads: NumThreads = 2,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate rules by link prediction, with filtered MRR and Hits@k among all entities."""
+    """Evaluate rules by link prediction. Prints filtered MRR and Hits@k for rankings of all entities."""
     with user_errors():
         base = _load(data).binary()
         found, unsupported = RuleSet.from_rules(load_rules(rules), base.vocabulary)
@@ -408,7 +408,8 @@ def query(
             # Other arities need exact proving, which supports rules of any form.
             base = base.replace(rules=load_rules(rules))
         elif rules is not None:
-            given = RuleSet.from_rules(load_rules(rules), base.vocabulary).rules
+            given, unsupported = RuleSet.from_rules(load_rules(rules), base.vocabulary)
+            _warn_about_unsupported(unsupported)
         parsed = parse_query(base, query)
         if rules is None and not base.rules and len(parsed.free) == 2:
             print_to_stderr(f"{base.name} has no rules.txt: mining rules for at most {max_seconds:g} s")

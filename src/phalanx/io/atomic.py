@@ -35,7 +35,7 @@ def atomic_write(
 
     Args:
         path: Path of the file. Its folder must exist.
-        mode: `"wb"`, or `"w"` for UTF-8 text with `\\n` line endings on every platform.
+        mode: `"wb"`, or `"w"` for UTF-8 text.
         checksum: Embed a checksum with `add_checksum` when the file is complete.
     """
     if mode not in ("w", "wb"):
@@ -48,8 +48,8 @@ def atomic_write(
     # tempfile would create a file that only its owner can read.
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
     try:
-        text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
-        with os.fdopen(descriptor, mode.replace("w", "w+"), **text) as file:
+        encoding = None if mode == "wb" else "utf-8"
+        with os.fdopen(descriptor, mode.replace("w", "w+"), encoding=encoding) as file:
             yield file
             file.flush()
             if checksum:
@@ -61,7 +61,7 @@ def atomic_write(
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    _sync(target.parent)
 
 
 @contextlib.contextmanager
@@ -86,10 +86,8 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
-        for folder, _, names in os.walk(temporary):
-            for name in names:
-                _sync(Path(folder, name))
-            _sync_folder(Path(folder))
+        for written in (temporary, *temporary.rglob("*")):
+            _sync(written)
         _check_unoccupied(target)
         if target.is_symlink():
             target.unlink()
@@ -99,7 +97,7 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         _remove(temporary)
         raise
-    _sync_folder(target.parent)
+    _sync(target.parent)
 
 
 def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = None) -> list[Path]:
@@ -130,10 +128,8 @@ def is_stale_temporary(name: str, target: str | None = None) -> bool:
         return False
     try:
         os.kill(int(match["process"]), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
+    except OSError as error:  # a PermissionError if the process of another user is running
+        return isinstance(error, ProcessLookupError)
     return False
 
 
@@ -172,15 +168,9 @@ def _check_unoccupied(target: Path) -> None:
         raise FileExistsError(f"{target} already exists and is not empty; remove it or choose another name")
 
 
-def _sync(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    # Windows cannot open a folder.
-    if os.name == "posix":
-        _sync(folder)

@@ -16,7 +16,7 @@ _MAX_LINE_BYTES = 1 << 26
 
 
 class JsonlWriter:
-    """A file to which lines are appended, each in a single write.
+    """A file to which lines are appended, each with a single system call.
 
     Opening the file removes an incomplete last line that a killed process left behind. If the disk is full,
     an incomplete line is removed immediately. Symbolic links are not followed. Only one process may write to
@@ -47,9 +47,10 @@ class JsonlWriter:
         self._descriptor: int | None = self._open()
 
     def write_line(self, line: str) -> None:
-        """Append a line. If this fails, `OSError` is raised and the file is unchanged.
+        """Append a line. If it cannot be written, `OSError` is raised and no part of it stays in the file.
 
-        A rotated file is compressed after the line is written, so an error during compression loses no data.
+        If the file is rotated, the old file is compressed after the line has been written to the new file, so
+        an error during compression loses no data.
         """
         if self._closed:
             raise ValueError(f"{self.path} is closed")

@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -39,7 +40,8 @@ class WorkerPoolError(RuntimeError):
 
 def usable_cores() -> int:
     """Return the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    # macOS cannot restrict a process to some of the cores.
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def ordered_map(

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import re
-import tempfile
 from pathlib import Path
 
 from phalanx.io.atomic import atomic_directory
@@ -31,7 +30,7 @@ class KGDatasetSource:
     """True if the columns of the files are relation, head, tail. They are reordered to head, relation, tail
     after the download."""
     folder: str = "kg-standard"
-    """Name of the folder, inside the data folder, in which the dataset is saved."""
+    """Subfolder of the data folder, `kg-standard` or `kg`. The dataset is saved in a new folder inside it."""
 
 
 _ROTATE = "DeepGraphLearning/KnowledgeGraphEmbedding/617062aaedf53bf4d6b44450a580a96dc30e0632/data"
@@ -94,8 +93,8 @@ def download_dataset(
 ) -> tuple[Path, KnowledgeBase]:
     """Download a knowledge base, and return its folder and the parsed knowledge base.
 
-    Line endings and columns are normalized, so that files from different mirrors have the same digest. If the
-    digest does not match or a file cannot be parsed, nothing is saved.
+    Line endings and the order of columns are normalized, so that files from different mirrors have the same
+    digest. If the digest does not match or a file cannot be parsed, nothing is saved.
 
     Args:
         name: A name in `DATASETS`.
@@ -111,11 +110,11 @@ def download_dataset(
     if target.exists():
         raise FileExistsError(f"{target} already exists; remove it to download it again")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_directory(target) as folder, tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
+    with atomic_directory(target) as folder:
         for file in source.files:
-            downloaded = Path(scratch, file)
-            fetch(f"{host}/{source.path}/{file}.txt", downloaded, _MAX_FILE_BYTES, progress=progress)
-            (folder / f"{file}.txt").write_bytes(_normalize(downloaded.read_bytes(), source.relation_first))
+            path = folder / f"{file}.txt"
+            fetch(f"{host}/{source.path}/{file}.txt", path, _MAX_FILE_BYTES, progress=progress)
+            path.write_bytes(_normalize(path.read_bytes(), source.relation_first))
         digest = folder_digest(folder)
         if verify and digest != source.digest:
             raise ValueError(

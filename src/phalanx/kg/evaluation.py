@@ -38,7 +38,7 @@ TieRule = Literal["random", "realistic", "expected", "pessimistic"]
 """
 TIE_RULES: tuple[TieRule, ...] = ("random", "realistic", "expected", "pessimistic")
 DEFAULT_TIES: TieRule = "random"
-"""Tie rule that is used if no tie rule is specified."""
+"""Default tie rule of commands and settings. `evaluate_link_prediction` has no default."""
 HITS = (1, 3, 10)
 """Values of k for which Hits@k is computed."""
 Sides = Literal["head", "tail", "both"]
@@ -127,11 +127,6 @@ class TripleScores:
     """Number of proof steps, or of forward-chaining rounds; -1 if no proof was found."""
     log_probability: Float64[np.ndarray, " triples"] | None = None
     """Log-probability that the triple is true, according to an embedding."""
-
-    def take(self, rows: Int64[np.ndarray, " rows"]) -> "TripleScores":
-        """Return the scores of the triples at the given indices, in the given order."""
-        columns = {name: column[rows] for name, column in vars(self).items() if column is not None}
-        return TripleScores(**columns)
 
 
 @runtime_checkable
@@ -271,7 +266,7 @@ class LinkPredictionResult:
 def list_metrics(
     counts: RankCounts, ties: TieRule, draw: Float64[np.ndarray, " lists"] | None = None
 ) -> Float64[np.ndarray, "lists metrics"]:
-    """Compute the reciprocal rank and the hits of each list.
+    """Compute the reciprocal rank and Hits@k of each ranking list.
 
     Args:
         counts: For each list, the number of candidates with a higher score and the number with the same
@@ -407,56 +402,15 @@ class GroupedQueries(NamedTuple):
         return ordered
 
 
-class _Chunk(NamedTuple):
-    """A consecutive range of pairs in `GroupedQueries`, either all for tail queries or all for head queries.
-
-    Chunks are small enough that a score for every combination of a pair and an entity fits into memory.
-    """
-
-    pairs: slice
-    lists: slice
-    """Range of `GroupedQueries.targets` with the true answers to the pairs in this chunk."""
-    max_pairs: int
-    """Number of pairs in the largest chunk that asks for the same side (tails or heads) as this chunk."""
-    rows: np.ndarray
-    """For each ranking list, the index of its pair, relative to the first pair of the chunk."""
-    targets: np.ndarray
-    """True answer of each ranking list."""
-    is_known: np.ndarray
-    """[pairs, entities]: whether each entity is a known answer to each pair."""
-
-    def count_candidates(self) -> np.ndarray:
-        """Return the number of candidates in each ranking list.
-
-        All entities are candidates, except for known answers and the true answer itself.
-        """
-        is_answer_known = self.is_known[self.rows, self.targets]
-        return self.is_known.shape[1] - (self.is_known.sum(axis=1)[self.rows] + ~is_answer_known)
-
-
-def _chunks(queries: GroupedQueries, known: TripleIndex) -> Iterator[_Chunk]:
-    max_rows = max(1, _MAX_TABLE_CELLS // max(1, known.num_entities))
-    num_tail_pairs = int((queries.pairs[:, 1] % 2 == 0).sum())
-    for begin, end in ((0, num_tail_pairs), (num_tail_pairs, len(queries.pairs))):
-        num_chunks = max(1, math.ceil((end - begin) / max_rows))
-        size = max(1, math.ceil((end - begin) / num_chunks))
-        for start in range(begin, end, size):
-            starts = queries.starts[start : min(start + size, end) + 1]
-            pairs, lists = slice(start, start + len(starts) - 1), slice(starts[0], starts[-1])
-            rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-            yield _Chunk(pairs, lists, size, rows, queries.targets[lists], known.mask(queries.pairs[pairs]))
-
-
 def count_candidates(queries: GroupedQueries, known: TripleIndex) -> Int64[np.ndarray, " lists"]:
     """Return the number of candidates in each ranking list.
 
     All entities are candidates, except for known answers and the true answer itself. The result is in the
     order of the ranking lists, not in the order of `queries.targets`.
     """
-    counts = np.zeros(len(queries.targets), np.int64)
-    for chunk in _chunks(queries, known):
-        counts[chunk.lists] = chunk.count_candidates()
-    return queries.in_list_order(counts)
+    pairs = np.repeat(queries.pairs, np.diff(queries.starts), axis=0)
+    num_excluded = known.ranges(pairs)[1] + ~known.contains(pairs, queries.targets)
+    return queries.in_list_order(known.num_entities - num_excluded)
 
 
 ScoreTables = Callable[[Int32[np.ndarray, "pairs 2"], int], Iterable[Float32[np.ndarray, "pairs entities"]]]
@@ -487,23 +441,41 @@ def count_ranks_in_tables(
     Returns:
         One `RankCounts` for each score table.
     """
-    higher, tied, num_candidates = np.zeros((3, num_tables, len(queries.targets)), np.int64)
-    for chunk in _chunks(queries, known):
-        answers = np.arange(len(chunk.rows)), chunk.targets
-        is_candidate = ~chunk.is_known[chunk.rows]
+    higher, tied = np.zeros((2, num_tables, len(queries.targets)), np.int64)
+    for start, stop, max_pairs in _chunks(queries, known.num_entities):
+        pairs, starts = queries.pairs[start:stop], queries.starts[start : stop + 1]
+        lists, rows = slice(starts[0], starts[-1]), np.repeat(np.arange(len(pairs)), np.diff(starts))
+        answers = np.arange(len(rows)), queries.targets[lists]
+        is_candidate = ~known.mask(pairs)[rows]
         is_candidate[answers] = False
-        num_candidates[:, chunk.lists] = chunk.count_candidates()
-        for number, table in enumerate(tables(queries.pairs[chunk.pairs], chunk.max_pairs)):
-            scores = table[chunk.rows]
+        for number, table in enumerate(tables(pairs, max_pairs)):
+            scores = table[rows]
             own = scores[answers][:, None]
-            higher[number, chunk.lists] = ((scores > own) & is_candidate).sum(axis=1)
-            tied[number, chunk.lists] = ((scores == own) & is_candidate).sum(axis=1)
+            higher[number, lists] = ((scores > own) & is_candidate).sum(axis=1)
+            tied[number, lists] = ((scores == own) & is_candidate).sum(axis=1)
         if time_limit is not None:
-            time_limit.report(f"ranking: {chunk.pairs.start:,} of {len(queries.pairs):,} queries")
+            time_limit.report(f"ranking: {start:,} of {len(queries.pairs):,} queries")
+    num_candidates = count_candidates(queries, known)
     return [
-        RankCounts(*map(queries.in_list_order, columns))
-        for columns in zip(higher, tied, num_candidates, strict=True)
+        RankCounts(queries.in_list_order(above), queries.in_list_order(same), num_candidates)
+        for above, same in zip(higher, tied, strict=True)
     ]
+
+
+def _chunks(queries: GroupedQueries, num_entities: int) -> Iterator[tuple[int, int, int]]:
+    """Divide the pairs into ranges for which the scores of all entities fit into memory.
+
+    Yields:
+        The start and the end of each range, and the size of the largest range for the same side. The pairs
+        in a range either all ask for tails or all ask for heads.
+    """
+    max_rows = max(1, _MAX_TABLE_CELLS // max(1, num_entities))
+    num_tail_pairs = int((queries.pairs[:, 1] % 2 == 0).sum())
+    for begin, end in ((0, num_tail_pairs), (num_tail_pairs, len(queries.pairs))):
+        num_chunks = max(1, math.ceil((end - begin) / max_rows))
+        size = max(1, math.ceil((end - begin) / num_chunks))
+        for start in range(begin, end, size):
+            yield start, min(start + size, end), size
 
 
 def score_pairs(
@@ -640,20 +612,19 @@ def _result(
 
 @dataclasses.dataclass(frozen=True)
 class CandidateLists:
-    """Ranking lists. Each list consists of a true triple and corruptions of one of its sides."""
+    """Ranking lists with sampled candidates. A list consists of a true triple and corruptions of either its
+    head or its tail."""
 
     triples: Int32[np.ndarray, "candidates 3"]
     """Triples of all lists, concatenated. The first triple of each list is the true triple."""
     starts: Int64[np.ndarray, " lists_and_one"]
     """Index in `triples` at which each list starts, followed by the total number of triples."""
     query: Int64[np.ndarray, " lists"]
-    """For each list, the index of the query that it belongs to."""
+    """For each list, the index of the query that it belongs to, in ascending order."""
     side: Int64[np.ndarray, " lists"]
     """For each list, the argument that its corruptions replace: 0 for the head, 1 for the tail."""
     tie_draw: Float64[np.ndarray, " lists"]
     """For each list, a random number in [0, 1) for the `random` tie rule."""
-    num_queries: int
-    """Number of queries. Each query has one list for each side that corruptions replace."""
 
     def __len__(self) -> int:
         """Return the number of lists."""
@@ -673,9 +644,9 @@ class CandidateLists:
 
 
 def default_sides(knowledge_base: KnowledgeBase) -> Sides:
-    """Return the arguments of triples that are predicted by default: `tail` or `both`.
+    """Return which sides of a triple are ranked if the user does not choose: `tail` or `both`.
 
-    The default is `tail` if the knowledge base has more than one domain (entity type), as in the Countries
+    The result is `tail` if the knowledge base has more than one domain (entity type), as in the Countries
     datasets, and `both` otherwise.
     """
     return "tail" if len(knowledge_base.domains) > 1 else "both"
@@ -742,7 +713,6 @@ def make_candidates(
         query=query_and_side[:, 0],
         side=query_and_side[:, 1],
         tie_draw=np.array(draws, np.float64),
-        num_queries=len(queries),
     )
 
 
@@ -790,8 +760,8 @@ def evaluate_candidates(
     """
     if not len(candidates):
         raise ValueError("the split has no queries to rank")
-    if depths is not None and len(depths) != candidates.num_queries:
-        raise ValueError(f"got {len(depths)} depths for {candidates.num_queries} queries")
+    if depths is not None and len(depths) != (num_queries := int(candidates.query[-1]) + 1):
+        raise ValueError(f"got {len(depths)} depths for {num_queries} queries")
     scores = scorer if isinstance(scorer, TripleScores) else score_candidates(scorer, candidates)
 
     def proof_rates(lists: np.ndarray) -> tuple[float | None, float | None]:
@@ -821,8 +791,8 @@ def score_candidates(scorer: TripleScorer, candidates: CandidateLists) -> Triple
     If a triple occurs in several lists, it is scored only once.
     """
     unique, inverse = np.unique(candidates.triples, axis=0, return_inverse=True)
-    scores = scorer(unique)
-    for name, column in vars(scores).items():
-        if column is not None and len(column) != len(unique):
+    columns = {name: column for name, column in vars(scorer(unique)).items() if column is not None}
+    for name, column in columns.items():
+        if len(column) != len(unique):
             raise ValueError(f"the scorer returned {len(column)} values of {name} for {len(unique)} triples")
-    return scores.take(inverse.reshape(-1).astype(np.int64))
+    return TripleScores(**{name: column[inverse.reshape(-1)] for name, column in columns.items()})

@@ -34,7 +34,7 @@ class SortedTuples:
         self.codes = codes
         self.size = size
         self.arity = arity
-        self._orders: dict[tuple[int, ...], tuple[np.ndarray | None, np.ndarray]] = {}
+        self._orders: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -44,21 +44,18 @@ class SortedTuples:
         """The decoded tuples, as one array per position of a tuple."""
         return decode_tuples(self.codes, self.size, self.arity)
 
-    def _sorted_by(self, positions: tuple[int, ...]) -> tuple[np.ndarray | None, np.ndarray]:
+    def _sorted_by(self, positions: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Sort the tuples by the elements at the given positions, and then by the remaining elements.
 
         Returns:
-            The permutation that sorts the tuples, or None if they are already in this order, and the sorted
-            codes. In these codes, the elements at the given positions come first.
+            The permutation that sorts the tuples, and the sorted codes. In these codes, the elements at the
+            given positions come first.
         """
         if positions not in self._orders:
-            rest = tuple(position for position in range(self.arity) if position not in positions)
-            if (*positions, *rest) == tuple(range(self.arity)):
-                self._orders[positions] = None, self.codes
-            else:
-                codes = encode_tuples([self.columns[position] for position in (*positions, *rest)], self.size)
-                order = np.argsort(codes, kind="stable")
-                self._orders[positions] = order, codes[order]
+            rest = (position for position in range(self.arity) if position not in positions)
+            codes = encode_tuples([self.columns[position] for position in (*positions, *rest)], self.size)
+            order = np.argsort(codes, kind="stable")
+            self._orders[positions] = order, codes[order]
         return self._orders[positions]
 
     def match(self, bindings: Mapping[int, np.ndarray], num_rows: int, terms: tuple[int, ...]) -> Matches:
@@ -84,11 +81,9 @@ class SortedTuples:
             order, codes = self._sorted_by(bound)
             step = self.size ** (self.arity - len(bound))
             for rows, found in _match_prefixes(codes, encode_tuples(values, self.size), step):
-                indices = found if order is None else order[found]
-                if consistent is None:
-                    yield rows, indices
-                else:
-                    yield rows[consistent[indices]], indices[consistent[indices]]
+                indices = order[found]
+                kept = slice(None) if consistent is None else consistent[indices]
+                yield rows[kept], indices[kept]
             return
         free = np.arange(len(self)) if consistent is None else np.flatnonzero(consistent)
         step = max(1, MAX_CHUNK_ROWS // max(1, len(free)))
@@ -165,9 +160,7 @@ def find_sorted(
 
 def merge_codes(parts: list[np.ndarray]) -> Int64[np.ndarray, " codes"]:
     """Return the sorted union of arrays of codes."""
-    if not parts:
-        return np.zeros(0, np.int64)
-    return np.unique(parts[0] if len(parts) == 1 else np.concatenate(parts))
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
 
 
 def _match_prefixes(sorted_codes: np.ndarray, prefixes: np.ndarray, step: int) -> Matches:

@@ -91,7 +91,11 @@ class PathNetwork(DirectedRelationPredictor):
         self.parameters = self._initial_parameters() if parameters is None else parameters
 
     def _initial_parameters(self) -> np.ndarray:
-        """Return random initial parameters, with which messages do not yet depend on the query's relation."""
+        """Return random initial parameters.
+
+        The part of the message parameters that depends on the query's relation is zero, so messages do not
+        depend on it before training.
+        """
         directed, draw = 2 * self.vocabulary.num_predicates, np.random.default_rng(self.config.seed)
         dim, parts = HIDDEN_DIM, []
         for _ in range(self.config.num_layers):

@@ -21,10 +21,10 @@ from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.triple_index import directed_queries
 
 KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
-"""Weights of the embedding's scores that `Ensemble.fit` tries, to select one for each directed relation."""
+"""Candidate weights of the embedding's scores. `Ensemble.fit` selects one for each directed relation."""
 _PRIOR_QUERIES = 20.0
-"""Strength of the shrinkage in `best_per_relation`. A predictor's mean over all ranking lists has the same
-weight as this number of ranking lists of the relation."""
+"""Strength of the shrinkage in `best_per_relation`, as a number of ranking lists. A predictor's overall mean
+counts as much as this number of ranking lists of the relation."""
 
 
 class Ensemble(DirectedRelationPredictor):
@@ -50,6 +50,9 @@ class Ensemble(DirectedRelationPredictor):
         self.predictor, self.kge, self.weights = predictor, kge, weights
         self.selected = selected or {}
         """Settings that were selected on validation data."""
+        name = getattr(predictor, "description", type(predictor).__name__)
+        self.description = f"{name}, with an embedding"
+        """Short description of the predictor, for evaluation results."""
 
     @classmethod
     def fit(
@@ -81,12 +84,6 @@ class Ensemble(DirectedRelationPredictor):
         mrr, predictor, chosen = best
         selected = {"valid_mrr": mrr, **getattr(predictor, "selected", {})}
         return cls(predictor, kge, chosen, {**selected, "kge_weight": float(np.median(chosen))})
-
-    @property
-    def description(self) -> str:
-        """Short description of the predictor, for evaluation results."""
-        name = getattr(self.predictor, "description", type(self.predictor).__name__)
-        return f"{name}, with an embedding"
 
     def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
         """Score every entity as the answer to each (entity, directed relation) query.

@@ -143,11 +143,9 @@ def _adorn_rule(rule: EncodedRule, call: Call) -> _AdornedRule | None:
     shared = {term for term, letter in zip(terms, mode, strict=True) if letter == "s"}
     if len(constants := {term for term in shared if term >= 0}) > 1:
         return None
-    if shared:
-        representative = max(constants or shared)
-        renamed = dict.fromkeys(shared, representative)
-        terms = tuple(renamed.get(term, term) for term in terms)
-        body = tuple((atom[0], *(renamed.get(term, term) for term in atom[1:])) for atom in body)
+    renamed = dict.fromkeys(shared, max(constants or shared, default=0))
+    terms = tuple(renamed.get(term, term) for term in terms)
+    body = tuple((atom[0], *(renamed.get(term, term) for term in atom[1:])) for atom in body)
     bound = {term for term, letter in zip(terms, mode, strict=True) if letter == "b"}
     bound.update(term for atom in (head, *body) for term in atom[1:] if term >= 0)
     calls: list[Call] = []
@@ -210,18 +208,17 @@ class _CostTable:
 
         The cost is -1 for facts and for atoms that are not in the table.
         """
-        indices = find_sorted(self.codes, codes)
-        if not len(self.codes):
-            return indices, np.zeros(len(codes), bool)
-        is_fact = (indices >= 0) & self.is_fact[indices]
-        return np.where((indices >= 0) & ~is_fact, self.costs[indices], -1), is_fact
+        is_fact = find_sorted(self._facts, codes) >= 0
+        # The index of an atom that is not in the table is -1, and its cost is the appended -1.
+        costs = np.append(self.costs, -1)[find_sorted(self.codes, codes)]
+        return np.where(is_fact, -1, costs), is_fact
 
 
 class _BodyProofs(NamedTuple):
     """Ground instances of a rule's body. Each instance proves one of the goals passed to `prove_bodies`."""
 
     goal: np.ndarray
-    """[instances]: for each instance, the index of the goal that it proves in the `codes` argument of
+    """[instances]: index of the goal that each instance proves. It is an index into the `codes` argument of
     `prove_bodies`."""
     atoms: np.ndarray
     """[instances, body atoms]: index of each ground body atom in the cost table for the `Call` it matches."""

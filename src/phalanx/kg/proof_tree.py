@@ -68,10 +68,8 @@ class Proof:
         In a valid proof, every step follows from the given facts and rules. If the root's goal is proved by a
         rule, this goal must not be used as a fact elsewhere in the tree.
         """
-        facts = facts if isinstance(facts, set | frozenset) else frozenset(facts)
-        if self.rule is not None:
-            facts = facts - {self.goal}
-        self._check(facts, rules)
+        excluded = () if self.rule is None else (self.goal,)
+        self._check(frozenset(facts).difference(excluded), rules)
 
     def _check(self, facts: Collection[Atom], rules: Collection[Rule]) -> None:
         if self.rule is None:
@@ -132,24 +130,14 @@ def merge_variables(rule: Rule, head_free: tuple[str, ...]) -> Mapping[str, str]
     Returns:
         A mapping from each head variable that is replaced to its replacement.
     """
-    parent: dict[str, str] = {}
-
-    def find(term: str) -> str:
-        while term in parent:
-            term = parent[term]
-        return term
-
-    first_term: dict[str, str] = {}
-    for term, name in zip(rule.head[1:], head_free, strict=True):
-        if not name:
-            continue
-        kept, other = find(first_term.setdefault(name, term)), find(term)
-        if kept == other or rule.constants >= {kept, other}:
-            continue
-        if other in rule.constants:
-            kept, other = other, kept
-        parent[other] = kept
-    return {term: find(term) for term in parent}
+    terms = list(rule.head[1:])
+    for position, name in enumerate(head_free):
+        kept, other = terms[head_free.index(name)], terms[position]
+        if name and not rule.constants >= {kept, other}:
+            if other in rule.constants:
+                kept, other = other, kept
+            terms = [kept if term == other else term for term in terms]
+    return {old: new for old, new in zip(rule.head[1:], terms, strict=True) if old != new}
 
 
 def match_head(rule: Rule, terms: tuple[str | None, ...]) -> dict[str, str] | None:

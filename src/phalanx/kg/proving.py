@@ -230,7 +230,8 @@ def prove(
 ) -> Proof | None:
     """Return the shortest proof of a query; None if it has no proof with at most `max_depth` steps.
 
-    For a query with variables, the shortest proof of any answer is returned.
+    A query without variables is not used as a fact in its own proof. For a query with variables, the shortest
+    proof of any answer is returned.
 
     >>> from phalanx.kg import KnowledgeBase
     >>> families = KnowledgeBase.generate(num_families=2)

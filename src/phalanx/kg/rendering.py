@@ -15,7 +15,8 @@ HEADER_HEIGHT = 56
 _BOX_HEIGHT = 32
 _BOX_GAP = 22
 _LEVEL_GAP = 84
-"""Vertical distance between the box of a goal and the boxes below it. The rule is drawn in between."""
+"""Vertical distance in pixels between the box of a goal and the boxes below it. The rule is drawn in
+between."""
 _MAX_CHARACTERS = 64
 """Maximum number of characters in a box. Longer text is truncated; the tooltip contains the full text."""
 

@@ -110,10 +110,9 @@ class JoinStep(NamedTuple):
     columns: tuple[int, ...]
     """For each argument of the atom, the column that holds its value in the rows before the join; -1 if the
     argument is not bound yet."""
-    sources: tuple[tuple[int, int], ...]
-    """For each column after the join, two indices that determine where its values come from: the index of the
-    same column before the join (-1 if the column is new), and the index of the atom's argument that holds the
-    values (-1 if there is none). If neither is -1, the values are taken from the column before the join."""
+    sources: tuple[int, ...]
+    """For each column after the join, where its value comes from, as an index into the row before the join
+    followed by the arguments of the answer."""
     later_cost: int
     """Lower bound on the total cost of the body atoms that are joined in later steps."""
 
@@ -155,8 +154,8 @@ class JoinPlan(NamedTuple):
             pattern = GoalPattern(
                 rule.body[position].predicate, is_free, first_positions(own), (None,) * len(own)
             )
-            own_columns = tuple(_find(columns, name) for name in own)
-            sources = tuple((_find(columns, name), _find(own, name)) for name in after)
+            own_columns = tuple(columns.index(name) if name in columns else -1 for name in own)
+            sources = tuple((*columns, *own).index(name) for name in after)
             later_cost = sum(costs[at] for at in remaining)
             steps.append(JoinStep(position, pattern, own_columns, sources, later_cost))
             columns = after
@@ -172,10 +171,6 @@ def _free_names(goal: GoalPattern) -> tuple[str, ...]:
         f"_{first if goal.is_free[first] else position}" if free else ""
         for position, (free, first) in enumerate(zip(goal.is_free, goal.equal_to, strict=True))
     )
-
-
-def _find(names: Sequence[str], name: str) -> int:
-    return names.index(name) if name in names else -1
 
 
 class GoalTables:
@@ -279,7 +274,8 @@ class GoalTables:
                 found = table.items()
             for terms, cost in found:
                 if row_cost + cost <= budget:
-                    key = tuple(values[old] if old >= 0 else terms[new] for old, new in step.sources)
+                    both = values + terms
+                    key = tuple(both[source] for source in step.sources)
                     if row_cost + cost < joined.get(key, budget + 1):
                         joined[key] = row_cost + cost
         return joined

@@ -41,18 +41,14 @@ class TimeLimit:
 
     def check(self, activity: str) -> None:
         """Raise `TimeLimitExceeded` if the limit is exceeded. Otherwise, log the activity like `report`."""
-        now = time.monotonic()
-        if self.seconds is not None and now - self._started > self.seconds:
+        if self.seconds is not None and self.elapsed > self.seconds:
             raise TimeLimitExceeded(activity)
-        self._report(activity, now)
+        self.report(activity)
 
     def report(self, activity: str) -> None:
         """Log the current activity if the last message was at least `REPORT_INTERVAL` seconds ago."""
-        self._report(activity, time.monotonic())
-
-    def _report(self, activity: str, now: float) -> None:
-        if now - self._last_message >= REPORT_INTERVAL:
-            self.log(f"{activity} ({now - self._started:.0f} s)")
+        if time.monotonic() - self._last_message >= REPORT_INTERVAL:
+            self.log(f"{activity} ({self.elapsed:.0f} s)")
 
     def log(self, text: str) -> None:
         """Log a message immediately, even if the last message was less than `REPORT_INTERVAL` seconds ago."""

@@ -36,7 +36,7 @@ class TripleIndex:
     See `directed_queries` for directed relations.
 
     Args:
-        triples: Known triples (relation, head, tail).
+        triples: Distinct known triples (relation, head, tail).
         num_entities: Number of entities. All entity ids are less than this number.
     """
 
@@ -48,14 +48,22 @@ class TripleIndex:
         self._sorted_keys, self.answers = keys[order], answers[order]
 
     def ranges(self, pairs: Int32[np.ndarray, "pairs 2"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the range of `answers` that contains the known answers to each pair.
+        """Find the known answers to each query, which are consecutive elements of the `answers` attribute.
 
         Returns:
-            The start of each range, and its length.
+            For each query, the index of its first known answer in `answers`, and the number of its known
+            answers.
         """
         keys = self._keys(pairs)
         starts = np.searchsorted(self._sorted_keys, keys)
         return starts, np.searchsorted(self._sorted_keys, keys, side="right") - starts
+
+    def contains(
+        self, pairs: Int32[np.ndarray, "pairs 2"], answers: Int32[np.ndarray, " pairs"]
+    ) -> Bool[np.ndarray, " pairs"]:
+        """Return whether `answers[i]` is a known answer to the query `pairs[i]`, for each index i."""
+        codes = self._keys(pairs) * self.num_entities + answers
+        return np.isin(codes, self._sorted_keys * self.num_entities + self.answers)
 
     def mask(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Bool[np.ndarray, "pairs entities"]:
         """Return a mask that is True for the entities that are known answers to each query in `pairs`."""

@@ -37,17 +37,8 @@ class Vocabulary:
         self.arities: Mapping[str, int] = knowledge_base.arities
         self.arity = max(2, *self.arities.values()) if self.arities else 2
         """Number of terms in an encoded atom: 2 or 3."""
+        self.num_predicates, self.num_entities = len(self.predicates), len(self.entities)
         self._domains = knowledge_base.domains
-
-    @property
-    def num_predicates(self) -> int:
-        """Number of predicates."""
-        return len(self.predicates)
-
-    @property
-    def num_entities(self) -> int:
-        """Number of entities."""
-        return len(self.entities)
 
     @functools.cached_property
     def entity_domains(self) -> Int32[np.ndarray, " entities"]:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from phalanx.kg import parse_atom
 from phalanx.kg.evaluation import RankCounts, count_ranks, expected_sampled_mrr, mean_reciprocal_rank
 from phalanx.kg.kge import KGEModelConfig
 from phalanx.kg.kge.embedding import (
@@ -20,7 +21,18 @@ from phalanx.kg.kge.embedding import (
 )
 from phalanx.kg.triple_index import TripleIndex
 from tests.helpers.file_damage import write_json
-from tests.helpers.small_kge import ANN, BOB, CAT, DAN, LIKES, PARENT, TRAIN, VALID, four_people
+from tests.helpers.small_kge import (
+    ANN,
+    BOB,
+    CAT,
+    DAN,
+    LIKES,
+    PARENT,
+    TRAIN,
+    VALID,
+    four_people,
+    four_people_base,
+)
 
 CONFIG = KGEModelConfig(name="distmult", embedding_dim=4)
 TRIPLES = np.array([(LIKES, ANN, CAT), (PARENT, BOB, DAN)], np.int32)
@@ -116,8 +128,8 @@ def test_corrupt_folder_raises_error(saved: Path) -> None:
 
 
 def test_saving_with_mismatched_sizes_raises_error(kge: KGE, tmp_path: Path) -> None:
-    bigger = four_people()
-    bigger.entities = (*bigger.entities, "eve")
+    base = four_people_base()
+    bigger = base.replace(extra_known=(parse_atom("likes(eve,dan)"),)).vocabulary
     with pytest.raises(ValueError, match="2 predicates and 4 constants, but the vocabulary has 2 and 5"):
         save_kge(tmp_path / "model", kge, CONFIG, bigger)
 

@@ -227,14 +227,14 @@ def test_maxplus_breaks_ties_with_the_next_best_rule() -> None:
     # Each tail is first because the other two, which are also true, are filtered.
     assert ranks.higher[:3].tolist() == [0, 0, 0] and ranks.tied[:3].tolist() == [0, 0, 0]
     data = base(train, test="r(a,b)")
-    rules = RuleSet.from_rules(list(rules), data.vocabulary).rules
+    rules, _ = RuleSet.from_rules(list(rules), data.vocabulary)
     for aggregation in ("maxplus", "noisyor"):
         assert count_test_ranks(rules, data, aggregation).higher.tolist() == [2, 0]
 
 
 def test_unpredicted_entities_are_tied() -> None:
     data = base("p(a,b) p(c,d) q(a,a)", test="p(a,d) q(a,b)")
-    rules = RuleSet.from_rules([parse_rule("r:.5:p(X,A), p(A,Y) -> p(X,Y)")], data.vocabulary).rules
+    rules, _ = RuleSet.from_rules([parse_rule("r:.5:p(X,A), p(A,Y) -> p(X,Y)")], data.vocabulary)
     result = fit_and_evaluate(rules, data)
     # Of four entities, p(a,?) filters b, p(?,d) filters c, and q(a,?) filters a, although it is a loop.
     ranks = count_test_ranks(rules, data)

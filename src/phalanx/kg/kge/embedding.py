@@ -106,11 +106,7 @@ class KGE(eqx.Module):
         Unlike `probability`, it distinguishes triples whose probabilities are so close to 1 that they are
         rounded to 1.
         """
-        return self.log_probability_of_scores(self.score(triples))
-
-    def log_probability_of_scores(self, scores: Float[Array, "*any"]) -> Float[Array, "*any"]:
-        """Convert scores of triples to log-probabilities."""
-        return jax.nn.log_sigmoid(self.slope * scores + self.offset)
+        return jax.nn.log_sigmoid(self.slope * self.score(triples) + self.offset)
 
 
 def calibrate(

@@ -20,8 +20,6 @@ from phalanx.config import Config
 ModelName = Literal["transe", "distmult", "complex", "rotate", "tucker"]
 DISTANCE_MODELS = ("transe", "rotate")
 """Models whose score is a margin minus a distance. The score of all other models is an inner product."""
-COMPLEX_MODELS = ("complex", "rotate")
-"""Models whose entity embeddings are complex vectors."""
 
 _IDENTITY_NOISE = 0.03
 """Scale of the random deviation from the identity when relation embeddings are initialized; see
@@ -48,8 +46,8 @@ class KGEModelConfig(Config):
     name: ModelName = "complex"
     """Embedding model: TransE, DistMult, ComplEx, RotatE or TuckER."""
     embedding_dim: int = Field(default=128, ge=2)
-    """Number of real numbers per entity. It must be even for ComplEx and RotatE, where it is twice the number
-    of complex coordinates."""
+    """Size of an entity embedding, counted in real numbers. It must be even for ComplEx and RotatE, where
+    each complex coordinate takes two of them."""
     relation_dim: int = Field(default=32, ge=1)
     """Dimension of the relation embeddings in TuckER. Other models ignore this setting."""
     reciprocal: bool = True
@@ -74,7 +72,7 @@ class KGEModelConfig(Config):
     @model_validator(mode="after")
     def _check_combination(self) -> "KGEModelConfig":
         name, dim = self.name, self.embedding_dim
-        if name in COMPLEX_MODELS and dim % 2:
+        if name in ("complex", "rotate") and dim % 2:
             raise ValueError(f"embedding_dim must be even for {name}, which uses complex numbers, got {dim}")
         if self.dropout and name in DISTANCE_MODELS:
             reason = "because it would only increase distances"
@@ -94,6 +92,8 @@ class EmbeddingModel(eqx.Module):
     A higher score means that a triple is more likely to be true.
     """
 
+    is_complex: ClassVar[bool] = False
+    """Whether the entity embeddings are complex vectors."""
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations _"]
 
@@ -138,10 +138,12 @@ class EmbeddingModel(eqx.Module):
         rows = self.entities[heads], self.relations[relations], self.entities[tails]
         return tuple(map(self._moduli, rows))
 
-    @staticmethod
-    def _moduli(values: Array) -> Array:
+    def _moduli(self, values: Array) -> Array:
         """Return the absolute value of each real or complex coordinate."""
-        return jnp.abs(values)
+        if not self.is_complex:
+            return jnp.abs(values)
+        real, imaginary = _split_complex(values)
+        return jnp.sqrt(real**2 + imaginary**2 + _EPSILON)
 
 
 class _ProductModel(EmbeddingModel):
@@ -198,6 +200,8 @@ class RotatE(_DistanceModel):
     radians, one for each complex coordinate.
     """
 
+    is_complex = True
+
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
         angles = self.relations[relations]
         rotations = jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=-1)
@@ -205,10 +209,6 @@ class RotatE(_DistanceModel):
 
     def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
         return self._moduli(self.entities[heads]), self._moduli(self.entities[tails])
-
-    @staticmethod
-    def _moduli(values: Array) -> Array:
-        return complex_moduli(values)
 
 
 class DistMult(_ProductModel):
@@ -227,13 +227,11 @@ class ComplEx(_ProductModel):
     The score is the real part of the sum of head * relation * conjugate(tail).
     """
 
+    is_complex = True
+
     def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
         vectors = self.relations[relations]
         return complex_product(entities, complex_conjugate(vectors) if invert else vectors)
-
-    @staticmethod
-    def _moduli(values: Array) -> Array:
-        return complex_moduli(values)
 
 
 class TuckER(_ProductModel):
@@ -310,9 +308,3 @@ def complex_conjugate(values: Array) -> Array:
     """Conjugate complex vectors. Real parts are stored first, followed by imaginary parts."""
     real, imaginary = _split_complex(values)
     return jnp.concatenate([real, -imaginary], axis=-1)
-
-
-def complex_moduli(values: Array) -> Array:
-    """Return the modulus of each entry of complex vectors. Real parts come first, then imaginary parts."""
-    real, imaginary = _split_complex(values)
-    return jnp.sqrt(real**2 + imaginary**2 + _EPSILON)

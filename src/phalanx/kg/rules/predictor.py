@@ -145,6 +145,9 @@ class RulePredictor(DirectedRelationPredictor):
         self._applier, self.aggregation, self.weights = applier, aggregation, weights
         self.selected = selected or {}
         """Settings that were selected on validation data."""
+        self.description = f"{len(applier.rules)} rules, {aggregation}"
+        """Short description of the predictor, for evaluation results."""
+        self._method = "maxplus" if aggregation == "maxplus" else "sum"
 
     @classmethod
     def fit(
@@ -203,23 +206,12 @@ class RulePredictor(DirectedRelationPredictor):
             return Ensemble.fit(candidates, kge, applier.knowledge_base, time_limit)
         if aggregation != "learned":
             return next(candidates)
-        validated = (candidate._validate(time_limit) for candidate in candidates)
+        validated = []
+        for candidate in candidates:
+            counts = applier.count_validation_ranks(candidate, time_limit)
+            candidate.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **candidate.selected}
+            validated.append(candidate)
         return max(validated, key=lambda predictor: predictor.selected["valid_mrr"])
-
-    def _validate(self, time_limit: TimeLimit | None) -> "RulePredictor":
-        """Add the MRR on the validation queries to `selected`, and return this predictor."""
-        counts = self._applier.count_validation_ranks(self, time_limit)
-        self.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **self.selected}
-        return self
-
-    @property
-    def description(self) -> str:
-        """Short description of the predictor, for evaluation results."""
-        return f"{len(self._applier.rules)} rules, {self.aggregation}"
-
-    @property
-    def _method(self) -> str:
-        return "maxplus" if self.aggregation == "maxplus" else "sum"
 
     def count_ranks(
         self, queries: GroupedQueries, known: TripleIndex, time_limit: TimeLimit | None = None

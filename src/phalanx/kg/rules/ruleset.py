@@ -5,7 +5,6 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
@@ -25,15 +24,6 @@ Relation r is stored as 2r, or as 2r + 1 if it is followed backward (from tail t
 -1.
 """
 NUM_COLUMNS = 3 + MAX_BODY_LENGTH
-
-
-class RuleConversion(NamedTuple):
-    """Result of `RuleSet.from_rules`."""
-
-    rules: "RuleSet"
-    """The converted rules."""
-    unsupported: tuple[Rule, ...]
-    """Rules that a `RuleSet` cannot represent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,10 +90,13 @@ class RuleSet:
             file.writelines(f"{rule}\n" for rule in self)
 
     @classmethod
-    def from_rules(cls, rules: Iterable[Rule], vocabulary: Vocabulary) -> RuleConversion:
+    def from_rules(cls, rules: Iterable[Rule], vocabulary: Vocabulary) -> tuple["RuleSet", tuple[Rule, ...]]:
         """Convert rules to a rule set. The weight of each rule becomes its confidence.
 
         If several rules are equivalent, only the one with the largest weight is kept.
+
+        Returns:
+            The rule set, and the rules that a `RuleSet` cannot represent.
         """
         rows: dict[tuple[int, ...], float] = {}
         unsupported = []
@@ -117,7 +110,7 @@ class RuleSet:
         weights = np.array(list(rows.values()), np.float64)
         # A stable sort keeps the order of a saved file for rules with equal weights.
         order = np.argsort(-weights, kind="stable")
-        return RuleConversion(cls(vocabulary, table[order], weights[order]), tuple(unsupported))
+        return cls(vocabulary, table[order], weights[order]), tuple(unsupported)
 
 
 def _encode_rule(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
@@ -131,51 +124,36 @@ def _encode_rule(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
         or not constants <= vocabulary.entity_ids.keys()
     ):
         return None
-    if not constants:
-        return _encode_path(rule, vocabulary)
-    # The variable X of h(X,c) or h(c,X).
+    # The variable X of h(X,Y), h(X,c) or h(c,X).
     x = next((name for name in rule.head[1:] if name not in constants), None)
-    if x is None or constants.isdisjoint(rule.head[1:]) or len(rule.body) != 1:
+    if x is None or (constants and (constants.isdisjoint(rule.head[1:]) or len(rule.body) != 1)):
         return None
-    head_step, body_step = _follow(rule.head, x, vocabulary), _follow(rule.body[0], x, vocabulary)
-    if head_step is None or body_step is None:
-        return None
-    (head, c), (relation, d) = head_step, body_step
-    body_constant = vocabulary.entity_ids[d] if d in constants else -1
-    padding = (-1,) * (MAX_BODY_LENGTH - 1)
-    return head, relation, *padding, vocabulary.entity_ids[c], body_constant
-
-
-def _encode_path(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
-    remaining, current, body = list(rule.body), rule.head.first, []
-    visited = {current}
+    head, end = _follow(rule.head, x, vocabulary)
+    remaining, current, visited, body = list(rule.body), x, {x}, []
     while remaining:
-        steps = [(atom, step) for atom in remaining if (step := _follow(atom, current, vocabulary))]
-        if len(steps) != 1:
+        following = [atom for atom in remaining if current in atom[1:]]
+        if len(following) != 1:
             return None
-        atom, (relation, current) = steps[0]
-        remaining.remove(atom)
+        relation, current = _follow(following[0], current, vocabulary)
+        remaining.remove(following[0])
         body.append(relation)
-        if current in visited or (current == rule.head.second and remaining):
+        if current in visited or (current == end and remaining):
             return None
         visited.add(current)
-    if current != rule.head.second:
+    if not constants and (current != end or body == [head]):
         return None
-    head = 2 * vocabulary.predicate_ids[rule.head.predicate]
-    if body == [head]:
-        return None
-    return head, *body, *(-1,) * (MAX_BODY_LENGTH - len(body)), -1, -1
+    padding = (-1,) * (MAX_BODY_LENGTH - len(body))
+    ids = {name: vocabulary.entity_ids[name] for name in constants}
+    return head, *body, *padding, ids.get(end, -1), ids.get(current, -1)
 
 
-def _follow(atom: Atom, current: str, vocabulary: Vocabulary) -> tuple[int, str] | None:
+def _follow(atom: Atom, current: str, vocabulary: Vocabulary) -> tuple[int, str]:
     """Follow an atom, as an edge of the graph, from its argument `current` to its other argument.
 
     Returns:
-        The directed relation and the other argument, or None if the atom does not contain `current`. The
-        directed relation of predicate r is 2r, or 2r + 1 if `current` is the second argument.
+        The directed relation and the other argument. The directed relation of predicate r is 2r, or 2r + 1 if
+        `current` is the second argument.
     """
-    if current not in atom[1:]:
-        return None
     backwards = atom.second == current
     relation = 2 * vocabulary.predicate_ids[atom.predicate] + backwards
     return relation, atom.first if backwards else atom.second
