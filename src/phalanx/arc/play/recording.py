@@ -95,7 +95,7 @@ class EpisodeSampleFile:
         """Append an episode that has ended, and return its samples. The file is replaced atomically."""
         taken = self._episodes()
         content = self.path.read_bytes() if taken else b""
-        seed = session.seed
+        seed = 0
         while f"{dataset_id(session)}_{seed}_0" in taken:
             seed += 1
         tokenizer = ArcTokenizer(session.config.action.selection_format, self.grids)
