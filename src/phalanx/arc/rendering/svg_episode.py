@@ -12,7 +12,7 @@ from jaxtyping import Array, Int8, Int32, PyTree
 
 from phalanx.arc.operations import operation_name
 from phalanx.arc.rendering.palette import Palette, PaletteName, palette_named
-from phalanx.arc.rendering.snapshot import Cells, GridLike, Mask, MaskLike, as_cells, as_mask, snapshot
+from phalanx.arc.rendering.snapshot import Cells, GridLike, Mask, MaskLike, as_cells, as_mask
 from phalanx.arc.rendering.svg_cells import cell_size, grid_block
 from phalanx.arc.rendering.svg_task import SHEET_WIDTH, status_pill
 from phalanx.arc.state import ArcState
@@ -124,7 +124,7 @@ def episode_frames(
     if not 0 <= index < batch:
         raise ValueError(f"environment {index} is not in the batch of {batch}; choose 0 to {batch - 1}")
     grids, masks, rewards, dones, info = jax.device_get(_history(trajectory, jnp.int32(index)))
-    frames = [] if initial is None else [frame(_first_grid(initial, index))]
+    frames = [] if initial is None else [frame(_working_grid(initial)[index])]
     for t in range(steps):
         frames.append(
             frame(
@@ -157,15 +157,9 @@ def _history(trajectory: BatchTrajectory, index: Int32[Array, ""]) -> tuple[PyTr
     return grids, one.actions.to_selection_mask(grids.shape[1:]), one.rewards, one.dones, info
 
 
-def _first_grid(initial: ArcState | PyTree, index: int) -> Cells:
-    if isinstance(initial, ArcState):
-        return snapshot(initial[index]).working
-    return np.asarray(_working_grid(initial)[index])
-
-
-def _working_grid(observations: PyTree) -> Int8[Array, "_ _ _"]:
-    """Return the working grids of observations. Raises `ValueError` if the observations do not contain
-    them."""
+def _working_grid(observations: ArcState | PyTree) -> Int8[Array, "_ _ _"]:
+    """Return the working grids of states or observations. Raises `ValueError` if the observations do not
+    contain them."""
     grid = observations if isinstance(observations, Array) else observations.working_grid
     if not grid.size:
         raise ValueError(

@@ -204,10 +204,8 @@ def pair_html(pair: GridPair) -> str:
     return to_html(draw_pair(pair))
 
 
-def state_html(state: ArcState | StateSnapshot) -> str:
+def state_html(state: ArcState) -> str:
     """Return HTML that draws a state, or the first `MAX_STATES` states of a batch, in a notebook."""
-    if isinstance(state, StateSnapshot) or not state.batch_shape:
-        return to_html(draw_state(state))
     views = snapshots(state, MAX_STATES)
     drawn = "\n".join(to_html(draw_state(view)) for view in views)
     rest = state.similarity.size - len(views)
