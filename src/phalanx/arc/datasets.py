@@ -13,8 +13,6 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ArcConfig
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.task_files import ALL, DEFAULT_SPLIT, load_task_splits, select_splits
@@ -127,7 +125,7 @@ def load_tasks(
             )
         tasks = _select_families(tasks, _as_list(families), source)
     tasks = _select_ids(tasks, _as_list(ids), source)
-    return [task for task in tasks if limits is None or np.less_equal(task.max_shape, limits).all()]
+    return [task for task in tasks if limits is None or task.fits(limits)]
 
 
 @functools.lru_cache(maxsize=16)

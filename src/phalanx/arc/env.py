@@ -23,6 +23,7 @@ from phalanx.arc.evaluation import (
     held_out_environment,
 )
 from phalanx.arc.evaluation_mode import HiddenTestOutputs
+from phalanx.arc.expert import ArcExpert
 from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.arc.observation import ArcObservation, Observation, create_observation, observation_space
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
@@ -50,7 +51,6 @@ StepResult = tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from phalanx.arc.expert import ArcExpert
     from phalanx.arc.expert_episodes import LabeledSteps
 
 
@@ -315,9 +315,8 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
 
     def comparable_state(self, state: ArcState) -> PyTree:
-        registers = state.registers.at[..., jnp.array([RegisterIndex.STEP_COUNT, RegisterIndex.STATUS])].set(
-            0
-        )
+        counters = jnp.array([RegisterIndex.STEP_COUNT, RegisterIndex.STATUS])
+        registers = state.registers.at[..., counters].set(0)
         return state.boards, registers, state.similarity, state.submission
 
     def legal_actions(self, state: ArcState) -> Bool[Array, "*batch 42"]:
@@ -325,11 +324,9 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         selected."""
         return legal_operations(state, self.config)
 
-    def expert(self) -> "ArcExpert":
+    def expert(self) -> ArcExpert:
         """Return the expert for the environment's tasks. It follows known solutions, and otherwise plans
         actions from the current grid to the output."""
-        from phalanx.arc.expert import ArcExpert
-
         return ArcExpert(self.config, self.task_buffer.tasks)
 
     def refresh_tasks(self, rng: np.random.Generator, seed: int, update: int) -> "ArcEnvironment":

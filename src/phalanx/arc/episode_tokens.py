@@ -140,6 +140,12 @@ class ArcTokenizer:
         return np.clip(1.0 - np.asarray(seen["similarity"], np.float64), 0.0, 1.0)
 
 
+def grid_names(tokens: Int32[np.ndarray, " tokens"]) -> tuple[GridName, ...]:
+    """Return the names of the grids that the tokens of one step contain, in their order."""
+    names: dict[int, GridName] = {_ArcMark[name.upper()]: name for name in get_args(GridName)}
+    return tuple(names[token] for token in tokens.tolist() if token in names)
+
+
 def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> PaddedStepTokens:
     """Encode grids row by row. Each row is followed by a ROW token. Cells of -1 are outside the grid and have
     no token."""

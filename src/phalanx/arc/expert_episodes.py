@@ -1,5 +1,6 @@
 """Planned and recorded episodes as labeled steps, for imitation learning."""
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from phalanx.arc.actions import Action
 from phalanx.arc.bitplanes import trim
 from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.episode_tokens import ArcTokenizer, GridName
+from phalanx.arc.episode_tokens import ArcTokenizer, grid_names
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import ActionPlan, action_from_arrays, solution_plan
@@ -143,15 +144,6 @@ def plan_expert_episodes(environment: ArcEnvironment) -> PlannedEpisodes:
     )
 
 
-_ENCODED_GRIDS: tuple[tuple[GridName, ...], ...] = (
-    ("input", "working"),
-    ("working", "target"),
-    ("input", "working", "target"),
-    ("working",),
-)
-"""Combinations of grids that recorded samples may contain, in the order in which `_decode` tries them."""
-
-
 @dataclasses.dataclass(frozen=True)
 class LabeledSteps:
     """The steps of all successful episodes in a file, labeled with the recorded actions. Each episode ends
@@ -238,13 +230,11 @@ def _decode(
         selection_format: Format of the actions.
         name: Name of the sample for error messages.
     """
-    for names in _ENCODED_GRIDS:
-        try:
-            tokenizer = ArcTokenizer(selection_format, names)
-            grids, action = tokenizer.decode(np.asarray(sample.input_ids, np.int32))
-        except (ValueError, IndexError):
-            continue
-        return grids, list(action.values())
+    tokens = np.asarray(sample.input_ids, np.int32)
+    if "working" in (names := grid_names(tokens)):
+        with contextlib.suppress(ValueError, IndexError):
+            grids, action = ArcTokenizer(selection_format, names).decode(tokens)
+            return grids, list(action.values())
     raise ValueError(f"{name} is not an ARC step with {selection_format} actions")
 
 

@@ -24,7 +24,7 @@ from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation, operat
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.task_files import ALL
-from phalanx.arc.tasks import ArcTask, GridPair
+from phalanx.arc.tasks import ArcTask, GridPair, format_shape
 from phalanx.core.environment import Key
 from phalanx.core.episodes import EpisodeResults
 from phalanx.formatting import format_count, format_percent
@@ -263,20 +263,16 @@ def submission_env(config: ArcConfig, dataset: str) -> tuple[ArcEnvironment, lis
     source, split = dataset, ALL
     if not Path(dataset).exists() and "/" in dataset:
         source, split = dataset.rsplit("/", 1)
-    rows, columns = config.grid_shape
-    settings: dict[str, Any] = {}
-    if source == GENERATED:
-        settings = {
-            "families": config.dataset.families,
-            "max_size": config.grid_shape,
-            "num_tasks": _NUM_GENERATED_TASKS,
-            "seed": config.dataset.seed,
-        }
-    tasks = [task for task in load_tasks(source, split, **settings) if task.tests]
-    too_large = [task for task in tasks if task.max_shape[0] > rows or task.max_shape[1] > columns]
-    fitting = [task for task in tasks if task not in too_large]
+    families, max_size = (config.dataset.families, config.grid_shape) if source == GENERATED else (None, None)
+    loaded = load_tasks(
+        source, split, None, families, max_size, num_tasks=_NUM_GENERATED_TASKS, seed=config.dataset.seed
+    )
+    tasks = [task for task in loaded if task.tests]
+    fitting = [task for task in tasks if task.fits(config.grid_shape)]
+    too_large = [task for task in tasks if not task.fits(config.grid_shape)]
     if not fitting:
-        raise ValueError(f"none of the {len(tasks)} tasks of {dataset} fits a canvas of {rows}x{columns}")
+        canvas = format_shape(config.grid_shape)
+        raise ValueError(f"none of the {len(tasks)} tasks of {dataset} fits a canvas of {canvas}")
     episode = config.episode.model_copy(update={"mode": "evaluation", "attempts": 1})
     return ArcEnvironment.create(config.model_copy(update={"episode": episode}), fitting), too_large
 

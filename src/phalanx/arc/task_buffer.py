@@ -14,7 +14,7 @@ from jaxtyping import Array, Int32, UInt32
 
 from phalanx.arc.bitplanes import NUM_PLANES, pack_grid
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.tasks import ArcTask, repeated_id
+from phalanx.arc.tasks import ArcTask, format_shape, repeated_id
 from phalanx.core.fingerprint import Fingerprinted
 
 MAX_PAIRS = 31
@@ -190,12 +190,11 @@ class TaskBuffer(Fingerprinted):
     def check(self, config: ArcConfig) -> None:
         """Raise `ValueError` if a task does not fit on the config's canvas, or if it lacks pairs or outputs
         that the config's mode requires."""
-        rows, columns = config.grid_shape
         for task in self.tasks:
-            height, width = task.max_shape
-            if height > rows or width > columns:
+            if not task.fits(config.grid_shape):
+                needed, canvas = format_shape(task.max_shape), format_shape(config.grid_shape)
                 raise ValueError(
-                    f"task {task.id!r} needs a canvas of {height}x{width}, the config's is {rows}x{columns}; "
+                    f"task {task.id!r} needs a canvas of {needed}, the config's is {canvas}; "
                     "increase dataset.max_grid_height and max_grid_width or choose tasks by size"
                 )
             if config.episode.mode == "evaluation":
