@@ -16,6 +16,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from phalanx.arc.rendering.frames import EpisodeFrame, frames_to_show
 from phalanx.arc.rendering.palette import ARC, Palette, PaletteName, palette_named
 from phalanx.arc.rendering.snapshot import (
     Cells,
@@ -27,7 +28,6 @@ from phalanx.arc.rendering.snapshot import (
     as_mask,
     snapshot,
 )
-from phalanx.arc.rendering.svg_episode import EpisodeFrame, frames_to_show
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.formatting import format_percent
