@@ -16,6 +16,7 @@ from phalanx.arc.actions import Action, action_space, encode_action, legal_opera
 from phalanx.arc.bitplanes import pack_grid, trim
 from phalanx.arc.config import GENERATED, ArcConfig
 from phalanx.arc.datasets import config_tasks
+from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.evaluation import (
     ArcEvalCommandConfig,
     ArcEvaluationConfig,
@@ -37,7 +38,6 @@ from phalanx.core.environment import EnvironmentWithArrays, Key, Keys
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Space
 from phalanx.core.vector import map_where
-from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.native import native_unavailable_reason
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.registry import config_from
@@ -174,7 +174,7 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
             buffer.check(self.config)
             buffer = buffer.pad_to(self.task_arrays)
             arrays, answers = evaluation_mode.hide_answers(self.config, buffer)
-        weights = None if self.task_weights is None else task_sampling.uniform_weights(arrays)
+        weights = None if self.task_weights is None else jnp.ones(arrays.table.shape[-2], jnp.float32)
         return dataclasses.replace(
             self, tasks=buffer, task_arrays=arrays, task_weights=weights, answers=answers
         )
@@ -440,9 +440,7 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
     def task_name(self, state: ArcState) -> str:
         return self.task_buffer[int(state.task_index)].id
 
-    def tokenizer(self) -> EpisodeTokenizer:
-        from phalanx.arc.episode_tokens import ArcTokenizer
-
+    def tokenizer(self) -> ArcTokenizer:
         return ArcTokenizer.for_config(self.config)
 
     @property

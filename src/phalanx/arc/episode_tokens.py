@@ -30,7 +30,6 @@ _OPERATIONS = _COLORS + NUM_COLORS
 _NO_OPERATION = _OPERATIONS + NUM_OPERATIONS
 _CELLS = _NO_OPERATION + 1
 _NO_CELL = _CELLS + 32
-_ARC_VOCABULARY = _NO_CELL + 1
 _CELL_FIELDS = {"point": ("row", "col"), "bbox": ("r1", "c1", "r2", "c2")}
 
 
@@ -54,6 +53,8 @@ class ArcTokenizer:
     max_steps: int | None = None
     """Maximum number of steps in an episode; None if it is unknown."""
     name: ClassVar[str] = "arc"
+    vocab_size: ClassVar[int] = _NO_CELL + 1
+    """Number of tokens in the vocabulary."""
 
     def __post_init__(self) -> None:
         if not self.grids or any(grid not in get_args(GridName) for grid in self.grids):
@@ -69,11 +70,6 @@ class ArcTokenizer:
         hidden = config.episode.mode == "evaluation"
         grids: tuple[GridName, ...] = ("input", "working") if hidden else ("working", "target")
         return cls(config.action.selection_format, grids, config.episode.max_episode_steps)
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of tokens in the vocabulary."""
-        return _ARC_VOCABULARY
 
     def view(self, states: ArcState) -> dict[str, Array]:
         """Return the parts of the states that `encode` needs: the grids in `grids`, and the similarity of the

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float32, Int32, UInt32
 
 from phalanx.arc.bitplanes import area_bits, fit_rows, trim, unpack_cells
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.operations import Operation
+from phalanx.arc.operations import PAIR_SWITCHES, Operation
 from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import (
     SELECTION,
@@ -35,9 +35,6 @@ from phalanx.arc.state import (
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
 from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.core.vector import select_rows
-
-PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
-"""Ids of the operations that switch to a different pair of the task."""
 
 
 class HiddenTestOutputs(NamedTuple):

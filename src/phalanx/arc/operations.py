@@ -70,6 +70,8 @@ _REST = {
 }
 
 
+PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
+"""Ids of the operations that switch to a different pair of the task."""
 _FLOOD_FILL_TEXT = "The region of equal colour around the one selected cell becomes {}."
 OPERATIONS: tuple[OperationInfo, ...] = (
     *(OperationInfo(c, f"Fill {c}", "fill", f"Selected cells become {c}.") for c in range(NUM_COLORS)),

@@ -13,9 +13,8 @@ from jaxtyping import Array
 
 from phalanx.arc.browser.report_panel import FILE_NAME, OBSERVED_GRIDS
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.evaluation_mode import PAIR_SWITCHES
 from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork
-from phalanx.arc.operations import operation_name
+from phalanx.arc.operations import PAIR_SWITCHES, operation_name
 from phalanx.arc.rendering.palette import ARC
 from phalanx.arc.tasks import ArcTask, Grid
 from phalanx.io.atomic import atomic_write

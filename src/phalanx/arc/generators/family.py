@@ -125,9 +125,6 @@ class TaskFamily:
     """Function that samples the rule of one task."""
     point_solvable: bool = False
     """True if every step of every solution selects a single cell."""
-    needs_demos: bool = False
-    """True if the tasks of the family have different rules, which can only be inferred from the
-    demonstrations."""
     min_size: int = 3
     """Minimum height and width of the grids."""
 

@@ -104,7 +104,6 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> GeneratedPair 
 @pair_family(
     "Every object is mirrored in its box, along the axis that the demonstrations show.",
     transpose="task",
-    needs_demos=True,
 )
 def mirror(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
     """Sample a pair in which every object is mirrored horizontally.
@@ -130,7 +129,6 @@ def mirror(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | No
 @pair_family(
     "Every object is rotated by 90 degrees, in the direction that the demonstrations show.",
     transpose="task",
-    needs_demos=True,
 )
 def rotate(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
     """Sample a pair in which every object is rotated clockwise by 90 degrees. The position of the top-left
