@@ -106,28 +106,17 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
     name_fields: ClassVar = ("tasks",)
 
     @classmethod
-    def create(
-        cls: type[Env],
-        config: ArcConfig,
-        task: Tasks | None = None,
-        *,
-        weights: object = None,
-        reward: RewardFunction | None = None,
-    ) -> Env:
-        """Create an environment.
+    def create(cls: type[Env], config: ArcConfig, task: Tasks | None = None) -> Env:
+        """Create an environment. Tasks are sampled uniformly, and the reward is the default reward; see
+        `with_task_weights` and `with_reward`.
 
         Args:
             config: Settings. If the backend is `auto`, it is replaced by the backend that is actually used.
             task: A task, several tasks or a task buffer. If None, the tasks of `config.dataset` are used.
-            weights: Sampling weight of each task. If None, tasks are sampled uniformly.
-            reward: Custom reward function, which maps one `RewardInput` to a scalar. If it is an Equinox
-                module, its arrays are traced. If None, the default reward is used.
         """
         buffer = None if task is None else with_answers(as_buffer(task))
-        environment: Any = _create(cls, config, buffer, native_unavailable_reason())
-        if reward is not None:
-            environment = environment.with_reward(reward)
-        return environment if weights is None else environment.with_task_weights(weights)
+        environment: Env = _create(cls, config, buffer, native_unavailable_reason())
+        return environment
 
     @classmethod
     def from_config(  # type: ignore[override]
@@ -193,8 +182,8 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         """Return a copy of the environment with a different reward. Pass either a function or weights.
 
         Args:
-            function: Custom reward function, which maps one `RewardInput` to a scalar. If None, the default
-                reward is used.
+            function: Custom reward function, which maps one `RewardInput` to a scalar. If it is an Equinox
+                module, its arrays are traced. If None, the default reward is used.
             weights: New weights of the default reward, such as `step_penalty=-0.1`. Other weights keep their
                 values. Weights may be traced.
         """
