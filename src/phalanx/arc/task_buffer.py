@@ -231,9 +231,7 @@ def as_buffer(tasks: Tasks) -> TaskBuffer:
     return _pack(tasks if isinstance(tasks, ArcTask) else tuple(tasks))
 
 
-@functools.lru_cache(maxsize=128)
-def _pack(tasks: ArcTask | tuple[ArcTask, ...]) -> TaskBuffer:
-    return TaskBuffer.from_tasks(tasks)
+_pack = functools.lru_cache(maxsize=128)(TaskBuffer.from_tasks)
 
 
 def with_answers(buffer: TaskBuffer) -> TaskBuffer:
