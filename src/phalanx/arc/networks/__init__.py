@@ -49,12 +49,10 @@ class ArcNetworkConfig(Config):
 
 
 # Imported after the config is defined, because these modules import it.
-from phalanx.arc.networks.color_equivariant import (  # noqa: E402
-    ColorEquivariantNetwork as ColorEquivariantNetwork,
-)
-from phalanx.arc.networks.conv import ArcConvNetwork as ArcConvNetwork  # noqa: E402
+from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork  # noqa: E402
+from phalanx.arc.networks.conv import ArcConvNetwork  # noqa: E402
 from phalanx.arc.networks.stem_and_heads import AbstractArcNetwork as AbstractArcNetwork  # noqa: E402
-from phalanx.arc.networks.transformer import ArcTransformer as ArcTransformer  # noqa: E402
+from phalanx.arc.networks.transformer import ArcTransformer  # noqa: E402
 
 
 def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> AbstractArcNetwork:
