@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.arc.config import GENERATED
-from phalanx.arc.datasets import available_datasets, load_tasks
+from phalanx.arc.datasets import available_datasets, load_tasks, select_ids
 from phalanx.arc.generators.generate import FAMILIES, generate_task
 from phalanx.arc.play.session import PlayTestPair
 from phalanx.arc.task_files import ALL
@@ -55,10 +55,7 @@ def select_tasks(
             source, tasks = GENERATED, load_tasks(GENERATED, "training", families=families, **generated)
             tasks = named + tasks
     if task_id:
-        ids = [task.id for task in tasks]
-        if task_id not in ids:
-            raise ValueError(f"no task {task_id!r} among the {len(tasks)} selected tasks of {source}")
-        first = ids.index(task_id)
+        first = tasks.index(select_ids(tasks, [task_id], source)[0])
         tasks = tasks[first:] + tasks[:first]
     pairs = [
         PlayTestPair(task, test)
