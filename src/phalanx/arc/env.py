@@ -107,8 +107,8 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
 
     @classmethod
     def create(cls: type[Env], config: ArcConfig, task: Tasks | None = None) -> Env:
-        """Create an environment. Tasks are sampled uniformly, and the reward is the default reward; see
-        `with_task_weights` and `with_reward`.
+        """Create an environment with uniform task sampling and the default reward. Use `with_task_weights`
+        and `with_reward` to change these.
 
         Args:
             config: Settings. If the backend is `auto`, it is replaced by the backend that is actually used.

@@ -41,8 +41,9 @@ class ArcTokenizer:
     All invalid operation ids are encoded as one token, and all coordinates outside 0 to 31 as another token.
     Both tokens are decoded to -1.
 
-    A view is the part of a state that is encoded. It is a dictionary with one int8 array [rows, columns] per
-    grid, with -1 outside the grid, and the `similarity` to the target.
+    A view contains the parts of a state that the tokenizer needs. It is a dictionary with one int8 array
+    [rows, columns] per grid, -1 outside the grid, and the `similarity` of the working grid to the target,
+    which is not encoded but determines the `difficulty`.
     """
 
     selection_format: SelectionFormat = "point"
@@ -72,8 +73,8 @@ class ArcTokenizer:
         return cls(config.action.selection_format, grids, config.episode.max_episode_steps)
 
     def view(self, states: ArcState) -> dict[str, Array]:
-        """Return the parts of the states that `encode` needs: the grids in `grids`, and the similarity of the
-        working grid to the target."""
+        """Return the parts of the states that `encode` and `difficulty` need: the grids in `grids`, and the
+        similarity of the working grid to the target."""
         grids = {name: getattr(states, f"{name}_grid") for name in self.grids}
         return grids | {"similarity": states.similarity}
 
@@ -137,7 +138,7 @@ class ArcTokenizer:
 
 
 def grid_names(tokens: Int32[np.ndarray, " tokens"]) -> tuple[GridName, ...]:
-    """Return the names of the grids that the tokens of one step contain, in their order."""
+    """Return the names of the grids in the tokens of one step, in the order in which they are encoded."""
     names: dict[int, GridName] = {_ArcMark[name.upper()]: name for name in get_args(GridName)}
     return tuple(names[token] for token in tokens.tolist() if token in names)
 

@@ -87,8 +87,13 @@ def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArr
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
 def start_bits_per_test(start_bits: EpisodeStart, num_tests: int) -> UInt32[Array, "*batch tests 3"]:
-    """Derive an `EpisodeStart` for every test pair of each episode's task from the episode's own
-    `EpisodeStart`."""
+    """Return one `EpisodeStart` per test pair of each episode's task. The backend resets each test pair
+    separately, with different random bits for its initial grid.
+
+    Args:
+        start_bits: `EpisodeStart` of each episode.
+        num_tests: Maximum number of test pairs per task.
+    """
     number = jnp.arange(num_tests, dtype=jnp.uint32)
     task, noise = start_bits[..., 0, None], start_bits[..., 2, None] * jnp.uint32(0x85EBCA6B) ^ number
     return jnp.stack(jnp.broadcast_arrays(task, number, noise), axis=-1)

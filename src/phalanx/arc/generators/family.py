@@ -114,8 +114,8 @@ _MAX_ATTEMPTS = 500
 
 @dataclasses.dataclass(frozen=True)
 class TaskFamily:
-    """A family of generated tasks. The docstring of its `sample_rule` function describes the pairs, and
-    proves that the generated solutions are shortest solutions."""
+    """A family of generated tasks. For each built-in family, the docstring of `sample_rule` describes the
+    pairs, and proves that no solution is shorter than the generated one."""
 
     name: str
     """Name of the family, as used in task ids and configs."""

@@ -163,7 +163,7 @@ def rotate(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | No
 
 def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) -> list[Rect]:
     """Choose one or two boxes (two only if there is space), with at least two rows and columns each and a gap
-    of at least one cell between them."""
+    of at least one cell between them. If `square` is true, each box is a square."""
     small = min(rows, cols)
     count = pick(rng, 1, 2 if small >= 5 else 1)
     site = BoxPlacer(rows, cols, gap=1)

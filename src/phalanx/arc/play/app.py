@@ -78,7 +78,7 @@ class PlayApp(App[None]):
         self.tool: Tool = FILL
         self.color = 1
         self.solved: set[int] = set()
-        """Indices of the tasks that were solved."""
+        """Indices in `tasks` of the test pairs that were solved."""
         self.saved_steps = 0
         """Total number of steps in all saved episodes."""
         self._saved: list[ArcState] = []

@@ -32,8 +32,8 @@ def select_tasks(
         task_id: Id of the first task. If empty, the first task of the source comes first. If `source` is
             empty, this can be the id of a generated task, such as `gravity-000017`, the name of a family, or
             the id of a task in any available dataset.
-        source: Name of a dataset, or a path. If it is empty and `task_id` is not in a dataset, tasks are
-            generated.
+        source: Name of a dataset, or a path. If it is empty, tasks are generated, unless `task_id` is the id
+            of a task in a dataset, which is then the source.
         split: Split of the source.
         families: Task families to use. If empty, all are used.
         max_size: Maximum number of rows and columns of the grids. If None, there is no limit for tasks from

@@ -1,4 +1,4 @@
-"""Converts the steps of an episode to frames, which show the grid after each step."""
+"""Converts the steps of an episode to frames, each of which shows the grid after one step."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from phalanx.formatting import format_count, format_percent, format_signed
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EpisodeFrame:
-    """One image of an episode, which shows a step and the working grid after this step. An additional first
-    frame, whose `operation` is None, can show the initial grid."""
+    """Contents of one frame in the drawing of an episode: a step, and the working grid after it. An
+    additional first frame, whose `operation` is None, can show the initial grid."""
 
     grid: Cells
     """Working grid, without padding."""

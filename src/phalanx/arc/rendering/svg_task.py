@@ -43,7 +43,7 @@ from phalanx.svg import (
 )
 
 SHEET_WIDTH = 1120
-"""Maximum width of a row of pairs or steps, in pixels."""
+"""Maximum width of a row of cards, such as the pairs of a task, in pixels."""
 _ANSWER_BOX = 110
 """Side of the square box in which a submitted grid is drawn, in pixels."""
 
