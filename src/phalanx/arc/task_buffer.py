@@ -45,11 +45,8 @@ class TaskArrays(eqx.Module):
     num_tasks: Int32[Array, "*groups"]
     """Number of tasks, not counting the padding."""
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return f"TaskArrays(up to {np.shape(self.table)[-2]} tasks)"
