@@ -273,12 +273,10 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
     def step(self, state: ArcState, action: Action) -> StepResult:
         self._check(state)
         encoded = encode_action(action, state.batch_shape, state.grid_shape)
-        grid: Array | None
         new, grid, info = backends.step(self.config, self.task_arrays, encoded, state.detach())
         if self.answers is not None:
             before = replace_fields(state, tasks=None)
             new, info = evaluation_mode.step(self.config, self.task_arrays, self.answers, before, new, info)
-            grid = None
         reward = rewards.compute_reward(self.config, self.reward_weights, self.reward_function, state, info)
         new = replace_fields(new, tasks=state.tasks)
         return new, self._observe(new, grid), reward, jnp.asarray(info.episode_done), info
@@ -500,7 +498,6 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         return bits if self.answers is None else bits.at[1].set(0)
 
     def _start(self, start_bits: EpisodeStart) -> ResetResult:
-        grid: Array | None
         bits = start_bits
         if self.answers is not None:
             bits = evaluation_mode.start_bits_per_test(start_bits, self.answers.sizes.shape[-2])
@@ -510,13 +507,14 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         grid = jnp.zeros((*batch, *grid_shape), jnp.int8)
         state, grid = backends.reset(self.config, self.task_arrays, jnp.ones(batch, bool), bits, blank, grid)
         if self.answers is not None:
-            state, grid = evaluation_mode.start(self.config, self.task_arrays, start_bits, state), None
+            state = evaluation_mode.start(self.config, self.task_arrays, start_bits, state)
         state = replace_fields(state, tasks=self._visible_tasks)
         return state, self._observe(state, grid)
 
     def _observe(self, state: ArcState, grid: Int8[Array, "*batch rows columns"] | None) -> Observation:
         with_tasks = state if self.config.observation.is_single_array else self.attach_names(state)
-        return create_observation(with_tasks, self.config, grid)
+        # In evaluation mode, the backend's unpacked grid may be that of another test pair.
+        return create_observation(with_tasks, self.config, grid if self.answers is None else None)
 
     def _check(self, states: ArcState) -> None:
         """Raise an error if the states do not match the environment's shapes, dtypes, mode or tasks."""

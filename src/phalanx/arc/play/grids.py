@@ -165,8 +165,7 @@ class WorkingGridView(GridView, can_focus=True):
 
     @property
     def display_shape(self) -> tuple[int, int]:
-        height, width = self.cells.shape
-        return self.canvas or (height, width)
+        return self.canvas or super().display_shape
 
     def select(self, cursor: CursorSelection, canvas: tuple[int, int] | None) -> None:
         """Replace the displayed selection.
