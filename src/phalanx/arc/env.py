@@ -279,7 +279,9 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
             new, info = evaluation_mode.step(self.config, self.task_arrays, self.answers, before, new, info)
         reward = rewards.compute_reward(self.config, self.reward_weights, self.reward_function, state, info)
         new = replace_fields(new, tasks=state.tasks)
-        return new, self._observe(new, grid), reward, jnp.asarray(info.episode_done), info
+        # In evaluation mode, the backend's unpacked grid may be that of another test pair.
+        observation = self._observe(new, grid if self.answers is None else None)
+        return new, observation, reward, jnp.asarray(info.episode_done), info
 
     def batch_step(self, states: ArcState, actions: Action) -> StepResult:
         return self.step(states, actions)
@@ -509,12 +511,11 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         if self.answers is not None:
             state = evaluation_mode.start(self.config, self.task_arrays, start_bits, state)
         state = replace_fields(state, tasks=self._visible_tasks)
-        return state, self._observe(state, grid)
+        return state, self._observe(state, grid if self.answers is None else None)
 
     def _observe(self, state: ArcState, grid: Int8[Array, "*batch rows columns"] | None) -> Observation:
         with_tasks = state if self.config.observation.is_single_array else self.attach_names(state)
-        # In evaluation mode, the backend's unpacked grid may be that of another test pair.
-        return create_observation(with_tasks, self.config, grid if self.answers is None else None)
+        return create_observation(with_tasks, self.config, grid)
 
     def _check(self, states: ArcState) -> None:
         """Raise an error if the states do not match the environment's shapes, dtypes, mode or tasks."""
