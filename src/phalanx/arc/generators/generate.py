@@ -23,8 +23,8 @@ MIN_GRID_SIDE = 3
 """Minimum height and width of generated grids."""
 
 TASKS_PER_SEED = 1_000_000
-"""Maximum number of tasks that `generate_tasks` can generate for each family, split and seed. Every task has a
-task seed of its own, and calls with different seeds never use the same task seed."""
+"""Maximum number of tasks that `generate_tasks` can generate for each family, split and seed. Each task of a
+family has its own task seed, and calls with different seeds never use the same task seed."""
 
 _SPLITS: tuple[GeneratedSplit, ...] = ("training", "evaluation")
 
