@@ -262,9 +262,10 @@ def submission_env(config: ArcConfig, dataset: str) -> tuple[ArcEnvironment, lis
     source, split = dataset, ALL
     if not Path(dataset).exists() and "/" in dataset:
         source, split = dataset.rsplit("/", 1)
-    families, max_size = (config.dataset.families, config.grid_shape) if source == GENERATED else (None, None)
+    data = config.dataset
+    families, max_size = (data.families, config.grid_shape) if source == GENERATED else (None, None)
     loaded = load_tasks(
-        source, split, None, families, max_size, num_tasks=_NUM_GENERATED_TASKS, seed=config.dataset.seed
+        source, split, families=families, max_size=max_size, num_tasks=_NUM_GENERATED_TASKS, seed=data.seed
     )
     tasks = [task for task in loaded if task.tests]
     fitting = [task for task in tasks if task.fits(config.grid_shape)]
