@@ -91,7 +91,7 @@ def test_evaluation_hides_target_and_similarity_until_submission(backend: str) -
     assert done and info.solved and info.similarity == 1.0 == observation.similarity
     assert reward == pytest.approx(10 - 0.01)
     assert (observation.target_grid == -1).all(), "only environment.with_answers shows the target"
-    revealed = config.environment_for(state.tasks).with_answers(state)
+    revealed = ArcEnvironment.create(config, state.tasks).with_answers(state)
     assert (revealed.target_grid[:2, :3] == 6).all()
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -15,6 +14,7 @@ from phalanx.arc import (
     DatasetConfig,
     EpisodeConfig,
     ObservationConfig,
+    PointAction,
     arc_reset,
     arc_step,
     batch_reset,
@@ -23,7 +23,7 @@ from phalanx.arc import (
     run_episode_batch,
 )
 from phalanx.arc.functional import as_environment, environment_of
-from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig, walker
+from tests.helpers.corridor import Corridor
 
 TASKS = generate_tasks(num_tasks=3, seed=1, max_height=5, max_width=5)
 
@@ -73,39 +73,38 @@ KEYS = jax.random.split(jax.random.PRNGKey(0), 3)
 
 
 def test_config_and_environment_give_same_batch() -> None:
-    by_config = batch_reset(KEYS, CorridorConfig())
-    assert eqx.tree_equal(by_config, batch_reset(KEYS, Corridor()))
-    actions = jnp.full(3, RIGHT)
-    stepped = batch_step(by_config[0], actions, CorridorConfig())
-    assert eqx.tree_equal(stepped, batch_step(by_config[0], actions, Corridor()))
+    config, environment = create_config(), ArcEnvironment.create(create_config(), TASKS)
+    by_config = batch_reset(KEYS, config, TASKS)
+    assert eqx.tree_equal(by_config, batch_reset(KEYS, environment))
+    actions = PointAction([3, 3, 3], [0, 1, 2], [0, 1, 2])
+    stepped = batch_step(by_config[0], actions, config)
+    assert eqx.tree_equal(stepped, batch_step(by_config[0], actions, environment))
 
 
 def test_task_is_passed_to_config() -> None:
-    assert as_environment(CorridorConfig(), 5) == Corridor(5)
-    assert batch_reset(KEYS, CorridorConfig(), 5)[0].position.shape == (3,)
+    assert as_environment(create_config(), TASKS[1]).task_buffer.tasks == (TASKS[1],)
+    assert batch_reset(KEYS, create_config(), TASKS[1])[0].tasks.tasks == (TASKS[1],)
 
 
 def test_states_with_tasks_determine_environment() -> None:
-    class TaskedStates(eqx.Module):
-        tasks: int = eqx.field(static=True)
-
-    assert environment_of(CorridorConfig(), TaskedStates(tasks=7)) == Corridor(7)
-    assert environment_of(Corridor(9), TaskedStates(tasks=7)) == Corridor(9)
-    assert environment_of(CorridorConfig(), walker(0)) == Corridor(12)
+    states, _ = batch_reset(KEYS, create_config(), TASKS)
+    assert environment_of(create_config(), states).task_buffer.tasks == tuple(TASKS)
+    assert environment_of(Corridor(9), states) == Corridor(9)
 
 
 def test_task_with_environment_and_other_types_are_rejected() -> None:
     with pytest.raises(TypeError, match="Corridor already has its tasks"):
         as_environment(Corridor(), 5)
-    with pytest.raises(TypeError, match=r"expected an Environment or a config .* got int"):
+    with pytest.raises(TypeError, match=r"expected an Environment or an ArcConfig, got int"):
         as_environment.__wrapped__(7)
 
 
 def test_episodes_run_with_config() -> None:
-    def go_right(states: Any, agent_state: Any, key: Any) -> Any:
-        return jnp.full(3, RIGHT), agent_state
+    def fill(states: Any, agent_state: Any, key: Any) -> Any:
+        return PointAction([3, 3, 3], [0, 1, 2], [0, 1, 2]), agent_state
 
-    start = batch_reset(KEYS, CorridorConfig())
-    states, _, trajectory = run_episode_batch(start, go_right, 8, CorridorConfig())
-    assert states.terminated.tolist() == [True, True, True]
-    assert trajectory.rewards.shape == (8, 3)
+    config = create_config(episode=EpisodeConfig(max_episode_steps=4))
+    start = batch_reset(KEYS, config, TASKS)
+    states, _, trajectory = run_episode_batch(start, fill, 4, config)
+    assert states.truncated.tolist() == [True, True, True]
+    assert trajectory.rewards.shape == (4, 3)

@@ -234,8 +234,8 @@ def test_denoise_removes_noise_from_bands(size):
                 assert 1 <= noisy[band].sum() < band.sum() / 2
 
 
-@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if not family.needs_demos])
-def test_families_without_needs_demos_have_one_rule(family):
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"mirror", "rotate", "recolor", "draw_border"}))
+def test_most_families_have_one_rule(family):
     outputs: dict[bytes, bytes] = {}
     for task in generate_tasks((family,), 25, max_height=3, max_width=3):
         for pair in task.pairs:
@@ -243,7 +243,7 @@ def test_families_without_needs_demos_have_one_rule(family):
             assert outputs.setdefault(pair.input.tobytes(), after) == after
 
 
-def test_families_with_needs_demos_vary_the_rule():
+def test_some_families_vary_the_rule():
     for family in ("mirror", "rotate"):
         first_steps = {task.solutions[0][0].operation for task in generate_tasks((family,), 12)}
         assert len(first_steps) == 2

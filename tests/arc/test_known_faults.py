@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from phalanx.arc.config import ActionConfig, ArcConfig, EpisodeConfig
+from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from tests.helpers.arc_grids import mask, selection_text, task, text
 from tests.helpers.arc_rollouts import BACKENDS, Player, Starts, read, skip_without, working
@@ -306,6 +307,6 @@ def test_300_invalid_actions_do_not_overflow_step_count(player: Player) -> None:
 
 
 def test_observations_are_in_observation_space(player: Player) -> None:
-    environment = player.config.environment_for(player.tasks)
+    environment = ArcEnvironment.create(player.config, player.tasks)
     _, observation, *_ = player.play(player.start("edge"), (9, "#"))
     assert environment.observation_space.contains(np.asarray(observation)[0])

@@ -169,12 +169,6 @@ def test_plan_ends_with_submit_if_requested():
     assert action_tuples(solution_actions(task("t", [("1", "1")]), 0, submit=True)) == [(34, 0, 0, 0, 0)]
 
 
-def test_plan_may_restart_from_the_input():
-    before, target, start = grid("1234/5678"), grid("1234/5670"), grid("8341/2765")
-    assert action_tuples(plan_pair(before, target, start=start)) == [(32, 0, 0, 0, 0), (0, 1, 3, 1, 3)]
-    assert action_tuples(plan_pair(before, target, start=grid("1234/5671"))) == [(0, 1, 3, 1, 3)]
-
-
 grids = st.integers(1, 5).flatmap(
     lambda width: st.lists(
         st.lists(st.integers(0, 3), min_size=width, max_size=width), min_size=1, max_size=5

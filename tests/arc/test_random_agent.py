@@ -95,7 +95,7 @@ def test_actions_have_format_of_config(states: ArcState, selection_format: str, 
     for agent in (
         VectorizedRandomAgent(config=config),
         VectorizedRandomAgent((6, 7), config=config),
-        VectorizedRandomAgent(allowed_operations=(3,), config=config.environment_for(TASK)),
+        VectorizedRandomAgent(allowed_operations=(3,), config=ArcEnvironment.create(config, TASK)),
     ):
         assert isinstance(sample_actions(agent, states), action_type)
 

@@ -12,17 +12,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from phalanx.arc.operations import OPERATIONS
 from phalanx.arc.rendering import (
     ARC,
     SAFE,
     StateSnapshot,
-    draw_episode,
     draw_grid,
     draw_pair,
     draw_state,
     draw_task,
-    frame,
     save_svg,
     snapshot,
     snapshots,
@@ -162,7 +159,6 @@ def test_task_draws_and_labels_every_pair() -> None:
 def test_titles_are_escaped_and_invalid_xml_characters_replaced() -> None:
     task = ArcTask(NASTY, TASK.demos, (), family="<i>")
     drawings = [draw_grid(SMALL, title=NASTY), draw_pair(TASK.demos[0], title=NASTY), draw_task(task)]
-    drawings.append(draw_episode([frame(SMALL)], title=NASTY))
     for drawing in drawings:
         assert any(line.startswith('a<b> & "c" �') for line in words(drawing))
         assert 'a<b> & "c" �' in parsed(drawing).findtext(f"{SVG}title", "")
@@ -170,18 +166,11 @@ def test_titles_are_escaped_and_invalid_xml_characters_replaced() -> None:
 
 def test_text_does_not_overflow_its_card() -> None:
     long = "a very long title " * 20
-    mask = np.ones((2, 3), bool)
-    steps = [
-        frame(SMALL, selected=mask, operation=info.id, step=info.id, reward=-0.123, similarity=0.9)
-        for info in OPERATIONS
-    ]
-    last = frame(SMALL, operation=34, step=10_000, reward=-10.125, similarity=0.5, done=True)
     drawings = [
         draw_grid(SMALL, title=long),
         draw_pair(TASK.demos[0], title=long),
         draw_task(ArcTask(long, TASK.demos, TASK.tests, family=long)),
         draw_state(played()[0][0]),
-        draw_episode([*steps, last], title=long, max_frames=100),
     ]
     for drawing in drawings:
         spans = list(text_spans(parsed(drawing)))

@@ -1,4 +1,4 @@
-"""Episodes as frames and film strips."""
+"""Episodes as frames."""
 
 from typing import Any
 
@@ -10,11 +10,10 @@ import pytest
 from phalanx.arc.actions import MaskAction, PointAction
 from phalanx.arc.env import StepInfo
 from phalanx.arc.observation import ArcObservation
-from phalanx.arc.operations import OPERATIONS
-from phalanx.arc.rendering import EpisodeFrame, draw_episode, episode_frames, frame
+from phalanx.arc.rendering import EpisodeFrame, episode_frames, frame, render_episode
 from phalanx.core.autoreset import AutoResetInfo
 from phalanx.core.episodes import BatchTrajectory
-from tests.helpers.arc_drawings import DONE, DOT, SMALL, of_class, parsed, played, started, words
+from tests.helpers.arc_drawings import DONE, DOT, SMALL, played, started
 
 
 def test_frames_stop_at_end_of_episode() -> None:
@@ -116,51 +115,7 @@ def test_selection_outside_the_grid_is_described() -> None:
     assert frame(canvas, selected=mask, operation=3).selection_text == "outside the grid"
 
 
-def test_film_strip_shows_all_steps_and_the_result() -> None:
-    drawing = draw_episode(episode_frames(played()[1], 0, initial=started()), title="dot-1", target=DONE)
-    texts = words(drawing)
-    for name in (
-        "Start",
-        "Copy",
-        "Resize",
-        "Invalid",
-        "Paste",
-        "Fill 5",
-        "Target",
-        "cell 3, 3",
-        "−1 · 32.0%",
-    ):
-        assert name in texts
-    assert texts.count("✓ solved") == 2
-    root = parsed(drawing)
-    assert len(of_class(root, "rim")) == 8
-    assert len(of_class(root, "selection")) == 6
-    # Similarity improves by 1/9, five valid steps cost 0.01, an invalid one costs 1, and solving gives 10.
-    assert "6 steps · reward +9.061 · similarity 100%" in texts
-
-
-def test_operation_names_are_not_truncated() -> None:
-    frames = [frame(SMALL, operation=info.id, step=info.id) for info in OPERATIONS]
-    assert {info.name for info in OPERATIONS} <= set(words(draw_episode(frames, max_frames=50)))
-
-
-def test_long_film_strip_omits_middle_steps() -> None:
-    frames = [frame(SMALL, operation=0, step=i) for i in range(100)]
-    drawing = draw_episode(frames, max_frames=10)
-    texts = words(drawing)
-    assert "… 90 steps omitted …" in texts
-    assert [line for line in texts if line.startswith("#")] == [
-        f"#{i}" for i in (0, 1, 2, 3, 4, 95, 96, 97, 98, 99)
-    ]
-
-
-def test_film_strip_wraps_into_rows_of_five() -> None:
-    five, six, ten = (draw_episode([frame(DOT)] * count) for count in (5, 6, 10))
-    assert five.width == six.width == ten.width
-    assert five.height + 90 < six.height == ten.height
-
-
 @pytest.mark.parametrize(("frames", "max_frames"), [([], 24), ([frame(SMALL)], 1)])
-def test_film_strip_with_too_few_frames_is_rejected(frames: list[EpisodeFrame], max_frames: int) -> None:
+def test_episode_with_too_few_frames_is_rejected(frames: list[EpisodeFrame], max_frames: int) -> None:
     with pytest.raises(ValueError, match="at least"):
-        draw_episode(frames, max_frames=max_frames)
+        render_episode(frames, max_frames=max_frames)

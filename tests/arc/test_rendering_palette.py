@@ -75,8 +75,3 @@ def test_ink_is_white_on_black_and_black_on_yellow() -> None:
 def test_unknown_palette_is_reported_with_choices() -> None:
     with pytest.raises(ValueError, match="unknown palette 'neon'; choose from arc, safe"):
         palette_named("neon")
-
-
-def test_palette_needs_ten_colors() -> None:
-    with pytest.raises(ValueError, match="palette 'short' must name 10 colors, got 2"):
-        Palette("short", ("#000000", "#FFFFFF"), ("black", "white"))

@@ -76,7 +76,7 @@ def decode_digits(reward: jax.Array) -> str:
 
 def test_reward_function_receives_step(backend: str) -> None:
     config = row_config(backend, episode=EpisodeConfig(max_episode_steps=4, require_submit=True))
-    environment = ArcEnvironment.create(config, ROW, reward=encode_inputs)
+    environment = ArcEnvironment.create(config, ROW).with_reward(encode_inputs)
     state, _ = jax.jit(environment.reset)(jax.random.key(0))
     step = jax.jit(environment.step)
     digits = []
@@ -98,7 +98,7 @@ def test_reward_function_receives_single_steps(backend: str) -> None:
         shapes.append(inputs.similarity_after.shape)
         return jnp.where(inputs.solved, inputs.max_steps - inputs.step_count, -0.5)
 
-    environment = ArcEnvironment.create(row_config(backend), ROW, reward=custom_reward)
+    environment = ArcEnvironment.create(row_config(backend), ROW).with_reward(custom_reward)
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 3), environment)
     actions = PointAction([2, 99, 3], [0] * 3, [0] * 3)
     assert jax.jit(environment.batch_step)(states, actions)[2].tolist() == [-0.5] * 3
@@ -120,7 +120,7 @@ class Bonus(eqx.Module):
 
 
 def test_arrays_of_custom_reward_are_traced() -> None:
-    environment = ArcEnvironment.create(row_config(), ROW, reward=Bonus(jnp.float32(1)))
+    environment = ArcEnvironment.create(row_config(), ROW).with_reward(Bonus(jnp.float32(1)))
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), environment)
     states, actions = environment.detach_names(states), PointAction([2, 2], [0, 0], [0, 1])
     step = jax.jit(lambda e: e.batch_step(states, actions)[2])

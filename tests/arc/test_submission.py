@@ -142,7 +142,6 @@ def test_tasks_larger_than_canvas_are_reported(tmp_path: Path) -> None:
     data = config.dataset.model_copy(update={"source": str(tmp_path), "split": "evaluation"})
     settings = ArcEvaluationConfig(split="evaluation")
     evaluation = ArcEvaluator.held_out(config.model_copy(update={"dataset": data}), settings)
-    assert evaluation.baselines() == {"copy_input": 0.0, "do_nothing": 0.0}
     assert evaluation.notes == (f"{tmp_path}, evaluation: 1 of 2 tasks fit a canvas of {SIDE}x{SIDE}",)
     with pytest.raises(ValueError, match="none of the 1 tasks"):
         submission_env(config, str(tmp_path / "evaluation" / "t9.json"))

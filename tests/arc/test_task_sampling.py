@@ -80,7 +80,7 @@ def test_weighted_task_sampling_matches_reference(backend: str, weights: tuple[i
     tasks = [one_cell_task(name, 1) for name in "abcd"]
     config = create_config(backend)
     buffer = TaskBuffer.from_tasks(tasks, num_tasks=7)
-    environment = ArcEnvironment.create(config, buffer, weights=weights)
+    environment = ArcEnvironment.create(config, buffer).with_task_weights(weights)
     sampled = batch_reset(KEYS, environment)[0].task_index
     expected = [tasks.index(state.task) for state in oracle_starts(KEYS, tasks, config, weights)]
     assert sampled.tolist() == expected
@@ -121,8 +121,8 @@ def test_padding_of_buffer_does_not_change_sampling() -> None:
 def test_invalid_weights_are_reported(weights: tuple[float, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ArcEnvironment.create(
-            create_config(), [one_cell_task("a", 1), one_cell_task("b", 1)], weights=weights
-        )
+            create_config(), [one_cell_task("a", 1), one_cell_task("b", 1)]
+        ).with_task_weights(weights)
 
 
 def test_too_small_padded_shape_is_reported() -> None:

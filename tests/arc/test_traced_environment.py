@@ -100,7 +100,7 @@ def test_curriculum_of_tasks_weights_and_rewards_compiles_once(backend: str) -> 
     # A new lambda, because `jit(rollout)` would share the cache of other tests.
     compiled = jax.jit(lambda environment, keys: rollout(environment, keys))
     first = TaskBuffer.from_tasks(stage_tasks(0), **PADDED_SHAPE)
-    environment = ArcEnvironment.create(create_config(backend), first, weights=np.ones(9))
+    environment = ArcEnvironment.create(create_config(backend), first).with_task_weights(np.ones(9))
     stages = [
         environment,
         environment.with_tasks(stage_tasks(1)),
@@ -174,8 +174,8 @@ def test_vmap_over_reward_weights_is_one_kernel_call(backend: str) -> None:
 
 def test_vmap_over_tasks_and_weights_matches_single_environments(backend: str) -> None:
     first = ArcEnvironment.create(
-        create_config(backend), TaskBuffer.from_tasks(stage_tasks(0), **PADDED_SHAPE), weights=np.ones(9)
-    )
+        create_config(backend), TaskBuffer.from_tasks(stage_tasks(0), **PADDED_SHAPE)
+    ).with_task_weights(np.ones(9))
     members = [first, first.with_tasks(stage_tasks(1)).with_task_weights([1, 0, 2, 0, 0, 0, 0, 0, 3])]
     members += [first.with_tasks(stage_tasks(2, count=4))]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)

@@ -17,7 +17,7 @@ from phalanx.compat.jaxarc.batch_processing import (
     warm_up_batch_functions,
 )
 from phalanx.core.vector import _reset, _step
-from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig
+from tests.helpers.corridor import RIGHT, Corridor
 
 
 def test_batch_size_search_tries_powers_of_two_and_selects_the_fastest(capsys, monkeypatch):
@@ -28,7 +28,7 @@ def test_batch_size_search_tries_powers_of_two_and_selects_the_fastest(capsys, m
         return next(seconds), None
 
     monkeypatch.setattr(profiling, "_timed", timed)
-    best, results = find_optimal_batch_size(CorridorConfig(), None, max_batch_size=5, repeats=1)
+    best, results = find_optimal_batch_size(Corridor(), None, max_batch_size=5, repeats=1)
     assert list(results) == [1, 2, 4]
     assert results[2] == {
         "per_env_time": 0.2,
@@ -71,7 +71,7 @@ def test_batch_size_search_raises_other_errors(monkeypatch):
 
 
 def test_memory_analysis_includes_all_leaves(capsys):
-    results = analyze_memory_usage(CorridorConfig(), None, batch_sizes=[1, 4])
+    results = analyze_memory_usage(Corridor(), None, batch_sizes=[1, 4])
     # A walker: position and clock (4 bytes each), a key (8), two flags (1 each); 8 cells of one byte seen.
     assert math.isclose(results[4]["state_mb"], 4 * 18 / 2**20)
     assert math.isclose(results[4]["obs_mb"], 4 * 8 / 2**20)
@@ -83,7 +83,7 @@ def test_memory_analysis_includes_all_leaves(capsys):
 
 
 def test_warm_up_compiles_the_functions(capsys):
-    config = CorridorConfig(max_steps=99)
+    config = Corridor(99)
     seconds = warm_up_batch_functions(2, config)
     assert set(seconds) == {"reset", "step"}
     assert "Warmed up batch functions for batch size 2" in capsys.readouterr().out
@@ -96,10 +96,10 @@ def test_warm_up_compiles_the_functions(capsys):
 def test_monitor_times_operations_and_returns_their_results():
     monitor = BatchPerformanceMonitor()
     keys = jax.random.split(jax.random.PRNGKey(0), 2)
-    states, observations = monitor.time_batch_reset(keys, CorridorConfig())
+    states, observations = monitor.time_batch_reset(keys, Corridor())
     assert observations.shape == (2, 8)
     for _ in range(2):
-        states, *_ = monitor.time_batch_step(states, jnp.full(2, RIGHT), CorridorConfig())
+        states, *_ = monitor.time_batch_step(states, jnp.full(2, RIGHT), Corridor())
     assert states.clock.tolist() == [2, 2]
     stats = monitor.get_stats()
     assert stats["total_operations"] == 3

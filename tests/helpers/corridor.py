@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, UInt32
 
-from phalanx.config import Config
 from phalanx.core.environment import Environment
 from phalanx.core.expert import ExpertLabels
 from phalanx.core.spaces import Box, Discrete
@@ -159,15 +158,6 @@ class RightExpert:
         self, memory: np.ndarray, labels: ExpertLabels, actions: Array, reset: np.ndarray
     ) -> np.ndarray:
         return np.where(reset, 0, memory + (np.asarray(actions) == RIGHT))
-
-
-class CorridorConfig(Config):
-    """A config for functions that take `(config, task)`; the task is the step limit."""
-
-    max_steps: int = 12
-
-    def environment_for(self, task: int | None = None) -> Corridor:
-        return Corridor(self.max_steps if task is None else task)
 
 
 def walker(position: int, clock: int = 0) -> Walker:

@@ -206,7 +206,7 @@ def random_action(
 
 
 def action_space(config: ArcConfig) -> Space:
-    """Return the action space of the config's selection format."""
+    """Return the space of actions in the config's selection format."""
     rows, columns = config.grid_shape
     operation = Discrete(NUM_OPERATIONS)
     row, column = Discrete(rows), Discrete(columns)

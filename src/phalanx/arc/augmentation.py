@@ -18,8 +18,8 @@ from phalanx.core.environment import Key
 from phalanx.core.vector import select_rows
 
 NUM_SYMMETRIES = 8
-"""Number of symmetries of a square. A symmetry is given by an index whose bits are applied in order: bit 0
-transposes the grid, bit 1 flips it horizontally, and bit 2 flips it vertically."""
+"""Number of symmetries of a square. Each bit of a symmetry's index stands for a transformation: bit 0
+transposes the grid, bit 1 flips it horizontally, and bit 2 flips it vertically, in this order."""
 _WORD = 32
 """Number of rows and columns of a bit matrix, whose rows are uint32 numbers."""
 

@@ -29,11 +29,9 @@ def pack_grid(grid: np.ndarray, rows: int) -> np.ndarray:
     [[5, 0], [4, 0], [0, 0], [0, 0]]
     """
     height, width = grid.shape
-    weights = np.uint32(1) << np.arange(width, dtype=np.uint32)
-    bits = (grid[None].astype(np.uint32) >> np.arange(NUM_PLANES, dtype=np.uint32)[:, None, None]) & 1
-    planes = np.zeros((NUM_PLANES, rows), np.uint32)
-    planes[:, :height] = (bits * weights).sum(axis=2, dtype=np.uint32)
-    return planes
+    bits = np.zeros((NUM_PLANES, rows, 32), np.uint8)
+    bits[:, :height, :width] = grid >> np.arange(NUM_PLANES)[:, None, None] & 1
+    return np.packbits(bits, axis=2, bitorder="little").view("<u4")[:, :, 0]
 
 
 def trim(grid: object) -> np.ndarray:

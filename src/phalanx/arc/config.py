@@ -1,16 +1,13 @@
 """Configuration of the ARC environment."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.config import Config
 from phalanx.native import Backend
-
-if TYPE_CHECKING:
-    from phalanx.arc.env import ArcEnvironment
 
 MAX_GRID_SIDE = 30
 """Maximum height and width of a grid in cells."""
@@ -200,13 +197,3 @@ class ArcConfig(Config):
     def grid_shape(self) -> tuple[int, int]:
         """Height and width of the canvas, which has the same size for all tasks."""
         return self.dataset.max_grid_height, self.dataset.max_grid_width
-
-    def environment_for(self, task: Any = None) -> "ArcEnvironment":
-        """Create an environment with this config.
-
-        Args:
-            task: A task, several tasks or a task buffer. If None, the tasks of `dataset` are used.
-        """
-        from phalanx.arc.env import ArcEnvironment
-
-        return ArcEnvironment.create(self, task)

@@ -13,8 +13,6 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ArcConfig
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.task_files import ALL, DEFAULT_SPLIT, load_task_splits, select_splits
@@ -126,8 +124,8 @@ def load_tasks(
                 f"{source}: two tasks have the id {duplicate!r}; load one split or folder at a time"
             )
         tasks = _select_families(tasks, _as_list(families), source)
-    tasks = _select_ids(tasks, _as_list(ids), source)
-    return [task for task in tasks if limits is None or np.less_equal(task.max_shape, limits).all()]
+    tasks = select_ids(tasks, _as_list(ids), source) if ids else tasks
+    return [task for task in tasks if limits is None or task.fits(limits)]
 
 
 @functools.lru_cache(maxsize=16)
@@ -217,9 +215,9 @@ def _select_families(tasks: list[ArcTask], families: list[str], source: str | Pa
     return [task for task in tasks if task.family in families]
 
 
-def _select_ids(tasks: list[ArcTask], ids: list[str], source: str | Path) -> list[ArcTask]:
-    if not ids:
-        return tasks
+def select_ids(tasks: list[ArcTask], ids: list[str], source: str | Path) -> list[ArcTask]:
+    """Return the tasks with the given ids, in the order of the ids. If an id is unknown, the error names
+    `source` and suggests a similar id."""
     by_id = {task.id: task for task in tasks}
     for id in ids:
         if id not in by_id:

@@ -16,6 +16,7 @@ from phalanx.arc.actions import Action, action_space, encode_action, legal_opera
 from phalanx.arc.bitplanes import pack_grid, trim
 from phalanx.arc.config import GENERATED, ArcConfig
 from phalanx.arc.datasets import config_tasks
+from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.evaluation import (
     ArcEvalCommandConfig,
     ArcEvaluationConfig,
@@ -23,6 +24,7 @@ from phalanx.arc.evaluation import (
     held_out_environment,
 )
 from phalanx.arc.evaluation_mode import HiddenTestOutputs
+from phalanx.arc.expert import ArcExpert
 from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.arc.observation import ArcObservation, Observation, create_observation, observation_space
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
@@ -36,7 +38,6 @@ from phalanx.core.environment import EnvironmentWithArrays, Key, Keys
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Space
 from phalanx.core.vector import map_where
-from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.native import native_unavailable_reason
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.registry import config_from
@@ -50,7 +51,6 @@ StepResult = tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from phalanx.arc.expert import ArcExpert
     from phalanx.arc.expert_episodes import LabeledSteps
 
 
@@ -106,28 +106,17 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
     name_fields: ClassVar = ("tasks",)
 
     @classmethod
-    def create(
-        cls: type[Env],
-        config: ArcConfig,
-        task: Tasks | None = None,
-        *,
-        weights: object = None,
-        reward: RewardFunction | None = None,
-    ) -> Env:
-        """Create an environment.
+    def create(cls: type[Env], config: ArcConfig, task: Tasks | None = None) -> Env:
+        """Create an environment with uniform task sampling and the default reward. Use `with_task_weights`
+        and `with_reward` to change these.
 
         Args:
             config: Settings. If the backend is `auto`, it is replaced by the backend that is actually used.
             task: A task, several tasks or a task buffer. If None, the tasks of `config.dataset` are used.
-            weights: Sampling weight of each task. If None, tasks are sampled uniformly.
-            reward: Custom reward function, which maps one `RewardInput` to a scalar. If it is an Equinox
-                module, its arrays are traced. If None, the default reward is used.
         """
         buffer = None if task is None else with_answers(as_buffer(task))
-        environment: Any = _create(cls, config, buffer, native_unavailable_reason())
-        if reward is not None:
-            environment = environment.with_reward(reward)
-        return environment if weights is None else environment.with_task_weights(weights)
+        environment: Env = _create(cls, config, buffer, native_unavailable_reason())
+        return environment
 
     @classmethod
     def from_config(  # type: ignore[override]
@@ -174,7 +163,7 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
             buffer.check(self.config)
             buffer = buffer.pad_to(self.task_arrays)
             arrays, answers = evaluation_mode.hide_answers(self.config, buffer)
-        weights = None if self.task_weights is None else task_sampling.uniform_weights(arrays)
+        weights = None if self.task_weights is None else jnp.ones(arrays.table.shape[-2], jnp.float32)
         return dataclasses.replace(
             self, tasks=buffer, task_arrays=arrays, task_weights=weights, answers=answers
         )
@@ -193,8 +182,8 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         """Return a copy of the environment with a different reward. Pass either a function or weights.
 
         Args:
-            function: Custom reward function, which maps one `RewardInput` to a scalar. If None, the default
-                reward is used.
+            function: Custom reward function, which maps one `RewardInput` to a scalar. If it is an Equinox
+                module, its arrays are traced. If None, the default reward is used.
             weights: New weights of the default reward, such as `step_penalty=-0.1`. Other weights keep their
                 values. Weights may be traced.
         """
@@ -284,15 +273,15 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
     def step(self, state: ArcState, action: Action) -> StepResult:
         self._check(state)
         encoded = encode_action(action, state.batch_shape, state.grid_shape)
-        grid: Array | None
         new, grid, info = backends.step(self.config, self.task_arrays, encoded, state.detach())
         if self.answers is not None:
             before = replace_fields(state, tasks=None)
             new, info = evaluation_mode.step(self.config, self.task_arrays, self.answers, before, new, info)
-            grid = None
         reward = rewards.compute_reward(self.config, self.reward_weights, self.reward_function, state, info)
         new = replace_fields(new, tasks=state.tasks)
-        return new, self._observe(new, grid), reward, jnp.asarray(info.episode_done), info
+        # In evaluation mode, the backend's unpacked grid may be that of another test pair.
+        observation = self._observe(new, grid if self.answers is None else None)
+        return new, observation, reward, jnp.asarray(info.episode_done), info
 
     def batch_step(self, states: ArcState, actions: Action) -> StepResult:
         return self.step(states, actions)
@@ -315,9 +304,8 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
 
     def comparable_state(self, state: ArcState) -> PyTree:
-        registers = state.registers.at[..., jnp.array([RegisterIndex.STEP_COUNT, RegisterIndex.STATUS])].set(
-            0
-        )
+        counters = jnp.array([RegisterIndex.STEP_COUNT, RegisterIndex.STATUS])
+        registers = state.registers.at[..., counters].set(0)
         return state.boards, registers, state.similarity, state.submission
 
     def legal_actions(self, state: ArcState) -> Bool[Array, "*batch 42"]:
@@ -325,11 +313,9 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         selected."""
         return legal_operations(state, self.config)
 
-    def expert(self) -> "ArcExpert":
+    def expert(self) -> ArcExpert:
         """Return the expert for the environment's tasks. It follows known solutions, and otherwise plans
         actions from the current grid to the output."""
-        from phalanx.arc.expert import ArcExpert
-
         return ArcExpert(self.config, self.task_buffer.tasks)
 
     def refresh_tasks(self, rng: np.random.Generator, seed: int, update: int) -> "ArcEnvironment":
@@ -443,9 +429,7 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
     def task_name(self, state: ArcState) -> str:
         return self.task_buffer[int(state.task_index)].id
 
-    def tokenizer(self) -> EpisodeTokenizer:
-        from phalanx.arc.episode_tokens import ArcTokenizer
-
+    def tokenizer(self) -> ArcTokenizer:
         return ArcTokenizer.for_config(self.config)
 
     @property
@@ -516,7 +500,6 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         return bits if self.answers is None else bits.at[1].set(0)
 
     def _start(self, start_bits: EpisodeStart) -> ResetResult:
-        grid: Array | None
         bits = start_bits
         if self.answers is not None:
             bits = evaluation_mode.start_bits_per_test(start_bits, self.answers.sizes.shape[-2])
@@ -526,9 +509,9 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         grid = jnp.zeros((*batch, *grid_shape), jnp.int8)
         state, grid = backends.reset(self.config, self.task_arrays, jnp.ones(batch, bool), bits, blank, grid)
         if self.answers is not None:
-            state, grid = evaluation_mode.start(self.config, self.task_arrays, start_bits, state), None
+            state = evaluation_mode.start(self.config, self.task_arrays, start_bits, state)
         state = replace_fields(state, tasks=self._visible_tasks)
-        return state, self._observe(state, grid)
+        return state, self._observe(state, grid if self.answers is None else None)
 
     def _observe(self, state: ArcState, grid: Int8[Array, "*batch rows columns"] | None) -> Observation:
         with_tasks = state if self.config.observation.is_single_array else self.attach_names(state)

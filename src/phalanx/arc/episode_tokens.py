@@ -30,7 +30,6 @@ _OPERATIONS = _COLORS + NUM_COLORS
 _NO_OPERATION = _OPERATIONS + NUM_OPERATIONS
 _CELLS = _NO_OPERATION + 1
 _NO_CELL = _CELLS + 32
-_ARC_VOCABULARY = _NO_CELL + 1
 _CELL_FIELDS = {"point": ("row", "col"), "bbox": ("r1", "c1", "r2", "c2")}
 
 
@@ -42,8 +41,9 @@ class ArcTokenizer:
     All invalid operation ids are encoded as one token, and all coordinates outside 0 to 31 as another token.
     Both tokens are decoded to -1.
 
-    A view is the part of a state that is encoded. It is a dictionary with one int8 array [rows, columns] per
-    grid, with -1 outside the grid, and the `similarity` to the target.
+    A view contains the parts of a state that the tokenizer needs. It is a dictionary with one int8 array
+    [rows, columns] per grid, -1 outside the grid, and the `similarity` of the working grid to the target,
+    which is not encoded but determines the `difficulty`.
     """
 
     selection_format: SelectionFormat = "point"
@@ -54,6 +54,8 @@ class ArcTokenizer:
     max_steps: int | None = None
     """Maximum number of steps in an episode; None if it is unknown."""
     name: ClassVar[str] = "arc"
+    vocab_size: ClassVar[int] = _NO_CELL + 1
+    """Number of tokens in the vocabulary."""
 
     def __post_init__(self) -> None:
         if not self.grids or any(grid not in get_args(GridName) for grid in self.grids):
@@ -70,14 +72,9 @@ class ArcTokenizer:
         grids: tuple[GridName, ...] = ("input", "working") if hidden else ("working", "target")
         return cls(config.action.selection_format, grids, config.episode.max_episode_steps)
 
-    @property
-    def vocab_size(self) -> int:
-        """Number of tokens in the vocabulary."""
-        return _ARC_VOCABULARY
-
     def view(self, states: ArcState) -> dict[str, Array]:
-        """Return the parts of the states that `encode` needs: the grids in `grids`, and the similarity of the
-        working grid to the target."""
+        """Return the parts of the states that `encode` and `difficulty` need: the grids in `grids`, and the
+        similarity of the working grid to the target."""
         grids = {name: getattr(states, f"{name}_grid") for name in self.grids}
         return grids | {"similarity": states.similarity}
 
@@ -138,6 +135,12 @@ class ArcTokenizer:
         The difficulty is 1 minus the similarity of the working grid to the target.
         """
         return np.clip(1.0 - np.asarray(seen["similarity"], np.float64), 0.0, 1.0)
+
+
+def grid_names(tokens: Int32[np.ndarray, " tokens"]) -> tuple[GridName, ...]:
+    """Return the names of the grids in the tokens of one step, in the order in which they are encoded."""
+    names: dict[int, GridName] = {_ArcMark[name.upper()]: name for name in get_args(GridName)}
+    return tuple(names[token] for token in tokens.tolist() if token in names)
 
 
 def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> PaddedStepTokens:

@@ -17,7 +17,7 @@ from pydantic import Field
 from phalanx.arc.config import GENERATED, ArcConfig, DatasetConfig
 from phalanx.arc.datasets import load_tasks
 from phalanx.arc.state import ArcState
-from phalanx.arc.tasks import ArcTask
+from phalanx.arc.tasks import ArcTask, format_shape
 from phalanx.core.episodes import Act, EpisodeResults, map_batches, rollout_episodes
 from phalanx.core.evaluation import EvaluationConfig
 from phalanx.formatting import format_percent
@@ -179,12 +179,6 @@ class ArcEvaluator:
         notes = [_fitting_tasks(data, config.grid_shape) for data in datasets if data.source != GENERATED]
         return cls(environment, tuple(notes))
 
-    def baselines(self) -> dict[str, float]:
-        """Compute the success rates of two trivial policies: `copy_input` submits the unchanged input, and
-        `do_nothing` never submits."""
-        tasks = self.environment.task_buffer
-        return {"copy_input": sum(map(copy_solves, tasks)) / len(tasks), "do_nothing": 0.0}
-
     def evaluate(
         self,
         network: PolicyNetwork,
@@ -254,7 +248,7 @@ class ArcEvaluator:
             pass_at_k={k: mean_pass_at_k(num_samples, num_solved, k) for k in pass_at_k},
             groups={name: score(np.concatenate(parts)) for name, parts in by_family.items()},
             tasks={task.id: score(rows) for task, rows in zip(buffer, by_task, strict=True)},
-            baselines=self.baselines(),
+            baselines={"copy_input": sum(map(copy_solves, buffer)) / len(buffer), "do_nothing": 0.0},
             notes=self.notes,
         )
 
@@ -291,9 +285,8 @@ def canvas_note(tasks: Iterable[ArcTask], grid_shape: tuple[int, int]) -> str:
     >>> canvas_note([], (30, 30))
     '0 of 0 tasks fit a canvas of 30x30'
     """
-    shapes = [task.max_shape for task in tasks]
-    fit = sum(h <= grid_shape[0] and w <= grid_shape[1] for h, w in shapes)
-    return f"{fit} of {len(shapes)} tasks fit a canvas of {grid_shape[0]}x{grid_shape[1]}"
+    fit = [task.fits(grid_shape) for task in tasks]
+    return f"{sum(fit)} of {len(fit)} tasks fit a canvas of {format_shape(grid_shape)}"
 
 
 # Cached because a run is evaluated many times and reading a dataset takes a second.

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float32, Int32, UInt32
 
 from phalanx.arc.bitplanes import area_bits, fit_rows, trim, unpack_cells
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.operations import Operation
+from phalanx.arc.operations import PAIR_SWITCHES, Operation
 from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import (
     SELECTION,
@@ -35,9 +35,6 @@ from phalanx.arc.state import (
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
 from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.core.vector import select_rows
-
-PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
-"""Ids of the operations that switch to a different pair of the task."""
 
 
 class HiddenTestOutputs(NamedTuple):
@@ -90,8 +87,13 @@ def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArr
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
 def start_bits_per_test(start_bits: EpisodeStart, num_tests: int) -> UInt32[Array, "*batch tests 3"]:
-    """Derive an `EpisodeStart` for every test pair of each episode's task from the episode's own
-    `EpisodeStart`."""
+    """Return one `EpisodeStart` per test pair of each episode's task. The backend resets each test pair
+    separately, with different random bits for its initial grid.
+
+    Args:
+        start_bits: `EpisodeStart` of each episode.
+        num_tests: Maximum number of test pairs per task.
+    """
     number = jnp.arange(num_tests, dtype=jnp.uint32)
     task, noise = start_bits[..., 0, None], start_bits[..., 2, None] * jnp.uint32(0x85EBCA6B) ^ number
     return jnp.stack(jnp.broadcast_arrays(task, number, noise), axis=-1)

@@ -1,5 +1,6 @@
 """Planned and recorded episodes as labeled steps, for imitation learning."""
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Iterator
@@ -13,10 +14,9 @@ import numpy as np
 from jaxtyping import Int8, Int32, PyTree
 
 from phalanx.arc.actions import Action
-from phalanx.arc.bitplanes import trim
 from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.episode_tokens import ArcTokenizer, GridName
+from phalanx.arc.episode_tokens import ArcTokenizer, grid_names
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import ActionPlan, action_from_arrays, solution_plan
@@ -93,23 +93,16 @@ class PlannedEpisodes:
             observed.append(jax.tree.map(np.asarray, observations))
             actions = action_from_arrays(operations[:, time], selections[:, time])
             states, observations, *_ = step(states, actions)
-        self._check(np.asarray(states.working_grid)[: len(episodes)], episodes)
+        for episode in episodes[~np.asarray(states.solved)[: len(episodes)]]:
+            name = self.environment.task_buffer[int(self.tasks[episode])].id
+            raise RuntimeError(
+                f"task {name!r}: the plan for pair {self.pairs[episode]} does not end with the output"
+            )
         return PlannedEpisodeSteps(
             jax.tree.map(lambda *leaves: np.stack(leaves, axis=1)[valid], *observed),
             action_from_arrays(operations[valid], selections[valid]),
             np.broadcast_to(slots[:, None], valid.shape)[valid].astype(np.int32),
         )
-
-    def _check(self, grids: np.ndarray, episodes: np.ndarray) -> None:
-        """Raise an error if an episode does not end with the correct grid."""
-        for grid, episode in zip(grids, episodes, strict=True):
-            task = self.environment.task_buffer[int(self.tasks[episode])]
-            output = (task.demos or task.tests)[int(self.pairs[episode])].output
-            assert output is not None  # the environment rejects such tasks
-            if not np.array_equal(trim(grid), output):
-                raise RuntimeError(
-                    f"task {task.id!r}: the plan for pair {self.pairs[episode]} does not end with the output"
-                )
 
 
 def plan_expert_episodes(environment: ArcEnvironment) -> PlannedEpisodes:
@@ -141,15 +134,6 @@ def plan_expert_episodes(environment: ArcEnvironment) -> PlannedEpisodes:
     return PlannedEpisodes(
         environment, np.array(tasks, np.int32), np.array(pairs, np.int32), tuple(plans), dropped
     )
-
-
-_ENCODED_GRIDS: tuple[tuple[GridName, ...], ...] = (
-    ("input", "working"),
-    ("working", "target"),
-    ("input", "working", "target"),
-    ("working",),
-)
-"""Combinations of grids that recorded samples may contain, in the order in which `_decode` tries them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,13 +222,11 @@ def _decode(
         selection_format: Format of the actions.
         name: Name of the sample for error messages.
     """
-    for names in _ENCODED_GRIDS:
-        try:
-            tokenizer = ArcTokenizer(selection_format, names)
-            grids, action = tokenizer.decode(np.asarray(sample.input_ids, np.int32))
-        except (ValueError, IndexError):
-            continue
-        return grids, list(action.values())
+    tokens = np.asarray(sample.input_ids, np.int32)
+    if "working" in (names := grid_names(tokens)):
+        with contextlib.suppress(ValueError, IndexError):
+            grids, action = ArcTokenizer(selection_format, names).decode(tokens)
+            return grids, list(action.values())
     raise ValueError(f"{name} is not an ARC step with {selection_format} actions")
 
 

@@ -3,7 +3,7 @@ instead of an environment."""
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,15 +22,8 @@ from phalanx.core.vector import has_tracers
 _MAX_CALLS = 256
 
 
-@runtime_checkable
-class EnvironmentSettings(Protocol):
-    """A config that can create its environment."""
-
-    def environment_for(self, task: Any = None) -> Environment: ...
-
-
-Configured = Environment | EnvironmentSettings
-"""An environment, or a config that can create one."""
+Configured = Environment | ArcConfig
+"""An environment, or the config of an ARC environment."""
 
 
 def as_environment(config: Configured, task: Any = None) -> Environment:
@@ -44,12 +37,9 @@ def as_environment(config: Configured, task: Any = None) -> Environment:
         if task is not None:
             raise TypeError(f"{type(config).__name__} already has its tasks; pass a config to select a task")
         return config
-    # `isinstance` with the protocol would take as long as a step of a few environments.
-    if callable(getattr(config, "environment_for", None)):
-        return config.environment_for(task)
-    raise TypeError(
-        f"expected an Environment or a config with environment_for(task), got {type(config).__name__}"
-    )
+    if isinstance(config, ArcConfig):
+        return ArcEnvironment.create(config, task)
+    raise TypeError(f"expected an Environment or an ArcConfig, got {type(config).__name__}")
 
 
 def environment_of(config: Configured, states: PyTree) -> Environment:

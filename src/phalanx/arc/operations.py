@@ -14,7 +14,7 @@ NUM_OPERATIONS = 42
 
 
 class Operation(enum.IntEnum):
-    """Ids of the operations. They are the same as in O2ARC and JaxARC."""
+    """Ids of the operations. Ids 0 to 34 are the same as in O2ARC and JaxARC."""
 
     FILL_0, FILL_1, FILL_2, FILL_3, FILL_4 = range(5)
     FILL_5, FILL_6, FILL_7, FILL_8, FILL_9 = range(5, 10)
@@ -70,6 +70,8 @@ _REST = {
 }
 
 
+PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
+"""Ids of the operations that switch to a different pair of the task."""
 _FLOOD_FILL_TEXT = "The region of equal colour around the one selected cell becomes {}."
 OPERATIONS: tuple[OperationInfo, ...] = (
     *(OperationInfo(c, f"Fill {c}", "fill", f"Selected cells become {c}.") for c in range(NUM_COLORS)),

@@ -69,7 +69,6 @@ def plan_pair(
     *,
     grid_shape: tuple[int, int] = CANVAS,
     allowed_operations: Collection[int] | None = None,
-    start: object = None,
     submit: bool = False,
 ) -> list[Action]:
     """Plan actions that turn the input of a pair into its output.
@@ -83,20 +82,14 @@ def plan_pair(
         selection_format: `point`, `bbox` or `mask`.
         grid_shape: Height and width of the environment's canvas.
         allowed_operations: Ids of the operations that the plan may use. If None, all are allowed.
-        start: Current working grid, from which the plan starts. The first operation is `COPY_INPUT` if this
-            operation is allowed and makes the plan shorter. If None, the plan starts from the input.
         submit: Append the operation `SUBMIT` to the plan.
 
     >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
     [26]
     """
     config = _config(selection_format, grid_shape, allowed_operations)
-    before, after = as_grid(input, "input"), as_grid(output, "output")
-    plan = plan_grids(before if start is None else as_grid(start, "start"), after, config)
-    if start is not None and Operation.COPY_INPUT in config.action.operations:
-        again = _one_step(Operation.COPY_INPUT, config).then(plan_grids(before, after, config))
-        plan = again if len(again) < len(plan) else plan
-    return (plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan).actions()
+    plan = plan_grids(as_grid(input, "input"), as_grid(output, "output"), config)
+    return (plan.then(_submit_plan(config)) if submit else plan).actions()
 
 
 def solution_actions(
@@ -136,14 +129,14 @@ def _config(
     )
 
 
-def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
-    """Create a plan with a single step, for an operation that does not depend on the selected cells."""
-    if operation not in config.action.operations:
-        raise ValueError(f"a plan needs {operation_name(operation)} ({int(operation)}), which is not allowed")
+def _submit_plan(config: ArcConfig) -> ActionPlan:
+    """Create a plan whose only step is Submit."""
+    if Operation.SUBMIT not in config.action.operations:
+        raise ValueError(f"a plan needs Submit ({int(Operation.SUBMIT)}), which is not allowed")
     shapes = {"point": (1, 2), "bbox": (1, 4), "mask": (1, *config.grid_shape)}
     selection_format = config.action.selection_format
     dtype = np.bool_ if selection_format == "mask" else np.int32
-    return ActionPlan(np.array([operation], np.int32), np.zeros(shapes[selection_format], dtype))
+    return ActionPlan(np.array([Operation.SUBMIT], np.int32), np.zeros(shapes[selection_format], dtype))
 
 
 def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> ActionPlan:
@@ -159,7 +152,7 @@ def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool =
             plan = plan_grids(before, after, config)
         except ValueError as error:
             raise ValueError(f"task {task.id!r}: pair {pair}: {error}") from error
-    return plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan
+    return plan.then(_submit_plan(config)) if submit else plan
 
 
 def _convert_solution(solution: Solution, config: ArcConfig) -> ActionPlan | None:

@@ -100,7 +100,8 @@ class VectorizedRandomAgent(_RandomSettings):
     `run_episode_batch`."""
 
     config: ConfigOrEnvironment = None
-    """Config or environment that determines the allowed operations."""
+    """Config or environment that determines the allowed operations. If None, all operations are allowed, and
+    `grid_shape` is required."""
 
     def select_batch_actions(self, states: ArcState, agent_states: Any, key: Key) -> tuple[Any, Any]:
         """Sample one action per state. Returns the actions and the unchanged agent states."""

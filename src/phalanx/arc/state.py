@@ -44,7 +44,7 @@ class SubmissionState(eqx.Module):
     """Bit-planes of the grid of each test pair. The entry for the current test pair is outdated, because its
     grid is edited in `ArcState.boards`."""
     sizes: Int32[Array, "*batch tests 2"]
-    """Height and width of each grid."""
+    """Height and width of each grid in `grids`. The entry for the current test pair is outdated, too."""
     submitted_grids: UInt32[Array, "*batch attempts tests 4 rows"]
     """Bit-planes of the grids submitted in each attempt."""
     submitted_sizes: Int32[Array, "*batch attempts tests 2"]

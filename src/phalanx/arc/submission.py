@@ -9,22 +9,21 @@ from typing import Any
 
 import drawsvg as draw
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int8, Int32, PyTree
+from jaxtyping import Array, Bool, Int8, PyTree
 
-from phalanx.arc.actions import Action, create_mask_action, random_action
-from phalanx.arc.bitplanes import area_bits, unpack_cells
-from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ActionConfig, ArcConfig, EpisodeConfig
+from phalanx.arc.actions import Action, create_point_action, random_action
+from phalanx.arc.bitplanes import NUM_PLANES, area_bits, pack_mask, unpack_cells
+from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ArcConfig, EpisodeConfig
 from phalanx.arc.datasets import load_tasks
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.evaluation import ArcEvalCommandConfig, copy_solves, episode_keys, run_episodes
-from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation, operation_name
-from phalanx.arc.state import ArcState
+from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
+from phalanx.arc.state import SIZE, WORKING, ArcState, replace_fields
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.task_files import ALL
-from phalanx.arc.tasks import ArcTask, GridPair
+from phalanx.arc.tasks import ArcTask, GridPair, format_shape
 from phalanx.core.environment import Key
 from phalanx.core.episodes import EpisodeResults
 from phalanx.formatting import format_count, format_percent
@@ -263,20 +262,17 @@ def submission_env(config: ArcConfig, dataset: str) -> tuple[ArcEnvironment, lis
     source, split = dataset, ALL
     if not Path(dataset).exists() and "/" in dataset:
         source, split = dataset.rsplit("/", 1)
-    rows, columns = config.grid_shape
-    settings: dict[str, Any] = {}
-    if source == GENERATED:
-        settings = {
-            "families": config.dataset.families,
-            "max_size": config.grid_shape,
-            "num_tasks": _NUM_GENERATED_TASKS,
-            "seed": config.dataset.seed,
-        }
-    tasks = [task for task in load_tasks(source, split, **settings) if task.tests]
-    too_large = [task for task in tasks if task.max_shape[0] > rows or task.max_shape[1] > columns]
-    fitting = [task for task in tasks if task not in too_large]
+    data = config.dataset
+    families, max_size = (data.families, config.grid_shape) if source == GENERATED else (None, None)
+    loaded = load_tasks(
+        source, split, families=families, max_size=max_size, num_tasks=_NUM_GENERATED_TASKS, seed=data.seed
+    )
+    tasks = [task for task in loaded if task.tests]
+    fitting = [task for task in tasks if task.fits(config.grid_shape)]
+    too_large = [task for task in tasks if not task.fits(config.grid_shape)]
     if not fitting:
-        raise ValueError(f"none of the {len(tasks)} tasks of {dataset} fits a canvas of {rows}x{columns}")
+        canvas = format_shape(config.grid_shape)
+        raise ValueError(f"none of the {len(tasks)} tasks of {dataset} fits a canvas of {canvas}")
     episode = config.episode.model_copy(update={"mode": "evaluation", "attempts": 1})
     return ArcEnvironment.create(config.model_copy(update={"episode": episode}), fitting), too_large
 
@@ -362,12 +358,6 @@ def _submitted(environment: ArcEnvironment, _: ArcState, results: EpisodeResults
     return cells, sizes, results.lengths, used
 
 
-SUBMIT_GRIDS_CONFIG = ArcConfig(
-    episode=EpisodeConfig(max_episode_steps=NUM_COLORS + 2, require_submit=True),
-    action=ActionConfig(selection_format="mask"),
-)
-"""Settings of the environment that `submit_grids` uses: a 30x30 canvas and mask actions. The step limit is
-sufficient for any answer: one Resize, at most one fill per color, and Submit."""
 _GRIDS_BATCH_SIZE = 512
 
 
@@ -377,9 +367,8 @@ def submit_grids(
     """Check complete output grids, such as those that `TransductionNetwork` predicts, by submitting them to
     the environment.
 
-    Each answer is submitted in a separate episode. The episode starts with the pair's input. One Resize and
-    at most one fill per color turn this grid into the answer. The answer is correct if the environment
-    reports the episode as solved.
+    Each answer is submitted in a separate episode, which starts with the answer as its working grid. The
+    answer is correct if the environment reports the episode as solved.
 
     Args:
         pairs: Pairs with known outputs.
@@ -388,40 +377,33 @@ def submit_grids(
     Returns:
         One boolean per pair, which is True if the answer is correct.
     """
+    config = ArcConfig(episode=EpisodeConfig(require_submit=True))
     solved = np.zeros(len(pairs), bool)
     for first in range(0, len(pairs), _GRIDS_BATCH_SIZE):
         # The last batch is padded with the first pairs, so that one compilation serves all batches.
         rows = np.arange(first, first + _GRIDS_BATCH_SIZE) % len(pairs)
         tasks = [ArcTask(f"{n}", (), (pairs[row],)) for n, row in enumerate(rows.tolist())]
         buffer = TaskBuffer.from_tasks(tasks, num_rows=MAX_GRID_SIDE)
-        environment = ArcEnvironment.create(SUBMIT_GRIDS_CONFIG, buffer)
-        solved[rows] = _paint_and_submit(environment, jnp.asarray(answers[rows]))
+        environment = ArcEnvironment.create(config, buffer)
+        solved[rows] = _submit_answers(environment, jnp.asarray(answers[rows]))
     return solved
 
 
 @eqx.filter_jit
-def _paint_and_submit(
+def _submit_answers(
     environment: ArcEnvironment, answers: Int8[Array, "batch 30 30"]
 ) -> Bool[Array, " batch"]:
-    """Start one episode per task, paint and submit the answers, and return whether they are correct. Each
-    task must have exactly one pair."""
+    """Start one episode per task, replace its working grid with the answer, submit it, and return whether it
+    is correct. Each task must have exactly one pair."""
+    zeros = jnp.zeros(len(answers), jnp.int32)
+    states, _ = environment.batch_reset_to(jnp.arange(len(answers)), zeros)
     inside = answers >= 0
-    # Resize takes the last cell of the new area.
-    last_row, last_column = (jnp.sum(inside.any(axis), axis=1)[:, None, None] - 1 for axis in (2, 1))
-    rows, columns = jnp.arange(MAX_GRID_SIDE)[:, None], jnp.arange(MAX_GRID_SIDE)
-    corner = (rows == last_row) & (columns == last_column)
-
-    def act(states: ArcState, operation: Int32[Array, ""]) -> tuple[ArcState, Array]:
-        wrong = (states.working_grid != answers) & (answers == operation)
-        cells = jnp.where(operation == Operation.RESIZE, corner, wrong)
-        # Episodes that do not need a fill get an invalid action.
-        is_needless = (operation < NUM_COLORS) & ~cells.any(axis=(1, 2))
-        action = create_mask_action(jnp.where(is_needless, -1, operation), cells)
-        states, _, _, _, info = environment.batch_step(states, action)
-        return environment.detach_names(states), jnp.asarray(info.solved)
-
-    count = len(answers)
-    states, _ = environment.batch_reset_to(jnp.arange(count), jnp.zeros(count, jnp.int32))
-    operations = jnp.array([Operation.RESIZE, *range(NUM_COLORS), Operation.SUBMIT])
-    _, solved = jax.lax.scan(act, environment.detach_names(states), operations)
-    return solved[-1]
+    bits = [pack_mask(inside & (answers >> bit & 1 == 1)) for bit in range(NUM_PLANES)]
+    sizes = [jnp.sum(inside.any(axis), axis=1, dtype=jnp.int32) for axis in (2, 1)]
+    states = replace_fields(
+        states,
+        boards=states.boards.at[:, WORKING].set(jnp.stack(bits, axis=1)),
+        registers=states.registers.at[:, SIZE].set(jnp.stack(sizes, axis=1)),
+    )
+    action = create_point_action(zeros + Operation.SUBMIT, zeros, zeros)
+    return jnp.asarray(environment.batch_step(states, action)[4].solved)

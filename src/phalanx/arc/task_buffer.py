@@ -14,7 +14,7 @@ from jaxtyping import Array, Int32, UInt32
 
 from phalanx.arc.bitplanes import NUM_PLANES, pack_grid
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.tasks import ArcTask, repeated_id
+from phalanx.arc.tasks import ArcTask, format_shape, repeated_id
 from phalanx.core.fingerprint import Fingerprinted
 
 MAX_PAIRS = 31
@@ -45,11 +45,8 @@ class TaskArrays(eqx.Module):
     num_tasks: Int32[Array, "*groups"]
     """Number of tasks, not counting the padding."""
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return f"TaskArrays(up to {np.shape(self.table)[-2]} tasks)"
@@ -190,12 +187,11 @@ class TaskBuffer(Fingerprinted):
     def check(self, config: ArcConfig) -> None:
         """Raise `ValueError` if a task does not fit on the config's canvas, or if it lacks pairs or outputs
         that the config's mode requires."""
-        rows, columns = config.grid_shape
         for task in self.tasks:
-            height, width = task.max_shape
-            if height > rows or width > columns:
+            if not task.fits(config.grid_shape):
+                needed, canvas = format_shape(task.max_shape), format_shape(config.grid_shape)
                 raise ValueError(
-                    f"task {task.id!r} needs a canvas of {height}x{width}, the config's is {rows}x{columns}; "
+                    f"task {task.id!r} needs a canvas of {needed}, the config's is {canvas}; "
                     "increase dataset.max_grid_height and max_grid_width or choose tasks by size"
                 )
             if config.episode.mode == "evaluation":
@@ -232,9 +228,7 @@ def as_buffer(tasks: Tasks) -> TaskBuffer:
     return _pack(tasks if isinstance(tasks, ArcTask) else tuple(tasks))
 
 
-@functools.lru_cache(maxsize=128)
-def _pack(tasks: ArcTask | tuple[ArcTask, ...]) -> TaskBuffer:
-    return TaskBuffer.from_tasks(tasks)
+_pack = functools.lru_cache(maxsize=128)(TaskBuffer.from_tasks)
 
 
 def with_answers(buffer: TaskBuffer) -> TaskBuffer:

@@ -35,11 +35,6 @@ def validate_task_weights(weights: object, num_tasks: int, padded_tasks: int) ->
     return jnp.pad(given.astype(jnp.float32), (0, padded_tasks - given.shape[0]))
 
 
-def uniform_weights(tasks: TaskArrays) -> Float32[Array, " tasks"]:
-    """Return a weight of 1 for every task and 0 for the padding."""
-    return (jnp.arange(tasks.table.shape[-2]) < tasks.num_tasks).astype(jnp.float32)
-
-
 # With `inline=True`, each of these functions is a single program when called outside `jit`, and part of the
 # caller's program when called inside.
 @partial(jax.jit, inline=True)

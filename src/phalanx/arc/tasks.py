@@ -80,7 +80,7 @@ def _parse_grid(cells: object, where: str) -> Grid:
         raise ValueError(f"{where}: a grid is a list of rows, got {type(cells).__name__}")
     for r, row in enumerate(cells):
         if isinstance(row, str) or not isinstance(row, Sequence | np.ndarray):
-            raise ValueError(f"{where}: row {r} must be a list of colors, got {_short(row)}")
+            raise ValueError(f"{where}: row {r} must be a list of colors, got {shorten(row)}")
     if not len(cells) or not len(cells[0]):
         raise ValueError(f"{where}: the grid is empty")
     height, width = len(cells), len(cells[0])
@@ -102,10 +102,10 @@ def _color(cell: object, where: str) -> int:
         return int(cell)
     if isinstance(cell, int | np.integer) and not isinstance(cell, bool) and 0 <= cell < NUM_COLORS:
         return int(cell)
-    raise ValueError(f"{where} must be a color from 0 to {NUM_COLORS - 1}, got {_short(cell)}")
+    raise ValueError(f"{where} must be a color from 0 to {NUM_COLORS - 1}, got {shorten(cell)}")
 
 
-def _short(value: object) -> str:
+def shorten(value: object) -> str:
     """Shorten an invalid value for an error message."""
     if isinstance(value, int) and abs(value) >= 10**30:
         return "a number of more than 30 digits"
@@ -209,7 +209,7 @@ class ArcTask(Fingerprinted):
         """
         where = where or id
         if not isinstance(data, Mapping):
-            raise ValueError(f'{where}: a task is an object with "train" and "test", got {_short(data)}')
+            raise ValueError(f'{where}: a task is an object with "train" and "test", got {shorten(data)}')
         demos, tests = _parse_pairs(data, "train", where), _parse_pairs(data, "test", where)
         if not demos and not tests:
             raise ValueError(f'{where}: both "train" and "test" are empty')
@@ -243,6 +243,10 @@ class ArcTask(Fingerprinted):
         heights, widths = zip(*(grid.shape for grid in grids), strict=True)
         return max(heights), max(widths)
 
+    def fits(self, grid_shape: tuple[int, int]) -> bool:
+        """Return whether all grids fit on a canvas of the given height and width."""
+        return all(side <= limit for side, limit in zip(self.max_shape, grid_shape, strict=True))
+
     @functools.cached_property
     def fingerprint(self) -> str:
         """Hash of the id, the family and the grids."""
@@ -269,12 +273,12 @@ def _parse_pairs(data: Mapping[str, Any], kind: str, where: str) -> tuple[GridPa
     if kind not in data:
         raise ValueError(f'{where}: "{kind}" is missing; a task has "train" and "test"')
     if not isinstance(data[kind], list | tuple):
-        raise ValueError(f"{where}: {kind} must be a list of pairs, got {_short(data[kind])}")
+        raise ValueError(f"{where}: {kind} must be a list of pairs, got {shorten(data[kind])}")
     pairs = []
     for i, pair in enumerate(data[kind]):
         pair_where = f"{where}: {kind}[{i}]"
         if not isinstance(pair, Mapping):
-            raise ValueError(f'{pair_where} must be an object with "input" and "output", got {_short(pair)}')
+            raise ValueError(f'{pair_where} must be an object with "input" and "output", got {shorten(pair)}')
         if "input" not in pair:
             raise ValueError(f'{pair_where}: "input" is missing')
         output = pair.get("output")

@@ -14,7 +14,7 @@ from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, OPERATIONS, Operation
 from phalanx.arc.state import ArcState, attached_tasks, state_fields
 from phalanx.arc.task_buffer import TaskBuffer
-from phalanx.arc.tasks import ArcTask
+from phalanx.arc.tasks import ArcTask, shorten
 from phalanx.core.vector import parse_each
 
 OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
@@ -141,7 +141,7 @@ def _parse_action(config: ArcConfig, text: str) -> tuple[Any, ...]:
     wanted = 2 if selection_format == "point" else 4
     if len(numbers) != wanted or not all(re.fullmatch(r"-?\d+", number) for number in numbers):
         raise ValueError(
-            f"an answer reads `{form}`: after the operation come {wanted} whole numbers, got {_short(rest)}"
+            f"an answer reads `{form}`: after the operation come {wanted} whole numbers, got {shorten(rest)}"
         )
     positions = [int(number) for number in numbers]
     for row, column in zip(positions[::2], positions[1::2], strict=True):
@@ -198,7 +198,7 @@ def _operation(word: str, legal: Sequence[int]) -> int:
         raise ValueError(f"operation {named} is not legal here; legal are {_listed(legal)}")
     near = difflib.get_close_matches(name, [_name(operation) for operation in legal], 1)
     hint = f"did you mean {near[0]!r}?" if near else f"legal are {_listed(legal)}"
-    raise ValueError(f"there is no operation {_short(word)}; {hint}")
+    raise ValueError(f"there is no operation {shorten(word)}; {hint}")
 
 
 def _cells(text: str, grid_shape: tuple[int, int]) -> np.ndarray:
@@ -207,7 +207,7 @@ def _cells(text: str, grid_shape: tuple[int, int]) -> np.ndarray:
         found = _CELLS.fullmatch(word)
         if found is None:
             raise ValueError(
-                f"cells read `<row>,<column>`, a box `<row>,<column>:<row>,<column>`, got {_short(word)}"
+                f"cells read `<row>,<column>`, a box `<row>,<column>:<row>,<column>`, got {shorten(word)}"
             )
         row, column, *corner = (int(number) for number in found.groups() if number is not None)
         other_row, other_column = corner or (row, column)
@@ -228,10 +228,6 @@ def _check_cell(row: int, column: int, grid_shape: tuple[int, int]) -> None:
 def _listed(legal: Sequence[int]) -> str:
     shown = [f"{number} {_name(number)}" for number in legal]
     return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 def compact_observation_texts(tasks: TaskBuffer, states: ArcState) -> list[str]:

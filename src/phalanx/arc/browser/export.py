@@ -4,18 +4,19 @@ operations of the policy, and example tasks."""
 import base64
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array
 
 from phalanx.arc.browser.report_panel import FILE_NAME, OBSERVED_GRIDS
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.evaluation_mode import PAIR_SWITCHES
 from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork
-from phalanx.arc.operations import operation_name
+from phalanx.arc.operations import PAIR_SWITCHES, operation_name
 from phalanx.arc.rendering.palette import ARC
 from phalanx.arc.tasks import ArcTask, Grid
 from phalanx.io.atomic import atomic_write
@@ -87,16 +88,9 @@ def _unsupported_reason(network: ColorEquivariantNetwork, config: ArcConfig) -> 
     return None
 
 
-def _arrays(network: ColorEquivariantNetwork) -> Iterator[Array]:
-    """Iterate over the parameters of the policy in the order in which the file stores them. The value head is
-    omitted."""
-    yield from (network.stem.weight, network.stem.bias, network.colors)
-    for block in network.blocks:
-        yield block.convolution.weight
-        yield from (block.across.weight, block.across.bias, block.context.weight, block.context.bias)
-    heads = [network.paint, *([network.others] if network.others else []), network.operations]
-    for head in heads:
-        yield from (head.weight, head.bias)
+def _arrays(network: ColorEquivariantNetwork) -> list[Array]:
+    """Return the parameters of the policy without the value head. The file stores them in this order."""
+    return jax.tree.leaves(eqx.tree_at(lambda n: (n.hidden, n.value), network, (None, None)))
 
 
 def _puzzles(tasks: Iterable[ArcTask]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from phalanx.arc.operations import NUM_COLORS, PAIR_SWITCHES
 from phalanx.config import format_validation_error
 from phalanx.formatting import escape_untrusted
 from phalanx.logging.report.metric_tables import load_object
@@ -17,10 +18,8 @@ FILE_NAME = "browser_policy.json"
 SCRIPTS = ("rules.js", "network.js", "grids.js", "panel.js")
 OBSERVED_GRIDS = ("working", "input", "clipboard", "selected")
 """Names of the grids that a network can observe, in the order in which it takes them as input."""
-_COLORS = 10
 _CHANNELS = 4
-_PAIR_OPERATIONS = (35, 36, 37, 38, 40, 41)
-_NUM_FILL_OPERATIONS = 20
+_NUM_FILL_OPERATIONS = 2 * NUM_COLORS
 """Number of fill and flood-fill operations, whose ids are 0 to 19. In the output layers of the network, the
 ten fills share one set of weights, and so do the ten flood fills. Every other operation has its own
 weights."""
@@ -67,7 +66,7 @@ class _Policy(_Record):
     operations: list[_Operation] = Field(min_length=1, max_length=42)
     sees: list[str]
     palette: list[Annotated[str, Field(pattern=r"\A#[0-9A-Fa-f]{6}\z")]] = Field(
-        min_length=_COLORS, max_length=_COLORS
+        min_length=NUM_COLORS, max_length=NUM_COLORS
     )
     network: _Network
     puzzles: list[_Puzzle] = Field(max_length=200)
@@ -75,7 +74,7 @@ class _Policy(_Record):
     @model_validator(mode="after")
     def _check(self) -> "_Policy":
         ids = [operation.id for operation in self.operations]
-        if ids != sorted(set(ids)) or set(ids) & set(_PAIR_OPERATIONS):
+        if ids != sorted(set(ids)) or set(ids) & set(PAIR_SWITCHES):
             raise ValueError("operations must be sorted, without those that change the pair")
         if self.sees != [name for name in OBSERVED_GRIDS if name == OBSERVED_GRIDS[0] or name in self.sees]:
             raise ValueError(f"sees must be some of {', '.join(OBSERVED_GRIDS)}, in this order")
@@ -97,7 +96,7 @@ class _Policy(_Record):
         block = 9 * width * width + 2 * _dense_size(2 * width, width)
         heads = _dense_size(width, 2 * cells) + _dense_size(2 * width, 2 + others)
         heads += _dense_size(2 * width, others * cells)
-        stem = _dense_size(len(self.sees) * _CHANNELS, width) + _COLORS * width
+        stem = _dense_size(len(self.sees) * _CHANNELS, width) + NUM_COLORS * width
         return stem + self.network.depth * block + heads
 
 

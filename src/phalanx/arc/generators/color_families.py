@@ -25,9 +25,7 @@ from phalanx.arc.tasks import Grid
 
 
 @rule_family(
-    "Objects of some colors take new colors, by a mapping that the demonstrations show.",
-    point_solvable=True,
-    needs_demos=True,
+    "Objects of some colors take new colors, by a mapping that the demonstrations show.", point_solvable=True
 )
 def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     """Sample a rule that replaces some colors with other colors.

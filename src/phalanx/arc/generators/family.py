@@ -114,8 +114,8 @@ _MAX_ATTEMPTS = 500
 
 @dataclasses.dataclass(frozen=True)
 class TaskFamily:
-    """A family of generated tasks. The docstring of its `sample_rule` function describes the pairs, and
-    proves that the generated solutions are shortest solutions."""
+    """A family of generated tasks. For each built-in family, the docstring of `sample_rule` describes the
+    pairs, and proves that no solution is shorter than the generated one."""
 
     name: str
     """Name of the family, as used in task ids and configs."""
@@ -125,9 +125,6 @@ class TaskFamily:
     """Function that samples the rule of one task."""
     point_solvable: bool = False
     """True if every step of every solution selects a single cell."""
-    needs_demos: bool = False
-    """True if the tasks of the family have different rules, which can only be inferred from the
-    demonstrations."""
     min_size: int = 3
     """Minimum height and width of the grids."""
 

@@ -23,8 +23,8 @@ MIN_GRID_SIDE = 3
 """Minimum height and width of generated grids."""
 
 TASKS_PER_SEED = 1_000_000
-"""Number of tasks that `generate_tasks` can generate for each family, split and seed. Each of these tasks is
-generated from its own task seed, and different seeds of `generate_tasks` lead to different task seeds."""
+"""Maximum number of tasks that `generate_tasks` can generate for each family, split and seed. Each task of a
+family has its own task seed, and calls with different seeds never use the same task seed."""
 
 _SPLITS: tuple[GeneratedSplit, ...] = ("training", "evaluation")
 

@@ -64,9 +64,7 @@ def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair
     return GeneratedPair(before, after, tuple(solution))
 
 
-@rule_family(
-    "A rectangle gets rings around it, in the colors that the demonstrations show.", needs_demos=True
-)
+@rule_family("A rectangle gets rings around it, in the colors that the demonstrations show.")
 def draw_border(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     """Sample a rule that draws one to three rings around a rectangle, with the same colors in every pair.
 

@@ -104,7 +104,6 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> GeneratedPair 
 @pair_family(
     "Every object is mirrored in its box, along the axis that the demonstrations show.",
     transpose="task",
-    needs_demos=True,
 )
 def mirror(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
     """Sample a pair in which every object is mirrored horizontally.
@@ -130,7 +129,6 @@ def mirror(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | No
 @pair_family(
     "Every object is rotated by 90 degrees, in the direction that the demonstrations show.",
     transpose="task",
-    needs_demos=True,
 )
 def rotate(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | None:
     """Sample a pair in which every object is rotated clockwise by 90 degrees. The position of the top-left
@@ -165,7 +163,7 @@ def rotate(rng: np.random.Generator, rows: int, cols: int) -> GeneratedPair | No
 
 def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) -> list[Rect]:
     """Choose one or two boxes (two only if there is space), with at least two rows and columns each and a gap
-    of at least one cell between them."""
+    of at least one cell between them. If `square` is true, each box is a square."""
     small = min(rows, cols)
     count = pick(rng, 1, 2 if small >= 5 else 1)
     site = BoxPlacer(rows, cols, gap=1)

@@ -38,8 +38,8 @@ class ArcNetworkConfig(Config):
     3 to 5 for grids of 30x30. `color_equivariant` requires 1."""
     color_encoding: Literal["embedding", "bits"] = "embedding"
     """How colors are encoded in the network's input. `embedding` learns one vector per color. `bits` learns
-    one vector per bit of the color's number (0 to 9), which is twice as fast. Used by `conv` and
-    `transformer` only."""
+    one vector per bit of the color's number (0 to 9), so that the input layer has 5 instead of 11 inputs per
+    cell. Used by `conv` and `transformer` only."""
     selection_head: SelectionHead = "cells"
     """Output layer that computes the logits for choosing the selected cells: the point, or each of the two
     corners of the box (see `action.selection_format`). For each operation, `cells` computes one logit per
@@ -49,12 +49,10 @@ class ArcNetworkConfig(Config):
 
 
 # Imported after the config is defined, because these modules import it.
-from phalanx.arc.networks.color_equivariant import (  # noqa: E402
-    ColorEquivariantNetwork as ColorEquivariantNetwork,
-)
-from phalanx.arc.networks.conv import ArcConvNetwork as ArcConvNetwork  # noqa: E402
+from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork  # noqa: E402
+from phalanx.arc.networks.conv import ArcConvNetwork  # noqa: E402
 from phalanx.arc.networks.stem_and_heads import AbstractArcNetwork as AbstractArcNetwork  # noqa: E402
-from phalanx.arc.networks.transformer import ArcTransformer as ArcTransformer  # noqa: E402
+from phalanx.arc.networks.transformer import ArcTransformer  # noqa: E402
 
 
 def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> AbstractArcNetwork:

@@ -240,10 +240,6 @@ def _trunk_backward(residuals: Any, cotangent: BatchedPlanes) -> tuple[None, Tru
 trunk.defvjp(_trunk_forward, _trunk_backward)
 
 
-def _flat(grids: Grids) -> Int8[Array, "samples grids rows columns"]:
-    return grids.reshape(math.prod(grids.shape[:-3]), *grids.shape[-3:])
-
-
 def _one_call(function: Callable) -> Callable:
     """Wrap a forward pass so that `vmap` over the grids calls the kernel only once. If `vmap` also maps over
     the parameters, the kernel is called once per mapped example.
@@ -269,7 +265,7 @@ def _one_call(function: Callable) -> Callable:
 def _run_forward(grids: Grids, weights: TrunkParams, *, with_residuals: bool) -> tuple[Array, ...]:
     """Return the planes and, if `with_residuals` is true, the residuals for the backward pass: the features
     of every layer, and masks of the active ReLUs with one bit per example."""
-    flat, depth = _flat(grids), weights.convolution.shape[0]
+    flat, depth = grids.reshape(-1, *grids.shape[-3:]), weights.convolution.shape[0]
     shape = (NUM_COLORS, *grids.shape[-2:], weights.convolution.shape[-1])
     units, layer = -(-len(flat) // _LANES), math.prod(shape)
     results = [jax.ShapeDtypeStruct((len(flat), *shape), jnp.float32)]
@@ -292,9 +288,9 @@ def _backward(
 ) -> tuple[Array, ...]:
     """Compute the gradients of the parameters. They are summed over the batch in a fixed order."""
     results = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in weights)
-    flat = cotangent.reshape(-1, *cotangent.shape[-4:])
+    flat, cotangents = grids.reshape(-1, *grids.shape[-3:]), cotangent.reshape(-1, *cotangent.shape[-4:])
     call = jax.ffi.ffi_call("phalanx_arc_color_equivariant_backward", results)
-    return tuple(call(_flat(grids), *weights, features, active, flat))
+    return tuple(call(flat, *weights, features, active, cotangents))
 
 
 @_backward.def_vmap

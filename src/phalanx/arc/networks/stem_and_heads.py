@@ -240,7 +240,6 @@ def patches(
         patch: Side of a patch.
         outside: Value with which the grid is padded to a multiple of `patch`.
     """
-    if patch > 1:
-        grid = jnp.pad(grid, [(0, -side % patch) for side in grid.shape], constant_values=outside)
+    grid = jnp.pad(grid, [(0, -side % patch) for side in grid.shape], constant_values=outside)
     rows, columns = (side // patch for side in grid.shape)
     return grid.reshape(rows, patch, columns, patch).swapaxes(1, 2).reshape(rows, columns, patch**2)

@@ -78,7 +78,7 @@ class PlayApp(App[None]):
         self.tool: Tool = FILL
         self.color = 1
         self.solved: set[int] = set()
-        """Indices of the tasks that were solved."""
+        """Indices in `tasks` of the test pairs that were solved."""
         self.saved_steps = 0
         """Total number of steps in all saved episodes."""
         self._saved: list[ArcState] = []
@@ -115,17 +115,14 @@ class PlayApp(App[None]):
         return self.query_one(WorkingGridView)
 
     @property
-    def is_unsaved(self) -> bool:
-        """True if the episode is solved but not saved."""
-        return self.session.solved and not self._is_saved()
+    def is_saved(self) -> bool:
+        """True if the episode has been saved in its current state."""
+        return any(state is self.session.state for state in self._saved)
 
     @property
     def saved_episodes(self) -> int:
         """Number of saved episodes."""
         return len(self._saved)
-
-    def _is_saved(self) -> bool:
-        return any(state is self.session.state for state in self._saved)
 
     def _draw(self) -> None:
         """Update the screen."""
@@ -151,7 +148,7 @@ class PlayApp(App[None]):
         """Return a message about the result of the episode; empty while the episode is running."""
         session = self.session
         if session.solved:
-            then = "n: next task" if not self.is_unsaved else "w: save, n: next task"
+            then = "n: next task" if self.is_saved else "w: save, n: next task"
             return f"SOLVED in {format_count(session.view.step, 'step')}. {then}."
         if session.ended:
             why = "NOT SOLVED" if bool(session.state.terminated) else "OUT OF STEPS"
@@ -269,7 +266,7 @@ class PlayApp(App[None]):
 
     def action_save(self) -> bool:
         """Save the episode, unless it has already been saved. Return False only if saving failed."""
-        if self._is_saved():
+        if self.is_saved:
             self.notify(f"this episode has already been saved to {self.file.path}", severity="warning")
             return True
         try:
@@ -308,7 +305,7 @@ class PlayApp(App[None]):
             if answer == "leave" or (answer == "save" and self.action_save()):
                 leave()
 
-        if self.is_unsaved:
+        if self.session.solved and not self.is_saved:
             self.push_screen(UnsavedEpisodeDialog(), answered)
         else:
             leave()
@@ -346,9 +343,6 @@ class PlayApp(App[None]):
     def on_working_grid_view_dragged(self, event: WorkingGridView.Dragged) -> None:
         self.board.cursor = event.cursor
         self._draw()
-
-    def on_palette_bar_chosen(self, event: PaletteBar.Chosen) -> None:
-        self.action_color(event.color)
 
     async def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         if isinstance(event.option_list, OperationPanel):

@@ -165,8 +165,7 @@ class WorkingGridView(GridView, can_focus=True):
 
     @property
     def display_shape(self) -> tuple[int, int]:
-        height, width = self.cells.shape
-        return self.canvas or (height, width)
+        return self.canvas or super().display_shape
 
     def select(self, cursor: CursorSelection, canvas: tuple[int, int] | None) -> None:
         """Replace the displayed selection.
@@ -240,20 +239,13 @@ class WorkingGridView(GridView, can_focus=True):
 
 
 class PaletteBar(Widget):
-    """Widget that shows the ten colors in a row. The selected color is marked. A click on a color posts a
-    message."""
+    """Widget that shows the ten colors in a row. The selected color is marked. A click selects a color."""
 
     DEFAULT_CSS = "PaletteBar { width: 40; height: 1; }"
     WIDTH = 4
 
     color = reactive(0)
     """Color that is marked as selected."""
-
-    @dataclasses.dataclass
-    class Chosen(Message):
-        """Message posted when a color is clicked."""
-
-        color: int
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
@@ -266,9 +258,9 @@ class PaletteBar(Widget):
             segments.append(Segment(text, _style(self.palette.ink(number), color, number == self.color)))
         return Strip(segments)
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         if 0 <= event.x < self.WIDTH * len(self.palette.colors):
-            self.post_message(self.Chosen(event.x // self.WIDTH))
+            await self.run_action(f"app.color({event.x // self.WIDTH})")
 
 
 @functools.lru_cache(maxsize=512)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, ScrollableContainer, Vertical, VerticalScroll
@@ -221,10 +221,7 @@ class OperationsScreen(ModalScreen[int | None]):
 
 def _line(operation: int) -> Table:
     info = OPERATIONS[operation]
-    table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(width=11)
-    table.add_column(width=25)
-    table.add_column(ratio=1)
+    table = Table.grid(Column(width=11), Column(width=25), Column(ratio=1), padding=(0, 1), expand=True)
     table.add_row(Text(key_text(operation), "bold"), info.name, Text(info.text, "dim"))
     return table
 

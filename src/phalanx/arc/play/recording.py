@@ -1,7 +1,6 @@
 """Converts played episodes to samples and saves them to a file."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import get_args
 
@@ -11,8 +10,7 @@ import numpy as np
 from phalanx.arc.episode_tokens import ArcTokenizer, GridName
 from phalanx.arc.play.session import PlayError, PlaySession
 from phalanx.data.episode_tokens import EpisodeOutcomes, create_episode_samples
-from phalanx.data.samples import Sample, load_samples
-from phalanx.io.atomic import atomic_write
+from phalanx.data.samples import Sample, load_samples, save_samples
 
 
 def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) -> list[Sample]:
@@ -89,31 +87,28 @@ class EpisodeSampleFile:
             raise FileNotFoundError(f"cannot write {self.path}: the folder {self.path.parent} does not exist")
         if self.path.is_dir():
             raise IsADirectoryError(f"{self.path} is a folder; choose a file name")
-        return len(self._episodes())
+        return len(_episode_ids(self._load()))
 
     def append(self, session: PlaySession) -> list[Sample]:
         """Append an episode that has ended, and return its samples. The file is replaced atomically."""
-        taken = self._episodes()
-        content = self.path.read_bytes() if taken else b""
-        seed = session.seed
+        recorded = self._load()
+        taken, seed = _episode_ids(recorded), 0
         while f"{dataset_id(session)}_{seed}_0" in taken:
             seed += 1
         tokenizer = ArcTokenizer(session.config.action.selection_format, self.grids)
         samples = episode_samples(session, seed, tokenizer)
-        with atomic_write(self.path) as file:
-            file.write(content)
-            if content and not content.endswith(b"\n"):
-                file.write(b"\n")
-            for sample in samples:
-                file.write(json.dumps(sample.to_dict(), ensure_ascii=False).encode() + b"\n")
+        save_samples(self.path, [*recorded, *samples])
         return samples
 
-    def _episodes(self) -> set[str | None]:
-        """Return the ids of the episodes in the file. Raises `ValueError` if a line is not a sample."""
+    def _load(self) -> list[Sample]:
+        """Return the samples in the file. Raises `ValueError` if a line is not a sample."""
         if not self.path.exists():
-            return set()
+            return []
         try:
-            samples = load_samples(self.path)
+            return load_samples(self.path)
         except ValueError as error:
             raise ValueError(f"{error}; choose another file") from error
-        return {None if sample.info is None else sample.info.episode_id for sample in samples}
+
+
+def _episode_ids(samples: list[Sample]) -> set[str | None]:
+    return {None if sample.info is None else sample.info.episode_id for sample in samples}

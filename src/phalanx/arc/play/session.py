@@ -34,11 +34,14 @@ class PlayTestPair(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A step taken by the player: the action, the state after it and the reward."""
+    """A step taken by the player. The first step of a session is the initial state, without an action."""
 
-    action: Action
     state: ArcState
-    reward: float
+    """State after the step."""
+    view: StateSnapshot
+    """The same state, for drawing."""
+    action: Action | None = None
+    reward: float = 0.0
 
 
 def play_config(
@@ -62,12 +65,6 @@ def play_config(
     )
 
 
-def start_key(seed: int) -> jax.Array:
-    """Return the random key with which an `EnvironmentStream` with the given seed starts its first
-    episode."""
-    return jax.random.fold_in(jax.random.key(seed), 0)
-
-
 @dataclasses.dataclass
 class PlaySession:
     """A test pair and the steps that the player has taken. All states are kept, so undoing a step restores
@@ -89,41 +86,34 @@ class PlaySession:
         self.environment = ArcEnvironment.create(
             self.config, ArcTask(task.id, (), (task.tests[test],), task.family)
         )
-        self.seed = 0
-        """Seed of the session. An `EnvironmentStream` with this seed starts in the same initial state."""
-        self._start, _ = arc_reset(start_key(self.seed), self.config, self.environment.task_buffer)
-        self._steps: list[_Step] = []
+        start, _ = arc_reset(jax.random.key(0), self.config, self.environment.task_buffer)
+        self._steps = [_Step(start, self._snapshot(start))]
         self._undone: list[_Step] = []
-        self._view: tuple[ArcState, StateSnapshot] | None = None
 
     @property
     def state(self) -> ArcState:
         """Current state."""
-        return self._steps[-1].state if self._steps else self._start
+        return self._steps[-1].state
 
     @property
     def states(self) -> tuple[ArcState, ...]:
         """States of the episode from the initial to the current state. Undone steps are not included."""
-        return self._start, *(step.state for step in self._steps)
+        return tuple(step.state for step in self._steps)
 
     @property
     def view(self) -> StateSnapshot:
         """Current state as NumPy arrays, for drawing."""
-        if self._view is None or self._view[0] is not self.state:
-            task, test = self.task
-            title = f"{task.id} · test {test + 1} of {len(task.tests)}"
-            self._view = (self.state, dataclasses.replace(snapshot(self.state), title=title))
-        return self._view[1]
+        return self._steps[-1].view
 
     @property
     def actions(self) -> tuple[Action, ...]:
         """Actions taken in the episode, except those that were undone."""
-        return tuple(step.action for step in self._steps)
+        return tuple(step.action for step in self._steps if step.action is not None)
 
     @property
     def rewards(self) -> tuple[float, ...]:
         """Rewards of the episode, without undone steps."""
-        return tuple(step.reward for step in self._steps)
+        return tuple(step.reward for step in self._steps[1:])
 
     @property
     def ended(self) -> bool:
@@ -150,7 +140,7 @@ class PlaySession:
             raise PlayError("the episode has ended. u: undo the last step, r: restart, n: next task")
         action = self._action(operation, cells)
         state, _, reward, _, _ = arc_step(self.state, action, self.config)
-        self._steps.append(_Step(action, state, float(reward)))
+        self._steps.append(_Step(state, self._snapshot(state), action, float(reward)))
         self._undone.clear()
         return float(reward)
 
@@ -163,7 +153,7 @@ class PlaySession:
 
     def undo(self) -> None:
         """Undo the last step, which may be a submission. Raises `PlayError` if there is no step to undo."""
-        if not self._steps:
+        if len(self._steps) == 1:
             raise PlayError("there is nothing to undo")
         self._undone.append(self._steps.pop())
 
@@ -175,8 +165,13 @@ class PlaySession:
 
     def restart(self) -> None:
         """Undo all steps."""
-        while self._steps:
+        while len(self._steps) > 1:
             self.undo()
+
+    def _snapshot(self, state: ArcState) -> StateSnapshot:
+        task, test = self.task
+        title = f"{task.id} · test {test + 1} of {len(task.tests)}"
+        return dataclasses.replace(snapshot(state), title=title)
 
     def _action(self, operation: int, cells: Cells) -> Action:
         """Create an action in the config's selection format. Raises `PlayError` if the format cannot express

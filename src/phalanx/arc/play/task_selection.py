@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.arc.config import GENERATED
-from phalanx.arc.datasets import available_datasets, load_tasks
+from phalanx.arc.datasets import available_datasets, load_tasks, select_ids
 from phalanx.arc.generators.generate import FAMILIES, generate_task
 from phalanx.arc.play.session import PlayTestPair
 from phalanx.arc.task_files import ALL
@@ -32,8 +32,8 @@ def select_tasks(
         task_id: Id of the first task. If empty, the first task of the source comes first. If `source` is
             empty, this can be the id of a generated task, such as `gravity-000017`, the name of a family, or
             the id of a task in any available dataset.
-        source: Name of a dataset, or a path. If it is empty and `task_id` is not in a dataset, tasks are
-            generated.
+        source: Name of a dataset, or a path. If it is empty, tasks are generated, unless `task_id` is the id
+            of a task in a dataset, which is then the source.
         split: Split of the source.
         families: Task families to use. If empty, all are used.
         max_size: Maximum number of rows and columns of the grids. If None, there is no limit for tasks from
@@ -55,10 +55,7 @@ def select_tasks(
             source, tasks = GENERATED, load_tasks(GENERATED, "training", families=families, **generated)
             tasks = named + tasks
     if task_id:
-        ids = [task.id for task in tasks]
-        if task_id not in ids:
-            raise ValueError(f"no task {task_id!r} among the {len(tasks)} selected tasks of {source}")
-        first = ids.index(task_id)
+        first = tasks.index(select_ids(tasks, [task_id], source)[0])
         tasks = tasks[first:] + tasks[:first]
     pairs = [
         PlayTestPair(task, test)

@@ -1,13 +1,8 @@
 # The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
+from .frames import EpisodeFrame as EpisodeFrame, episode_frames as episode_frames, frame as frame
 from .palette import ARC as ARC, SAFE as SAFE, Palette as Palette, palette_named as palette_named
 from .snapshot import StateSnapshot as StateSnapshot, snapshot as snapshot, snapshots as snapshots
-from .svg_episode import (
-    EpisodeFrame as EpisodeFrame,
-    draw_episode as draw_episode,
-    episode_frames as episode_frames,
-    frame as frame,
-)
 from .svg_task import (
     draw_grid as draw_grid,
     draw_pair as draw_pair,

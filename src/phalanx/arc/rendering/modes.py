@@ -1,6 +1,5 @@
 """Render modes of `ArcEnvironment.render`: SVG, terminal text and pixels."""
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,10 @@ MIN_CELL_PIXELS = 12
 MIN_CANVAS_PIXELS = 240
 """Approximate minimum length, in pixels, of the longer side of a rendered canvas. The cells of small canvases
 are enlarged to reach this length."""
+
+
+_COLORS = np.array([rgb(color) for color in (*ARC.colors, GRID_EDGE, SHEET)], np.uint8)
+"""Colors of the cell values 0 to 9, of lines (index -2) and of the background (index -1)."""
 
 
 def render_state_as(state: ArcState, mode: str, *, show_target: bool = True) -> Any:
@@ -59,7 +62,7 @@ def _pixels(state: ArcState, show_target: bool) -> UInt8[np.ndarray, "height wid
     grids = [view.input, view.working, *([view.target] if show_target else [])]
     cell = max(MIN_CELL_PIXELS, MIN_CANVAS_PIXELS // max(state.grid_shape))
     panels = [_draw_cells(np.asarray(grid), state.grid_shape, cell) for grid in grids]
-    gap = np.full((panels[0].shape[0], MIN_CELL_PIXELS, 3), _colors()[-1], np.uint8)
+    gap = np.full((panels[0].shape[0], MIN_CELL_PIXELS, 3), _COLORS[-1], np.uint8)
     return np.concatenate([part for panel in panels for part in (panel, gap)][:-1], axis=1)
 
 
@@ -71,11 +74,4 @@ def _draw_cells(
     canvas = canvas.repeat(cell, axis=0).repeat(cell, axis=1)
     line = np.zeros(canvas.shape, bool)
     line[::cell], line[:, ::cell] = True, True
-    return _colors()[np.where(line & (canvas >= 0), -2, canvas)]
-
-
-@functools.cache
-def _colors() -> UInt8[np.ndarray, "colors 3"]:
-    """Return the colors of the cell values 0 to 9, the color of lines (index -2) and the background (index
-    -1)."""
-    return np.array([rgb(color) for color in (*ARC.colors, GRID_EDGE, SHEET)], np.uint8)
+    return _COLORS[np.where(line & (canvas >= 0), -2, canvas)]

@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Literal
 
-from phalanx.arc.operations import NUM_COLORS
-
 PaletteName = Literal["arc", "safe"]
 
 
@@ -18,10 +16,6 @@ class Palette:
     """Color of each cell value, as `#RRGGBB`."""
     names: tuple[str, ...]
     """English names of the colors."""
-
-    def __post_init__(self) -> None:
-        if len(self.colors) != NUM_COLORS or len(self.names) != NUM_COLORS:
-            raise ValueError(f"palette {self.name!r} must name {NUM_COLORS} colors, got {len(self.colors)}")
 
     def ink(self, color: int) -> str:
         """Return the text color (black or white) that has more contrast with the color of a cell value."""

@@ -43,7 +43,7 @@ from phalanx.svg import (
 )
 
 SHEET_WIDTH = 1120
-"""Maximum width of a row of pairs or steps, in pixels."""
+"""Maximum width of a row of cards, such as the pairs of a task, in pixels."""
 _ANSWER_BOX = 110
 """Side of the square box in which a submitted grid is drawn, in pixels."""
 
@@ -204,10 +204,8 @@ def pair_html(pair: GridPair) -> str:
     return to_html(draw_pair(pair))
 
 
-def state_html(state: ArcState | StateSnapshot) -> str:
+def state_html(state: ArcState) -> str:
     """Return HTML that draws a state, or the first `MAX_STATES` states of a batch, in a notebook."""
-    if isinstance(state, StateSnapshot) or not state.batch_shape:
-        return to_html(draw_state(state))
     views = snapshots(state, MAX_STATES)
     drawn = "\n".join(to_html(draw_state(view)) for view in views)
     rest = state.similarity.size - len(views)

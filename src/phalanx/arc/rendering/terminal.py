@@ -16,6 +16,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from phalanx.arc.rendering.frames import EpisodeFrame, frames_to_show
 from phalanx.arc.rendering.palette import ARC, Palette, PaletteName, palette_named
 from phalanx.arc.rendering.snapshot import (
     Cells,
@@ -27,7 +28,6 @@ from phalanx.arc.rendering.snapshot import (
     as_mask,
     snapshot,
 )
-from phalanx.arc.rendering.svg_episode import EpisodeFrame, frames_to_show
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.formatting import format_percent
@@ -47,7 +47,8 @@ class TerminalGrid:
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         columns = max(self.cells.shape[1], 1)
         # A cell is two columns wide, or one if the terminal is narrow.
-        return Measurement(columns, columns * 2).with_maximum(options.max_width)
+        wide = columns * 2 if columns * 2 <= options.max_width else columns
+        return Measurement(columns, wide).with_maximum(options.max_width)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns, max_columns = self.cells.shape[1], options.max_width
@@ -100,7 +101,7 @@ def render_grid(
 def render_pair(pair: GridPair, *, title: str = "", palette: PaletteName = "arc") -> RenderableType:
     """Draw the input and output of a pair next to each other, or one below the other in a narrow terminal."""
     colors, name = palette_named(palette), f"{title} output".strip()
-    output = _Framed(Text("?", style="dim"), 1, name)
+    output = _Framed(Text("?", style="dim"), name)
     if pair.output is not None:
         output = _panel(TerminalGrid(pair.output, colors), name)
     return _Row([_panel(TerminalGrid(pair.input, colors), f"{title} input".strip()), output])
@@ -150,7 +151,7 @@ def render_episode(
     and the end are shown."""
     colors = palette_named(palette)
     panels = [
-        _Framed(Text(""), 0, item) if isinstance(item, str) else _step(item, colors)
+        _Framed(Text(""), item) if isinstance(item, str) else _step(item, colors)
         for item in frames_to_show(frames, max_frames)
     ]
     heading = Text(title, style="bold")
@@ -165,15 +166,13 @@ def _step(frame: EpisodeFrame, palette: Palette) -> "_Framed":
         text.append(f"\n{frame.result_text}")
     if frame.status != "running":
         text.append(f"\n{frame.status}", style=_STATUS_STYLES[frame.status])
-    min_columns = max(cell_len(line) for line in text.plain.splitlines())
     grid = TerminalGrid(frame.grid, palette, frame.selected)
-    edge = "green" if frame.solved else "dim"
-    return _Framed(Group(grid, text), frame.grid.shape[1], f"{frame.step} {frame.name}", edge, min_columns)
+    return _Framed(Group(grid, text), f"{frame.step} {frame.name}", "green" if frame.solved else "dim")
 
 
 def _panel(grid: TerminalGrid, title: str) -> "_Framed":
     height, width = grid.cells.shape
-    return _Framed(grid, width, f"{title} {height}×{width}".strip())
+    return _Framed(grid, f"{title} {height}×{width}".strip())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -181,23 +180,18 @@ class _Framed:
     """Content in a frame with a title. The frame is as wide as necessary."""
 
     content: RenderableType
-    cells: int
     title: str
     style: str = "dim"
-    min_columns: int = 0
-    """Minimum width of the content, in terminal columns."""
-
-    def _width(self, max_columns: int) -> int:
-        side = 2 * self.cells if 2 * self.cells + 2 <= max_columns else self.cells
-        # The border takes one column on each side, the title three.
-        return min(max_columns, max(side + 2, cell_len(self.title) + 6, self.min_columns + 2))
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        width = self._width(options.max_width)
+        # The border takes one column on each side, the title three.
+        inner = options.update_width(max(options.max_width - 2, 1))
+        content = Measurement.get(console, inner, self.content).maximum
+        width = min(options.max_width, max(content + 2, cell_len(self.title) + 6))
         return Measurement(width, width)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = self._width(options.max_width)
+        width = self.__rich_measure__(console, options).maximum
         title = Text(self.title, style="not dim")
         style = self.style
         yield Panel(self.content, title=title, title_align="left", border_style=style, padding=0, width=width)
