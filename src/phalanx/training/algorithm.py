@@ -376,35 +376,6 @@ def _only_algorithm(path: str) -> Any:
     return found[0]
 
 
-class BoundJitMethod(NamedTuple):
-    """A `jit_method` bound to an instance. Equal instances share the compiled program."""
-
-    method: "_JitMethod"
-    instance: Any
-
-    def __call__(self, *args: Any) -> Any:
-        """Run the method as a compiled program on the device of its arguments."""
-        return self.method.jitted(self.instance, *args)
-
-    def traced(self, *args: Any) -> Any:
-        """Call the method without `jax.jit`, so that it becomes part of the program that is being traced."""
-        return self.method.function(self.instance, *args)
-
-
-class _JitMethod:
-    def __init__(self, function: Callable[..., Any], donate: Sequence[str]) -> None:
-        names = list(inspect.signature(function).parameters)[1:]
-        self.function = function
-        self.donate_argnums = tuple(names.index(name) for name in donate)
-        """Positions of the donated arguments, not counting `self`."""
-        argnums = tuple(1 + number for number in self.donate_argnums)
-        self.jitted = jax.jit(function, static_argnums=0, donate_argnums=argnums)
-        self.__doc__ = function.__doc__
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else BoundJitMethod(self, instance)
-
-
 def jit_method(function: Callable[..., Any] | None = None, *, donate: Sequence[str] = ()) -> Any:
     """Compile a method of an algorithm with `jax.jit`. Can be used as a decorator with or without arguments.
 
@@ -417,4 +388,8 @@ def jit_method(function: Callable[..., Any] | None = None, *, donate: Sequence[s
     """
     if function is None:
         return functools.partial(jit_method, donate=donate)
-    return _JitMethod(function, donate)
+    names = list(inspect.signature(function).parameters)
+    donate_argnums = tuple(names.index(name) for name in donate)
+    method: Any = jax.jit(function, static_argnums=0, donate_argnums=donate_argnums)
+    method.donate_argnums = donate_argnums  # for `DeviceMesh.map`
+    return method

@@ -111,10 +111,13 @@ class DeviceMesh:
         if self._mesh is None:
             return program(*args)
         leaves, structure = jax.tree.flatten(args)
-        specs = tuple(_partition_spec(leaf, self._mesh) for leaf in leaves)
+        in_specs = tuple(_partition_spec(leaf, self._mesh) for leaf in leaves)
         axes = {"shards": 0, "replicated": None}.get(out, out) if isinstance(out, str) else out
-        axis_leaves, axis_structure = jax.tree.flatten(axes, is_leaf=lambda leaf: leaf is None)
-        compiled = _sharded_program(program, self._mesh, structure, specs, axis_structure, tuple(axis_leaves))
+        axis_leaves, out_structure = jax.tree.flatten(axes, is_leaf=lambda leaf: leaf is None)
+        out_specs = tuple(P() if axis is None else P(*[None] * axis, AXIS) for axis in axis_leaves)
+        compiled = _sharded_program(
+            program.__func__, program.__self__, self._mesh, structure, in_specs, out_structure, out_specs
+        )
         return compiled(*args)
 
     def all_gather(self, tree: PyTree) -> PyTree:
@@ -214,26 +217,26 @@ def _partition_spec(leaf: Any, mesh: Mesh) -> P:
 
 @functools.lru_cache(maxsize=64)
 def _sharded_program(
-    program: Any,
+    method: Any,
+    instance: Any,
     mesh: Mesh,
-    structure: Any,
-    specs: tuple[P, ...],
+    in_structure: Any,
+    in_specs: tuple[P, ...],
     out_structure: Any,
-    out_axes: tuple[Any, ...],
+    out_specs: tuple[P, ...],
 ) -> Callable[..., Any]:
     """Compile a single-device program for all devices of a mesh.
 
     The instructions of each device are exactly those that it would run if it were the only device.
     """
-    out = [P() if axis is None else P(*[None] * axis, AXIS) for axis in out_axes]
     mapped = jax.shard_map(
-        program.traced,
+        functools.partial(method.__wrapped__, instance),
         mesh=mesh,
-        in_specs=jax.tree.unflatten(structure, specs),
-        out_specs=jax.tree.unflatten(out_structure, out),
+        in_specs=jax.tree.unflatten(in_structure, in_specs),
+        out_specs=jax.tree.unflatten(out_structure, out_specs),
         check_vma=False,
     )
-    return jax.jit(mapped, donate_argnums=program.method.donate_argnums)
+    return jax.jit(mapped, donate_argnums=[number - 1 for number in method.donate_argnums])
 
 
 @jax.jit

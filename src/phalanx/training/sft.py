@@ -422,7 +422,7 @@ class SFT(Algorithm[TrainState]):
     @jit_method(donate=("state",))
     def _train_on_batch(self, state: TrainState, batch: TokenArrays) -> tuple[TrainState, dict[str, Array]]:
         total = loss_and_grads(state.params, self._structure, batch)
-        return self._apply_gradients.traced(state, total)
+        return self._apply_gradients(state, total)
 
     @jit_method(donate=("total",))
     def _add_gradients(
