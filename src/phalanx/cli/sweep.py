@@ -1,9 +1,8 @@
 """`phalanx sweep`: trains with many settings, locally or on a Ray cluster, and compares the results."""
 
 import contextlib
-import enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,21 +14,6 @@ if TYPE_CHECKING:
     from phalanx.training.sweep import Sweep, SweepTrial
 
 app = typer.Typer(add_completion=False)
-
-
-class SamplerOption(enum.StrEnum):
-    """Names of the samplers that choose the settings of the trials."""
-
-    grid = "grid"
-    random = "random"
-    tpe = "tpe"
-
-
-class GoalOption(enum.StrEnum):
-    """Direction in which a metric is optimized: `max` or `min`."""
-
-    max = "max"
-    min = "min"
 
 
 @app.command()
@@ -51,9 +35,9 @@ def sweep(
         str | None, typer.Option(help="Preset or YAML file with the settings that all trials share.")
     ] = None,
     sampler: Annotated[
-        SamplerOption,
+        Literal["grid", "random", "tpe"],
         typer.Option(help="All combinations, random samples, or samples that learn from earlier trials."),
-    ] = SamplerOption.grid,
+    ] = "grid",
     trials: Annotated[
         int | None, typer.Option(min=1, help="Number of trials for the random and tpe samplers.")
     ] = None,
@@ -78,7 +62,7 @@ def sweep(
         ),
     ] = None,
     goal: Annotated[
-        GoalOption | None,
+        Literal["max", "min"] | None,
         typer.Option(help="Maximize or minimize the metric.", show_default="min for losses, else max"),
     ] = None,
 ) -> None:
@@ -101,11 +85,11 @@ def sweep(
             out,
             command,
             settings,
-            sampler=sampler.value,
+            sampler=sampler,
             num_trials=trials,
             seed=seed,
             metric=metric,
-            goal=None if goal is None else goal.value,
+            goal=goal,
         )
         planned.validate(lambda settings: config_type.load(config, settings, env=env))
         start, num_slots = (
