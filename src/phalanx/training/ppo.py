@@ -24,7 +24,7 @@ from phalanx.core.environment import Key
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch
 from phalanx.training.algorithm import TrainState, UpdateResult, jit_method
 from phalanx.training.config import PolicyRunConfig, RunConfig
-from phalanx.training.optimizer import OptimizerConfig, ScheduleName, adam, lr_schedule, scheduled_value
+from phalanx.training.optimizer import OptimizerConfig, ScheduleName, scheduled_value
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 from phalanx.training.rollout import (
     Episodes,
@@ -293,11 +293,6 @@ class PPO(PolicyAlgorithm[PPOState]):
             key=key,
         )
 
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam with gradient clipping, but without the learning rate, which `apply_gradients` applies."""
-        return adam(self.config.optimizer)
-
     def update(self, state: PPOState) -> tuple[PPOState, UpdateResult]:
         config, mesh = self.config, self.mesh
         key, rollout_key, shuffle_key = jax.random.split(state.key, 3)
@@ -468,10 +463,6 @@ class PPO(PolicyAlgorithm[PPOState]):
     def schedule_values(self, step: Int32[Array, ""]) -> dict[str, Scalar]:
         """Compute the learning rate and the entropy coefficient of update `step`, for logging."""
         return {"learning_rate": self.learning_rate(step), "ent_coef": self.ent_coef(step)}
-
-    def learning_rate(self, step: Int32[Array, ""]) -> Scalar:
-        """Compute the learning rate of update `step`, counted from 0."""
-        return lr_schedule(self.config.optimizer, self.config.num_updates)(step)
 
     def ent_coef(self, step: Int32[Array, ""]) -> Scalar:
         """Compute the weight of the entropy bonus in update `step`, counted from 0."""
