@@ -128,7 +128,7 @@ def _print_ranking(sweep: "Sweep") -> None:
             raise UserError(f"no trial finished; see the logs {sweep.folder}/trial_*.log")
         best = sweep.folder / ranking[0][0].name
         name = sweep.ranking_metric(last_metrics(best))
-    varied = [key for key in sweep.space if len({_cell(trial.params[key]) for trial in sweep.trials}) > 1]
+    varied = [key for key in sweep.space if len({_cell(trial.params[key]) for trial in sweep.trials()}) > 1]
     rows = [[trial.name, value, *(_cell(trial.params[key]) for key in varied)] for trial, value in ranking]
     typer.echo(format_table(["TRIAL", name.upper(), *varied], rows))
     report = write_report([sweep.folder / trial.name for trial, _ in ranking], sweep.folder / "report.html")

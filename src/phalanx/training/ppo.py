@@ -284,7 +284,8 @@ class PPO(PolicyAlgorithm[PPOState]):
         params = self.init_params(params_key) if params is None else jax.tree.map(jnp.copy, params)
         reset_key, key = jax.random.split(key)
         env_ids = jnp.arange(self.config.num_envs, dtype=jnp.int32)
-        rollout = self.init_rollout(reset_key, env_ids[self.mesh.local_slice(len(env_ids))])
+        env_ids = env_ids[self.mesh.local_slice(len(env_ids))]
+        rollout = init_rollout(self.environment, reset_key, env_ids)
         return PPOState(
             params=self.mesh.replicate(params),
             opt_state=self.mesh.replicate(self.optimizer.init(params)),
@@ -314,16 +315,15 @@ class PPO(PolicyAlgorithm[PPOState]):
             )
             if config.target_kl is not None and float(kl) > config.target_kl:
                 break
-        logged = metrics.mean(i + 1) | self.schedule_values(state.step)
-        logged |= {"gradient_steps": np.int32(i + 1), "explained_variance": stats.explained_variance}
+        logged = metrics.mean(i + 1) | {
+            "learning_rate": self.learning_rate(state.step),
+            "ent_coef": self.ent_coef(state.step),
+            "gradient_steps": np.int32(i + 1),
+            "explained_variance": stats.explained_variance,
+        }
         counts = {self.unit: config.steps_per_update}
         state = PPOState(params, opt_state, state.step + 1, rollout, key)
         return state, UpdateResult(logged, episodes, counts)
-
-    @jit_method
-    def init_rollout(self, key: Key, env_ids: Int32[Array, " envs"]) -> RolloutState:
-        """Reset the environments with the given indices."""
-        return init_rollout(self.environment, key, env_ids)
 
     @jit_method
     def collect(
@@ -458,11 +458,6 @@ class PPO(PolicyAlgorithm[PPOState]):
         params = jax.tree.map(lambda old, change: old - learning_rate * change, params, changes)
         current = dataclasses.replace(current, gradient_norm=optax.tree.norm(gradients))
         return params, opt_state, jax.tree.map(jnp.add, metrics, current), current.approx_kl
-
-    @jit_method
-    def schedule_values(self, step: Int32[Array, ""]) -> dict[str, Scalar]:
-        """Compute the learning rate and the entropy coefficient of update `step`, for logging."""
-        return {"learning_rate": self.learning_rate(step), "ent_coef": self.ent_coef(step)}
 
     def ent_coef(self, step: Int32[Array, ""]) -> Scalar:
         """Compute the weight of the entropy bonus in update `step`, counted from 0."""
