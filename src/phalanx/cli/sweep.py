@@ -78,8 +78,7 @@ def sweep(
     command = ["train", algorithm]
     command += [] if env is None else ["--env", env]
     command += [] if config is None else ["--config", config]
-    stack = contextlib.ExitStack()
-    with user_errors():
+    with user_errors(), contextlib.ExitStack() as stack:
         config_type = load_algorithm(algorithm).config_type
         planned = Sweep(
             out,
@@ -95,7 +94,6 @@ def sweep(
         start, num_slots = (
             (start_process, 1) if ray_address is None else stack.enter_context(connect_to_ray(ray_address))
         )
-    with stack, user_errors():
         signal = planned.run(
             start,
             jobs or num_slots,

@@ -591,9 +591,9 @@ class GRPO(Algorithm[GRPOState]):
             kind_and_difficulty = "_".join(task.split(":")[:2])
             metrics[f"success_rate_{kind_and_difficulty}"] = rate
         episodes_log = {
-            "episode_returns": jax.device_put(batch.rewards.reshape(-1).astype(np.float32)),
-            "episode_lengths": jax.device_put(np.array([len(one.turns) for one in conversations], np.int32)),
-            "success_mask": jax.device_put(batch.solved.reshape(-1)),
+            "episode_returns": batch.rewards.reshape(-1).astype(np.float32),
+            "episode_lengths": np.array([len(one.turns) for one in conversations], np.int32),
+            "success_mask": batch.solved.reshape(-1),
         }
         counts = {
             "completion_tokens": sum(len(turn.completion_ids) for turn in turns),
