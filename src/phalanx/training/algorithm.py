@@ -318,11 +318,6 @@ class Algorithm(abc.ABC, Generic[State]):
         With several seeds, this method is called on every copy that `with_seed` returned and on the original.
         """
 
-    @functools.cached_property
-    def _cached_compilation_key(self) -> tuple[int, tuple[Any, ...]]:
-        # Cached, because every call to a compiled method looks up its program by this key.
-        return hash(self._compilation_key), self._compilation_key
-
     @property
     def _compilation_key(self) -> tuple[Any, ...]:
         ignored = {"seed", "num_seeds", "evaluation", "checkpoint", "logging"}
@@ -334,10 +329,15 @@ class Algorithm(abc.ABC, Generic[State]):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Algorithm) and self._cached_compilation_key == other._cached_compilation_key
+        return isinstance(other, Algorithm) and self._compilation_key == other._compilation_key
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(self._compilation_key)
 
     def __hash__(self) -> int:
-        return self._cached_compilation_key[0]
+        # Every call to a compiled method looks up its program by this hash, so the hash is cached.
+        return self._hash
 
 
 def load_algorithm(name: str) -> type[Algorithm]:

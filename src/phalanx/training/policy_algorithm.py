@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import Array, Float, Int32, PyTree
 
 from phalanx.config import Config
@@ -16,7 +15,7 @@ from phalanx.core.episodes import record_episodes
 from phalanx.core.evaluation import EpisodeEvalCommandConfig, EpisodeEvaluationConfig, EvaluationResult
 from phalanx.formatting import format_count
 from phalanx.nn.policy_network import PolicyNetwork
-from phalanx.statistics import bootstrap_interval, interquartile_mean
+from phalanx.statistics import describe_seeds
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, jit_method
 from phalanx.training.config import PolicyRunConfig
 from phalanx.training.device_mesh import DeviceMesh
@@ -156,12 +155,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         name = f"{metric.replace('_', ' ').capitalize()} ({last[0]['split']}{_format_size(last)})"
         lines = [f"{name}: {mean(first)} before, {mean(last)} after"]
         if len(last) > 1 and metric == "success_rate":
-            scores = np.array([record[metric] for record in last], np.float64)
-            low, high = bootstrap_interval(scores)
-            lines.append(
-                f"  interquartile mean of {len(last)} seeds {interquartile_mean(scores):.1%}, 95% bootstrap "
-                f"interval {low:.1%} to {high:.1%}"
-            )
+            lines.append(f"  {describe_seeds([record[metric] for record in last], style)}")
         groups = last[0].get("groups", {})
         for group in groups:
             before, after = (
