@@ -1,4 +1,4 @@
-"""`Algorithm`, the base class of training algorithms, and the data that they exchange with the run loop."""
+"""The base class `Algorithm`, and the types that algorithms and the run loop exchange."""
 
 import abc
 import copy
@@ -66,7 +66,8 @@ class Progress:
     num_updates: int
     """Total number of updates in the run."""
     seconds: float
-    """Time spent in updates, in seconds."""
+    """Total time spent in updates so far, in seconds, summed over seeds. Includes updates before the run was
+    resumed."""
     counts: Mapping[str, int]
     """Sum of `UpdateResult.counts` over all updates and seeds."""
     per_second: float
@@ -88,11 +89,13 @@ class TrainResult:
     signal: int | None
     """Number of the signal that stopped the run. None if no signal was received."""
     seconds: float
-    """Time spent in updates, in seconds. Includes updates before the run was resumed."""
+    """Total time spent in updates, in seconds, summed over seeds. Includes updates before the run was
+    resumed."""
     counts: Mapping[str, int]
     """Sum of `UpdateResult.counts` over all updates and seeds."""
     evaluations: list[dict[str, Any]]
-    """Records of the run's evaluations in order, including those before the run was resumed."""
+    """Records of the run's evaluations in order, including those before the run was resumed. With several
+    seeds, the `seed` entry of a record is the index of its seed, counted from 0."""
     state: Any = None
     """Final `TrainState`. None if there are several seeds, whose states are in `seeds`."""
     first: Progress | None = None
@@ -209,9 +212,11 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def update(self, state: State) -> tuple[State, UpdateResult]:
-        """Run one update. This method is not compiled itself, but calls compiled programs.
+        """Run one update.
 
-        `state` must not be used afterward, because its memory may be reused.
+        The run loop calls this method without `jax.jit`. The method can call several compiled programs, or be
+        compiled as a whole with `jit_method`. `state` must not be used afterward, because its memory may be
+        reused.
 
         Returns:
             The new state, and the metrics, episodes and counts of the update.
@@ -243,7 +248,13 @@ class Algorithm(abc.ABC, Generic[State]):
         return []
 
     def sample_episodes(self, state: State, key: Key, update: int) -> list[dict[str, Any]]:
-        """Run a few episodes and return their records for `ExperimentLogger.log_episode_summary`."""
+        """Run a few episodes and return their records for `ExperimentLogger.log_episode_summary`.
+
+        Args:
+            state: State with the parameters of the policy.
+            key: Key for the episodes and the actions.
+            update: Number of completed updates.
+        """
         return []
 
     def metadata(self, state: State) -> dict[str, Any]:
@@ -284,7 +295,7 @@ class Algorithm(abc.ABC, Generic[State]):
     def export(self, state: State, folder: Path) -> None:
         """Export the result of a run to the run folder, for example as files for other programs.
 
-        The run loop calls this method at the end of a run.
+        The run loop calls this method at the end of a run, even if the run was interrupted.
         """
 
     def summarize(self, result: TrainResult) -> list[str]:

@@ -88,7 +88,7 @@ class BCState(TrainState):
 
 
 class BC(PolicyAlgorithm[BCState]):
-    """Trains an environment's policy network to imitate the environment's expert."""
+    """Trains an environment's policy network to imitate the environment's expert or recorded episodes."""
 
     name = "bc"
     config_type: ClassVar[type[RunConfig]] = BCConfig

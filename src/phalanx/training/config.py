@@ -110,8 +110,8 @@ class EnvRunConfig(RunConfig):
 
     aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
     algorithm_config: ClassVar["type[EnvRunConfig] | None"] = None
-    """If this class was derived from an algorithm's config class by adding the settings of an environment,
-    that config class. Otherwise, None."""
+    """The algorithm's own config class, if this class was derived from it by adding the settings of an
+    environment. None if this class is the algorithm's own config class."""
 
     env: Any
     """Environment and its settings."""

@@ -7,6 +7,7 @@ It decides which part of the arrays each device holds, and combines the results 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from types import MethodType
 from typing import Any, TypeVar
 
 import jax
@@ -96,7 +97,7 @@ class DeviceMesh:
         """Copy all arrays to every device of this process."""
         return tree if self._mesh is None else jax.device_put(tree, NamedSharding(self._mesh, P()))
 
-    def map(self, program: Callable[..., Any], *args: Any, out: Any) -> Any:
+    def map(self, program: MethodType, *args: Any, out: Any) -> Any:
         """Run a single-device program on every device of this process.
 
         Args:

@@ -250,7 +250,6 @@ def ppo_loss(
     network: PolicyNetwork, batch: PPOBatch, ent_coef: Scalar, config: PPOConfig
 ) -> tuple[Scalar, PPOMetrics]:
     """Compute the PPO loss (clipped surrogate, value and entropy terms) and its metrics."""
-
     pi, values = apply_batch(network, batch.observations)
     log_probs, entropies = jax.vmap(lambda one, action: (one.log_prob(action), one.entropy()))(
         pi, batch.actions
@@ -470,9 +469,10 @@ class PPO(PolicyAlgorithm[PPOState]):
     ) -> Int32[Array, "gradient_steps shards minibatch"]:
         """Shuffle the samples of each shard and assign them to minibatches.
 
-        Returns the indices of the samples within their shard.
-
         The permutation of a shard depends only on the key, the shard index and the epoch.
+
+        Returns:
+            The indices of the samples within their shard.
         """
         config = self.config
         num_shards, size = shape

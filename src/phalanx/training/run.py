@@ -492,7 +492,7 @@ def _parent_run(
 
 
 def _combine_metadata(seeds: list[dict[str, Any]], counts: Collection[str]) -> dict[str, Any]:
-    """Combine the `run.json` entries of the individual seeds into entries for the `run.json` of the run.
+    """Combine the `run.json` entries of the individual seeds into entries for the parent folder's `run.json`.
 
     The training time and the entries named in `counts` are summed. The status is that of the least successful
     seed. Other entries are those of the first seed.

@@ -131,9 +131,10 @@ class Sweep:
     The sweep is an Optuna study that is stored in `sweep.log` in its folder. Its trials are training runs in
     the subfolders `trial_000/`, `trial_001/`, ...
 
-    To continue a sweep that was stopped, create it again with the same arguments. Trials that failed or were
-    stopped are started again. The sampler for trial `number` has the seed `seed + number`, so if trials
-    run one at a time, the sampled settings are the same as without the interruption.
+    To continue a sweep that was stopped, create it again with the same arguments. Trials whose process was
+    stopped or returned an error are started again. The sampler for trial `number` has the seed
+    `seed + number`, so if trials run one at a time, the sampled settings are the same as without the
+    interruption.
 
     Args:
         folder: Sweep folder.
