@@ -93,7 +93,7 @@ class GRPOConfig(TextRunConfig):
     }
 
     seed: int = Field(default=0, ge=0)
-    """Seed for the initial model, the episodes and the sampled tokens."""
+    """Seed for the initial model, the starting points and the sampled tokens."""
     num_updates: int = Field(default=100, ge=1)
     """Number of updates. Each update trains on new rollouts."""
     env: TextEnvConfig = TextEnvConfig(id="lights_out::multi")

@@ -46,7 +46,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         environment = config.make_environment() if environment is None else environment
         super().__init__(config, environment, mesh)
         self.optimizer = adam(config.optimizer)
-        """Adam with gradient clipping, but without the learning rate. Updates multiply its result by
+        """Adam with gradient clipping, but without the learning rate: algorithms multiply its updates by
         `learning_rate`."""
         self.make_network = network or default_network(config, environment)
         shape = eqx.filter_eval_shape(self.make_network, jax.random.key(0))
