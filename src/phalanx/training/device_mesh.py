@@ -57,23 +57,16 @@ class DeviceMesh:
     def __init__(
         self, devices: Sequence[jax.Device] | None = None, processes: ProcessGroup | None = None
     ) -> None:
-        self._devices = devices
-        self.processes = _process_group if processes is None else processes
-
-    @functools.cached_property
-    def devices(self) -> tuple[jax.Device, ...]:
+        self.devices = tuple(jax.local_devices() if devices is None else devices)
         """The devices of this process that the mesh uses."""
-        return tuple(jax.local_devices() if self._devices is None else self._devices)
+        self.processes = _process_group if processes is None else processes
+        self._mesh = None if len(self.devices) == 1 else Mesh(np.asarray(self.devices), (AXIS,))
+        """JAX mesh of the devices. None for a single device, whose arrays need no sharding."""
 
     @property
     def is_first_process(self) -> bool:
         """True in the first process, which writes the run's files."""
         return self.processes.rank == 0
-
-    @functools.cached_property
-    def _mesh(self) -> Mesh | None:
-        """JAX mesh of the devices. None for a single device, whose arrays need no sharding."""
-        return None if len(self.devices) == 1 else Mesh(np.asarray(self.devices), (AXIS,))
 
     def check_num_shards(self, num_shards: int) -> None:
         """Raise ValueError if the shards cannot be divided evenly among all devices of all processes."""

@@ -523,7 +523,8 @@ class GRPO(Algorithm[GRPOState]):
         """Create the initial state. If `params` is given, training starts from these parameters."""
         if params is None:
             params = eqx.filter(LanguageModel(self.config.model, key=key), eqx.is_array)
-        return GRPOState(params, self._optimizer.init(params), jnp.int32(0), copy_params(params))
+        ref_params = jax.tree.map(jnp.copy, params)
+        return GRPOState(params, self._optimizer.init(params), jnp.int32(0), ref_params)
 
     def with_seed(self, seed: int) -> "GRPO":
         return type(self)(self._config_with_seed(seed), self.environment)
@@ -574,7 +575,8 @@ class GRPO(Algorithm[GRPOState]):
         with concurrent.futures.ThreadPoolExecutor(1, "phalanx-rollout") as executor:
             if self.config.async_rollouts:
                 # A training step reuses the memory of the parameters, so the rollouts get a copy.
-                params, episodes = copy_params(state.params), self._curriculum.sample(step + 1, num_prompts)
+                params = jax.tree.map(jnp.copy, state.params)
+                episodes = self._curriculum.sample(step + 1, num_prompts)
                 pending = executor.submit(self._rollout, params, episodes, step + 1)
             state, metrics = self.train_step(state, completions)
             self._pending = None if pending is None else pending.result()
@@ -781,9 +783,3 @@ class GRPO(Algorithm[GRPOState]):
 
     def close(self) -> None:
         self.environment.close()
-
-
-@eqx.filter_jit
-def copy_params(params: PyTree) -> PyTree:
-    """Copy parameters to new memory."""
-    return jax.tree.map(jnp.copy, eqx.filter(params, eqx.is_array))
