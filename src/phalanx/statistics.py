@@ -7,7 +7,7 @@ scores and depends on SciPy, arch and seaborn, whereas learning curves need only
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float64
@@ -66,6 +66,24 @@ def bootstrap_interval(scores: Scores, level: float = 0.95, seed: int = 0) -> tu
     indices = [(cumulative >= level - 1e-12).argmax(axis=0)[None] for level in (tail, 1 - tail)]
     low, high = (np.asarray(np.take_along_axis(ranked, index, axis=0)[0]) for index in indices)
     return low, high
+
+
+def describe_seeds(scores: Sequence[float], number_format: str) -> str:
+    """Describe the scores of several seeds by their interquartile mean and its bootstrap interval.
+
+    Args:
+        scores: Score of each seed.
+        number_format: Format specifier for the numbers.
+
+    >>> describe_seeds([0.25, 0.75], ".0%")
+    'interquartile mean of 2 seeds: 50%, 95% bootstrap interval 25% to 75%'
+    """
+    values = np.array(scores, np.float64)
+    mean, (low, high) = interquartile_mean(values), bootstrap_interval(values)
+    return (
+        f"interquartile mean of {len(values)} seeds: {mean:{number_format}}, "
+        f"95% bootstrap interval {low:{number_format}} to {high:{number_format}}"
+    )
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:

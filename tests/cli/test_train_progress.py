@@ -73,10 +73,10 @@ def test_long_training_prints_updates_in_between(
     assert sum(line.startswith("update ") for line in done.out.splitlines()) == 5
 
 
-def test_propagation_of_log_messages_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, training = (logging.getLogger(f"phalanx.{name}") for name in ("data", "training"))
-    monkeypatch.setattr(data, "propagate", False)
-    monkeypatch.setattr(training, "propagate", True)
+@pytest.mark.parametrize("propagate", [False, True])
+def test_propagation_of_log_messages_is_restored(propagate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("phalanx")
+    monkeypatch.setattr(logger, "propagate", propagate)
     with _show_warnings():
-        assert not training.propagate
-    assert (data.propagate, training.propagate) == (False, True)
+        assert not logger.propagate
+    assert logger.propagate == propagate

@@ -28,7 +28,7 @@ from phalanx.training import (
     train,
     turn_advantages,
 )
-from phalanx.training.grpo import GRPOState, copy_params, merge_duplicates, pack_completions
+from phalanx.training.grpo import GRPOState, merge_duplicates, pack_completions
 
 pytestmark = pytest.mark.slow
 
@@ -191,7 +191,7 @@ def test_loss_of_a_packed_microbatch_uses_the_logps_of_separate_rows(level: str)
 def test_training_lowers_the_loss_and_keeps_the_reference_parameters() -> None:
     algorithm = grpo(OptimizerConfig(learning_rate=2e-3, b2=0.98), beta=0.01)
     state = initial_state()
-    state = GRPOState(state.params, state.opt_state, state.step, copy_params(state.params))
+    state = GRPOState(state.params, state.opt_state, state.step, jax.tree.map(jnp.copy, state.params))
     ref_params = jax.tree.map(np.asarray, state.ref_params)
     loss = jax.jit(algorithm.loss)
     [batch] = pack_completions(COMPLETIONS, max_length=16, num_rows=2)

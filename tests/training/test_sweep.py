@@ -54,7 +54,7 @@ class FakeLauncher:
 
 def run(sweep: Sweep, launcher: FakeLauncher) -> list[list[str]]:
     assert sweep.run(launcher.start, 1, lambda trial, code: None) is None
-    return [trial.settings for trial in sweep.trials]
+    return [trial.settings for trial in sweep.trials()]
 
 
 def tpe(folder: Path, num_trials: int = 40) -> Sweep:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from phalanx.cli.errors import user_errors
+from phalanx.cli.train import train
 
 app = typer.Typer(add_completion=False)
 
@@ -19,13 +19,9 @@ def demo(
     out: Annotated[Path, typer.Option(help="Run folder. If it exists, a number is appended.")] = Path(
         "out/demo"
     ),
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None,
 ) -> None:
     """Train a policy on generated ARC tasks from four families, print the results and write a report."""
-    from phalanx.cli.train_progress import run_training
-    from phalanx.training.bc import BC, BCConfig
     from phalanx.training.run_dir import next_free_dir
 
-    with user_errors():
-        algorithm = BC(BCConfig.load("arc", [f"seed={seed}", *(overrides or [])]))
-    run_training(algorithm, next_free_dir(out), command="phalanx train bc")
+    train("bc", overrides, env="arc", seed=seed, out=next_free_dir(out))

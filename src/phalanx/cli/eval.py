@@ -196,16 +196,9 @@ def _format_task(task: object, **values: Any) -> str:
 
 def _print_mean(records: Sequence[dict[str, Any]]) -> None:
     """Print the interquartile mean of the main metric over the seeds, with a confidence interval."""
-    import numpy as np
-
-    from phalanx.statistics import bootstrap_interval, interquartile_mean
+    from phalanx.statistics import describe_seeds
 
     metric = next((name for name in ("success_rate", "mrr", "episode_return") if name in records[0]), None)
     if metric is None or any(record[metric] is None for record in records):
         return
-    values = np.array([record[metric] for record in records], np.float64)
-    low, high = bootstrap_interval(values)
-    typer.echo(
-        f"{metric}, interquartile mean of {len(records)} seeds: {interquartile_mean(values):.3f}, "
-        f"95% bootstrap interval {low:.3f} to {high:.3f}"
-    )
+    typer.echo(f"{metric}, {describe_seeds([record[metric] for record in records], '.3f')}")

@@ -1,9 +1,8 @@
 """`phalanx sweep`: trains with many settings, locally or on a Ray cluster, and compares the results."""
 
 import contextlib
-import enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,21 +14,6 @@ if TYPE_CHECKING:
     from phalanx.training.sweep import Sweep, SweepTrial
 
 app = typer.Typer(add_completion=False)
-
-
-class SamplerOption(enum.StrEnum):
-    """Names of the samplers that choose the settings of the trials."""
-
-    grid = "grid"
-    random = "random"
-    tpe = "tpe"
-
-
-class GoalOption(enum.StrEnum):
-    """Direction in which a metric is optimized: `max` or `min`."""
-
-    max = "max"
-    min = "min"
 
 
 @app.command()
@@ -51,9 +35,9 @@ def sweep(
         str | None, typer.Option(help="Preset or YAML file with the settings that all trials share.")
     ] = None,
     sampler: Annotated[
-        SamplerOption,
+        Literal["grid", "random", "tpe"],
         typer.Option(help="All combinations, random samples, or samples that learn from earlier trials."),
-    ] = SamplerOption.grid,
+    ] = "grid",
     trials: Annotated[
         int | None, typer.Option(min=1, help="Number of trials for the random and tpe samplers.")
     ] = None,
@@ -78,7 +62,7 @@ def sweep(
         ),
     ] = None,
     goal: Annotated[
-        GoalOption | None,
+        Literal["max", "min"] | None,
         typer.Option(help="Maximize or minimize the metric.", show_default="min for losses, else max"),
     ] = None,
 ) -> None:
@@ -94,24 +78,22 @@ def sweep(
     command = ["train", algorithm]
     command += [] if env is None else ["--env", env]
     command += [] if config is None else ["--config", config]
-    stack = contextlib.ExitStack()
-    with user_errors():
+    with user_errors(), contextlib.ExitStack() as stack:
         config_type = load_algorithm(algorithm).config_type
         planned = Sweep(
             out,
             command,
             settings,
-            sampler=sampler.value,
+            sampler=sampler,
             num_trials=trials,
             seed=seed,
             metric=metric,
-            goal=None if goal is None else goal.value,
+            goal=goal,
         )
         planned.validate(lambda settings: config_type.load(config, settings, env=env))
         start, num_slots = (
             (start_process, 1) if ray_address is None else stack.enter_context(connect_to_ray(ray_address))
         )
-    with stack, user_errors():
         signal = planned.run(
             start,
             jobs or num_slots,
@@ -144,7 +126,7 @@ def _print_ranking(sweep: "Sweep") -> None:
             raise UserError(f"no trial finished; see the logs {sweep.folder}/trial_*.log")
         best = sweep.folder / ranking[0][0].name
         name = sweep.ranking_metric(last_metrics(best))
-    varied = [key for key in sweep.space if len({_cell(trial.params[key]) for trial in sweep.trials}) > 1]
+    varied = [key for key in sweep.space if len({_cell(trial.params[key]) for trial in sweep.trials()}) > 1]
     rows = [[trial.name, value, *(_cell(trial.params[key]) for key in varied)] for trial, value in ranking]
     typer.echo(format_table(["TRIAL", name.upper(), *varied], rows))
     report = write_report([sweep.folder / trial.name for trial, _ in ranking], sweep.folder / "report.html")

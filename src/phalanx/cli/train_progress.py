@@ -169,15 +169,11 @@ def _show_warnings() -> Iterator[None]:
     """
     from rich.logging import RichHandler
 
-    handler = RichHandler(show_path=False, show_time=False)
-    packages = ("phalanx.logging", "phalanx.training", "phalanx.data", "phalanx.puzzles.server_client")
-    loggers = {logger: logger.propagate for logger in map(logging.getLogger, packages)}
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.propagate = False
+    handler, logger = RichHandler(show_path=False, show_time=False), logging.getLogger("phalanx")
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
     try:
         yield
     finally:
-        for logger, propagate in loggers.items():
-            logger.removeHandler(handler)
-            logger.propagate = propagate
+        logger.removeHandler(handler)
+        logger.propagate = propagate

@@ -1,4 +1,4 @@
-"""Protocol for policy networks, and functions that evaluate a batch of observations or select an action."""
+"""The `PolicyNetwork` protocol, and functions that apply a network to a batch or select an action."""
 
 from typing import Any, Protocol, runtime_checkable
 

@@ -1,4 +1,4 @@
-"""`Algorithm`, the base class of training algorithms, and the data that they exchange with the run loop."""
+"""The base class `Algorithm`, and the types that algorithms and the run loop exchange."""
 
 import abc
 import copy
@@ -66,7 +66,8 @@ class Progress:
     num_updates: int
     """Total number of updates in the run."""
     seconds: float
-    """Time spent in updates, in seconds."""
+    """Total time spent in updates so far, in seconds, summed over seeds. Includes updates before the run was
+    resumed."""
     counts: Mapping[str, int]
     """Sum of `UpdateResult.counts` over all updates and seeds."""
     per_second: float
@@ -88,11 +89,13 @@ class TrainResult:
     signal: int | None
     """Number of the signal that stopped the run. None if no signal was received."""
     seconds: float
-    """Time spent in updates, in seconds. Includes updates before the run was resumed."""
+    """Total time spent in updates, in seconds, summed over seeds. Includes updates before the run was
+    resumed."""
     counts: Mapping[str, int]
     """Sum of `UpdateResult.counts` over all updates and seeds."""
     evaluations: list[dict[str, Any]]
-    """Records of the run's evaluations in order, including those before the run was resumed."""
+    """Records of the run's evaluations in order, including those before the run was resumed. With several
+    seeds, the `seed` entry of a record is the index of its seed, counted from 0."""
     state: Any = None
     """Final `TrainState`. None if there are several seeds, whose states are in `seeds`."""
     first: Progress | None = None
@@ -209,9 +212,11 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def update(self, state: State) -> tuple[State, UpdateResult]:
-        """Run one update. This method is not compiled itself, but calls compiled programs.
+        """Run one update.
 
-        `state` must not be used afterward, because its memory may be reused.
+        The run loop calls this method without `jax.jit`. The method can call several compiled programs, or be
+        compiled as a whole with `jit_method`. `state` must not be used afterward, because its memory may be
+        reused.
 
         Returns:
             The new state, and the metrics, episodes and counts of the update.
@@ -243,7 +248,13 @@ class Algorithm(abc.ABC, Generic[State]):
         return []
 
     def sample_episodes(self, state: State, key: Key, update: int) -> list[dict[str, Any]]:
-        """Run a few episodes and return their records for `ExperimentLogger.log_episode_summary`."""
+        """Run a few episodes and return their records for `ExperimentLogger.log_episode_summary`.
+
+        Args:
+            state: State with the parameters of the policy.
+            key: Key for the episodes and the actions.
+            update: Number of completed updates.
+        """
         return []
 
     def metadata(self, state: State) -> dict[str, Any]:
@@ -284,7 +295,7 @@ class Algorithm(abc.ABC, Generic[State]):
     def export(self, state: State, folder: Path) -> None:
         """Export the result of a run to the run folder, for example as files for other programs.
 
-        The run loop calls this method at the end of a run.
+        The run loop calls this method at the end of a run, even if the run was interrupted.
         """
 
     def summarize(self, result: TrainResult) -> list[str]:
@@ -318,11 +329,6 @@ class Algorithm(abc.ABC, Generic[State]):
         With several seeds, this method is called on every copy that `with_seed` returned and on the original.
         """
 
-    @functools.cached_property
-    def _cached_compilation_key(self) -> tuple[int, tuple[Any, ...]]:
-        # Cached, because every call to a compiled method looks up its program by this key.
-        return hash(self._compilation_key), self._compilation_key
-
     @property
     def _compilation_key(self) -> tuple[Any, ...]:
         ignored = {"seed", "num_seeds", "evaluation", "checkpoint", "logging"}
@@ -334,10 +340,15 @@ class Algorithm(abc.ABC, Generic[State]):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Algorithm) and self._cached_compilation_key == other._cached_compilation_key
+        return isinstance(other, Algorithm) and self._compilation_key == other._compilation_key
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(self._compilation_key)
 
     def __hash__(self) -> int:
-        return self._cached_compilation_key[0]
+        # Every call to a compiled method looks up its program by this hash, so the hash is cached.
+        return self._hash
 
 
 def load_algorithm(name: str) -> type[Algorithm]:
@@ -376,35 +387,6 @@ def _only_algorithm(path: str) -> Any:
     return found[0]
 
 
-class BoundJitMethod(NamedTuple):
-    """A `jit_method` bound to an instance. Equal instances share the compiled program."""
-
-    method: "_JitMethod"
-    instance: Any
-
-    def __call__(self, *args: Any) -> Any:
-        """Run the method as a compiled program on the device of its arguments."""
-        return self.method.jitted(self.instance, *args)
-
-    def traced(self, *args: Any) -> Any:
-        """Call the method without `jax.jit`, so that it becomes part of the program that is being traced."""
-        return self.method.function(self.instance, *args)
-
-
-class _JitMethod:
-    def __init__(self, function: Callable[..., Any], donate: Sequence[str]) -> None:
-        names = list(inspect.signature(function).parameters)[1:]
-        self.function = function
-        self.donate_argnums = tuple(names.index(name) for name in donate)
-        """Positions of the donated arguments, not counting `self`."""
-        argnums = tuple(1 + number for number in self.donate_argnums)
-        self.jitted = jax.jit(function, static_argnums=0, donate_argnums=argnums)
-        self.__doc__ = function.__doc__
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else BoundJitMethod(self, instance)
-
-
 def jit_method(function: Callable[..., Any] | None = None, *, donate: Sequence[str] = ()) -> Any:
     """Compile a method of an algorithm with `jax.jit`. Can be used as a decorator with or without arguments.
 
@@ -417,4 +399,8 @@ def jit_method(function: Callable[..., Any] | None = None, *, donate: Sequence[s
     """
     if function is None:
         return functools.partial(jit_method, donate=donate)
-    return _JitMethod(function, donate)
+    names = list(inspect.signature(function).parameters)
+    donate_argnums = tuple(names.index(name) for name in donate)
+    method: Any = jax.jit(function, static_argnums=0, donate_argnums=donate_argnums)
+    method.donate_argnums = donate_argnums  # for `DeviceMesh.map`
+    return method

@@ -26,7 +26,7 @@ from phalanx.nn.policy_network import PolicyNetwork, apply_batch, select_action
 from phalanx.training.algorithm import TrainState, UpdateResult
 from phalanx.training.config import PolicyRunConfig, RunConfig
 from phalanx.training.device_mesh import DeviceMesh
-from phalanx.training.optimizer import OptimizerConfig, adam, lr_schedule
+from phalanx.training.optimizer import OptimizerConfig
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 
 Steps = tuple[PyTree, ExpertLabels]
@@ -71,11 +71,6 @@ class BCConfig(PolicyRunConfig):
     """Settings for Adam, the learning-rate schedule and gradient clipping. The learning rate changes once per
     update."""
 
-    @property
-    def steps_per_update(self) -> int:
-        """Number of labeled steps per update, over all environments."""
-        return self.num_envs * self.num_steps
-
     def expert_prob_at(self, update: int) -> float:
         """Return the probability that the expert chooses the action at a step in update `update`.
 
@@ -93,7 +88,7 @@ class BCState(TrainState):
 
 
 class BC(PolicyAlgorithm[BCState]):
-    """Trains an environment's policy network to imitate the environment's expert."""
+    """Trains an environment's policy network to imitate the environment's expert or recorded episodes."""
 
     name = "bc"
     config_type: ClassVar[type[RunConfig]] = BCConfig
@@ -108,7 +103,6 @@ class BC(PolicyAlgorithm[BCState]):
     ) -> None:
         # The expert runs on the host, so several devices would not help.
         super().__init__(config, environment, network, mesh or DeviceMesh(jax.devices()[:1]))
-        self.optimizer = adam(config.optimizer)
         self.recorded = None
         if config.expert_episodes is not None:
             self.recorded = self.environment.load_expert_episodes(config.expert_episodes)
@@ -117,10 +111,6 @@ class BC(PolicyAlgorithm[BCState]):
         # A thread prepares the tasks of the next update while XLA's threads run the gradient steps.
         self._worker: concurrent.futures.ThreadPoolExecutor | None = None
         self._prepared: dict[int, concurrent.futures.Future[tuple[Environment, np.random.Generator]]] = {}
-
-    def learning_rate(self, step: Int32[Array, ""]) -> Float[Array, ""]:
-        """Compute the learning rate of update `step`, counted from 0."""
-        return lr_schedule(self.config.optimizer, self.config.num_updates)(step)
 
     def data_fingerprint(self) -> str:
         recorded = "" if self.recorded is None else self.recorded.fingerprint
@@ -150,7 +140,7 @@ class BC(PolicyAlgorithm[BCState]):
             steps, episodes = self._collect(environment, self.policy(state), rollout_key, rng, update)
         else:
             rng = np.random.default_rng((self.seed, update))
-            steps = self.recorded.sample(rng, config.steps_per_update)
+            steps = self.recorded.sample(rng, config.num_envs * config.num_steps)
         count = len(jax.tree.leaves(steps)[0])
         params, opt_state, history = state.params, state.opt_state, []
         for _ in range(config.update_epochs):
@@ -229,8 +219,7 @@ class BC(PolicyAlgorithm[BCState]):
             ended.append(jax.tree.map(np.asarray, episodes))
         steps = jax.tree.map(lambda *parts: np.concatenate(parts), *zip(seen, labeled, strict=True))
         answered = steps[1].mask.any(axis=1)
-        if not answered.all():
-            steps = jax.tree.map(lambda leaf: leaf[answered], steps)
+        steps = jax.tree.map(lambda leaf: leaf[answered], steps)
         return steps, jax.tree.map(lambda *parts: np.stack(parts), *ended)
 
     @eqx.filter_jit

@@ -296,7 +296,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
 
 @functools.cache
 def _checksummed_path_class() -> Any:
-    """Return a subclass of Orbax's temporary path that writes checksums before the final rename."""
+    """Return a subclass of Orbax's temporary folder that writes checksums before the folder is renamed."""
     import orbax.checkpoint as ocp
 
     class ChecksummedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
@@ -312,7 +312,7 @@ def _checksummed_path_class() -> Any:
 
 @contextlib.contextmanager
 def _path_for_orbax(folder: Path) -> Iterator[Path]:
-    """Yield a path to a folder, without characters that have a special meaning in Orbax and TensorStore.
+    """Yield a path to `folder` in which no character has a special meaning in Orbax or TensorStore.
 
     In a folder such as `a[1]`, Orbax does not find the files that it has just written, and saves a checkpoint
     without arrays. For such a folder, the path is a temporary symbolic link.

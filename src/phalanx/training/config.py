@@ -110,8 +110,8 @@ class EnvRunConfig(RunConfig):
 
     aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
     algorithm_config: ClassVar["type[EnvRunConfig] | None"] = None
-    """If this class was derived from an algorithm's config class by adding the settings of an environment,
-    that config class. Otherwise, None."""
+    """The algorithm's own config class, if this class was derived from it by adding the settings of an
+    environment. None if this class is the algorithm's own config class."""
 
     env: Any
     """Environment and its settings."""
@@ -242,7 +242,7 @@ def text_config_class(
         algorithm_config: Config class of the algorithm.
         section: Class of the `env` section.
     """
-    return _derive_class(algorithm_config, algorithm_config.__name__, {"env": (section, section())})
+    return _derive_class(algorithm_config, algorithm_config.__name__, {"env": section})
 
 
 @functools.cache
@@ -255,12 +255,9 @@ def config_class(
     `network_config` and `evaluation_config`. If the environment has no `config_type`, the fields of `env` are
     the arguments of the environment's constructor.
     """
-    env_type = settings_class(environment, EnvConfig)
-    is_complete = not any(field.is_required() for field in env_type.model_fields.values())
-    sections: dict[str, Any] = {"env": (env_type, env_type() if is_complete else ...)}
+    sections = {"env": settings_class(environment, EnvConfig), "evaluation": environment.evaluation_config}
     if environment.network_config is not None:
-        sections["network"] = (environment.network_config, environment.network_config())
-    sections["evaluation"] = (environment.evaluation_config, environment.evaluation_config())
+        sections["network"] = environment.network_config
     name = f"{environment.__name__}{algorithm_config.__name__}"
     composed = _derive_class(algorithm_config, name, sections)
     composed.environment_type = environment
@@ -268,20 +265,21 @@ def config_class(
 
 
 def _derive_class(
-    algorithm_config: type[AnyEnvRunConfig], name: str, sections: Mapping[str, tuple[type[Config], Any]]
+    algorithm_config: type[AnyEnvRunConfig], name: str, sections: Mapping[str, type[Config]]
 ) -> type[AnyEnvRunConfig]:
     """Derive a config class in which some sections are replaced.
 
     Args:
         algorithm_config: Class to derive from.
         name: Name of the new class.
-        sections: Class and default value of each replaced section, by name. A default of `...` makes the
-            section required.
+        sections: Class of each replaced section, by name. If a class has required fields, its section is
+            required as well.
     """
-    fields: dict[str, Any] = {
-        section: (cls, Field(default=default, description=algorithm_config.model_fields[section].description))
-        for section, (cls, default) in sections.items()
-    }
+    fields: dict[str, Any] = {}
+    for section, cls in sections.items():
+        is_complete = not any(field.is_required() for field in cls.model_fields.values())
+        description = algorithm_config.model_fields[section].description
+        fields[section] = cls, Field(default=cls() if is_complete else ..., description=description)
     composed = create_model(
         name, __base__=algorithm_config, __module__=__name__, __doc__=algorithm_config.__doc__, **fields
     )

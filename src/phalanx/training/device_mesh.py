@@ -7,6 +7,7 @@ It decides which part of the arrays each device holds, and combines the results 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from types import MethodType
 from typing import Any, TypeVar
 
 import jax
@@ -56,23 +57,16 @@ class DeviceMesh:
     def __init__(
         self, devices: Sequence[jax.Device] | None = None, processes: ProcessGroup | None = None
     ) -> None:
-        self._devices = devices
-        self.processes = _process_group if processes is None else processes
-
-    @functools.cached_property
-    def devices(self) -> tuple[jax.Device, ...]:
+        self.devices = tuple(jax.local_devices() if devices is None else devices)
         """The devices of this process that the mesh uses."""
-        return tuple(jax.local_devices() if self._devices is None else self._devices)
+        self.processes = _process_group if processes is None else processes
+        self._mesh = None if len(self.devices) == 1 else Mesh(np.asarray(self.devices), (AXIS,))
+        """JAX mesh of the devices. None for a single device, whose arrays need no sharding."""
 
     @property
     def is_first_process(self) -> bool:
         """True in the first process, which writes the run's files."""
         return self.processes.rank == 0
-
-    @functools.cached_property
-    def _mesh(self) -> Mesh | None:
-        """JAX mesh of the devices. None for a single device, whose arrays need no sharding."""
-        return None if len(self.devices) == 1 else Mesh(np.asarray(self.devices), (AXIS,))
 
     def check_num_shards(self, num_shards: int) -> None:
         """Raise ValueError if the shards cannot be divided evenly among all devices of all processes."""
@@ -96,7 +90,7 @@ class DeviceMesh:
         """Copy all arrays to every device of this process."""
         return tree if self._mesh is None else jax.device_put(tree, NamedSharding(self._mesh, P()))
 
-    def map(self, program: Callable[..., Any], *args: Any, out: Any) -> Any:
+    def map(self, program: MethodType, *args: Any, out: Any) -> Any:
         """Run a single-device program on every device of this process.
 
         Args:
@@ -111,10 +105,13 @@ class DeviceMesh:
         if self._mesh is None:
             return program(*args)
         leaves, structure = jax.tree.flatten(args)
-        specs = tuple(_partition_spec(leaf, self._mesh) for leaf in leaves)
+        in_specs = tuple(_partition_spec(leaf, self._mesh) for leaf in leaves)
         axes = {"shards": 0, "replicated": None}.get(out, out) if isinstance(out, str) else out
-        axis_leaves, axis_structure = jax.tree.flatten(axes, is_leaf=lambda leaf: leaf is None)
-        compiled = _sharded_program(program, self._mesh, structure, specs, axis_structure, tuple(axis_leaves))
+        axis_leaves, out_structure = jax.tree.flatten(axes, is_leaf=lambda leaf: leaf is None)
+        out_specs = tuple(P() if axis is None else P(*[None] * axis, AXIS) for axis in axis_leaves)
+        compiled = _sharded_program(
+            program.__func__, program.__self__, self._mesh, structure, in_specs, out_structure, out_specs
+        )
         return compiled(*args)
 
     def all_gather(self, tree: PyTree) -> PyTree:
@@ -214,26 +211,26 @@ def _partition_spec(leaf: Any, mesh: Mesh) -> P:
 
 @functools.lru_cache(maxsize=64)
 def _sharded_program(
-    program: Any,
+    method: Any,
+    instance: Any,
     mesh: Mesh,
-    structure: Any,
-    specs: tuple[P, ...],
+    in_structure: Any,
+    in_specs: tuple[P, ...],
     out_structure: Any,
-    out_axes: tuple[Any, ...],
+    out_specs: tuple[P, ...],
 ) -> Callable[..., Any]:
     """Compile a single-device program for all devices of a mesh.
 
     The instructions of each device are exactly those that it would run if it were the only device.
     """
-    out = [P() if axis is None else P(*[None] * axis, AXIS) for axis in out_axes]
     mapped = jax.shard_map(
-        program.traced,
+        functools.partial(method.__wrapped__, instance),
         mesh=mesh,
-        in_specs=jax.tree.unflatten(structure, specs),
-        out_specs=jax.tree.unflatten(out_structure, out),
+        in_specs=jax.tree.unflatten(in_structure, in_specs),
+        out_specs=jax.tree.unflatten(out_structure, out_specs),
         check_vma=False,
     )
-    return jax.jit(mapped, donate_argnums=program.method.donate_argnums)
+    return jax.jit(mapped, donate_argnums=[number - 1 for number in method.donate_argnums])
 
 
 @jax.jit

@@ -1,7 +1,8 @@
 """Group Relative Policy Optimization (Shao et al., 2024, arXiv:2402.03300) for text environments.
 
-Each update samples `num_prompts` episodes, lets the model attempt each of them `num_generations` times, and
-compares the rewards within each group of attempts. Names follow TRL's `GRPOConfig`.
+Each update samples `num_prompts` starting points, such as puzzles. The model attempts each of them
+`num_generations` times, and the rewards are compared within each group of attempts. Names follow TRL's
+`GRPOConfig`.
 
 Some settings select variants from other papers. `importance_sampling_level="sequence"` is GSPO (Zheng et al.,
 2025, arXiv:2507.18071). `advantage_granularity="turn"` compares each answer with all answers to the same
@@ -92,14 +93,15 @@ class GRPOConfig(TextRunConfig):
     }
 
     seed: int = Field(default=0, ge=0)
-    """Seed for the initial model, the episodes and the sampled tokens."""
+    """Seed for the initial model, the starting points and the sampled tokens."""
     num_updates: int = Field(default=100, ge=1)
     """Number of updates. Each update trains on new rollouts."""
     env: TextEnvConfig = TextEnvConfig(id="lights_out::multi")
     """Text environment. If `env.id` names a single environment that has settings, such as a JAX environment
     or `puzzle_server`, this section also accepts the settings of that environment."""
     tokenizer: str = "characters"
-    """Tokenizer for prompts and completions."""
+    """Tokenizer for prompts and completions: `bytes`, `characters`, the path of a `tokenizer.json`, or a name
+    on the Hugging Face Hub."""
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of generated tokens per answer."""
     legal_actions_only: bool = False
@@ -125,7 +127,8 @@ class GRPOConfig(TextRunConfig):
     tokens. With `sequence`, all tokens of a completion share the geometric mean of their ratios, and the loss
     is a mean over completions."""
     scale_rewards: bool = True
-    """Divide advantages by the standard deviation of the rewards in their group."""
+    """Divide advantages by the standard deviation of the rewards that were compared, or of the returns if
+    `advantage_granularity` is `turn`."""
     advantage_granularity: Literal["episode", "turn"] = "episode"
     """Granularity of the advantages. With `episode`, all turns of an attempt have the same advantage, which
     depends on the total reward of the attempt. With `turn`, the advantage of a turn depends on how its return
@@ -153,7 +156,7 @@ class GRPOConfig(TextRunConfig):
     sampling: SamplingConfig = SamplingConfig()
     """Settings for sampling completions. The temperature must be above 0."""
     curriculum: TaskCurriculumConfig = TaskCurriculumConfig()
-    """Settings for sampling tasks and episodes."""
+    """Settings for how often each task is sampled and how many starting points are retried."""
     model: LanguageModelConfig = LanguageModelConfig(vocab_size=98)
     """Architecture of the language model. With `--init-from`, the architecture is copied from the run that
     provides the initial parameters."""
@@ -451,17 +454,16 @@ def _completion_means(
 
 
 class RolloutBatch(NamedTuple):
-    """Rollouts of one update, with `num_generations` conversations for each episode.
-
-    A conversation is one attempt at an episode. `conversations[i]` contains the attempts at `episodes[i]`.
-    """
+    """Rollouts of one update, with `num_generations` attempts from each starting point."""
 
     episodes: list[TaskSeed]
+    """Starting point of each group of attempts."""
     conversations: list[list[Conversation]]
+    """For each starting point, the conversations of all attempts."""
 
     @property
     def all_conversations(self) -> list[Conversation]:
-        """Conversations of all episodes as one list."""
+        """Conversations of all groups as one list."""
         return [conversation for group in self.conversations for conversation in group]
 
     @property
@@ -471,7 +473,7 @@ class RolloutBatch(NamedTuple):
 
     @property
     def solved(self) -> Bool[np.ndarray, "prompts generations"]:
-        """True for conversations in which the episode was solved."""
+        """True for conversations that solved their task."""
         return np.array([[one.solved for one in group] for group in self.conversations])
 
     def to_json(self) -> dict[str, Any]:
@@ -521,7 +523,8 @@ class GRPO(Algorithm[GRPOState]):
         """Create the initial state. If `params` is given, training starts from these parameters."""
         if params is None:
             params = eqx.filter(LanguageModel(self.config.model, key=key), eqx.is_array)
-        return GRPOState(params, self._optimizer.init(params), jnp.int32(0), copy_params(params))
+        ref_params = jax.tree.map(jnp.copy, params)
+        return GRPOState(params, self._optimizer.init(params), jnp.int32(0), ref_params)
 
     def with_seed(self, seed: int) -> "GRPO":
         return type(self)(self._config_with_seed(seed), self.environment)
@@ -572,7 +575,8 @@ class GRPO(Algorithm[GRPOState]):
         with concurrent.futures.ThreadPoolExecutor(1, "phalanx-rollout") as executor:
             if self.config.async_rollouts:
                 # A training step reuses the memory of the parameters, so the rollouts get a copy.
-                params, episodes = copy_params(state.params), self._curriculum.sample(step + 1, num_prompts)
+                params = jax.tree.map(jnp.copy, state.params)
+                episodes = self._curriculum.sample(step + 1, num_prompts)
                 pending = executor.submit(self._rollout, params, episodes, step + 1)
             state, metrics = self.train_step(state, completions)
             self._pending = None if pending is None else pending.result()
@@ -591,9 +595,9 @@ class GRPO(Algorithm[GRPOState]):
             kind_and_difficulty = "_".join(task.split(":")[:2])
             metrics[f"success_rate_{kind_and_difficulty}"] = rate
         episodes_log = {
-            "episode_returns": jax.device_put(batch.rewards.reshape(-1).astype(np.float32)),
-            "episode_lengths": jax.device_put(np.array([len(one.turns) for one in conversations], np.int32)),
-            "success_mask": jax.device_put(batch.solved.reshape(-1)),
+            "episode_returns": batch.rewards.reshape(-1).astype(np.float32),
+            "episode_lengths": np.array([len(one.turns) for one in conversations], np.int32),
+            "success_mask": batch.solved.reshape(-1),
         }
         counts = {
             "completion_tokens": sum(len(turn.completion_ids) for turn in turns),
@@ -602,7 +606,7 @@ class GRPO(Algorithm[GRPOState]):
         return state, UpdateResult(metrics, episodes_log, counts)
 
     def _rollout(self, params: PyTree, episodes: list[TaskSeed], step: int) -> RolloutBatch:
-        """Attempt each episode `num_generations` times."""
+        """Run `num_generations` attempts from each of the given starting points."""
         size, key = self.config.num_generations, jax.random.fold_in(jax.random.key(self.seed), step)
         attempts = [episode for episode in episodes for _ in range(size)]
         conversations = rollout(self._lm_policy(params), self.environment, attempts, key)
@@ -634,9 +638,10 @@ class GRPO(Algorithm[GRPOState]):
     ) -> tuple[GRPOState, dict[str, Any]]:
         """Take `num_iterations` optimizer steps on the given completions. `state` must not be used afterward.
 
-        The loss of a step is a mean over all completions or their tokens. Completions with advantage 0 count
-        toward the denominator of the mean, but the model is not run on them unless `beta` is above 0. For
-        identical completions, the loss is computed only once.
+        The loss of a step is a mean over the tokens of all completions or, if `importance_sampling_level` is
+        `sequence`, over all completions. Completions with advantage 0 count toward the denominator of the
+        mean, but the model is not run on them unless `beta` is above 0. For identical completions, the loss
+        is computed only once.
 
         Returns:
             The new state and the metrics.
@@ -778,9 +783,3 @@ class GRPO(Algorithm[GRPOState]):
 
     def close(self) -> None:
         self.environment.close()
-
-
-@eqx.filter_jit
-def copy_params(params: PyTree) -> PyTree:
-    """Copy parameters to new memory."""
-    return jax.tree.map(jnp.copy, eqx.filter(params, eqx.is_array))

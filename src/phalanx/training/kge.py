@@ -102,12 +102,13 @@ class KGEConfig(RunConfig):
     of the products gives the weights of the negatives. If 0, all negatives are weighted equally. Values above
     0 require `loss=bce` and `num_negatives_per_batch` above 0."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Fraction of the target probability that is distributed over all candidates."""
+    """Fraction of the target probability that is distributed evenly over all candidates. With `loss=bce`, a
+    value above 0 requires `num_negatives_per_batch=0`."""
     regularizer: Literal["n3", "l2"] = "n3"
     """Penalty on the embeddings of a minibatch: the sum of the cubed absolute values (`n3`) or of the squares
     (`l2`) of their coordinates."""
     regularization_weight: float = Field(default=0.0, ge=0)
-    """Weight of the penalty. 0 disables it."""
+    """Weight of the `regularizer` penalty in the loss. 0 disables the penalty."""
     model: KGEModelConfig = KGEModelConfig()
     """Settings for the embedding model."""
     optimizer: OptimizerConfig = OptimizerConfig(

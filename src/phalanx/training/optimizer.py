@@ -37,7 +37,8 @@ class OptimizerConfig(Config):
     lr_schedule: ScheduleName = "cosine"
     """Shape of the decay from `learning_rate` to `end_learning_rate`."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Number of optimizer steps over which the learning rate rises linearly to `learning_rate`."""
+    """Number of optimizer steps over which the learning rate rises linearly to `learning_rate`. In algorithms
+    whose learning rate changes once per update, such as PPO, this is a number of updates."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay for matrices. Biases and norm scales are not decayed. `adagrad` ignores this
     setting."""
@@ -45,7 +46,7 @@ class OptimizerConfig(Config):
     """Maximum global norm of the gradients. Larger gradients are scaled down. None disables clipping."""
     grad_accum_steps: int = Field(default=1, ge=1)
     """Number of batches whose gradients are accumulated for one optimizer step. The result is the same as
-    that of a step on one large batch with the rows of all these batches."""
+    that of a step on one large batch with the rows of all these batches. Only SFT uses this setting."""
     b2: float = Field(default=0.999, gt=0, lt=1)
     """Decay rate of Adam's moving average of squared gradients."""
     eps: float = Field(default=1e-8, gt=0)

@@ -7,8 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
-import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, Int32, PyTree
 
 from phalanx.config import Config
 from phalanx.core.environment import Environment, Key
@@ -16,10 +15,11 @@ from phalanx.core.episodes import record_episodes
 from phalanx.core.evaluation import EpisodeEvalCommandConfig, EpisodeEvaluationConfig, EvaluationResult
 from phalanx.formatting import format_count
 from phalanx.nn.policy_network import PolicyNetwork
-from phalanx.statistics import bootstrap_interval, interquartile_mean
+from phalanx.statistics import describe_seeds
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, jit_method
 from phalanx.training.config import PolicyRunConfig
 from phalanx.training.device_mesh import DeviceMesh
+from phalanx.training.optimizer import adam, lr_schedule
 
 State = TypeVar("State", bound=TrainState)
 AnyPolicyAlgorithm = TypeVar("AnyPolicyAlgorithm", bound="PolicyAlgorithm[Any]")
@@ -45,6 +45,9 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     ) -> None:
         environment = config.make_environment() if environment is None else environment
         super().__init__(config, environment, mesh)
+        self.optimizer = adam(config.optimizer)
+        """Adam with gradient clipping, but without the learning rate: algorithms multiply its updates by
+        `learning_rate`."""
         self.make_network = network or default_network(config, environment)
         shape = eqx.filter_eval_shape(self.make_network, jax.random.key(0))
         self.network_structure = eqx.filter(
@@ -73,6 +76,10 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     def network(self, params: PyTree) -> PolicyNetwork:
         """Return the policy network with the given parameters."""
         return eqx.combine(params, self.network_structure)
+
+    def learning_rate(self, step: Int32[Array, ""]) -> Float[Array, ""]:
+        """Compute the learning rate of update `step`, counted from 0."""
+        return lr_schedule(self.config.optimizer, self.config.num_updates)(step)
 
     @jit_method
     def init_params(self, key: Key) -> PyTree:
@@ -148,12 +155,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         name = f"{metric.replace('_', ' ').capitalize()} ({last[0]['split']}{_format_size(last)})"
         lines = [f"{name}: {mean(first)} before, {mean(last)} after"]
         if len(last) > 1 and metric == "success_rate":
-            scores = np.array([record[metric] for record in last], np.float64)
-            low, high = bootstrap_interval(scores)
-            lines.append(
-                f"  interquartile mean of {len(last)} seeds {interquartile_mean(scores):.1%}, 95% bootstrap "
-                f"interval {low:.1%} to {high:.1%}"
-            )
+            lines.append(f"  {describe_seeds([record[metric] for record in last], style)}")
         groups = last[0].get("groups", {})
         for group in groups:
             before, after = (

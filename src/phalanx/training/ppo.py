@@ -24,7 +24,7 @@ from phalanx.core.environment import Key
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch
 from phalanx.training.algorithm import TrainState, UpdateResult, jit_method
 from phalanx.training.config import PolicyRunConfig, RunConfig
-from phalanx.training.optimizer import OptimizerConfig, ScheduleName, adam, lr_schedule, scheduled_value
+from phalanx.training.optimizer import OptimizerConfig, ScheduleName, scheduled_value
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 from phalanx.training.rollout import (
     Episodes,
@@ -250,7 +250,6 @@ def ppo_loss(
     network: PolicyNetwork, batch: PPOBatch, ent_coef: Scalar, config: PPOConfig
 ) -> tuple[Scalar, PPOMetrics]:
     """Compute the PPO loss (clipped surrogate, value and entropy terms) and its metrics."""
-
     pi, values = apply_batch(network, batch.observations)
     log_probs, entropies = jax.vmap(lambda one, action: (one.log_prob(action), one.entropy()))(
         pi, batch.actions
@@ -284,7 +283,8 @@ class PPO(PolicyAlgorithm[PPOState]):
         params = self.init_params(params_key) if params is None else jax.tree.map(jnp.copy, params)
         reset_key, key = jax.random.split(key)
         env_ids = jnp.arange(self.config.num_envs, dtype=jnp.int32)
-        rollout = self.init_rollout(reset_key, env_ids[self.mesh.local_slice(len(env_ids))])
+        env_ids = env_ids[self.mesh.local_slice(len(env_ids))]
+        rollout = init_rollout(self.environment, reset_key, env_ids)
         return PPOState(
             params=self.mesh.replicate(params),
             opt_state=self.mesh.replicate(self.optimizer.init(params)),
@@ -292,11 +292,6 @@ class PPO(PolicyAlgorithm[PPOState]):
             rollout=self.mesh.shard(rollout),
             key=key,
         )
-
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam with gradient clipping, but without the learning rate, which `apply_gradients` applies."""
-        return adam(self.config.optimizer)
 
     def update(self, state: PPOState) -> tuple[PPOState, UpdateResult]:
         config, mesh = self.config, self.mesh
@@ -319,16 +314,15 @@ class PPO(PolicyAlgorithm[PPOState]):
             )
             if config.target_kl is not None and float(kl) > config.target_kl:
                 break
-        logged = metrics.mean(i + 1) | self.schedule_values(state.step)
-        logged |= {"gradient_steps": np.int32(i + 1), "explained_variance": stats.explained_variance}
+        logged = metrics.mean(i + 1) | {
+            "learning_rate": self.learning_rate(state.step),
+            "ent_coef": self.ent_coef(state.step),
+            "gradient_steps": np.int32(i + 1),
+            "explained_variance": stats.explained_variance,
+        }
         counts = {self.unit: config.steps_per_update}
         state = PPOState(params, opt_state, state.step + 1, rollout, key)
         return state, UpdateResult(logged, episodes, counts)
-
-    @jit_method
-    def init_rollout(self, key: Key, env_ids: Int32[Array, " envs"]) -> RolloutState:
-        """Reset the environments with the given indices."""
-        return init_rollout(self.environment, key, env_ids)
 
     @jit_method
     def collect(
@@ -464,15 +458,6 @@ class PPO(PolicyAlgorithm[PPOState]):
         current = dataclasses.replace(current, gradient_norm=optax.tree.norm(gradients))
         return params, opt_state, jax.tree.map(jnp.add, metrics, current), current.approx_kl
 
-    @jit_method
-    def schedule_values(self, step: Int32[Array, ""]) -> dict[str, Scalar]:
-        """Compute the learning rate and the entropy coefficient of update `step`, for logging."""
-        return {"learning_rate": self.learning_rate(step), "ent_coef": self.ent_coef(step)}
-
-    def learning_rate(self, step: Int32[Array, ""]) -> Scalar:
-        """Compute the learning rate of update `step`, counted from 0."""
-        return lr_schedule(self.config.optimizer, self.config.num_updates)(step)
-
     def ent_coef(self, step: Int32[Array, ""]) -> Scalar:
         """Compute the weight of the entropy bonus in update `step`, counted from 0."""
         config = self.config
@@ -484,9 +469,10 @@ class PPO(PolicyAlgorithm[PPOState]):
     ) -> Int32[Array, "gradient_steps shards minibatch"]:
         """Shuffle the samples of each shard and assign them to minibatches.
 
-        Returns the indices of the samples within their shard.
-
         The permutation of a shard depends only on the key, the shard index and the epoch.
+
+        Returns:
+            The indices of the samples within their shard.
         """
         config = self.config
         num_shards, size = shape

@@ -5,6 +5,7 @@ not depend on the other shards.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,7 @@ class Rollout(eqx.Module):
     done: Bool[Array, "*time batch"]
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def init_rollout(environment: Environment, key: Key, env_ids: Int32[Array, " batch"]) -> RolloutState:
     """Reset the environments.
 

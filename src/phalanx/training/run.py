@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,9 +38,6 @@ from phalanx.training.warm_start import load_params
 
 _LOG = logging.getLogger("phalanx.training")
 Show = Callable[[Progress], None]
-Start = Literal["new", "restart", "resume"]
-"""How a run starts: in a new folder (`new`), from the beginning in the folder of a run that has no checkpoint
-(`restart`), or from a checkpoint (`resume`)."""
 _DISK_ERRORS = (OSError, ValueError, RuntimeError)
 """Exceptions that a full disk can cause. Orbax raises ValueError or RuntimeError for errors in its storage
 library."""
@@ -77,26 +74,26 @@ def train(
     """
     path = Path(run_dir)
     ref = CheckpointRef.parse(init_from) if isinstance(init_from, str) else init_from
-    start: Start = "new"
+    status: run_dirs.RunStatus = "new"
     if auto_resume:
-        start = _start_by_status(path)
+        status = run_dirs.run_status(path)
     elif resume or extend:
-        start = "resume"
+        status = "resumable"
     num_seeds = algorithm.config.num_seeds
     options: dict[str, Any] = {"extend": extend, "handlers": handlers}
     with contextlib.ExitStack() as stack:
         runs: list[Run] = []
         if num_seeds == 1:
-            runs.append(Run(algorithm, path, start, init_from=ref, **options))
+            runs.append(Run(algorithm, path, status, init_from=ref, **options))
         else:
             stack.callback(algorithm.close)  # the runs close only their copies
-            stack.enter_context(_parent_run(algorithm, path, start, extend, ref, runs))
+            stack.enter_context(_parent_run(algorithm, path, status, extend, ref, runs))
             runs += [
                 Run(
                     algorithm.with_seed(algorithm.seed + number),
                     path / f"seed_{number}",
                     # A seed may have been stopped before its first checkpoint when others already had one.
-                    "new" if start == "new" else _start_by_status(path / f"seed_{number}"),
+                    "new" if status == "new" else run_dirs.run_status(path / f"seed_{number}"),
                     init_from=None if ref is None else ref.for_seed(number),
                     **options,
                 )
@@ -124,28 +121,30 @@ def train(
         return dataclasses.replace(result, first=first, last=last)
 
 
-def _start_by_status(run_dir: Path) -> Start:
-    starts: dict[str, Start] = {"new": "new", "no_checkpoint": "restart"}
-    return starts.get(run_dirs.run_status(run_dir), "resume")
-
-
 class Run:
     """The training loop for one seed, which has its own run folder.
 
-    The `start` argument is documented in `Start`, and the other arguments in `train`.
+    Args:
+        algorithm: Algorithm to train with.
+        run_dir: Run folder.
+        status: Status of the run, as returned by `run_status`. It determines whether the run is created, is
+            started again, or continues from a checkpoint.
+        extend: See `train`.
+        init_from: Checkpoint that provides the initial parameters. If None, new parameters are created.
+        handlers: See `train`.
     """
 
     def __init__(
         self,
         algorithm: Algorithm,
         run_dir: Path,
-        start: Start = "new",
+        status: run_dirs.RunStatus = "new",
         *,
         extend: bool = False,
         init_from: CheckpointRef | None = None,
         handlers: run_dirs.MakeHandlers = run_dirs.default_handlers,
     ) -> None:
-        self.algorithm, self.run_dir, self.start = algorithm, run_dir, start
+        self.algorithm, self.run_dir, self.status = algorithm, run_dir, status
         self.mesh = algorithm.mesh
         self.extend, self.init_from, self.handlers = extend, init_from, handlers
         self.update = 0
@@ -188,8 +187,8 @@ class Run:
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         algorithm, config = self.algorithm, self.algorithm.config
-        resuming = self.start == "resume"
-        if self.start != "new":
+        resuming = self.status in ("resumable", "finished")
+        if self.status != "new":
             _check_same_run(algorithm, self.run_dir, self.extend, self.init_from)
         agreed = f"{resuming} {config_digest(config)} {algorithm.data_fingerprint()}"
         self.mesh.check_agreement("config, data or --resume", hashlib.sha256(agreed.encode()).hexdigest())
@@ -200,7 +199,7 @@ class Run:
             state = algorithm.init(jax.random.key(algorithm.seed), params)
         is_first = self.mesh.is_first_process
         if is_first:
-            if self.start == "new":
+            if self.status == "new":
                 run_dirs.create_run(self.run_dir, config, metadata)
             stack.enter_context(lock_folder(self.run_dir))
             remove_stale_temporaries(self.run_dir)
@@ -452,7 +451,7 @@ def _load_evaluations(run_dir: Path, last_step: int) -> list[dict[str, Any]]:
 def _parent_run(
     algorithm: Algorithm,
     run_dir: Path,
-    start: Start,
+    status: run_dirs.RunStatus,
     extend: bool,
     init_from: CheckpointRef | None,
     runs: Sequence[Run],
@@ -467,7 +466,7 @@ def _parent_run(
         yield
         return
     config = algorithm.config
-    if start == "new":
+    if status == "new":
         metadata = {**_describe(algorithm), "num_seeds": config.num_seeds}
         if init_from is not None:
             metadata["init_from"] = {"run": str(init_from.run.absolute())}
@@ -493,7 +492,7 @@ def _parent_run(
 
 
 def _combine_metadata(seeds: list[dict[str, Any]], counts: Collection[str]) -> dict[str, Any]:
-    """Combine the `run.json` entries of the individual seeds into entries for the `run.json` of the run.
+    """Combine the `run.json` entries of the individual seeds into entries for the parent folder's `run.json`.
 
     The training time and the entries named in `counts` are summed. The status is that of the least successful
     seed. Other entries are those of the first seed.

@@ -27,7 +27,6 @@ CONFIG = "config.yaml"
 METADATA = "run.json"
 EVALUATIONS = "evaluations.jsonl"
 EPISODES = "episodes"
-REPORT = "report.html"
 CHECKPOINTS = "checkpoints"
 _THIRD_PARTY_FOLDERS = ("wandb",)
 """Subfolders of a run in which other libraries create symbolic links, which are allowed there."""

@@ -255,7 +255,7 @@ class HeuristicBatch(NamedTuple):
     is_chosen: Bool[np.ndarray, " rows"]
     """True for the state of each group that continues the proof. Each group has exactly one such state."""
     value: Int32[np.ndarray, " rows"]
-    """1 if the state leads to a proof, 0 if it is a dead end, and -1 if neither is known."""
+    """1 if the state leads to a proof, 0 if it is a dead end, and -1 if this is unknown."""
 
 
 def sample_minibatches(

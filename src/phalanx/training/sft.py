@@ -85,7 +85,8 @@ class SFTDataConfig(Config):
     plan_dataset_path: str = ""
     """Path of the dataset that the plan was built for. Not needed if `plan` is a folder of batch files."""
     samples: str = ""
-    """File of samples, such as one written by `phalanx puzzles collect`. Empty if there is none."""
+    """Path of a file of samples. They are sequences of tokens, such as those that `phalanx puzzles collect`
+    writes, or texts, which are encoded with `tokenizer`. Empty if there is no such file."""
     behavior_policy: Literal["expert", "random"] = "expert"
     """Policy whose answers are trained on: the environment's expert, or random legal actions."""
     random_move_prob: float = Field(default=0.0, ge=0, le=1)
@@ -177,7 +178,8 @@ class SFTConfig(TextRunConfig):
     `env.id` names a single environment that has settings, such as a JAX environment or `puzzle_server`, this
     section also accepts the settings of that environment."""
     tokenizer: str = "bytes"
-    """Tokenizer for the samples. With a plan, it must be the tokenizer that the plan was built with."""
+    """Tokenizer for the samples: `bytes`, `characters`, the path of a `tokenizer.json`, or a name on the
+    Hugging Face Hub. With a plan, it must be the tokenizer that the plan was built with."""
     model: LanguageModelConfig = LanguageModelConfig()
     """Architecture of the language model."""
     data: SFTDataConfig = SFTDataConfig()
@@ -422,7 +424,7 @@ class SFT(Algorithm[TrainState]):
     @jit_method(donate=("state",))
     def _train_on_batch(self, state: TrainState, batch: TokenArrays) -> tuple[TrainState, dict[str, Array]]:
         total = loss_and_grads(state.params, self._structure, batch)
-        return self._apply_gradients.traced(state, total)
+        return self._apply_gradients(state, total)
 
     @jit_method(donate=("total",))
     def _add_gradients(

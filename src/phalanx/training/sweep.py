@@ -131,9 +131,10 @@ class Sweep:
     The sweep is an Optuna study that is stored in `sweep.log` in its folder. Its trials are training runs in
     the subfolders `trial_000/`, `trial_001/`, ...
 
-    To continue a sweep that was stopped, create it again with the same arguments. Trials that failed or were
-    stopped are started again. The sampler for trial `number` has the seed `seed + number`, so if trials
-    run one at a time, the sampled settings are the same as without the interruption.
+    To continue a sweep that was stopped, create it again with the same arguments. Trials whose process was
+    stopped or returned an error are started again. The sampler for trial `number` has the seed
+    `seed + number`, so if trials run one at a time, the sampled settings are the same as without the
+    interruption.
 
     Args:
         folder: Sweep folder.
@@ -200,11 +201,6 @@ class Sweep:
         for params in candidates:
             load_config(SweepTrial(0, params).settings)
 
-    @property
-    def trials(self) -> list[SweepTrial]:
-        """Trials that have been started, ordered by number."""
-        return self._trials()
-
     def run(self, start: StartTrial, jobs: int, on_end: Callable[[SweepTrial, int], None]) -> int | None:
         """Run all trials that are not complete.
 
@@ -220,7 +216,7 @@ class Sweep:
         """
         self._open_study()
         with lock_folder(self.folder, "sweep.lock"), stop_on_signals() as stop:
-            unfinished = self._trials("RUNNING")
+            unfinished = self.trials("RUNNING")
             running: list[tuple[SweepTrial, Any]] = []
             try:
                 while True:
@@ -253,7 +249,7 @@ class Sweep:
 
     def rank(self) -> list[tuple[SweepTrial, float]]:
         """Return the completed trials with their metric values, best first. NaN values come last."""
-        scores = [(trial, self._value(trial)) for trial in self._trials("COMPLETE", "FAIL")]
+        scores = [(trial, self._value(trial)) for trial in self.trials("COMPLETE", "FAIL")]
         sign = 1 if self.goal == "min" else -1
         return sorted(scores, key=lambda score: (math.isnan(score[1]), sign * score[1]))
 
@@ -312,8 +308,13 @@ class Sweep:
         self._study = study
         return study
 
-    def _trials(self, *states: str) -> list[SweepTrial]:
-        """Return the trials in one of the given Optuna states. If no state is given, return all trials."""
+    def trials(self, *states: str) -> list[SweepTrial]:
+        """Return the trials that have been started, ordered by number.
+
+        Args:
+            states: Names of Optuna states, such as `COMPLETE`. Only trials in one of these states are
+                returned. If none is given, all trials are returned.
+        """
         selected = tuple(_import_optuna().trial.TrialState[state] for state in states) or None
         return [
             SweepTrial(trial.number, trial.params)

@@ -1,6 +1,7 @@
 """Curriculum over the tasks of text environments.
 
-It prefers tasks of medium difficulty, and can retry episodes that were solved in some but not all attempts.
+It prefers tasks of medium difficulty. It can also retry starting points from which some but not all attempts
+were successful. A starting point is a task with a seed (`TaskSeed`).
 """
 
 import itertools
@@ -18,7 +19,7 @@ _INITIAL_SUCCESS_RATE = 0.5
 
 
 class TaskCurriculumConfig(Config):
-    """Settings that determine how often each task is sampled and how many episodes are retried."""
+    """Settings for how often each task is sampled and how many starting points are retried."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "memory": "success_rate_ema_decay",
@@ -34,16 +35,16 @@ class TaskCurriculumConfig(Config):
     weight is 1 for a task that is solved half of the time. Because of the bound, tasks that are always or
     never solved are sampled as well."""
     retry_fraction: float = Field(default=0.0, ge=0, le=1)
-    """Fraction of an update's episodes that are retries of earlier episodes. Only episodes that were solved
-    in some but not all attempts are retried."""
+    """Fraction of an update's starting points that are repeated from earlier updates. Only starting points
+    from which some but not all attempts were successful are repeated."""
     retry_capacity: int = Field(default=256, ge=1)
-    """Maximum number of episodes that are kept for retries. The oldest ones are dropped first."""
+    """Maximum number of starting points that are kept for retries. The oldest ones are dropped first."""
 
 
 class TaskCurriculum:
-    """Samples the episodes of each update.
+    """Samples the starting points of each update.
 
-    The episodes depend only on the seed, the update number and the results recorded so far.
+    They depend only on the seed, the update number and the results recorded so far.
     """
 
     def __init__(self, env: TextVectorEnvironment, config: TaskCurriculumConfig, seed: int) -> None:
@@ -52,10 +53,13 @@ class TaskCurriculum:
         """Moving average of each task's success rate, by task name."""
         self._next_seeds = dict.fromkeys(env.tasks, env.first_seed(seed))
         self._retry_episodes: dict[TaskSeed, None] = {}
-        """Episodes to retry, oldest first. The dictionary is used as an ordered set."""
+        """Starting points to retry, oldest first. The dictionary is used as an ordered set."""
 
     def sample(self, update: int, num_episodes: int) -> list[TaskSeed]:
-        """Sample the episodes of an update. Retries come first, followed by new episodes grouped by task."""
+        """Sample `num_episodes` starting points for an update.
+
+        Retries come first, followed by new starting points grouped by task.
+        """
         rng = np.random.default_rng([self._seed, update])
         candidates = list(self._retry_episodes)
         num_retries = min(len(candidates), round(self._config.retry_fraction * num_episodes))
@@ -75,11 +79,11 @@ class TaskCurriculum:
         return episodes
 
     def record(self, episodes: Sequence[TaskSeed], solved: Bool[np.ndarray, "episodes attempts"]) -> None:
-        """Update the success rates and the episodes to retry.
+        """Update the success rates and the starting points to retry.
 
         Args:
-            episodes: Episodes of an update.
-            solved: Entry `[i, j]` is true if episode `i` was solved in attempt `j`.
+            episodes: Starting points of an update.
+            solved: Entry `[i, j]` is true if attempt `j` from starting point `i` was successful.
         """
         decay = self._config.success_rate_ema_decay
         results = list(zip(episodes, solved, strict=True))
@@ -100,9 +104,9 @@ class TaskCurriculum:
             del self._retry_episodes[episode]
 
     def num_retries(self, episodes: Sequence[TaskSeed]) -> int:
-        """Return how many of the given episodes are retries.
+        """Return how many of the given starting points are retries.
 
-        Call this method before `record`, which updates the set of episodes to retry.
+        Call this method before `record`, which updates the starting points to retry.
         """
         return sum(episode in self._retry_episodes for episode in episodes)
 
