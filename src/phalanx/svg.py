@@ -120,9 +120,6 @@ class SvgBlock:
     height: Number
     parts: tuple[Any, ...] = ()
     """Elements of the block."""
-    card: tuple[tuple[str, str], ...] = ()
-    """SVG attributes, as pairs of name and value, for the card that `card` and `flow_cards` draw behind the
-    block. They override the default fill and stroke of the card."""
 
     def at(self, x: Number, y: Number, **attributes: Any) -> draw.Group:
         """Return the block as an SVG group with its top left corner at (x, y)."""
@@ -211,10 +208,10 @@ def flow_cards(blocks: Iterable[SvgBlock], width: Number) -> SvgBlock:
 
 
 def card(block: SvgBlock, padding: Number = CARD_PADDING) -> SvgBlock:
-    """Put a block on a white card with rounded corners. `block.card` overrides the style of the card."""
+    """Put a block on a white card with rounded corners."""
     width, height = block.width + 2 * padding, block.height + 2 * padding
-    style = {"fill": CARD, "stroke": BORDER, **dict(block.card)}
-    back = draw.Rectangle(0.5, 0.5, round(width - 1, 2), round(height - 1, 2), rx=9, **style)
+    outline = round(width - 1, 2), round(height - 1, 2)
+    back = draw.Rectangle(0.5, 0.5, *outline, rx=9, fill=CARD, stroke=BORDER)
     return SvgBlock(width, height, (back, block.at(padding, padding)))
 
 

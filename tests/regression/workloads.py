@@ -32,6 +32,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+# The process may have been started with this file as a script, whose folder is then on the path instead.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 SHARED_DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 # Compile fast rather than well; use one thread, so that the number of cores has no influence on sums.
@@ -225,11 +228,9 @@ def collation() -> Digests:
 @workload("integers")
 def streaming_plan() -> Digests:
     """Digest the batches of a mixture of two streams on 3 ranks, without balancing."""
-    from phalanx.data import MixtureConfig, PackingConfig, StreamingPlan, StreamingPlanConfig
-
-    # The process may have been started with this file as a script.
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from benchmarks.simulated_source import SimulatedSource
+
+    from phalanx.data import MixtureConfig, PackingConfig, StreamingPlan, StreamingPlanConfig
 
     def arrays(batch: Any) -> Iterator[Any]:
         names = [sample_id.split("/") for sample_id in batch.sample_ids]

@@ -330,6 +330,8 @@ def test_invalid_settings_are_rejected() -> None:
         GRPO(load_config(GRPOConfig, None, (*TINY, "sampling.temperature=0")))
     with pytest.raises(ValueError, match=r"set model\.vocab_size=98"):
         GRPO(load_config(GRPOConfig, None, (*TINY, "model.vocab_size=50")))
+    with pytest.raises(ValueError, match="without gradient accumulation"):
+        load_config(GRPOConfig, None, (*TINY, "optimizer.grad_accum_steps=2"))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
 from jaxtyping import Array, Bool, Float, Int32, PyTree
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
@@ -168,6 +168,11 @@ class GRPOConfig(TextRunConfig):
     """Settings for checkpoints."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=20)
     """Settings for logging metrics and sampled episodes."""
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> "GRPOConfig":
+        self.optimizer.check_supported("adamw", "adagrad", "muon")
+        return self
 
 
 class GRPOState(TrainState):
