@@ -337,7 +337,7 @@ def _fetch_source(source: str, scratch: Path, sha256: str, progress: Progress | 
 
 
 def _unpack_source(file: Path, folder: Path, source: str) -> Path:
-    """Extract an archive, or copy a JSON file, to a new folder. Returns the folder."""
+    """Create `folder`, and extract an archive or copy a JSON file into it. Returns `folder`."""
     folder.mkdir()
     if is_archive(file):
         unpack(file, folder, source)

@@ -380,7 +380,8 @@ class GroupedQueries(NamedTuple):
     """Index in `targets` at which the true answers of each pair start. The last entry is the total number of
     true answers."""
     targets: Int32[np.ndarray, " lists"]
-    """True answers of all ranking lists, grouped by pair."""
+    """True answer of each ranking list. Lists with the same pair are next to each other, in the order of
+    `pairs`."""
     order: Int64[np.ndarray, " lists"]
     """For each entry of `targets`, the index of its ranking list."""
 

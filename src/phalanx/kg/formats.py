@@ -308,10 +308,11 @@ def _read_parquet(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def _find_columns(names: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the indices of the `head`, `relation`, `tail` and `third` columns, in this order.
+    """Return the indices of the columns with the head, the relation, the tail and the third argument.
 
-    The columns can also have other names; see `_COLUMN_NAMES`. Columns that do not exist are left out.
-    Returns None if `names` is not a header.
+    The last two can be missing: a table of unary facts has neither, and a table of triples has no third
+    argument. Missing columns are left out of the result. `_COLUMN_NAMES` lists the accepted names. Returns
+    None if `names` is not a header.
     """
     lower = [name.strip().lower() for name in names]
     found = [[index for index, name in enumerate(lower) if name in known] for known in _COLUMN_NAMES]

@@ -436,9 +436,10 @@ class _LeaveOneOutSearch:
         return answers
 
     def _solve(self, roots: np.ndarray, budgets: np.ndarray) -> np.ndarray:
-        """Return the cost of each root's cheapest proof that uses only rule instances found by `_edges`.
+        """Return the cost of the cheapest proof of each root.
 
-        The result is `_INFINITE_COST` for roots without such a proof.
+        Only rule instances that `_edges` finds within the budgets are used. If there is no proof that consists
+        of them, the cost is `_INFINITE_COST`.
         """
         edges = list(self._edges(roots, budgets))
         nodes = merge_codes([roots, *(heads for heads, _, _ in edges)])

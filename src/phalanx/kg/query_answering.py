@@ -19,7 +19,8 @@ from phalanx.kg.rules.ruleset import RuleSet
 from phalanx.kg.tabling import FactIndex, GoalPattern
 
 _MAX_PROOFS = 3
-"""Maximum number of proofs per answer. The proofs use the most confident rules."""
+"""Maximum number of proofs per answer, one for each of the most confident rules. Answers without proofs list
+at most this number of rules."""
 _CALIBRATION_QUERIES = 300
 
 

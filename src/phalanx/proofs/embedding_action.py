@@ -29,7 +29,7 @@ class KGELeafScorer(Fingerprinted):
     """
 
     kge: KGE
-    """The embedding."""
+    """Embedding that scores the goals."""
     allow_query: bool
     """Allow the embedding to close the query itself."""
 

@@ -23,7 +23,7 @@ from phalanx.io.atomic import atomic_write
 
 MAX_PARAMETERS = 150_000
 """Maximum number of parameters in an exported policy. It limits the size of the page."""
-MAX_TASKS = 200
+MAX_TEST_PAIRS = 200
 """Maximum number of exported test pairs."""
 MAX_CELLS = 40_000
 """Maximum total number of cells in the exported grids."""
@@ -38,7 +38,7 @@ def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], fold
     Args:
         network: Policy network.
         config: Settings of the environment.
-        tasks: Example tasks. Only the first tasks are used, up to the `MAX_TASKS` and `MAX_CELLS` limits.
+        tasks: Example tasks. Only the first tasks are used, up to the `MAX_TEST_PAIRS` and `MAX_CELLS` limits.
         folder: Run folder.
     """
     if not isinstance(network, ColorEquivariantNetwork):
@@ -94,13 +94,13 @@ def _arrays(network: ColorEquivariantNetwork) -> list[Array]:
 
 
 def _puzzles(tasks: Iterable[ArcTask]) -> list[dict[str, Any]]:
-    """Convert test pairs to JSON records, up to the `MAX_TASKS` and `MAX_CELLS` limits."""
+    """Convert test pairs to JSON records, up to the `MAX_TEST_PAIRS` and `MAX_CELLS` limits."""
     records: list[dict[str, Any]] = []
     cells = 0
     for task in tasks:
         for number, pair in enumerate(task.tests):
             cells += pair.input.size + (0 if pair.output is None else pair.output.size)
-            if cells > MAX_CELLS or len(records) == MAX_TASKS:
+            if cells > MAX_CELLS or len(records) == MAX_TEST_PAIRS:
                 return records
             name = task.id if len(task.tests) == 1 else f"{task.id}, test {number + 1}"
             grids = {"input": _rows(pair.input), "output": _rows(pair.output)}

@@ -299,7 +299,11 @@ class PlayApp(App[None]):
         self._before_leaving(self.exit)
 
     def _before_leaving(self, leave: Callable[[], object]) -> None:
-        """Call `leave`. If the episode is solved but not saved, ask the player first."""
+        """Call `leave`.
+
+        If the episode is solved but not saved, first ask the player whether to save it, to leave without
+        saving, or to stay. If the player stays, do not call `leave`.
+        """
 
         def answered(answer: str | None) -> None:
             if answer == "leave" or (answer == "save" and self.action_save()):

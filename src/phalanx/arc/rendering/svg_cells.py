@@ -27,8 +27,9 @@ def cell_size(shapes: Iterable[tuple[int, ...]], box: Number) -> float:
 def grid_block(
     cells: Cells, side: Number, *, selected: Mask | None = None, palette: Palette = ARC
 ) -> SvgBlock:
-    """Draw a grid. Cells of -1 are left empty. All cells of one color are drawn with a single SVG path, which
-    keeps files small.
+    """Draw a grid. Cells with the value -1 are left empty.
+
+    All cells of one color are drawn with a single SVG path, which keeps files small.
 
     Args:
         cells: The grid.

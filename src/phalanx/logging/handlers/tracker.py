@@ -14,7 +14,7 @@ from typing import Any
 from phalanx.extras import require_extra
 from phalanx.io.atomic import atomic_write
 from phalanx.io.untrusted import read_json
-from phalanx.logging.handlers.handler import EpisodeNumbering, Handler
+from phalanx.logging.handlers.handler import EpisodeCounter, Handler
 from phalanx.logging.records import Metrics, Record, evaluation_scalars, select_scalars
 from phalanx.registry import import_object
 
@@ -38,7 +38,7 @@ class Tracker(Handler, abc.ABC):
     """
 
     def __init__(self) -> None:
-        self._episode_counter = EpisodeNumbering()
+        self._episode_counter = EpisodeCounter()
 
     @classmethod
     @abc.abstractmethod

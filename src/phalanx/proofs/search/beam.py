@@ -335,12 +335,13 @@ def _log_probs(
     """Return the log-probability and the first predicate of each successor of the selected nodes.
 
     Each node has the same number of slots for successors. In empty slots, the log-probability is minus
-    infinity and the predicate is 0. Most slots are empty. Therefore, the successors are gathered in blocks,
-    each of which belongs to one node, and the network scores several blocks at a time.
+    infinity and the predicate is 0. Because most slots are empty, the network does not score them all: the
+    successors of each node are divided into blocks, and only blocks with at least one successor are scored,
+    several at a time.
 
     Args:
         policy: The policy.
-        node: The nodes.
+        node: Search nodes, stacked along the first axis of each array.
         where: Mask of the nodes whose successors are scored.
     """
     num_nodes, max_actions, *goal_shape = node.successors.shape

@@ -26,8 +26,8 @@ ROWS_PER_BATCH = 4096
 _SMALL_BATCH = 512
 """Batches with at most this number of states are padded to this size instead of `ROWS_PER_BATCH`."""
 _NUM_GOAL_POSITIONS = 3
-"""Size of the one-hot encoding of a goal's position in its state. The last entry stands for its own position
-and all later ones."""
+"""Size of the one-hot encoding of a goal's position in its state. The last entry stands for all positions
+from the third on."""
 
 
 class HeuristicNetworkConfig(Config):

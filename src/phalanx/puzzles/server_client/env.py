@@ -179,13 +179,14 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return _FIRST_SEEDS["train"] + _SEEDS_PER_RUN * run_seed
 
     def seeds(self, task: str, split: Split | str, first: int = 0) -> Iterator[int]:
-        """Iterate indefinitely over the seeds of a split, which are consecutive integers.
+        """Count upward from the first seed of a split, without end.
+
+        The first seeds of the splits are so far apart that the splits do not overlap in practice.
 
         Args:
-            task: Name of the task. All tasks have the same seeds.
+            task: Name of the task. It is only checked, because all tasks have the same seeds.
             split: `train`, `validation` or `test`.
-            first: Smallest seed to yield from the train split. The other splits ignore it, so that splits
-                stay disjoint.
+            first: Smallest seed to yield from the train split. Has no effect on the other splits.
         """
         self._check_task(task)
         start = _FIRST_SEEDS[validate_split(split)]
