@@ -438,8 +438,8 @@ class _LeaveOneOutSearch:
     def _solve(self, roots: np.ndarray, budgets: np.ndarray) -> np.ndarray:
         """Return the cost of the cheapest proof of each root.
 
-        Only rule instances that `_edges` finds within the budgets are used. If there is no proof that consists
-        of them, the cost is `_INFINITE_COST`.
+        Only rule instances that `_edges` finds within the budgets are used. Without a proof that consists of
+        such instances, the cost is `_INFINITE_COST`.
         """
         edges = list(self._edges(roots, budgets))
         nodes = merge_codes([roots, *(heads for heads, _, _ in edges)])

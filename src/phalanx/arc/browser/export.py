@@ -38,7 +38,7 @@ def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], fold
     Args:
         network: Policy network.
         config: Settings of the environment.
-        tasks: Example tasks. Only the first tasks are used, up to the `MAX_TEST_PAIRS` and `MAX_CELLS` limits.
+        tasks: Example tasks. Only the first ones are used, up to the limits `MAX_TEST_PAIRS` and `MAX_CELLS`.
         folder: Run folder.
     """
     if not isinstance(network, ColorEquivariantNetwork):
