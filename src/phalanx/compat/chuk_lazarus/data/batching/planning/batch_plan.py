@@ -91,7 +91,7 @@ class EpochPlan(BaseModel, extra="forbid"):
 
     epoch: int = Field(ge=0)
     """Epoch number, counted from 0."""
-    microbatches: tuple[MicrobatchSpec, ...] = ()
+    microbatches: tuple[MicrobatchSpec, ...]
     """The batches in training order."""
     seed: int = 0
     """Seed for this epoch's shuffle."""
@@ -99,6 +99,9 @@ class EpochPlan(BaseModel, extra="forbid"):
     """Number of samples in all batches. If 0, it is computed from the batches."""
     total_tokens: int = 0
     """Number of tokens in all batches. If 0 and all lengths are known, it is computed from the batches."""
+
+    def __init__(self, epoch: int, microbatches: Iterable[Any] = (), seed: int = 0, **fields: Any) -> None:
+        super().__init__(epoch=epoch, microbatches=tuple(microbatches), seed=seed, **fields)
 
     @model_validator(mode="after")
     def _check_totals(self) -> "EpochPlan":
@@ -198,6 +201,9 @@ class BatchPlan(BaseModel, extra="forbid"):
     epochs: dict[int, EpochPlan] = Field(default_factory=dict)
     """Epochs by number."""
     _arrays: _plans.BatchPlan | None = PrivateAttr(None)
+
+    def __init__(self, meta: BatchPlanMeta, epochs: Mapping[int, EpochPlan] | None = None) -> None:
+        super().__init__(meta=meta, epochs=dict(epochs or {}))
 
     @classmethod
     def from_arrays(cls, plan: _plans.BatchPlan) -> "BatchPlan":
