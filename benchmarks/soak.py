@@ -267,11 +267,13 @@ class Soak:
         """Count the results on disk and check that all files are complete."""
         if "collecting" in self._jobs:
             from phalanx.puzzles.server_client import CollectConfig
-            from phalanx.puzzles.server_client.collect import load_progress
+            from phalanx.puzzles.server_client.collect import load_existing_episodes
 
             config = CollectConfig(games=tuple(_GAMES.split(",")))
             size = self._samples.stat().st_size
-            self.counts["collected episodes"] = load_progress(self._samples, config, resume=True).count
+            self.counts["collected episodes"] = load_existing_episodes(
+                self._samples, config, resume=True
+            ).count
             if self._samples.stat().st_size != size:
                 self.errors.append("the last collected episode is incomplete")
         if "training" in self._jobs:

@@ -73,7 +73,7 @@ _SMOKE_SFT = (
     "env.id=binary,sudoku",
     "data.mixture={}",
     "data.token_budget=192",
-    "data.packing_buffer_rows=4",
+    "data.packs_per_buffer=4",
     "data.num_eval_samples=2",
     "evaluation.num_episodes=1",
 )

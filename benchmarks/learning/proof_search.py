@@ -38,7 +38,7 @@ from phalanx.proofs.search.heuristics import (
 )
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.search_heuristic import (
-    HeuristicTrainingQueries,
+    HeuristicTrainingData,
     SearchHeuristicConfig,
     SearchHeuristicTrainer,
 )
@@ -187,7 +187,7 @@ def _compare(name: str, smoke: bool) -> Iterator[Measurement]:
             env=problem.env, seed=seed, max_expansions=100, max_depth=problem.max_depth, **training
         )
         first = ConfidenceHeuristic(features.confidence) if has_confidence else UniformPolicyHeuristic(seed)
-        data = HeuristicTrainingQueries(problem.program, features, problem.train, problem.valid, first)
+        data = HeuristicTrainingData(problem.program, features, problem.train, problem.valid, first)
         heuristic, seconds = _train(SearchHeuristicTrainer(config, data), None if smoke else f"{name}-{seed}")
         results["trained"].append(_search(problem, heuristic, problem.test))
         times.append(seconds)

@@ -44,7 +44,7 @@ SMALL_SETTINGS = (
     *("env.generated.num_families=2", "env.generated.generations=3", "env.max_actions=8", "env.max_goals=3"),
     *("network.kind=conv", "network.hidden_dim=8", "network.hidden_dim=4", "network.num_layers=1"),
     *("model.d_model=8", "model.num_heads=1", "model.num_layers=1", "model.d_ff=8", "model.embedding_dim=4"),
-    *("data.token_budget=512", "data.packing_buffer_rows=4", "data.num_eval_samples=2"),
+    *("data.token_budget=512", "data.packs_per_buffer=4", "data.num_eval_samples=2"),
     *("evaluation.num_generated_tasks=4", "evaluation.num_sampled_attempts=0", "evaluation.max_positives=4"),
     *("evaluation.num_episodes=2", "evaluation.max_queries=4", "checkpoint.every=1"),
 )

@@ -20,7 +20,7 @@ from phalanx.puzzles.server_client import (
     episode_specs,
     rollout_episode,
 )
-from phalanx.puzzles.server_client.collect import collect, load_progress
+from phalanx.puzzles.server_client.collect import collect, load_existing_episodes
 from phalanx.puzzles.server_client.protocol import ProtocolError
 from tests.faults import network
 from tests.faults.simulator import MOST_PROCESSES, World
@@ -36,7 +36,7 @@ def collecting(world: World) -> None:
         faults = 10 if attempt < 8 else 0
         with world.process(within=400 if attempt < 20 else 10**9):
             try:
-                there = load_progress(out, COLLECTION, resume=True)
+                there = load_existing_episodes(out, COLLECTION, resume=True)
                 # Lines are not synced one by one: a power cut takes some back, and they are played again.
                 assert there.count >= acknowledged or world.power_was_cut, "an acknowledged episode is lost"
                 acknowledged = there.count
@@ -66,7 +66,7 @@ def pool_of_connections(world: World) -> None:
     ordered = world.chance.random() < 0.5
     config = ConnectionPoolConfig(
         connections=world.chance.randrange(1, 6),
-        max_outstanding_episodes=world.chance.randrange(1, 9),
+        max_unconsumed_episodes=world.chance.randrange(1, 9),
         max_connection_age=world.chance.choice([0.05, 240.0]),
         ordered=ordered,
     )
@@ -159,7 +159,7 @@ SPECS = list(episode_specs(GAMES, ["easy"], _SEED, end=_EPISODES))
 COLLECTION = CollectConfig(
     games=tuple(GAMES),
     seed=_SEED,
-    pool=ConnectionPoolConfig(connections=3, max_outstanding_episodes=4, ordered=True),
+    pool=ConnectionPoolConfig(connections=3, max_unconsumed_episodes=4, ordered=True),
 )
 PATIENT = PuzzleClientConfig(max_retries=12)
 

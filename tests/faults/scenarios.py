@@ -159,9 +159,7 @@ def _left(plan: Any, history: list[list[int]], balance: bool) -> Any:
 def streaming_ranks(world: World) -> None:
     """The same with a streaming plan: each position of its source is used once."""
     path = world.folder / "place.json"
-    config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=10), packs_per_batch=1, packing_buffer_rows=4
-    )
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=10), packs_per_batch=1, packs_per_buffer=4)
     plan = StreamingPlan({"all": ShuffledDatasetSource(LENGTHS, num_epochs=2)}, config)
     balance = world.chance.random() < 0.5
     state = plan.batches().state_dict()

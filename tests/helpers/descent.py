@@ -6,7 +6,7 @@ from jaxtyping import Array
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import GenericEvaluationResult
+from phalanx.core.evaluation import DictEvaluationResult
 from phalanx.logging import LoggingConfig
 from phalanx.training import (
     Algorithm,
@@ -54,6 +54,6 @@ class Descent(Algorithm[TrainState]):
     def policy(self, state: TrainState) -> Array:
         return state.params
 
-    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[GenericEvaluationResult]:
+    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[DictEvaluationResult]:
         record = {"split": "all", "mode": "greedy", "distance": float(state.params), "last": final}
-        return [GenericEvaluationResult(record)]
+        return [DictEvaluationResult(record)]

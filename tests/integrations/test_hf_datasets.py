@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder, ByteTokenizer, PackingConfig  # noqa: E402
 from phalanx.integrations.hf_datasets import HFDatasetSamples, to_dataset, to_iterable_dataset  # noqa: E402
-from phalanx.integrations.torch_data import PackedCollator, PlanDataset, TorchBatch  # noqa: E402
+from phalanx.integrations.torch_data import PackedRowPaddingCollator, PlanDataset, TorchBatch  # noqa: E402
 
 TOKENS = [[7 * row + position + 1 for position in range(2 + row % 6)] for row in range(17)]
 CONFIG = BatchingConfig.throughput(token_budget=20, bucket_edges=(4,), max_sample_length=10)
@@ -86,7 +86,7 @@ def test_plan_is_converted_to_a_dataset_of_unpadded_rows(packed: bool) -> None:
 def test_loader_of_the_dataset_has_the_labels_of_the_plan() -> None:
     samples = HFDatasetSamples(token_dataset())
     plan = build_plan(samples)
-    loader = DataLoader(to_dataset(plan, samples), batch_size=3, collate_fn=PackedCollator())
+    loader = DataLoader(to_dataset(plan, samples), batch_size=3, collate_fn=PackedRowPaddingCollator())
     direct = PlanDataset(plan, samples)
     seen = torch.cat([batch["labels"][batch["labels"] >= 0] for batch in loader])
     assert torch.equal(seen, torch.cat([batch["labels"][batch["labels"] >= 0] for batch in direct]))

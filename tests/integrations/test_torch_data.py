@@ -24,7 +24,7 @@ from phalanx.data import (  # noqa: E402
     StreamingPlanConfig,
 )
 from phalanx.integrations.torch_data import (  # noqa: E402
-    PackedCollator,
+    PackedRowPaddingCollator,
     PlanDataset,
     PlanLoader,
     TorchBatch,
@@ -219,15 +219,15 @@ def test_collator_pads_rows() -> None:
         {"input_ids": [5, 6, 7, 8, 9], "labels": [-100, -100, 7, -100, 9], "position_ids": [0, 1, 2, 0, 1]},
         {"input_ids": [4], "labels": [-100], "position_ids": [0]},
     ]
-    batch = PackedCollator(pad_id=1)(rows)
+    batch = PackedRowPaddingCollator(pad_id=1)(rows)
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9], [4, 1, 1, 1, 1]]
     assert batch["labels"][1].tolist() == [-100] * 5
     segments = np.array([[1, 1, 1, 2, 2], [1, 0, 0, 0, 0]])
     assert "attention_mask" not in batch and not batch["use_cache"]
-    masked = PackedCollator(pad_id=1, attention="mask")(rows)
+    masked = PackedRowPaddingCollator(pad_id=1, attention="mask")(rows)
     assert torch.equal(masked["attention_mask"], attention_bias(segments))
     with pytest.raises(ValueError, match="row 1 has no labels; it has input_ids"):
-        PackedCollator()([rows[0], {"input_ids": [1]}])
+        PackedRowPaddingCollator()([rows[0], {"input_ids": [1]}])
 
 
 def test_plan_of_other_samples_is_rejected() -> None:
@@ -307,9 +307,7 @@ def test_all_epochs_can_be_iterated_from_any_batch():
 
 def test_streaming_plan_resumes_from_its_state() -> None:
     lengths = {name: len(sample["input_ids"]) for name, sample in SAMPLES.items()}
-    config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=8), packs_per_batch=2, packing_buffer_rows=4
-    )
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=8), packs_per_batch=2, packs_per_buffer=4)
 
     def dataset() -> PlanDataset:
         return PlanDataset(

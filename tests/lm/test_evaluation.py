@@ -37,7 +37,7 @@ SMALL_SFT = (
     "tokenizer=characters",
     "data.max_length=96",
     "data.token_budget=384",
-    "data.packing_buffer_rows=8",
+    "data.packs_per_buffer=8",
     "data.num_eval_samples=8",
     "num_updates=2",
     "optimizer.grad_accum_steps=2",
@@ -205,7 +205,7 @@ def test_grpo_trains_on_proofs_with_async_rollouts(tmp_path: Path) -> None:
 
 
 def test_preset_for_puzzles_fits_its_model() -> None:
-    data = open_data(SFTConfig.load("puzzles", ["data.num_eval_samples=15", "data.packing_buffer_rows=16"]))
+    data = open_data(SFTConfig.load("puzzles", ["data.num_eval_samples=15", "data.packs_per_buffer=16"]))
     tasks = [sample.info.dataset_id for sample in data.eval_samples if sample.info]
     assert {task.partition(":")[0] for task in tasks} == set(KINDS)
     assert data.plan is not None

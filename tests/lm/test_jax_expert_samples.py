@@ -35,7 +35,7 @@ def test_arc_samples_show_the_other_pairs_but_not_the_answer() -> None:
         "env.dataset.num_generated_tasks=120",
         "data.num_eval_samples=3",
         "data.max_length=512",
-        "data.packing_buffer_rows=4",
+        "data.packs_per_buffer=4",
     )
     data = open_data(SFTConfig.load(None, settings))
     assert [sample.sample_id.split("-")[1] for sample in data.eval_samples] == ["validation"] * 3

@@ -16,7 +16,7 @@ from phalanx.native import is_native_available, native_unavailable_reason
 from phalanx.proofs.config import ProofConfig, ProofRewardConfig, QueryConfig
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
-from phalanx.proofs.queries import KnownArrays, NegativeSampler, PositiveQueries, corrupt, sample_query
+from phalanx.proofs.queries import KnownArrays, NegativeSamplingData, PositiveQueries, corrupt, sample_query
 from tests.helpers import families as f, proof_cases as pc
 from tests.reference import proofs as reference
 
@@ -165,7 +165,7 @@ def test_negatives_are_exactly_the_unknown_triples_of_the_same_domain(
 ) -> None:
     """Every unknown replacement from the same domain is sampled, and nothing else."""
     triples = [(cell // 36 + 1, cell // 6 % 6 + 1, cell % 6 + 1) for cell in sorted(cells)]
-    known = NegativeSampler.create(np.array(triples, np.int32), 2, 6, np.array([0, *domains], np.int32))
+    known = NegativeSamplingData.create(np.array(triples, np.int32), 2, 6, np.array([0, *domains], np.int32))
     triple, column = triples[0], 1 if side == "head" else 2
     replaced = [(*triple[:column], c, *triple[column + 1 :]) for c in range(1, 7)]
     same_domain = [t for t in replaced if domains[t[column] - 1] == domains[triple[column] - 1]]
@@ -179,17 +179,17 @@ def test_negatives_are_exactly_the_unknown_triples_of_the_same_domain(
 def test_corruption_of_either_side_falls_back_to_the_side_with_unknown_triples() -> None:
     """r(1, ?) is known for all constants, so only the first argument can be replaced; then none can."""
     everyone = np.array([(1, 1, c) for c in range(1, 4)], np.int32)
-    known = NegativeSampler.create(everyone, 1, 3)
+    known = NegativeSamplingData.create(everyone, 1, 3)
     sampled, possible = sample_corruptions(known.arrays, "either", jnp.array([1, 1, 2], jnp.int32))
     assert np.asarray(possible).all() and {tuple(r) for r in sampled.tolist()} == {(1, 2, 2), (1, 3, 2)}
-    full = NegativeSampler.create(np.array([(1, a, b) for a in (1, 2) for b in (1, 2)], np.int32), 1, 2)
+    full = NegativeSamplingData.create(np.array([(1, a, b) for a in (1, 2) for b in (1, 2)], np.int32), 1, 2)
     queries = PositiveQueries.create(np.array([[1, 1, 2]], np.int32))
     sample = jax.jit(jax.vmap(lambda w: sample_query(QueryConfig(), queries, full, w)))
     assert np.asarray(sample(random_bits(40, 5)).label).all()
 
 
 def test_corruption_of_both_sides_changes_the_first_and_is_never_known() -> None:
-    known = NegativeSampler.create(np.array([(1, 1, 1), (1, 2, 2), (1, 3, 1)], np.int32), 1, 3)
+    known = NegativeSamplingData.create(np.array([(1, 1, 1), (1, 2, 2), (1, 3, 1)], np.int32), 1, 3)
     sampled, _ = sample_corruptions(known.arrays, "both", jnp.array([1, 1, 1], jnp.int32))
     assert {tuple(row) for row in sampled.tolist()} == {(1, 2, 1), (1, 2, 3), (1, 3, 2), (1, 3, 3)}
 

@@ -244,7 +244,7 @@ def streaming_plan() -> Digests:
             name: SimulatedSource(seed, mean=20, longest=64) for seed, name in enumerate(("web", "code"))
         }
         config = StreamingPlanConfig(
-            packing=PackingConfig(max_length=64), packs_per_batch=2, packing_buffer_rows=16, seed=5
+            packing=PackingConfig(max_length=64), packs_per_batch=2, packs_per_buffer=16, seed=5
         )
         plan = StreamingPlan(sources, config, MixtureConfig(weights={"web": 3.0, "code": 1.0}))
         batches = itertools.islice(plan.batches(rank, 3), 40)
@@ -844,7 +844,7 @@ def sft_puzzles() -> Digests:
         "data.mixture={lights_out: 2}",
         "data.max_length=96",
         "data.token_budget=384",
-        "data.packing_buffer_rows=8",
+        "data.packs_per_buffer=8",
         "data.num_eval_samples=8",
         "num_updates=4",
         "optimizer.warmup_steps=2",

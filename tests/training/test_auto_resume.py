@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.core.evaluation import GenericEvaluationResult
+from phalanx.core.evaluation import DictEvaluationResult
 from phalanx.logging import read_records
 from phalanx.training import (
     CheckpointConfig,
@@ -199,9 +199,7 @@ class BestAtThirdUpdate(Descent):
 
     def evaluate(self, state, settings, final):
         distance = abs(int(state.step) - 3.0)
-        return [
-            GenericEvaluationResult({"split": "all", "mode": "greedy", "distance": distance, "name": "x"})
-        ]
+        return [DictEvaluationResult({"split": "all", "mode": "greedy", "distance": distance, "name": "x"})]
 
 
 def test_checkpoint_with_the_best_evaluation_is_kept(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "ppo": (*ARC, *FEW_TASKS, "num_updates=3", "num_steps=4", "num_minibatches=2", "num_env_shards=2"),
     "bc": (*ARC, *FEW_TASKS, "num_updates=3", "num_steps=3", "env.dataset.tasks_per_update=8"),
     "sft": (*MODEL, "num_updates=3", "model.vocab_size=12", "data.token_budget=32", "data.max_length=16",
-            "data.packing_buffer_rows=4", "data.num_eval_samples=2"),
+            "data.packs_per_buffer=4", "data.num_eval_samples=2"),
     "grpo": (*MODEL, "num_updates=3", "env.id=lights_out::multi", "legal_actions_only=true", "num_prompts=2",
              "num_generations=2", "max_length=64", "microbatch_size=4", "evaluation.num_episodes=1"),
     "kge": ("num_epochs=3", "model.embedding_dim=4", "num_negatives_per_batch=4", "evaluation.max_queries=4"),

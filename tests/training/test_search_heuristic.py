@@ -14,7 +14,7 @@ from phalanx.proofs import ProofConfig
 from phalanx.training.run import train
 from phalanx.training.search_heuristic import (
     HeuristicEvaluationConfig,
-    HeuristicTrainingQueries,
+    HeuristicTrainingData,
     SearchHeuristicConfig,
     SearchHeuristicTrainer,
     load_heuristic,
@@ -71,7 +71,7 @@ def test_resumed_run_has_the_same_weights(folder, run, tmp_path):
 
 def test_copies_with_other_seeds_share_the_data_that_was_passed(folder):
     config = config_of(folder)
-    data = HeuristicTrainingQueries.from_config(config)
+    data = HeuristicTrainingData.from_config(config)
     assert SearchHeuristicTrainer(config, data).with_seed(1).data is data
 
 

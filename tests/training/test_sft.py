@@ -45,7 +45,7 @@ TINY = (
     "model.vocab_size=12",
     "data.token_budget=64",
     "data.max_length=16",
-    "data.packing_buffer_rows=6",
+    "data.packs_per_buffer=6",
     "data.num_eval_samples=4",
     "num_updates=8",
     "optimizer.warmup_steps=2",
@@ -117,12 +117,12 @@ def test_plan_and_its_batch_files_give_the_same_training(tmp_path: Path) -> None
     BatchWriter(
         plan, {n: {"input_ids": np.array(t)} for n, t in texts.items()}, tmp_path / "files"
     ).write_all()
-    from_plan = plan_config(tmp_path / "plan", f"data.plan_dataset_path={tmp_path / 'data.jsonl'}")
+    from_plan = plan_config(tmp_path / "plan", f"data.planned_dataset={tmp_path / 'data.jsonl'}")
     from_files = plan_config(tmp_path / "files")
     first, _ = run(from_plan, tmp_path / "one"), run(from_files, tmp_path / "two")
     assert first.update == plan.num_batches < 8
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-6)
-    with pytest.raises(ValueError, match=r"set data\.plan_dataset_path"):
+    with pytest.raises(ValueError, match=r"set data\.planned_dataset"):
         open_data(plan_config(tmp_path / "plan"))
 
 

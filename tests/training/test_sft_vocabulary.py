@@ -29,7 +29,7 @@ def planned(tmp_path: Path) -> Path:
 def test_tokens_outside_the_vocabulary_are_rejected(planned: Path, source: str) -> None:
     settings = [f"data.plan={planned / source}"]
     if source == "plan":
-        settings.append(f"data.plan_dataset_path={planned / 'data.jsonl'}")
+        settings.append(f"data.planned_dataset={planned / 'data.jsonl'}")
     with pytest.raises(
         ValueError, match=r"tokens up to 10, but model\.vocab_size is 10; set model\.vocab_size=11"
     ):

@@ -54,8 +54,8 @@ class DatasetConfig(Config):
     renamed_settings: ClassVar[Mapping[str, str]] = {"num_tasks": "num_generated_tasks"}
 
     max_grid_height: int = Field(default=MAX_GRID_SIDE, ge=1, le=MAX_GRID_SIDE)
-    """Height of the canvas in cells, 1 to 30. All grids are stored on a canvas of this size, so every grid of
-    every task must fit on it."""
+    """Height of the canvas in cells, 1 to 30. All grids are stored on a canvas of this size. Tasks of
+    `source` that do not fit on it are skipped, and tasks that are passed to the environment must fit."""
     max_grid_width: int = Field(default=MAX_GRID_SIDE, ge=1, le=MAX_GRID_SIDE)
     """Width of the canvas in cells, 1 to 30."""
     source: str = GENERATED

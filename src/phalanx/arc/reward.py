@@ -91,7 +91,7 @@ jax.tree_util.register_pytree_with_keys(StepInfo, _flatten, _unflatten)
 
 
 class RewardInput(eqx.Module):
-    """Description of one step, which is passed to reward functions."""
+    """Description of one step, which is passed to reward functions. It contains no grids."""
 
     similarity_before: Float32[Array, "*batch"]
     """Similarity to the target before the step."""

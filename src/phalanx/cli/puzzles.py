@@ -102,14 +102,14 @@ def collect(
     """
     from phalanx.data.tokenizers import load_tokenizer
     from phalanx.puzzles.server_client.client import PuzzleClientConfig
-    from phalanx.puzzles.server_client.collect import collect, load_progress
+    from phalanx.puzzles.server_client.collect import collect, load_existing_episodes
     from phalanx.puzzles.server_client.episode_pool import ConnectionPoolConfig
     from phalanx.puzzles.server_client.episodes import CollectConfig
 
     with user_errors():
         encode = load_tokenizer(tokenizer).encode
         client = PuzzleClientConfig(host=host, port=port, deadline=deadline, max_retries=12, retry_seed=seed)
-        max_outstanding_episodes = max(32, 2 * connections)
+        max_unconsumed_episodes = max(32, 2 * connections)
         config = CollectConfig(
             client=client,
             games=_parse_games(games),
@@ -117,10 +117,10 @@ def collect(
             seed=seed,
             max_steps=max_steps,
             pool=ConnectionPoolConfig(
-                connections=connections, max_outstanding_episodes=max_outstanding_episodes, ordered=True
+                connections=connections, max_unconsumed_episodes=max_unconsumed_episodes, ordered=True
             ),
         )
-        existing = load_progress(out, config, resume=resume)
+        existing = load_existing_episodes(out, config, resume=resume)
     message = f"{out} has complete episodes; run the same command with --resume to continue"
     with exit_on_interrupt(message), progress("collecting", "episodes", episodes, quiet=as_json) as advance:
         advance(min(existing.count, episodes))

@@ -344,7 +344,7 @@ def record_episodes(
 
 
 @dataclasses.dataclass(frozen=True)
-class StateDrawing:
+class StateSVG:
     """Image of a state, for the episode viewer and `SVGHandler`."""
 
     svg: str
@@ -363,9 +363,9 @@ def draw_episodes(environment: Environment, episodes: Sequence[dict[str, Any]]) 
     """
     modes = [mode for mode in ("svg", "ansi") if mode in environment.render_modes]
 
-    def draw(state: PyTree) -> StateDrawing:
+    def draw(state: PyTree) -> StateSVG:
         image = environment.render(state, modes[0])
-        return StateDrawing(image if modes[0] == "svg" else _text_svg(image))
+        return StateSVG(image if modes[0] == "svg" else _text_svg(image))
 
     records = []
     for episode in episodes:

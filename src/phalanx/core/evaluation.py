@@ -96,7 +96,7 @@ class SubmittableResult(EvaluationResult, Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class GenericEvaluationResult:
+class DictEvaluationResult:
     """Evaluation result that consists of a JSON record and, optionally, a description as lines of text."""
 
     record: dict[str, Any]
@@ -159,7 +159,7 @@ def evaluate_episodes(
         line = f"{100 * rate:.1f}{error}% of {format_count(num_episodes, 'episode')} solved, {line}"
     else:
         line = f"{format_count(num_episodes, 'episode')}, {line}"
-    return [GenericEvaluationResult(record, (f"train, greedy: {line}",))]
+    return [DictEvaluationResult(record, (f"train, greedy: {line}",))]
 
 
 @eqx.filter_jit

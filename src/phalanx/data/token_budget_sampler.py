@@ -12,7 +12,7 @@ from phalanx.data.metrics import BatchMetrics, compute_metrics
 from phalanx.data.plans.batch_plan import BatchSpec, EpochPlan
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.buckets import BucketId, BucketSpec
-from phalanx.data.plans.epoch import SelectedSamples, epoch_seed, plan_epoch, select_samples
+from phalanx.data.plans.epoch import KeptSamples, epoch_seed, plan_epoch, select_samples
 
 
 class TokenBudgetBatchSampler:
@@ -78,7 +78,7 @@ class TokenBudgetBatchSampler:
         self.table = as_length_table(lengths)
         self.epoch = 0
         self._yields = yields
-        self._selected: SelectedSamples = select_samples(self.table, config)
+        self._selected: KeptSamples = select_samples(self.table, config)
         self.num_samples = self._selected.num_kept
         """Number of samples that are neither too short nor too long to be in a batch."""
         self.num_skipped = self._selected.num_skipped

@@ -112,8 +112,8 @@ class HFDatasetSamples(Mapping):
 def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int = 0) -> "datasets.Dataset":
     """Return the rows of all batches in an epoch as an in-memory dataset.
 
-    The columns are `input_ids`, `labels`, `position_ids` and `segment_ids`, without padding. Use
-    `PackedCollator` to form batches, for example as the data collator of the Hugging Face `Trainer`.
+    The columns are `input_ids`, `labels`, `position_ids` and `segment_ids`, without padding. To form batches,
+    use a `PackedRowPaddingCollator`, for example as the data collator of the Hugging Face `Trainer`.
 
     Args:
         plan: Batch plan.

@@ -294,7 +294,7 @@ class PlanLoader(DataLoader):
 
 
 @dataclasses.dataclass(frozen=True)
-class PackedCollator:
+class PackedRowPaddingCollator:
     """Collator that pads rows of a packed dataset, for a `DataLoader` or the Hugging Face `Trainer`.
 
     A row has `input_ids`, `labels` and `position_ids` without padding, as `hf_datasets.to_dataset` creates

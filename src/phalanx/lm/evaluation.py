@@ -10,7 +10,7 @@ import jax
 from pydantic import Field, create_model
 
 from phalanx.config import Config
-from phalanx.core.evaluation import GenericEvaluationResult
+from phalanx.core.evaluation import DictEvaluationResult
 from phalanx.lm.model import LanguageModel
 from phalanx.lm.prompt_tokenizer import LMTokenizer
 from phalanx.lm.sampling import SamplingConfig
@@ -268,7 +268,7 @@ def evaluate_policy(
 
 def evaluation_records(
     policy: LMPolicy, env: TextVectorEnvironment | None, num_episodes: int, split: Split = "validation"
-) -> list[GenericEvaluationResult]:
+) -> list[DictEvaluationResult]:
     """Evaluate a language model with greedy decoding on all tasks. Used by algorithms during training.
 
     Returns:
@@ -278,7 +278,7 @@ def evaluation_records(
     if not num_episodes or env is None:
         return []
     scores = evaluate_policy({"model": policy}, env, split=split, num_episodes=num_episodes)
-    return [GenericEvaluationResult(score.as_record(split)) for score in (mean_score(scores), *scores)]
+    return [DictEvaluationResult(score.as_record(split)) for score in (mean_score(scores), *scores)]
 
 
 def sample_conversations(

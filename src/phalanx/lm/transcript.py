@@ -13,7 +13,7 @@ _LINE_HEIGHT, _FONT_SIZE = 18, 14
 
 
 @dataclasses.dataclass(frozen=True)
-class TurnDrawing:
+class TurnSVG:
     """A turn rendered as SVG: the prompt, the answer and, if the answer was invalid, the error message."""
 
     turn: Turn
@@ -46,8 +46,7 @@ def episode_record(task: str, conversation: Conversation, update: int, index: in
     """
     turns = conversation.turns
     states = [
-        TurnDrawing(turn, conversation.solved and number == len(turns) - 1)
-        for number, turn in enumerate(turns)
+        TurnSVG(turn, conversation.solved and number == len(turns) - 1) for number, turn in enumerate(turns)
     ]
     return {
         "episode_num": update,

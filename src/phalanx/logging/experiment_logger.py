@@ -6,7 +6,7 @@ from typing import Any
 
 from phalanx.logging.aggregation import find_invalid_keys, get_update_step, sample_rows, summarize_update
 from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
-from phalanx.logging.handlers.handler import EpisodeCounter, Picture, Render
+from phalanx.logging.handlers.handler import EpisodeIndexAssigner, Picture, Render
 from phalanx.logging.records import Record
 
 _LOG = logging.getLogger("phalanx.logging")
@@ -40,7 +40,7 @@ class ExperimentLogger:
         """Number of exceptions that each handler has raised, by handler name. Handlers that have not failed
         are not included."""
         self._warned: set[str] = set()
-        self._episode_counter = EpisodeCounter()
+        self._episode_indices = EpisodeIndexAssigner()
         _LOG.setLevel(self.settings.log_level)
 
     def __enter__(self) -> "ExperimentLogger":
@@ -82,7 +82,7 @@ class ExperimentLogger:
                 `initial_state`, `final_state` and `step_states`.
         """
         self._notify("log_episode_summary", summary_data)
-        step, index = self._episode_counter.next(summary_data)
+        step, index = self._episode_indices.next(summary_data)
         if summary_data.get("final_state") is not None:
             self.log_picture(f"episode_{index}/final", summary_data["final_state"], step)
 

@@ -14,7 +14,10 @@ from phalanx.proofs.config import (
 )
 from phalanx.proofs.depth_curriculum import DepthCurriculumEnvironment as DepthCurriculumEnvironment
 from phalanx.proofs.env import ProofEnvironment as ProofEnvironment, ProofInfo as ProofInfo
-from phalanx.proofs.evaluation import ProverResult as ProverResult, evaluate_prover as evaluate_prover
+from phalanx.proofs.evaluation import (
+    ProverEvaluationResult as ProverEvaluationResult,
+    evaluate_prover as evaluate_prover,
+)
 from phalanx.proofs.link_prediction import (
     LinkPredictionConfig as LinkPredictionConfig,
     ProofLinkPredictionTask as ProofLinkPredictionTask,
@@ -23,7 +26,7 @@ from phalanx.proofs.link_prediction import (
 from phalanx.proofs.network import ProofNetwork as ProofNetwork, ProofNetworkConfig as ProofNetworkConfig
 from phalanx.proofs.program import Program as Program
 from phalanx.proofs.queries import (
-    NegativeSampler as NegativeSampler,
+    NegativeSamplingData as NegativeSamplingData,
     PositiveQueries as PositiveQueries,
     SampledQuery as SampledQuery,
 )

@@ -32,7 +32,7 @@ from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.queries import (
     NUM_RANDOM_BITS,
-    NegativeSampler,
+    NegativeSamplingData,
     PositiveQueries,
     SampledQuery,
     sample_query,
@@ -122,7 +122,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     program: Program
     queries: PositiveQueries
     """Positives, selected by `config.queries`. Each episode starts from a positive or a corruption of one."""
-    known: NegativeSampler
+    known: NegativeSamplingData
     """Known triples of all splits, which are never sampled as negatives."""
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored in comparisons."""
@@ -197,7 +197,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             config.model_copy(update={"backend": resolve_backend(config.backend)}),
             program,
             PositiveQueries.create(queries, depths).select(config.queries),
-            NegativeSampler.create(all_known, *sizes, domains, arities),
+            NegativeSamplingData.create(all_known, *sizes, domains, arities),
             vocabulary,
             KGELeafScorer.create(kge, config, program),
         )

@@ -22,7 +22,7 @@ _BATCH_SIZE = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class ProverResult:
+class ProverEvaluationResult:
     """Results of the greedy policy on a set of queries, with one episode per query."""
 
     episodes: int
@@ -108,7 +108,7 @@ def evaluate_prover(
     queries: SampledQuery,
     *,
     batch_size: int = _BATCH_SIZE,
-) -> ProverResult:
+) -> ProverEvaluationResult:
     """Evaluate a policy by running one greedy episode per query.
 
     Args:
@@ -139,7 +139,7 @@ def evaluate_prover(
         return float(values[mask].mean()) if mask.any() else None
 
     rate = float(correct.mean())
-    return ProverResult(
+    return ProverEvaluationResult(
         episodes=count,
         success_rate=rate,
         success_rate_se=math.sqrt(rate * (1 - rate) / (count - 1)) if count > 1 else None,

@@ -60,7 +60,7 @@ class KnownArrays(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class NegativeSampler(Fingerprinted):
+class NegativeSamplingData(Fingerprinted):
     """Data for sampling negatives: the known triples, which are not sampled, and the domains of constants.
 
     Negatives are sampled by `sample_query`. Instances are compared by content and are static under `jit`.
@@ -84,7 +84,7 @@ class NegativeSampler(Fingerprinted):
         num_constants: int,
         domains: Int32[np.ndarray, " constants_and_one"] | None = None,
         arities: Int32[np.ndarray, " predicates_and_one"] | None = None,
-    ) -> "NegativeSampler":
+    ) -> "NegativeSamplingData":
         """Create a sampler.
 
         Args:
@@ -157,10 +157,10 @@ class NegativeSampler(Fingerprinted):
         return starts, found[np.lexsort((found, given, predicate))]
 
     def __repr__(self) -> str:
-        return f"NegativeSampler({len(self.triples)} known triples)"
+        return f"NegativeSamplingData({len(self.triples)} known triples)"
 
 
-jax.tree_util.register_static(NegativeSampler)
+jax.tree_util.register_static(NegativeSamplingData)
 
 
 def corrupt(
@@ -404,7 +404,7 @@ jax.tree_util.register_static(PositiveQueries)
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def sample_query(
-    config: QueryConfig, queries: PositiveQueries, known: NegativeSampler, bits: UInt32[Array, "5"]
+    config: QueryConfig, queries: PositiveQueries, known: NegativeSamplingData, bits: UInt32[Array, "5"]
 ) -> SampledQuery:
     """Sample the query of an episode, which is a positive or a negative (a corruption of a positive).
 

@@ -116,7 +116,8 @@ class GRPOConfig(TextRunConfig):
     num_iterations: int = Field(default=1, ge=1)
     """Number of optimizer steps per update. Each step uses all completions of the update."""
     epsilon: float = Field(default=0.2, gt=0)
-    """Lower clipping threshold. The importance ratio is clipped to `[1 - epsilon, 1 + epsilon_high]`."""
+    """Lower clipping threshold. The importance ratio is clipped to `[1 - epsilon, 1 + epsilon_high]`. Unlike
+    in TRL, the default of `epsilon_high` does not depend on this value."""
     epsilon_high: float = Field(default=0.28, gt=0)
     """Upper clipping threshold. A value above `epsilon` allows unlikely tokens to become likely faster."""
     beta: float = Field(default=0.0, ge=0)

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EvaluationConfig, EvaluationResult, GenericEvaluationResult
+from phalanx.core.evaluation import DictEvaluationResult, EvaluationConfig, EvaluationResult
 from phalanx.kg.evaluation import count_ranks, expected_sampled_mrr, mean_reciprocal_rank, select_evenly
 from phalanx.kg.joins import expand_ranges
 from phalanx.kg.kge.embedding import CONFIG_FILE, KGE, RUN_FOLDER, calibrate, load_kge_metadata, save_kge
@@ -438,7 +438,7 @@ class KGETrainer(Algorithm[TrainState]):
             kge = self._calibrate(state.params)
             return [evaluate_with_config(settings, environment, self.knowledge_base, vocabulary, kge=kge)]
         metrics = self.validate(state.params)
-        return [GenericEvaluationResult({"split": "valid", "mode": "kge", **metrics}, (_describe(metrics),))]
+        return [DictEvaluationResult({"split": "valid", "mode": "kge", **metrics}, (_describe(metrics),))]
 
     def validate(self, kge: KGE) -> dict[str, float]:
         """Compute the filtered mean reciprocal rank (MRR) on validation queries.

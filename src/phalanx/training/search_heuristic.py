@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EvaluationConfig, GenericEvaluationResult
+from phalanx.core.evaluation import DictEvaluationResult, EvaluationConfig
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
@@ -147,7 +147,7 @@ class SearchHeuristicConfig(RunConfig):
 # Data
 
 
-class HeuristicTrainingQueries(NamedTuple):
+class HeuristicTrainingData(NamedTuple):
     """Data for training a heuristic: facts and rules, the feature extractor for goals, and queries."""
 
     program: Program
@@ -164,7 +164,7 @@ class HeuristicTrainingQueries(NamedTuple):
     """Names of the encoded predicates and constants. None if they are not known."""
 
     @classmethod
-    def from_config(cls, config: SearchHeuristicConfig) -> "HeuristicTrainingQueries":
+    def from_config(cls, config: SearchHeuristicConfig) -> "HeuristicTrainingData":
         """Load the knowledge base and select queries.
 
         Only queries with a predicate in `config.predicates` are selected. If `config.predicates` is empty,
@@ -236,7 +236,7 @@ class FoundProof(NamedTuple):
     """Expanded states that are not in `path`, in the order in which they were expanded."""
 
 
-class Choice(NamedTuple):
+class LabeledSuccessors(NamedTuple):
     """Training example: the successors of an expanded state, and which of them continues a proof."""
 
     features: GoalFeatures
@@ -259,7 +259,7 @@ class HeuristicBatch(NamedTuple):
 
 
 def sample_minibatches(
-    choices: Sequence[Choice], dead_ends: Sequence[GoalFeatures], generator: np.random.Generator
+    choices: Sequence[LabeledSuccessors], dead_ends: Sequence[GoalFeatures], generator: np.random.Generator
 ) -> Iterator[HeuristicBatch]:
     """Yield minibatches that contain the choices in random order and are filled up with dead ends.
 
@@ -368,14 +368,14 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
     unit = "queries"
     headline = ("proved_rate", "proofs_per_expansion")
 
-    def __init__(self, config: SearchHeuristicConfig, data: HeuristicTrainingQueries | None = None) -> None:
+    def __init__(self, config: SearchHeuristicConfig, data: HeuristicTrainingData | None = None) -> None:
         super().__init__(config)
-        self.data = HeuristicTrainingQueries.from_config(config) if data is None else data
+        self.data = HeuristicTrainingData.from_config(config) if data is None else data
         self._given_data = data
         self._order = np.random.default_rng(config.seed).permutation(len(self.data.train))
         self._optimizer = adam(config.optimizer)
         self._proofs: list[FoundProof] = []
-        self._choices: list[Choice] = []
+        self._choices: list[LabeledSuccessors] = []
         self._dead_ends: list[GoalFeatures] = []
         self._baselines: dict[HeuristicEvaluationConfig, dict[str, float]] = {}
 
@@ -440,7 +440,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
             chosen = np.flatnonzero((rows == path[step + 1]).all(axis=(1, 2)))
             owner, depth = np.zeros(len(rows), np.int64), np.array([step])
             batch = SuccessorBatch(rows, owner, path[step : step + 1], query[:1], depth)
-            self._choices.append(Choice(features(batch), int(chosen[0])))
+            self._choices.append(LabeledSuccessors(features(batch), int(chosen[0])))
         if count := len(proof.dead_ends):
             # The parents of dead ends are not stored; the dead ends themselves take their place.
             goals, queries = proof.dead_ends, np.repeat(query[:1], count, axis=0)
@@ -468,7 +468,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
         search = self.config.search.model_copy(update=settings)
         return best_first_search(self.config.env, self.data.program, heuristic, queries, search)
 
-    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[GenericEvaluationResult]:
+    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[DictEvaluationResult]:
         """Search for proofs of validation queries with the trained heuristic and with baselines.
 
         The baselines are heuristics without learned parameters. The result contains the number of proofs per
@@ -496,7 +496,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
             "proofs_per_expansion": result.proofs_per_expansion(),
             "baselines": self._baselines[settings],
         }
-        return [GenericEvaluationResult(record, (_describe(record),))]
+        return [DictEvaluationResult(record, (_describe(record),))]
 
     def metadata(self, state: TrainState) -> dict[str, Any]:
         program = self.data.program

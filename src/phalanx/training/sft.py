@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationResult, GenericEvaluationResult
+from phalanx.core.evaluation import DictEvaluationResult, EpisodeEvaluationConfig, EvaluationResult
 from phalanx.data.batch_files import BatchReader
 from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, TokenBatch, collate
 from phalanx.data.packing import OverlongPolicy, PackingConfig
@@ -74,15 +74,16 @@ class SFTDataConfig(Config):
         "wander": "random_move_prob",
         "shares": "mixture",
         "held_out": "num_eval_samples",
-        "dataset": "plan_dataset_path",
-        "plan_dataset": "plan_dataset_path",
-        "window_size": "packing_buffer_rows",
-        "packing_buffer_size": "packing_buffer_rows",
+        "dataset": "planned_dataset",
+        "plan_dataset": "planned_dataset",
+        "window_size": "packs_per_buffer",
+        "packing_buffer_size": "packs_per_buffer",
+        "packing_buffer_rows": "packs_per_buffer",
     }
     plan: str = ""
     """Path of a batch plan, as written by `phalanx data plan build`, or of a folder of batch files, as
     written by `phalanx data export`. Empty if there is no plan."""
-    plan_dataset_path: str = ""
+    planned_dataset: str = ""
     """Path of the dataset that the plan was built for. Not needed if `plan` is a folder of batch files."""
     samples: str = ""
     """Path of a file of samples. They are sequences of tokens, such as those that `phalanx puzzles collect`
@@ -103,7 +104,7 @@ class SFTDataConfig(Config):
     """Length of a row in tokens. Longer samples are skipped."""
     packing: bool = True
     """Pack several samples into a row. If false, every sample has its own row."""
-    packing_buffer_rows: int = Field(default=64, ge=1)
+    packs_per_buffer: int = Field(default=64, ge=1)
     """Number of rows that are packed and shuffled together. A larger buffer leaves less padding and shuffles
     better, but takes longer to fill before the first update."""
     num_eval_samples: int = Field(default=64, ge=0)
@@ -116,8 +117,8 @@ class SFTDataConfig(Config):
     def _check_sources(self) -> "SFTDataConfig":
         if self.plan and self.samples:
             raise ValueError("set data.plan or data.samples, not both")
-        if self.plan_dataset_path and not self.plan:
-            raise ValueError("data.plan_dataset_path requires data.plan")
+        if self.planned_dataset and not self.plan:
+            raise ValueError("data.planned_dataset requires data.plan")
         if any(count < 1 for count in self.mixture.values()):
             raise ValueError(f"the counts of a mixture must be at least 1, got {self.mixture}")
         return self
@@ -151,7 +152,7 @@ class SFTDataConfig(Config):
             unpacked_row_length=None if self.packing else self.max_length,
             unpacked_overlong=None if self.packing else OverlongPolicy.SKIP,
             packs_per_batch=max(1, self.token_budget // self.max_length),
-            packing_buffer_rows=self.packing_buffer_rows,
+            packs_per_buffer=self.packs_per_buffer,
             seed=seed,
         )
 
@@ -472,7 +473,7 @@ class SFT(Algorithm[TrainState]):
             "loss": loss / max(num_tokens, 1),
             "mean_token_accuracy": num_correct / max(num_tokens, 1),
         }
-        return [GenericEvaluationResult(record), *episodes]
+        return [DictEvaluationResult(record), *episodes]
 
     @jit_method
     def _eval_loss(self, params: PyTree, batch: TokenArrays) -> LossSums:
@@ -558,10 +559,10 @@ def open_data(config: SFTConfig) -> SFTData:
 def _open_plan(config: SFTConfig) -> SFTData:
     """Open a batch plan with its dataset, or a folder of batch files."""
     data, path = config.data, Path(config.data.plan)
-    if not data.plan_dataset_path:
+    if not data.planned_dataset:
         if not (path / "manifest.json").is_file():
             raise ValueError(
-                f"{path} is not a folder of batch files; set data.plan_dataset_path to the dataset that the "
+                f"{path} is not a folder of batch files; set data.planned_dataset to the dataset that the "
                 f"plan was built for, or write batch files with `phalanx data export`"
             )
         reader = BatchReader(path)
@@ -578,7 +579,7 @@ def _open_plan(config: SFTConfig) -> SFTData:
             f"{path} was built with tokenizer {plan.meta.tokenizer_hash}, but {config.tokenizer!r} is "
             f"{tokenizer_hash}; set tokenizer to the one that the lengths were computed with"
         )
-    dataset = tokenize_dataset(data.plan_dataset_path, tokenizer, tokenize)
+    dataset = tokenize_dataset(data.planned_dataset, tokenizer, tokenize)
     config.model.check_vocab_size(1 + int(dataset.tokens.max(initial=0)))
     return SFTData.from_plan(plan, dataset)
 

@@ -22,7 +22,7 @@ from phalanx.data import (
 )
 from phalanx.data.plans.batch_plan import BatchSpec
 
-SMALL = StreamingPlanConfig(packing=PackingConfig(max_length=64), packs_per_batch=2, packing_buffer_rows=16)
+SMALL = StreamingPlanConfig(packing=PackingConfig(max_length=64), packs_per_batch=2, packs_per_buffer=16)
 
 
 def simulated_plan(config: StreamingPlanConfig = SMALL, **weights: float) -> StreamingPlan:
@@ -74,9 +74,7 @@ def _resume(plan: StreamingPlan, state: dict[str, Any], rank: int, world_size: i
 
 def test_step_over_several_pools_returns_the_tokens_of_its_samples():
     """One step of 128 packs uses 8 pools of 16 packs each."""
-    config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=16), packs_per_batch=2, packing_buffer_rows=16
-    )
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=16), packs_per_batch=2, packs_per_buffer=16)
     source = IterableSource(lambda start: ({"input_ids": [n + 1] * 16} for n in itertools.count(start)))
     plan = StreamingPlan({"t": source}, config)
     seen = set()
@@ -97,9 +95,7 @@ def test_batches_contain_the_samples_of_their_sources():
         opened.append(start)
         return rows(start)
 
-    config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=16), packs_per_batch=2, packing_buffer_rows=8
-    )
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=16), packs_per_batch=2, packs_per_buffer=8)
     sources = {
         "a": IterableSource(open_at),
         "b": ShuffledDatasetSource({"x": 3}, {"x": {"input_ids": [7, 8, 9]}}),
@@ -121,9 +117,7 @@ def test_batches_contain_the_samples_of_their_sources():
 def test_finite_plan_returns_every_sample_once():
     lengths = {f"s{n}": 1 + n % 30 for n in range(200)}
     samples = {name: {"input_ids": [1] * length} for name, length in lengths.items()}
-    config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=32), packs_per_batch=3, packing_buffer_rows=8
-    )
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=32), packs_per_batch=3, packs_per_buffer=8)
     plan = StreamingPlan({"t": ShuffledDatasetSource(lengths, seed=3, num_epochs=2)}, config)
     positions = [int(name.split("/")[1]) for spec in plan.batches() for name in spec.sample_ids]
     assert sorted(positions) == list(range(400)) and samples
@@ -139,7 +133,7 @@ def test_every_sample_that_fits_is_used(sizes: list[int], packs_per_batch: int, 
     config = StreamingPlanConfig(
         packing=PackingConfig(max_length=32, overlong="skip"),
         packs_per_batch=packs_per_batch,
-        packing_buffer_rows=2,
+        packs_per_buffer=2,
     )
     source = IterableSource(lambda start: ({"input_ids": [1] * size} for size in sizes[start:]))
     found = {
@@ -152,9 +146,7 @@ def test_every_sample_that_fits_is_used(sizes: list[int], packs_per_batch: int, 
 
 
 def test_every_rank_has_a_pack_in_the_last_step():
-    config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=8), packs_per_batch=2, packing_buffer_rows=64
-    )
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=8), packs_per_batch=2, packs_per_buffer=64)
     plan = StreamingPlan({"t": ShuffledDatasetSource({f"s{n}": 8 for n in range(7)}, num_epochs=1)}, config)
     assert [[spec.num_packs for spec in plan.batches(rank, 5)] for rank in range(5)] == [
         [2],
@@ -167,17 +159,13 @@ def test_every_rank_has_a_pack_in_the_last_step():
 
 
 def test_without_packing_every_row_has_one_sample():
-    config = StreamingPlanConfig(
-        packing=None, unpacked_row_length=10, packs_per_batch=4, packing_buffer_rows=2
-    )
+    config = StreamingPlanConfig(packing=None, unpacked_row_length=10, packs_per_batch=4, packs_per_buffer=2)
     spec = next(StreamingPlan({"a": IterableSource(rows)}, config).batches())
     assert not spec.packed and spec.num_packs == spec.batch_size == 4 and spec.max_length == 10
 
 
 def test_balanced_ranks_have_similar_costs():
-    config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=64), packs_per_batch=8, packing_buffer_rows=64
-    )
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=64), packs_per_batch=8, packs_per_buffer=64)
 
     def spread(balance: bool) -> float:
         costs = np.zeros((8, 4))

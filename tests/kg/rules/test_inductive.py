@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from phalanx.kg import KnowledgeBase, evaluate_inductive, mine_rules, parse_atom
-from phalanx.kg.rules.inductive import RoleModel, transfer_rules
+from phalanx.kg.rules.inductive import NaiveBayesRoleModel, transfer_rules
 
 
 def graph(names: str, extra: tuple[str, ...] = ()) -> KnowledgeBase:
@@ -35,13 +35,13 @@ def test_transferred_rules_have_the_same_text(rules):
 
 def test_role_scores_separate_heads_from_tails():
     names = SOURCE.vocabulary
-    fit = RoleModel(SOURCE).scores(SOURCE)
+    fit = NaiveBayesRoleModel(SOURCE).scores(SOURCE)
     thing, owner = (names.entity_ids[name] for name in ("thing_a6", "a6"))
     answer = 2 * names.predicate_ids["in"]
     assert fit[answer, owner] > fit[answer, thing], "things are in owners"
     assert fit[answer + 1, thing] > fit[answer + 1, owner]
     with pytest.raises(ValueError, match="no predicate 'also'"):
-        RoleModel(SOURCE).scores(TARGET)
+        NaiveBayesRoleModel(SOURCE).scores(TARGET)
 
 
 def test_rules_rank_new_entities_first_and_role_weight_ignores_the_target(rules):

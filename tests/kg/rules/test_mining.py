@@ -15,7 +15,7 @@ from phalanx.kg.rules.predictor import (
     AGGREGATORS,
     PER_RELATION_CHOICES,
     RuleApplier,
-    WeightLearning,
+    WeightLearningSettings,
     rule_weights,
 )
 from phalanx.native import native_module
@@ -199,7 +199,7 @@ def test_native_prediction_matches_reference(seed, monkeypatch) -> None:
         applier = RuleApplier(rules, data, max_paths_per_entity=20)
         found = []
         for aggregation in AGGREGATORS[:-1]:
-            weights = rule_weights(applier, aggregation, WeightLearning(2, 0.05, 0.1))
+            weights = rule_weights(applier, aggregation, WeightLearningSettings(2, 0.05, 0.1))
             predictor = RulePredictor(applier, aggregation, weights)
             counts = count_ranks(predictor, data.triples("test"), known)
             found += [counts.higher, counts.tied, weights, predictor.raw_scores(pairs)]

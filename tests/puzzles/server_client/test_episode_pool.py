@@ -69,7 +69,7 @@ def test_episode_seeds_are_stable_across_versions() -> None:
 def test_every_episode_is_returned_once_with_its_seed(ordered: bool) -> None:
     async def run() -> list[tuple[int, int]]:
         server = ScriptedServer()
-        config = ConnectionPoolConfig(connections=5, max_outstanding_episodes=7, ordered=ordered)
+        config = ConnectionPoolConfig(connections=5, max_unconsumed_episodes=7, ordered=ordered)
         async with scripted_server(server), PuzzleEpisodePool(client(server.port), config) as pool:
             return await collect(pool, specs(40))
 
@@ -85,7 +85,7 @@ def test_ordered_pool_waits_for_the_slowest_episode() -> None:
 
     async def run(ordered: bool) -> list[int]:
         async with PuzzleEpisodePool(
-            config=ConnectionPoolConfig(connections=3, max_outstanding_episodes=4, ordered=ordered)
+            config=ConnectionPoolConfig(connections=3, max_unconsumed_episodes=4, ordered=ordered)
         ) as pool:
             return [index async for _, index in pool.episodes(specs(9), play)]
 
@@ -100,7 +100,7 @@ def test_started_episodes_are_limited_by_queue_size() -> None:
         started.append(spec.index)
 
     async def run() -> None:
-        config = ConnectionPoolConfig(connections=3, max_outstanding_episodes=4, ordered=True)
+        config = ConnectionPoolConfig(connections=3, max_unconsumed_episodes=4, ordered=True)
         async with PuzzleEpisodePool(config=config) as pool:
             episodes = pool.episodes(episode_specs(["toy"], [EASY], 0), play)
             await anext(episodes)

@@ -52,7 +52,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.loop = self.stack.enter_context(network.simulated(World(0, folder), self.server.serve, faults=0))
         self.config = ConnectionPoolConfig(
             connections=connections,
-            max_outstanding_episodes=queue,
+            max_unconsumed_episodes=queue,
             ordered=ordered,
             max_connection_age=recycle,
         )
@@ -129,7 +129,7 @@ class PoolMachine(RuleBasedStateMachine):
     def limits_are_respected(self) -> None:
         assert len(self.loop.connections) <= self.config.connections
         # Each received episode frees one slot of the queue.
-        assert self.started - len(self.received) <= self.config.max_outstanding_episodes
+        assert self.started - len(self.received) <= self.config.max_unconsumed_episodes
         if self.config.ordered:
             assert self.received == list(range(len(self.received)))
 

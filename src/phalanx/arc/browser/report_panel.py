@@ -11,7 +11,7 @@ from phalanx.arc.operations import NUM_COLORS, PAIR_SWITCHES
 from phalanx.config import format_validation_error
 from phalanx.formatting import escape_untrusted
 from phalanx.logging.report.metric_tables import load_object
-from phalanx.logging.report.panels import EnvironmentPanel
+from phalanx.logging.report.panels import ReportPanel
 
 FILE_NAME = "browser_policy.json"
 """Name of the file in the run folder that contains the exported policy."""
@@ -104,7 +104,7 @@ def _dense_size(inputs: int, outputs: int) -> int:
     return (inputs + 1) * outputs
 
 
-def load_agent_panel(folder: Path, notes: list[str]) -> EnvironmentPanel | None:
+def load_agent_panel(folder: Path, notes: list[str]) -> ReportPanel | None:
     """Read a run's exported policy and return the panel for the report page.
 
     Returns None if there is no policy or if it cannot be used; in the latter case, the reason is added to
@@ -123,4 +123,4 @@ def load_agent_panel(folder: Path, notes: list[str]) -> EnvironmentPanel | None:
         notes.append(f"{FILE_NAME} was skipped: {escape_untrusted(problem)[:300]}.")
         return None
     scripts = tuple(Path(__file__).parent / name for name in SCRIPTS)
-    return EnvironmentPanel("arc_policy", policy.model_dump(exclude={"format"}), scripts)
+    return ReportPanel("arc_policy", policy.model_dump(exclude={"format"}), scripts)

@@ -3,8 +3,8 @@
 `check_environment` runs all checks. Each check is also a function that can be called on its own, for example
 with `pytest.mark.parametrize("check", CHECKS)`. A check raises `ConformanceError` if the environment does not
 behave as `Environment` requires. Otherwise, it returns False if the environment lacks the capability that is
-checked, `NotChecked` if the check is about terminal states and no episode terminated, and True in all other
-cases.
+checked, `InconclusiveCheck` if the check is about terminal states and no episode terminated, and True in all
+other cases.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ from phalanx.core.environment import Environment, Key, check_info
 from phalanx.core.testing import capability_checks, transition_checks
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError as ConformanceError,
-    NotChecked as NotChecked,
+    InconclusiveCheck as InconclusiveCheck,
 )
 
-CHECKS: tuple[Callable[..., bool | NotChecked], ...] = tuple(
+CHECKS: tuple[Callable[..., bool | InconclusiveCheck], ...] = tuple(
     check
     for module in (transition_checks, capability_checks)
     for name, check in vars(module).items()
@@ -75,7 +75,7 @@ def check_environment(
         ConformanceError: If any check fails. The message lists the failures of all checks.
     """
     _check_info(environment)
-    outcomes: dict[str, bool | NotChecked] = {}
+    outcomes: dict[str, bool | InconclusiveCheck] = {}
     failures: list[str] = []
     for check in CHECKS:
         name = check.__name__
@@ -90,7 +90,9 @@ def check_environment(
         num_failed = len(CHECKS) - len(outcomes)
         title = f"{type(environment).__name__} fails {num_failed} of {len(CHECKS)} conformance checks"
         raise ConformanceError(title, failures)
-    not_checked = {name: found.reason for name, found in outcomes.items() if isinstance(found, NotChecked)}
+    not_checked = {
+        name: found.reason for name, found in outcomes.items() if isinstance(found, InconclusiveCheck)
+    }
     return ConformanceReport(
         environment=type(environment).__name__,
         passed=tuple(name for name, outcome in outcomes.items() if outcome),

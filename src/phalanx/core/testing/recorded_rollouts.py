@@ -29,7 +29,7 @@ class ConformanceError(AssertionError):
 
 
 @dataclasses.dataclass(frozen=True)
-class NotChecked:
+class InconclusiveCheck:
     """Result of a check that could not be completed because no episode terminated. It is falsy."""
 
     reason: str
@@ -38,8 +38,9 @@ class NotChecked:
         return False
 
 
-Violations = list[str] | NotChecked | None
-"""One message per violation, or `NotChecked`, or None if the environment lacks the checked capability."""
+Violations = list[str] | InconclusiveCheck | None
+"""One message per violation, or `InconclusiveCheck`, or None if the environment lacks the checked
+capability."""
 
 
 class StepResult(eqx.Module):
@@ -247,13 +248,13 @@ def _has_invalid_actions(environment: Environment) -> bool:
 
 def conformance_check(
     rule: str,
-) -> Callable[[Callable[[RandomRolloutRunner], Violations]], Callable[..., bool | NotChecked]]:
+) -> Callable[[Callable[[RandomRolloutRunner], Violations]], Callable[..., bool | InconclusiveCheck]]:
     """Return a decorator that turns a function into a conformance check for a rule.
 
     The function takes a `RandomRolloutRunner` and returns `Violations`. The check has the parameters
     `environment`, `seed`, `batch_size` and `num_steps`. If there are violations, it raises `ConformanceError`
     with the first five messages. Otherwise, it returns False if the environment lacks the checked capability,
-    `NotChecked` if the function returned `NotChecked`, and True in all other cases.
+    `InconclusiveCheck` if the function returned `InconclusiveCheck`, and True in all other cases.
 
     Args:
         rule: Description of the rule, which is the beginning of the error message.
@@ -261,13 +262,13 @@ def conformance_check(
 
     def decorate(
         find_violations: Callable[[RandomRolloutRunner], Violations],
-    ) -> Callable[..., bool | NotChecked]:
+    ) -> Callable[..., bool | InconclusiveCheck]:
         @wraps(find_violations)
         def check(
             environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
-        ) -> bool | NotChecked:
+        ) -> bool | InconclusiveCheck:
             found = find_violations(RandomRolloutRunner(environment, seed, batch_size, num_steps))
-            if isinstance(found, NotChecked):
+            if isinstance(found, InconclusiveCheck):
                 return found
             if found:
                 rest = [f"... and {len(found) - 5} more"] if len(found) > 5 else []

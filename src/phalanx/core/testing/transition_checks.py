@@ -14,7 +14,7 @@ from phalanx.core.spaces import find_mismatch
 from phalanx.core.testing import recorded_rollouts as rollouts
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError,
-    NotChecked,
+    InconclusiveCheck,
     RandomRolloutRunner,
     Violations,
     conformance_check,
@@ -309,10 +309,10 @@ def _require_end(dones: np.ndarray) -> None:
 
 
 def _not_checked_unless(terminated: np.ndarray) -> Violations:
-    """Return `NotChecked` if no episode terminated, and an empty list otherwise."""
+    """Return `InconclusiveCheck` if no episode terminated, and an empty list otherwise."""
     if np.any(terminated):
         return []
-    return NotChecked(
+    return InconclusiveCheck(
         f"no episode terminated in {len(terminated)} steps, so terminal states were not checked; "
         "pass a larger num_steps"
     )

@@ -16,7 +16,7 @@ from phalanx.data.lengths import Lengths, LengthTable, SkippedSample, as_length_
 from phalanx.data.metrics import BatchMetrics, compute_metrics
 from phalanx.data.packing import OverlongPolicy, PackingConfig, PackLayout
 from phalanx.data.plans.batching_config import BatchingConfig, PadPolicy
-from phalanx.data.plans.epoch import EpochBatches, SelectedSamples, epoch_seed, plan_epoch, select_samples
+from phalanx.data.plans.epoch import EpochBatches, KeptSamples, epoch_seed, plan_epoch, select_samples
 from phalanx.data.plans.plan_fingerprint import digest_plan
 from phalanx.data.plans.sharding import (
     ShardBalance,
@@ -277,7 +277,7 @@ class BatchPlan:
         return self._selected.skipped
 
     @cached_property
-    def _selected(self) -> SelectedSamples:
+    def _selected(self) -> KeptSamples:
         return select_samples(self.table, self.meta.batching, self.meta.packing)
 
     @cached_property

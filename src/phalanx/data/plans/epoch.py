@@ -116,7 +116,7 @@ def gather_groups(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SelectedSamples:
+class KeptSamples:
     """The samples of a length table that fit in a batch ("kept" samples), with their lengths."""
 
     table: LengthTable
@@ -181,7 +181,7 @@ class SelectedSamples:
 
 def select_samples(
     table: LengthTable, config: BatchingConfig, packing: PackingConfig | None = None
-) -> SelectedSamples:
+) -> KeptSamples:
     """Select the samples that fit in a batch.
 
     With packing, `packing.overlong` decides whether samples that are longer than a row are skipped, truncated
@@ -208,7 +208,7 @@ def select_samples(
         lengths = lengths[subset]
     if truncate:
         lengths = np.minimum(lengths, np.int32(row_length))
-    return SelectedSamples(table, config, packing, subset, lengths)
+    return KeptSamples(table, config, packing, subset, lengths)
 
 
 def _reject_overlong(table: LengthTable, packing: PackingConfig, config: BatchingConfig) -> None:
@@ -225,9 +225,7 @@ def _reject_overlong(table: LengthTable, packing: PackingConfig, config: Batchin
     )
 
 
-def plan_epoch(
-    selected: SelectedSamples, epoch: int, *, interleave_buckets: bool | None = None
-) -> EpochBatches:
+def plan_epoch(selected: KeptSamples, epoch: int, *, interleave_buckets: bool | None = None) -> EpochBatches:
     """Plan the batches of one epoch, in training order.
 
     Args:
@@ -323,7 +321,7 @@ def interleave_by_size(
 
 
 def _shuffle_with_lengths(
-    selected: SelectedSamples, bits: np.random.PCG64
+    selected: KeptSamples, bits: np.random.PCG64
 ) -> tuple[Int32[np.ndarray, " samples"], Int16[np.ndarray, " samples"] | Int32[np.ndarray, " samples"]]:
     """Return a random order of the kept samples, and their lengths in this order."""
     lengths = selected.compact_lengths
@@ -335,7 +333,7 @@ def _shuffle_with_lengths(
 
 
 def _form_bucket_batches(
-    selected: SelectedSamples, bits: np.random.PCG64
+    selected: KeptSamples, bits: np.random.PCG64
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
     """Form batches of samples from the same bucket, with as many rows as the token budget allows.
 
@@ -385,7 +383,7 @@ def _group_by_bucket(
 
 
 def _form_pool_batches(
-    selected: SelectedSamples, bits: np.random.PCG64
+    selected: KeptSamples, bits: np.random.PCG64
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
     """Form batches of samples with similar lengths from pools.
 
@@ -445,7 +443,7 @@ def _form_pool_batches(
 
 
 def _form_pack_batches(
-    selected: SelectedSamples,
+    selected: KeptSamples,
     packing: PackingConfig,
     bits: np.random.PCG64,
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:

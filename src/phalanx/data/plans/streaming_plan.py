@@ -57,8 +57,9 @@ class StreamingPlanConfig(Config):
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "rows": "packs_per_batch",
-        "pool_packs": "packing_buffer_rows",
-        "packing_buffer_size": "packing_buffer_rows",
+        "pool_packs": "packs_per_buffer",
+        "packing_buffer_size": "packs_per_buffer",
+        "packing_buffer_rows": "packs_per_buffer",
         "overlong": "unpacked_overlong",
         "max_length": "unpacked_row_length",
     }
@@ -78,7 +79,7 @@ class StreamingPlanConfig(Config):
     applies."""
     packs_per_batch: int = Field(default=8, ge=1)
     """Number of rows in a batch on each rank."""
-    packing_buffer_rows: int = Field(default=1024, ge=1)
+    packs_per_buffer: int = Field(default=1024, ge=1)
     """Number of rows whose samples are read, packed and shuffled together, and kept in memory. A larger value
     means less padding and better shuffling."""
     seed: int = Field(default=42, ge=0)
@@ -150,7 +151,7 @@ class _Packs(NamedTuple):
 class StreamingPlan:
     """A plan that forms batches from sources that may be unbounded. It ends when all sources are exhausted.
 
-    Samples are processed in pools. For each pool, tokens for `packing_buffer_rows` rows are read from the
+    Samples are processed in pools. For each pool, tokens for `packs_per_buffer` rows are read from the
     sources in the proportions of the mixture. The samples are packed into rows, and the rows are shuffled. In
     every step, each rank takes the next `packs_per_batch` rows. Each rank computes the entire plan on its own
     and keeps one pool in memory. Training can be resumed on any number of ranks. The plan is immutable and
@@ -213,7 +214,7 @@ class StreamingPlan:
             The packs of the pool, and the state at the start of the next pool.
         """
         names = list(self.sources)
-        budget = self.config.packing_buffer_rows * self.config.row_length
+        budget = self.config.packs_per_buffer * self.config.row_length
         # The fractions in the middle of the pool, where a weight that changes linearly has its mean.
         fractions = self.mixture.at(sum(state.tokens.values()) + budget // 2, names)
         remaining = np.array([name not in state.ended for name in names])

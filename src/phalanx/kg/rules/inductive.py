@@ -25,8 +25,8 @@ from phalanx.kg.triple_index import directed_queries
 from phalanx.kg.vocabulary import Vocabulary
 
 ROLE_WEIGHTS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""Candidate weights for the scores of the `RoleModel`. `evaluate_inductive` selects the weight with the best
-results on the validation queries of the source graph, from which the rules were mined."""
+"""Candidate weights for the scores of the `NaiveBayesRoleModel`. `evaluate_inductive` selects the weight with
+the best results on the validation queries of the source graph, from which the rules were mined."""
 _MAX_PATHS = 2000
 _PAIRS_PER_BATCH = 256
 
@@ -45,7 +45,7 @@ def transfer_rules(rules: RuleSet, vocabulary: Vocabulary) -> RuleSet:
     return RuleSet(vocabulary, rows[kept], rules.confidence[kept])
 
 
-class RoleModel:
+class NaiveBayesRoleModel:
     """Naive Bayes model of which entities are plausible as heads or tails of a relation.
 
     A role is a relation together with a side (head or tail). The score of an entity for a role depends on the
@@ -106,14 +106,14 @@ class InductiveResult:
     result: LinkPredictionResult
     """Metrics on the target graph."""
     role_weight: float
-    """Weight of the `RoleModel` scores, selected on the validation queries of the source graph."""
+    """Weight of the `NaiveBayesRoleModel` scores, selected on the validation queries of the source graph."""
     num_rules: int
     """Number of rules that could be transferred to the target graph."""
 
 
 def _score_candidates(
     rules: RuleSet,
-    roles: RoleModel,
+    roles: NaiveBayesRoleModel,
     base: KnowledgeBase,
     aggregation: Aggregation,
     candidates: CandidateLists,
@@ -155,8 +155,9 @@ def evaluate_inductive(
 
     The protocol follows GraIL: the triple of each query is ranked among random corruptions of its head and,
     separately, among random corruptions of its tail. Known triples of any split are not used as corruptions.
-    The score of a triple is its rule score plus a weighted score from a `RoleModel`, which is fitted to the
-    facts of the source. The weight is selected by Hits@10 on the validation queries of the source.
+    The score of a triple is its rule score plus a weighted score from a `NaiveBayesRoleModel`, which is
+    fitted to the facts of the source. The weight is selected by Hits@10 on the validation queries of the
+    source.
 
     Args:
         rules: Rules that were mined from `source`.
@@ -169,7 +170,7 @@ def evaluate_inductive(
         role_weights: Candidate weights of the role model, of which the best is selected.
         seed: Seed for sampling corruptions.
     """
-    roles = RoleModel(source)
+    roles = NaiveBayesRoleModel(source)
 
     def evaluate(
         rules: RuleSet, base: KnowledgeBase, split: str, weights: Sequence[float]

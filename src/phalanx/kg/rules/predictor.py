@@ -55,7 +55,7 @@ _MAX_LEARNING_ENTITIES = 20_000
 _LEARNING_NEGATIVES = 200
 
 
-class WeightLearning(NamedTuple):
+class WeightLearningSettings(NamedTuple):
     """Settings for learning the rule weights of the `learned` aggregation.
 
     The initial weights are those of the `noisyor` aggregation. They are then trained with Adagrad to predict
@@ -70,10 +70,10 @@ class WeightLearning(NamedTuple):
 
 
 LEARNING_CHOICES = (
-    WeightLearning(0, 0.0, 0.0),
-    WeightLearning(3, 0.02, 0.3),
-    WeightLearning(5, 0.05, 0.03),
-    WeightLearning(10, 0.05, 0.01),
+    WeightLearningSettings(0, 0.0, 0.0),
+    WeightLearningSettings(3, 0.02, 0.3),
+    WeightLearningSettings(5, 0.05, 0.03),
+    WeightLearningSettings(10, 0.05, 0.01),
 )
 """Candidate settings for the `learned` aggregation. The candidate with the best MRR on the validation queries
 is selected. The first candidate keeps the initial weights."""
@@ -327,7 +327,7 @@ class PerRelationRulePredictor(DirectedRelationPredictor):
 def rule_weights(
     applier: RuleApplier,
     aggregation: Aggregation,
-    learning: WeightLearning = LEARNING_CHOICES[0],
+    learning: WeightLearningSettings = LEARNING_CHOICES[0],
     power: float = DEFAULT_POWER,
     time_limit: TimeLimit | None = None,
 ) -> Float64[np.ndarray, " twice_rules"]:

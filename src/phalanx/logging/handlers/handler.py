@@ -49,7 +49,7 @@ class Handler:
         """Release all resources. Nothing is logged afterward."""
 
 
-class EpisodeCounter:
+class EpisodeIndexAssigner:
     """Numbers the sampled episodes of each update from 0, to give their metrics and images distinct names."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from phalanx.extras import require_extra
 from phalanx.io.atomic import atomic_write
 from phalanx.io.untrusted import read_json
-from phalanx.logging.handlers.handler import EpisodeCounter, Handler
+from phalanx.logging.handlers.handler import EpisodeIndexAssigner, Handler
 from phalanx.logging.records import Metrics, Record, evaluation_scalars, select_scalars
 from phalanx.registry import import_object
 
@@ -38,7 +38,7 @@ class Tracker(Handler, abc.ABC):
     """
 
     def __init__(self) -> None:
-        self._episode_counter = EpisodeCounter()
+        self._episode_indices = EpisodeIndexAssigner()
 
     @classmethod
     @abc.abstractmethod
@@ -64,7 +64,7 @@ class Tracker(Handler, abc.ABC):
 
     def log_episode_summary(self, summary_data: Record) -> None:
         """Log the scalars of a finished episode."""
-        step, index = self._episode_counter.next(summary_data)
+        step, index = self._episode_indices.next(summary_data)
         scalars = {k: value for k, value in select_scalars(summary_data).items() if k != "episode_num"}
         self._log_scalars(_add_prefix(f"episode_{index}", scalars), step)
 

@@ -17,7 +17,7 @@ from phalanx.registry import import_object, registered_environments
 
 
 @dataclasses.dataclass(frozen=True)
-class EnvironmentPanel:
+class ReportPanel:
     """Data and scripts of a panel in the report page."""
 
     name: str
@@ -29,7 +29,7 @@ class EnvironmentPanel:
     `panelSections` array. This function adds the panel's section to the page."""
 
 
-PanelReader = Callable[[Path, list[str]], EnvironmentPanel | None]
+PanelReader = Callable[[Path, list[str]], ReportPanel | None]
 """Function that reads a panel from a run folder.
 
 Its arguments are the run folder, and a list to which it appends descriptions of files that it cannot use. It
@@ -37,7 +37,7 @@ returns None if there is no panel to show.
 """
 
 
-def load_panels(folder: Path, notes: list[str]) -> list[EnvironmentPanel]:
+def load_panels(folder: Path, notes: list[str]) -> list[ReportPanel]:
     """Read all registered panels whose file exists in a run folder.
 
     Args:
@@ -59,7 +59,7 @@ def load_panels(folder: Path, notes: list[str]) -> list[EnvironmentPanel]:
     return found
 
 
-def panel_scripts(panels: Sequence[EnvironmentPanel]) -> str:
+def panel_scripts(panels: Sequence[ReportPanel]) -> str:
     """Concatenate the scripts of the panels. A script that several panels use is included once."""
     scripts = dict.fromkeys(script for panel in panels for script in panel.scripts)
     return "\n".join(script.read_text(encoding="utf-8") for script in scripts)

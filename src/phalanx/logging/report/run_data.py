@@ -27,7 +27,7 @@ from phalanx.logging.report.metric_tables import (
     metrics_table,
     parse_finite,
 )
-from phalanx.logging.report.panels import EnvironmentPanel, load_panels
+from phalanx.logging.report.panels import ReportPanel, load_panels
 
 RUN_FILES = ("run.json", "batch_metrics.jsonl", "evaluations.jsonl", "episodes.jsonl", "config.yaml")
 """Files of a run. A folder that contains at least one of these files is a run folder."""
@@ -99,7 +99,7 @@ class RunData:
     """Remarks for the reader of the report, for example about missing or unreadable files."""
     submissions: list[SubmissionSummary] = dataclasses.field(default_factory=list)
     """Submissions that `phalanx eval` has written to the run folder."""
-    panels: list[EnvironmentPanel] = dataclasses.field(default_factory=list)
+    panels: list[ReportPanel] = dataclasses.field(default_factory=list)
     """Panels that the run's environment adds to the page."""
 
     @property

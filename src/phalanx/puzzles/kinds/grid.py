@@ -16,10 +16,13 @@ Cells: TypeAlias = tuple[int, ...]
 """One integer per cell, in row-major order. In a `GridPuzzleKind`, each integer is the index of the cell's
 symbol, and 0 stands for a blank cell."""
 
+CellAndSymbol: TypeAlias = tuple[int, int]
+"""Move in a `GridPuzzleKind`: the index of a cell and the index of its new symbol."""
+
 _MOVE = re.compile(r"(?:place |set )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\S)", re.ASCII | re.IGNORECASE)
 
 
-class GridPuzzleKind(PuzzleKind[Cells, tuple[int, int]]):
+class GridPuzzleKind(PuzzleKind[Cells, CellAndSymbol]):
     """Base class for puzzles in which the cells of a square board are filled with symbols.
 
     A state contains, for each cell, the index of its symbol in `symbols`. A move consists of a cell and the
@@ -54,7 +57,7 @@ class GridPuzzleKind(PuzzleKind[Cells, tuple[int, int]]):
             f"them. Symbols are {self._symbol_list(puzzle)}{self._describe_blank()}."
         )
 
-    def parse_move(self, puzzle: Puzzle, state: Cells, text: str) -> tuple[int, int]:
+    def parse_move(self, puzzle: Puzzle, state: Cells, text: str) -> CellAndSymbol:
         row, column, symbol = match_move(_MOVE, text, "a move reads `ROW COLUMN SYMBOL`").groups()
         cell = parse_cell(row, column, puzzle.size)
         value = self._value(puzzle, symbol)
@@ -73,7 +76,7 @@ class GridPuzzleKind(PuzzleKind[Cells, tuple[int, int]]):
             if state[cell] != value
         ]
 
-    def apply(self, puzzle: Puzzle, state: Cells, move: tuple[int, int]) -> Cells:
+    def apply(self, puzzle: Puzzle, state: Cells, move: CellAndSymbol) -> Cells:
         cell, value = move
         return (*state[:cell], value, *state[cell + 1 :])
 

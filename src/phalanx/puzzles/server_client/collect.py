@@ -28,7 +28,7 @@ class EpisodeMismatchError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class CollectProgress:
+class ExistingEpisodes:
     """Complete episodes that an earlier run wrote to the output file."""
 
     count: int
@@ -53,7 +53,7 @@ class CollectResult:
     """Number of times that an episode was restored on a new connection."""
 
 
-def load_progress(path: Path, config: CollectConfig, *, resume: bool) -> CollectProgress:
+def load_existing_episodes(path: Path, config: CollectConfig, *, resume: bool) -> ExistingEpisodes:
     """Read the complete episodes in an output file, and remove an incomplete episode at the end of the file.
 
     Args:
@@ -70,7 +70,7 @@ def load_progress(path: Path, config: CollectConfig, *, resume: bool) -> Collect
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist")
     if not path.exists() or not path.stat().st_size:
-        return CollectProgress(0, [])
+        return ExistingEpisodes(0, [])
     if not resume:
         raise FileExistsError(f"{path} exists; continue it with --resume, or choose another file")
     count, last, end = 0, list[dict[str, Any]](), 0
@@ -88,7 +88,7 @@ def load_progress(path: Path, config: CollectConfig, *, resume: bool) -> Collect
         count, last, end = index + 1, samples, offset
     if end < path.stat().st_size:
         os.truncate(path, end)
-    return CollectProgress(count, last)
+    return ExistingEpisodes(count, last)
 
 
 async def collect(
@@ -96,7 +96,7 @@ async def collect(
     encode: Encode,
     path: Path,
     num_episodes: int,
-    existing: CollectProgress,
+    existing: ExistingEpisodes,
     on_episode: Callable[[], object] = lambda: None,
 ) -> CollectResult:
     """Run episodes by following the server's hints, and append their samples to a file.

@@ -77,12 +77,13 @@ class ConnectionPoolConfig(Config):
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "recycle_after": "max_connection_age",
-        "queue_size": "max_outstanding_episodes",
+        "queue_size": "max_unconsumed_episodes",
+        "max_outstanding_episodes": "max_unconsumed_episodes",
     }
 
     connections: int = Field(default=4, ge=1, le=100)
     """Number of connections. The server accepts at most 100 connections in total, from all clients."""
-    max_outstanding_episodes: int = Field(default=32, ge=1)
+    max_unconsumed_episodes: int = Field(default=32, ge=1)
     """Maximum number of episodes that are scheduled, running, or finished but not consumed yet."""
     max_connection_age: float = Field(default=240.0, gt=0)
     """Age in seconds after which a connection is replaced between two episodes. The server closes connections
@@ -166,7 +167,7 @@ class PuzzleEpisodePool(ClosedOnExit):
             self._tasks += [asyncio.create_task(run_episode(spec)) for spec in next_specs]
 
         try:
-            start_episodes(self.config.max_outstanding_episodes)
+            start_episodes(self.config.max_unconsumed_episodes)
             while self._tasks:
                 due = self._tasks[:1] if self.config.ordered else self._tasks
                 await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)

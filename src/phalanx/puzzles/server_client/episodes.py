@@ -283,7 +283,7 @@ class PuzzleSampleStream(ClosedOnExit):
 
     The first request for a sample starts the episodes, which run concurrently on several connections. They
     keep running in the background until `close` is called or the `async with` block ends. At most
-    `pool.max_outstanding_episodes` episodes are scheduled, running, or finished but not read yet.
+    `pool.max_unconsumed_episodes` episodes are scheduled, running, or finished but not read yet.
 
     Args:
         config: Server, games and connections. If None, the defaults of `CollectConfig` are used.
