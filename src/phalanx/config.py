@@ -110,7 +110,7 @@ class Setting(NamedTuple):
     default: Any
     """Default value, or `...` if the setting is required."""
     text: str
-    """Docstring of the field."""
+    """Description of the setting, from the docstring of its field. Empty if there is none."""
 
 
 def load_config(
@@ -150,7 +150,12 @@ def load_config(
 
 
 def load_preset(cls: type[BaseModel], preset: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the values in a preset of a config class, or in a YAML file, without validating them."""
+    """Read the values in a preset without validating them.
+
+    Args:
+        cls: Class of the config.
+        preset: Name of a preset in the `preset_group` of the class, or path of a YAML file.
+    """
     return _load_config_file(_preset_path(cls, preset))
 
 
@@ -174,8 +179,8 @@ def suggest_key(
 
     Args:
         cls: Class of the config.
-        key: The unknown key, relative to `section`. If the name of a section is unknown, it is followed by a
-            dot and the name of the setting.
+        key: The unknown key, relative to `section`. If the unknown key is the name of a section, `key` also
+            contains the name of a setting in it, as in `optimzer.learning_rate`.
         section: Class of the section that contains the key. None if the key is not in a section.
         prefix: Dotted name of the section with a final dot. Empty if the key is not in a section.
     """
@@ -442,7 +447,12 @@ def _load_config_file(path: Path) -> dict[str, Any]:
 
 
 def _find_reference(value: Any, name: str = "") -> str | None:
-    """Return the dotted name of the first value that contains an OmegaConf reference, or None."""
+    """Return the dotted name of the first string that contains an OmegaConf reference, or None.
+
+    Args:
+        value: Value to search, including nested dictionaries and lists.
+        name: Dotted name of `value`. Empty for the complete config.
+    """
     if isinstance(value, str):
         return name if re.search(r"(?<!\\)(?:\\\\)*\$\{", value) else None
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

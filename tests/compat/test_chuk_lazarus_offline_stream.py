@@ -1,5 +1,6 @@
 """Offline streams of chuk-lazarus, and sample files."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.compat.chuk_lazarus.data.batching.streaming import (
+    AsyncOfflineDatasetStream,
     OfflineDatasetStream,
     SampleSource,
     StreamSample,
@@ -137,3 +139,17 @@ def test_rows_without_a_source_keep_their_fields(tmp_path: Path) -> None:
     (found,) = OfflineDatasetStream(path)
     assert (found.difficulty, found.success, found.reward) == (0.5, True, 1.5)
     assert (found.episode_id, found.step_index, found.source) == ("e", 3, SampleSource.OFFLINE)
+
+
+def test_asynchronous_stream_continues_after_a_loop_that_was_left() -> None:
+    stream = AsyncOfflineDatasetStream([stream_sample(name) for name in "abc"])
+
+    async def first() -> str:
+        async for one in stream:
+            return one.sample_id
+        raise AssertionError("the stream is empty")
+
+    async def read() -> list[str]:
+        return [await first(), await first(), *[one.sample_id async for one in stream]]
+
+    assert asyncio.run(read()) == ["a", "b", "c"]

@@ -239,3 +239,9 @@ def test_mock_stream_has_the_interface_of_the_real_stream() -> None:
     asyncio.run(run())
     with pytest.raises(ValueError, match="steps_per_episode must be between 1 and 16, got 0"):
         MockGymStream(steps_per_episode=0)
+
+
+def test_connection_settings_are_given_either_directly_or_in_client() -> None:
+    assert GymConfig(host="arcade", port=1234).client.port == 1234
+    with pytest.raises(ValueError, match="set host in client"):
+        GymConfig(host="arcade", client=PuzzleClientConfig(port=1234))

@@ -116,3 +116,9 @@ def test_symbolic_links_are_not_followed(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is a symbolic link, which is not followed"):
         list(iter_lines(tmp_path / "a.jsonl"))
     assert target.read_text(encoding="utf-8") == "secret", "an incomplete last line would be cut off"
+
+
+def test_last_line_of_a_rotated_file_is_complete_without_a_line_break(tmp_path: Path) -> None:
+    (tmp_path / "metrics.0001.jsonl").write_text('{"x": 1}')
+    (tmp_path / "metrics.jsonl").write_text('{"x": 2}\n{"x":')
+    assert list(iter_lines(tmp_path / "metrics.jsonl")) == ['{"x": 1}', '{"x": 2}']

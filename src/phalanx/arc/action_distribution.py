@@ -28,15 +28,16 @@ _CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_
 
 
 class CellLogits(eqx.Module):
-    """Logits for choosing the selected cell, one per cell of the canvas. The leading axis has one entry per
-    group of operations. The operations in a group share their logits; see `ArcLogits.groups`."""
+    """Logits over the cells of the canvas, from which one selected cell (a point, or a corner of a box) is
+    sampled. The leading axis has one entry per group of operations. The operations in a group share their
+    logits; see `ArcLogits.groups`."""
 
     cells: Float[Array, "groups rows columns"]
 
 
 class AxisLogits(eqx.Module):
-    """Logits for choosing the selected cell, with separate logits for its row and its column. On large
-    canvases, they are much faster to compute than `CellLogits`, but the row and the column are sampled
+    """Logits over the rows and over the columns of the canvas, from which one selected cell is sampled. On
+    large canvases, they are much faster to compute than `CellLogits`, but the row and the column are sampled
     independently. The leading axis has one entry per group of operations. The operations in a group share
     their logits; see `ArcLogits.groups`."""
 
@@ -49,14 +50,14 @@ SelectionLogits = CellLogits | AxisLogits
 
 
 class ArcLogits(eqx.Module):
-    """Output of a policy network for one observation: logits over operations, and logits for choosing the
-    selected cells given the operation."""
+    """Output of a policy network for one observation: logits over operations and, for each operation, logits
+    over the cells to select."""
 
     operations: Float[Array, " operations"]
     """One logit per allowed operation."""
     selections: tuple[SelectionLogits, ...]
-    """Logits for choosing the selected cells: one entry if actions select a point, or two entries if they
-    select a box, one for each of two opposite corners."""
+    """Logits over the cells to select: one entry if actions select a point, or two entries if they select a
+    box, one for each of two opposite corners."""
     groups: tuple[int, ...] | None = eqx.field(static=True, default=None)
     """For each operation, the index of its logits along the `groups` axis of `selections`. Operations with
     the same index share their logits. If None, the i-th operation uses index i."""

@@ -23,7 +23,8 @@ _INT32 = np.iinfo(np.int32)
 
 
 def check_integers(value: ArrayLike, where: str = "an action") -> Int32[Array, "*batch"]:
-    """Convert integers to int32. Values outside the range of int32 are clipped.
+    """Check that values are integers, and convert them to int32. Values outside the range of int32 are
+    clipped.
 
     Args:
         value: Integers.

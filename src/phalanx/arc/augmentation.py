@@ -18,8 +18,9 @@ from phalanx.core.environment import Key
 from phalanx.core.vector import select_rows
 
 NUM_SYMMETRIES = 8
-"""Number of symmetries of a square. Each bit of a symmetry's index stands for a transformation: bit 0
-transposes the grid, bit 1 flips it horizontally, and bit 2 flips it vertically, in this order."""
+"""Number of symmetries of a square. The three bits of a symmetry's index determine which transformations are
+applied: bit 0 first transposes the grid, bit 1 then flips it horizontally, and bit 2 then flips it
+vertically."""
 _WORD = 32
 """Number of rows and columns of a bit matrix, whose rows are uint32 numbers."""
 

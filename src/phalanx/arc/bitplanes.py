@@ -35,7 +35,7 @@ def pack_grid(grid: np.ndarray, rows: int) -> np.ndarray:
 
 
 def trim(grid: object) -> np.ndarray:
-    """Remove the padding (cells of -1) below and to the right of a grid.
+    """Remove the -1 padding below and to the right of a grid.
 
     >>> trim([[1, 2, -1], [-1, -1, -1]]).tolist()
     [[1, 2]]

@@ -30,10 +30,10 @@ class EpisodeConfig(Config):
     max_episode_steps: int = Field(default=100, ge=1)
     """Number of steps after which an episode is truncated."""
     mode: Mode = "training"
-    """In `training`, an episode consists of one pair, and the similarity to its output is known after every
-    step. In `evaluation`, an episode consists of a complete task: the agent edits one grid per test pair, the
-    Submit operation submits the grids of all test pairs, and nothing about the answers is revealed before the
-    last submission."""
+    """In `training`, the agent edits one grid, and every step reports its similarity to the output. In
+    `evaluation`, an episode consists of a complete task: the agent edits one grid per test pair, the Submit
+    operation submits the grids of all test pairs, and nothing about the answers is revealed before the last
+    submission."""
     require_submit: bool = False
     """Continue a training episode after the grid is solved, until the agent submits it. If false, the episode
     ends as soon as the grid is solved. Ignored in evaluation mode, which always requires a submission."""

@@ -337,7 +337,14 @@ def _fetch_source(source: str, scratch: Path, sha256: str, progress: Progress | 
 
 
 def _unpack_source(file: Path, folder: Path, source: str) -> Path:
-    """Create `folder`, and extract an archive or copy a JSON file into it. Returns `folder`."""
+    """Create `folder`, and extract an archive or copy a JSON file into it. Returns `folder`.
+
+    Args:
+        file: The archive or JSON file.
+        folder: Folder to create.
+        source: URL or path of the original file. It determines the name of the copy of a JSON file, and is
+            named in error messages.
+    """
     folder.mkdir()
     if is_archive(file):
         unpack(file, folder, source)

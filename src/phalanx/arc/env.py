@@ -238,8 +238,8 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         """Create the first state of an episode that starts with the given working grid.
 
         Args:
-            grid: Working grid, as rows of colors or an array. Padding at the bottom and on the right (cells
-                of -1, as in observations) is removed.
+            grid: Working grid, as rows of colors or an array. It may be padded with -1 at the bottom and on
+                the right, as in observations.
             task: Index or id of the task.
             pair: Index of the pair, as in `batch_reset_to`.
         """
@@ -315,7 +315,7 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
 
     def expert(self) -> ArcExpert:
         """Return the expert for the environment's tasks. It follows known solutions, and otherwise plans
-        actions from the current grid to the output."""
+        actions that turn the current grid into the output."""
         return ArcExpert(self.config, self.task_buffer.tasks)
 
     def refresh_tasks(self, rng: np.random.Generator, seed: int, update: int) -> "ArcEnvironment":
@@ -355,7 +355,13 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
 
     @classmethod
     def default_network(cls, settings: ArcConfig, config: ArcNetworkConfig, key: Key) -> PolicyNetwork:
-        """Create a policy network with the architecture given by `config.kind`. No tasks are loaded."""
+        """Create a policy network for an environment, without loading the environment's tasks.
+
+        Args:
+            settings: Settings of the environment, which determine the observations and actions.
+            config: Architecture and size of the network.
+            key: Random key for the initial parameters.
+        """
         return create_network(config, settings, key)
 
     def held_out(self, settings: EvaluationConfig) -> "ArcEnvironment":
@@ -372,8 +378,8 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         Args:
             network: Policy network.
             settings: `ArcEvaluationConfig` during training, `ArcEvalCommandConfig` for `phalanx eval`.
-            final: In addition to the greedy policy, evaluate `settings.num_sampled_attempts` sampled attempts
-                per task for pass@k.
+            final: True for the last evaluation of a run. In addition to the greedy policy, it evaluates
+                `settings.num_sampled_attempts` sampled attempts per task for pass@k.
 
         Returns:
             If `settings.dataset` is set, a single result, with the submission for this dataset. Otherwise,

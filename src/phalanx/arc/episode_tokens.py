@@ -144,8 +144,8 @@ def grid_names(tokens: Int32[np.ndarray, " tokens"]) -> tuple[GridName, ...]:
 
 
 def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> PaddedStepTokens:
-    """Encode grids row by row. Each row is followed by a ROW token. Cells of -1 are outside the grid and have
-    no token."""
+    """Encode grids row by row. Each row is followed by a ROW token. Cells outside the grid (with the value
+    -1) have no token."""
     steps, rows, columns = grids.shape
     tokens = np.full((steps, rows, columns + 1), _ArcMark.ROW, np.int32)
     tokens[:, :, :columns] = grids.astype(np.int32) + _COLORS

@@ -338,7 +338,7 @@ def run_episodes(
     Args:
         summarize: Function that computes arrays from the results of a batch of episodes.
         environment: The environment.
-        act: Policy.
+        act: Policy, as a function `act(observation, key) -> action`.
         episodes: Task index and pair index of each episode.
         key_data: Raw data of one PRNG key per episode; see `episode_keys`. If None, actions are greedy.
         batch_size: Maximum number of episodes in a batch.
@@ -385,7 +385,12 @@ def _standard_error(
     solved: Bool[np.ndarray, " episodes"], by_task: Sequence[Int[np.ndarray, " _"]]
 ) -> float | None:
     """Compute the standard error of the success rate. It is clustered by task, because episodes of one task
-    are correlated."""
+    are correlated. Return None if there are fewer than two tasks.
+
+    Args:
+        solved: Whether each episode was solved.
+        by_task: For each task, the indices of its episodes.
+    """
     num_tasks = len(by_task)
     if num_tasks < 2:
         return None

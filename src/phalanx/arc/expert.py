@@ -46,9 +46,10 @@ class ArcExpert:
     """Labels states with the actions that an expert would take.
 
     While an episode follows the solution of its pair, the expert continues the solution. Once the episode
-    deviates, the expert plans actions from the current grid to the output. When the grid is correct, the
-    expert submits it. The expert must remember how many solution steps have been taken, because some steps,
-    such as Copy, leave the grid unchanged. Without this memory, the expert would repeat these steps forever.
+    deviates, the expert plans actions that turn the current grid into the output. When the grid is correct,
+    the expert submits it. The expert must remember how many solution steps have been taken, because some
+    steps, such as Copy, leave the grid unchanged. Without this memory, the expert would repeat these steps
+    forever.
     """
 
     config: ArcConfig

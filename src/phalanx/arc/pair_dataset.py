@@ -17,7 +17,7 @@ class GridPairDataset:
     """A dataset of input-output grid pairs, each of which belongs to a task."""
 
     names: tuple[str, ...]
-    """Ids of the tasks."""
+    """Names of the tasks, such as the ids of ARC tasks."""
     task: Int[np.ndarray, " pairs"]
     """Index of each pair's task in `names`."""
     sizes: Int[np.ndarray, "pairs 4"]

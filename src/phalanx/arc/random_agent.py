@@ -31,7 +31,8 @@ class _RandomSettings:
     """Selection format of the actions: `point`, `bbox` or `mask`. If None, the config's format is used, or
     `point` if there is no config."""
     allowed_operations: tuple[int, ...] | None = None
-    """Ids of the operations to sample from. If None, all 42 are used."""
+    """Ids of the operations to sample from. If None, all 42 are used. Operations that the config does not
+    allow are never sampled."""
 
     def __post_init__(self) -> None:
         ActionConfig(

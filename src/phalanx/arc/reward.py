@@ -15,7 +15,8 @@ from phalanx.arc.operations import Operation
 from phalanx.arc.state import ArcState, vmap_batch
 
 REWARD_WEIGHTS = tuple(name for name in RewardConfig.model_fields if name != "reward_on_submit_only")
-"""Names of the weights of the default reward, which are fields of `RewardConfig`."""
+"""Names of the numeric fields of `RewardConfig`. They are called weights, although the value of
+`efficiency_bonus_threshold` is a number of steps."""
 
 RewardWeights = Float32[Array, "7"]
 """Weights of the default reward, in the order of `REWARD_WEIGHTS`."""

@@ -46,9 +46,9 @@ class SubmissionState(eqx.Module):
     sizes: Int32[Array, "*batch tests 2"]
     """Height and width of each grid in `grids`. The entry for the current test pair is outdated, too."""
     submitted_grids: UInt32[Array, "*batch attempts tests 4 rows"]
-    """Bit-planes of the grids submitted in each attempt."""
+    """Bit-planes of the grids in each submission."""
     submitted_sizes: Int32[Array, "*batch attempts tests 2"]
-    """Height and width of the submitted grids. They are 0 for attempts that have not been submitted yet."""
+    """Height and width of the submitted grids. They are 0 for submissions that have not been made yet."""
     num_submissions: Int32[Array, "*batch"]
     """Number of submissions so far."""
 

@@ -154,8 +154,8 @@ class Submission:
         ]
 
     def describe(self) -> list[str]:
-        """Return the results as lines of text: the numbers of tasks that fit on the canvas and that are
-        solved, and the results of the baselines."""
+        """Return the results as lines of text: how many tasks fit on the canvas, how many are solved, and how
+        many the baselines solve."""
         lines = [f"{self.num_fitting} of {format_count(len(self.answers), 'task')} fit the canvas"]
         known = self.known
         if known:

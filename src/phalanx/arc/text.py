@@ -68,7 +68,7 @@ def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
 
 
 def _trim(grids: np.ndarray) -> list[np.ndarray]:
-    """Remove the padding (cells of -1) at the bottom and on the right of each grid in a batch."""
+    """Remove the -1 padding at the bottom and on the right of each grid in a batch."""
     inside = np.asarray(grids >= 0)
     sides = []
     for axis in (2, 1):

@@ -199,7 +199,7 @@ def _find_task(task_id: str, source: str, data_dir: Path | None, num_tasks: int,
 
 @contextlib.contextmanager
 def _tidy_when_terminated() -> Iterator[None]:
-    """Raise `SystemExit` on SIGTERM, so that temporary files are removed."""
+    """Raise `SystemExit` if SIGTERM arrives in the `with` block, so that temporary files are removed."""
     previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield

@@ -103,8 +103,8 @@ def _load_settings(
 ) -> "Config":
     """Combine the evaluation settings from several sources.
 
-    The sources are the defaults, the settings of the run's own evaluations, command-line flags and overrides.
-    Sources later in this list take precedence over earlier ones.
+    The sources are the defaults, the run's settings for evaluations during training, command-line flags and
+    overrides. Sources later in this list take precedence over earlier ones.
     """
     from phalanx.config import load_config
 

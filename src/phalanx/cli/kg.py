@@ -153,12 +153,13 @@ def depths(
     max_seconds: Annotated[float | None, typer.Option(min=0, help="Time limit in seconds.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the exact length of each query's shortest proof, and compare the lengths with the depth file.
+    """Compute the depth of each query: the exact number of steps in its shortest proof.
 
-    A step replaces the first goal with the body of a rule or unifies it with a fact. Goals that have no
-    variables and are facts do not count as steps. A query is never used in its own proof. Queries without a
-    proof of at most --max-depth steps have depth -1. Queries that are undecided at the time limit are counted
-    separately and not written to the file.
+    If the knowledge base contains a depth file for the split (SPLIT_depths.txt), the depths are compared with
+    it. A step replaces the first goal with the body of a rule or unifies it with a fact. Proving a goal that
+    has no variables and is a fact does not count as a step. A query is never used in its own proof. Queries
+    without a proof of at most --max-depth steps have depth -1. Queries that are undecided at the time limit
+    are counted separately and not written to --out.
     """
     base = _load(data)
     with user_errors():

@@ -110,7 +110,7 @@ def puzzle_server(
     port: Port = 8023,
     deadline: Deadline = 120.0,
 ) -> None:
-    """Watch a puzzle being solved with the server's hints: `phalanx play puzzle_server:sudoku`.
+    """Watch a puzzle being solved with the server's hints, as in `phalanx play puzzle_server:sudoku`.
 
     Press Ctrl-C to stop. The exit code is 1 if the puzzle was not solved.
     """

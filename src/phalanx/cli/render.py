@@ -54,7 +54,7 @@ def render(
 
 
 def _record(run: str, num_episodes: int, seed: int) -> tuple[Path, list[list["np.ndarray"]]]:
-    """Run greedy episodes. Returns the run folder and the images of each episode."""
+    """Run episodes with greedy actions. Returns the run folder and the images of each episode."""
     require_jax("phalanx render")
     import jax
 

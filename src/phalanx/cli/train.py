@@ -205,7 +205,7 @@ def _check_same_env(out: Path, config: "RunConfig", env: str | None) -> None:
 
 
 def _is_finished(out: Path, config: "RunConfig") -> bool:
-    """Return whether the run is already finished with this config. If so, print a message."""
+    """Return whether the run in `out` is finished and its config equals `config`. If so, print a message."""
     from phalanx.training.run_dir import load_metadata, load_run_config, run_status
 
     if run_status(out) != "finished" or load_run_config(out, type(config)) != config:

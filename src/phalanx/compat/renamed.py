@@ -13,7 +13,7 @@ def alias(path: str) -> property:
 
 
 class RenamedAttributes:
-    """Mixin that adds a replacement to the error message if a renamed or removed attribute is accessed."""
+    """Mixin that names the replacement in the error message for a renamed or removed attribute."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
     """Maps each renamed or removed name to the text that follows "use" in the error message."""
@@ -26,7 +26,10 @@ class RenamedAttributes:
 
 
 class RenamedFields(RenamedAttributes, BaseModel):
-    """Mixin for Pydantic models whose constructor also rejects the names in `renamed`."""
+    """Mixin for Pydantic models with renamed or removed fields.
+
+    If the constructor gets a name in `renamed`, the error message names the replacement.
+    """
 
     @model_validator(mode="before")
     @classmethod

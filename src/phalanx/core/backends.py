@@ -154,11 +154,12 @@ class BackendFunction:
         native: The implementation in C++.
         xla: The implementation in JAX.
         merge_groups: Function `(shared, *rows) -> (shared, rows, restore)` for calls in which `vmap` maps
-            over `shared`. Its `shared` argument has a leading group axis, and the batch consists of
-            consecutive parts of equal size, one per group. The function must return a single `shared` for the
-            entire batch, rows that are adapted to it (for example, with shifted indices), and a function that
-            converts results computed with the merged `shared` to results for the original `shared`. If
-            `merge_groups` is None, such calls raise a `ValueError`.
+            over `shared`. The examples that use the same `shared` arrays are a group. The `shared` argument
+            has a leading group axis. In `rows`, the examples of a group are consecutive, and all groups have
+            the same size. The function must return one `shared` for the entire batch, the rows adapted to it
+            (for example, with shifted indices), and a function `restore` that takes the results of the kernel
+            and adapts them to the original `shared`. If `merge_groups` is None, such calls raise a
+            `ValueError`.
     """
 
     def __init__(
@@ -189,7 +190,12 @@ class BackendFunction:
     def _build_uncached(self, backend: Backend, static: Any, is_constant: bool, depth: int) -> Any:
         """Build a function `(shared, *rows) -> results` that runs the kernel.
 
-        `shared` has `depth` leading group axes, one for each `vmap` that maps over it.
+        Args:
+            backend: The implementation to use.
+            static: Hashable settings, passed to the implementation as its first argument.
+            is_constant: Whether `shared` contains no traced arrays. If so, it is the same for all examples:
+                if `vmap` passes copies of it, only the first copy is used.
+            depth: Number of leading group axes of `shared`, one for each `vmap` that maps over it.
         """
         from phalanx.core.vector import broadcast_unbatched
 

@@ -70,9 +70,9 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     """Config class for the settings of evaluations during training, the `evaluation` section of a training
     config."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Config class for the settings of `phalanx eval`. If None, `evaluation_config` is used, or
-    `EpisodeEvalCommandConfig` (which adds a `seed`) if neither `evaluate` nor `evaluation_config` is
-    overridden."""
+    """Config class for the settings of `phalanx eval`. If None, `evaluation_config` is used. However, if the
+    environment overrides neither `evaluate` nor `evaluation_config`, `EpisodeEvalCommandConfig` is used,
+    which adds a `seed`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -175,13 +175,13 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return evaluate_episodes(self, network, settings)
 
     def at_step(self, step: int) -> "Environment":
-        """Return the environment for episodes that start after a given number of training steps.
+        """Return the environment for episodes that start at a given step of the training run.
 
         Environments with a curriculum return the environment for the stage that is active at `step`. The
         default is the environment itself.
 
         Args:
-            step: Number of training steps that each environment in the batch has taken so far.
+            step: Number of steps that each environment in the training batch has taken so far.
         """
         return self
 
@@ -432,7 +432,7 @@ def mask_size(environment: Environment) -> int | None:
 
 
 def info_fields(info: TransitionInfo) -> dict[str, Any]:
-    """Return the fields of an info that are arrays or numbers, as a dictionary from names to arrays."""
+    """Return a dictionary with all array and number fields of `info`, converted to JAX arrays."""
     if not dataclasses.is_dataclass(info):
         raise TypeError(f"an environment's info must be a dataclass or module, got {type(info).__name__}")
     fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}

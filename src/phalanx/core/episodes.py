@@ -23,9 +23,10 @@ MAX_SHOWN_ENVS = 6
 """Maximum number of environments that the notebook view of a `BatchTrajectory` shows."""
 
 AgentFunction = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""Function `agent_fn(states, agent_states, key) -> (actions, new_agent_states)`.
+"""Function `agent_fn(states, agent_state, key) -> (actions, new_agent_state)`.
 
-It chooses the actions for an entire batch of environments, given their states."""
+It chooses the actions for an entire batch of environments, given their states. `agent_state` is a pytree that
+the agent carries from step to step."""
 
 Act = Callable[[PyTree, Key | None], PyTree]
 """Function `act(observation, key) -> action` for one environment. The key is None for greedy actions.
@@ -162,8 +163,10 @@ def _run(
 
 
 def _check_agent(agent_fn: AgentFunction, states: PyTree, agent_state: PyTree, key: Key) -> None:
-    """Raise `TypeError` if an agent returns values with the wrong structure. The check runs
-    during tracing."""
+    """Raise `TypeError` if an agent returns values with the wrong structure.
+
+    The agent is only traced, not run.
+    """
     returned = eqx.filter_eval_shape(agent_fn, states, agent_state, key)
     if type(returned) is not tuple or len(returned) != 2:
         raise TypeError(

@@ -24,8 +24,9 @@ def create_segment_attention_mask(
             padding. Padding must be at the end of the row. Invalid rows raise `ValueError`, except under
             `jit`, where values are unknown.
         causal: Let a token attend only to itself and to earlier tokens.
-        padding_sees_itself: Let a padding token attend to itself. By default, it attends to nothing, so
-            its attention weights are NaN if the mask is added to the logits as 0 and minus infinity.
+        padding_sees_itself: Let each padding token attend to itself. By default, padding tokens attend to
+            nothing, so the softmax of their attention logits is NaN if masked logits are set to minus
+            infinity.
 
     >>> create_segment_attention_mask([1, 1, 2, 0]).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]

@@ -39,8 +39,8 @@ class EpochStatus(FrozenModel):
     complete: bool = False
     """True if all batch files of the epoch have been written."""
     largest_token: int | None = None
-    """Largest token id in the epoch. It must be less than the vocabulary size of the model that is trained.
-    None if the epoch is incomplete."""
+    """Largest token id in the epoch. To train on the epoch, a model needs a larger vocabulary size. None if
+    the epoch is incomplete."""
 
 
 class BatchManifest(FrozenModel):

@@ -205,7 +205,7 @@ class BucketSuggestion(FrozenModel):
     rationale: str
     """Sentence that explains the suggestion."""
     estimated_efficiency: float
-    """Fraction of the tokens in the suggested buckets that is not padding, from 0 to 1."""
+    """Fraction of the tokens in the suggested buckets that are not padding, from 0 to 1."""
     optimization_goal: OptimizationGoal
     """Objective for which the edges are optimal."""
 
@@ -239,9 +239,9 @@ def suggest_bucket_edges(
         num_buckets: Number of buckets, including the last one, which ends at `max_length`. The result has
             fewer buckets only if there are not enough distinct lengths.
         goal: Objective of the optimization.
-        max_length: Maximum length of the last bucket. Must be greater than `multiple_of`. Samples above the
-            maximum length are ignored. Defaults to the length of the longest sample, but at least
-            `multiple_of + 1`.
+        max_length: Maximum length of the last bucket. Longer samples are ignored. Must be greater than
+            `multiple_of`, so that there can be an edge below it. Defaults to the length of the longest
+            sample, but at least `multiple_of + 1`.
         multiple_of: Edges are multiples of this value.
 
     >>> suggest_bucket_edges({"a": 2, "b": 3, "c": 9}, num_buckets=2).edges
@@ -281,9 +281,9 @@ def suggest_bucket_edges(
 
 
 def _possible_ends(counts: LengthCounts, top: int, multiple_of: int) -> LengthCounts:
-    """Return the possible bucket edges, and for each edge the number of samples whose length rounds up to it.
+    """Return the possible maximum lengths of buckets, and the number of samples with each rounded-up length.
 
-    Lengths are rounded up to a multiple of `multiple_of`, but not above `top`.
+    Lengths are rounded up to a multiple of `multiple_of`, but to at most `top`.
     """
     ends = np.minimum(-(-counts.values // multiple_of) * multiple_of, top)
     always = [(top - 1) // multiple_of * multiple_of, top] if ends[0] == top else [top]

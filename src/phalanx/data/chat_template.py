@@ -16,7 +16,7 @@ from phalanx.data.tokenizers import (
 from phalanx.extras import require_extra
 
 Message: TypeAlias = Mapping[str, Any]
-"""A message of a conversation, with `role`, `content` and any other keys that a template uses."""
+"""A message in a conversation, with `role`, `content` and any other keys that a template uses."""
 Span: TypeAlias = tuple[int, int]
 """Range of characters in a text, as a pair of the start (inclusive) and the end (exclusive)."""
 

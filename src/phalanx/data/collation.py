@@ -92,7 +92,7 @@ class TokenBatch(NamedArrays):
 
     @property
     def sample_rows(self) -> tuple[int, ...]:
-        """For each segment (a sample or a part of a split sample), the index of the row that contains it."""
+        """Row index of each segment. A segment is a sample or a part of a split sample."""
         return tuple(self.layout.segment_rows.tolist())
 
     def pad_rows(self, num_rows: int) -> "TokenBatch":
@@ -122,19 +122,18 @@ class TokenBatch(NamedArrays):
         return cu_seqlens(self.segment_ids[row])
 
     def varlen(self, *, align: int = 1, pad_id: int = 0) -> dict[str, Any]:
-        """Concatenate all samples without row padding, for variable-length attention kernels.
+        """Concatenate all segments without row padding, for variable-length attention kernels.
 
         Args:
-            align: Pad every sample to a multiple of this length. For context parallelism over n devices, set
-                this to 2 * n. If `align` is not 1, the result also contains `cu_seqlens_padded`, the
-                boundaries of the padded samples, whereas `cu_seqlens` contains the cumulative lengths without
-                padding.
+            align: Pad every segment to a multiple of this length. For context parallelism over n devices, set
+                it to 2 * n.
             pad_id: Padding token for the alignment.
 
         Returns:
-            Dictionary with `input_ids`, `labels` and `position_ids` [tokens], `cu_seqlens` (if `align` is 1,
-            sample n is at `cu_seqlens[n]:cu_seqlens[n + 1]`), and `max_seqlen` (the length of the longest
-            sample after alignment).
+            Dictionary with `input_ids`, `labels` and `position_ids` [tokens]; `cu_seqlens`, the cumulative
+            lengths of the segments, starting with 0 and without alignment padding; and `max_seqlen`, the
+            length of the longest segment, including alignment padding. If `align` is not 1, the dictionary
+            also contains `cu_seqlens_padded`, the cumulative lengths including alignment padding.
         """
         real = self.segment_ids > 0
         positions = self.position_ids[real]
@@ -217,7 +216,7 @@ class ConcatenatedTokens(NamedTuple):
     loss_mask: Int8[np.ndarray, " tokens"] | None
     """Loss mask of the tokens. None if every token counts toward the loss."""
     starts: Int64[np.ndarray, " segments"]
-    """Position in `tokens` at which each segment starts. Segments are in the order of a `PackLayout`."""
+    """Position in `tokens` at which each segment of a `PackLayout` starts, in the order of the layout."""
     columns: Mapping[str, np.ndarray]
     """Additional arrays [tokens, ...] by name, with one entry per token."""
 
@@ -390,7 +389,10 @@ def _find_samples(spec: BatchSpec, samples: Mapping[str, SampleLike] | None) -> 
 
 
 def _check_planned_lengths(spec: BatchSpec, lengths: Int64[np.ndarray, " segments"]) -> None:
-    """Raise `ValueError` unless the lengths of a batch's samples are those that the plan was built for."""
+    """Raise `ValueError` if a sample of a batch does not have its planned length.
+
+    In a streaming plan, planned lengths are after truncation, so samples may be longer.
+    """
     if spec.table is None:
         planned = spec.layout.lengths
         matches = lengths >= planned

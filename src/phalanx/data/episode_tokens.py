@@ -45,10 +45,10 @@ class EpisodeTokenizer(Protocol):
         """Maximum number of steps in an episode. None if it is unknown."""
 
     def view(self, states: Any) -> Any:
-        """Extract the observations for `encode` from a batch of states. This method is traced by JAX."""
+        """Extract the observations that `encode` needs from a batch of states. Traced by JAX."""
 
     def encode(self, seen: Any, actions: Any) -> TokenizedSteps:
-        """Encode a batch of steps, given the observations (as returned by `view`) and the actions."""
+        """Encode a batch of steps. `seen` contains the observations that `view` returned."""
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[Any, Any]:
         """Decode the observation and the action of one step."""

@@ -1,7 +1,7 @@
 """Length caches: files that store the ids and lengths of samples, for one tokenizer.
 
-In a `.jsonl` cache, entries are written while they are added, so an interrupted run can be continued. A
-`.npz` cache is written only when it is closed, but loads in milliseconds.
+Entries of a `.jsonl` cache are written as they are added, so an interrupted run can be continued. A `.npz`
+cache is written only when it is closed, but loads in milliseconds.
 """
 
 import itertools

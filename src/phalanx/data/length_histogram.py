@@ -92,7 +92,7 @@ class LengthHistogram(FrozenModel):
     max_length: int
     mean_length: float
     median_length: int
-    """Same as `p50`."""
+    """Median of the lengths, which is also available as `p50`."""
     std_length: float
     """Standard deviation of the lengths."""
     p25: int

@@ -29,14 +29,18 @@ def write_npz(
 def open_npz(
     path: str | os.PathLike[str], hint: str = "write it again"
 ) -> Iterator[Mapping[str, np.ndarray]]:
-    """Verify the checksum of a file and open it as a mapping from names to arrays, which are read on access.
+    """Open a file in a context manager, as a mapping from names to arrays, after verifying its checksum.
+
+    Arrays are read on access.
 
     Args:
         path: Path of the file.
         hint: Advice that is included in the error message if the file is corrupt.
 
     Raises:
-        CorruptFileError: If the checksum does not match, or if an array is missing.
+        CorruptFileError: If the checksum does not match or the file is not a valid archive. A `KeyError`,
+            `ValueError` or `EOFError` in the `with` block, for example because an array is missing, is also
+            raised as `CorruptFileError`.
     """
     try:
         # Opened here, because np.load does not close a file that it cannot read.

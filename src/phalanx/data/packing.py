@@ -227,9 +227,8 @@ def _split_overlong(
     """Skip, truncate or split overlong samples.
 
     Returns:
-        Three arrays with one entry per segment, followed by an array with the indices of the skipped samples.
-        The first three contain the index of the segment's sample, the start of the segment in the sample
-        (None instead of an array if no sample was split), and the length of the segment.
+        The index of each segment's sample; the start of each segment within its sample, or None if no sample
+        was split; the length of each segment; and the indices of the skipped samples.
     """
     limit = config.max_length
     overlong = np.flatnonzero(lengths > limit).astype(np.int32)

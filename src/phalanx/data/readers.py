@@ -57,7 +57,7 @@ def as_paths(source: Paths) -> list[Path]:
 
 
 def iter_rows(source: RowSource, split: str | None = None) -> Iterator[Row]:
-    """Iterate over the rows of files, folders or an iterable of mappings. Yields (location, row) pairs.
+    """Iterate over the rows of files, folders or an iterable of mappings. Yields (location, columns) pairs.
 
     A folder is either a saved Hugging Face dataset, or it contains JSONL and Parquet files. If it contains
     neither, its text files are read. Files are read in the order of their names. Each nonblank line of a text

@@ -164,7 +164,7 @@ class BufferSnapshot(Sequence[Sample]):
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
-        """All samples."""
+        """Samples of the snapshot, oldest first."""
         return tuple(self)
 
     @cached_property

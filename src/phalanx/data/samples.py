@@ -30,7 +30,7 @@ _FORMAT, _VERSION = "phalanx samples", 2
 
 
 class SampleOrigin(StrEnum):
-    """Origin of a sample."""
+    """Kind of source that a sample comes from."""
 
     OFFLINE = "offline"
     """The sample was read from a file or a list."""
@@ -458,7 +458,11 @@ track `bytes` objects, so millions of samples do not slow it down."""
 
 
 def pack_sample(sample: Sample) -> CompactSample:
-    """Convert a sample to compact form. Raises `ValueError` if it has columns other than `segment_ids`."""
+    """Convert a sample to compact form.
+
+    Raises `ValueError` if the sample has columns that the compact form cannot store, which are all except
+    `segment_ids`.
+    """
     if sample.columns.keys() - {"segment_ids"}:
         names = ", ".join(sorted(sample.columns.keys() - {"segment_ids"}))
         raise ValueError(f"sample {sample.sample_id!r}: the columns {names} cannot be stored")

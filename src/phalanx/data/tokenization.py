@@ -111,7 +111,7 @@ class TokenizeConfig(Config):
 
 @dataclasses.dataclass
 class TokenizeStats:
-    """Tokenization statistics."""
+    """Number of yielded and truncated samples, and ids of skipped samples."""
 
     samples: int = 0
     """Number of samples that were yielded."""

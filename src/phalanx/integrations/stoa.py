@@ -170,8 +170,9 @@ _KEY = jax.ShapeDtypeStruct((2,), np.uint32)
 class IntegerArraySpace(BoundedArraySpace):
     """Space of integer or boolean arrays with inclusive bounds.
 
-    It replaces Stoa's `BoundedArraySpace`, which never samples the maximum and has infinite default bounds.
-    The bounds are optional, because some of Stoa's wrappers create a space of the same class without bounds.
+    Unlike in Stoa's `BoundedArraySpace`, samples include the maximum, and the default bounds are those of the
+    dtype instead of infinite. The bounds have defaults because some of Stoa's wrappers create a new space
+    with `type(space)(shape=..., dtype=..., name=...)`.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class IntegerArraySpace(BoundedArraySpace):
 
 
 def convert_space(space: Space, name: str = "") -> StoaSpace:
-    """Convert a space to a Stoa space. A `Composite` becomes a dictionary of its fields."""
+    """Convert a space to a Stoa space. A `Composite` becomes a `DictSpace`."""
     match space:
         case Composite(fields=fields):
             return DictSpace({field: convert_space(inner, field) for field, inner in fields}, name)
@@ -205,7 +206,7 @@ def convert_space(space: Space, name: str = "") -> StoaSpace:
 
 
 def convert_action_space(space: Space) -> StoaSpace:
-    """Convert an action space to a Stoa space. A `Composite` of integers becomes one vector."""
+    """Convert an action space to a Stoa space. A `Composite` of integers becomes a `MultiDiscreteSpace`."""
     if (sizes := discrete_sizes(space)) is not None:
         return MultiDiscreteSpace(sizes, jnp.int32, "action")
     return convert_space(space, "action")

@@ -186,7 +186,10 @@ class PlanDataset(IterableDataset):
         self.set_epoch(loaded.epoch, loaded.step)
 
     def __len__(self) -> int:
-        """Return this rank's number of batches in the current epoch, or in all epochs with `all_epochs`."""
+        """Return the number of batches on this rank.
+
+        The batches are those of the current epoch or, with `all_epochs`, of all epochs.
+        """
         numbers, current = [plan.epoch for plan in self._batch_plan.epochs], self.position[0]
         return sum(len(self.epoch_plan(n)) for n in numbers if self.all_epochs or n == current)
 
@@ -304,7 +307,7 @@ class PackedRowPaddingCollator:
     pad_id: int = 0
     """Padding token."""
     attention: Attention = "positions"
-    """Format in which batches specify which tokens belong together (see `Attention`), except `varlen`."""
+    """Format in which batches specify which tokens belong together: any `Attention` except `varlen`."""
     dtype: torch.dtype = torch.float32
     """Data type of an additive attention mask."""
 

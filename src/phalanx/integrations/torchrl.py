@@ -254,7 +254,14 @@ def make_spec(space: Space, batch_size: torch.Size, device: torch.device | None)
 
 
 def from_tensors(space: Space, entry: Any, batch_size: torch.Size, name: str) -> PyTree:
-    """Copy tensors into a batch of values of a space. `name` identifies the tensors in error messages."""
+    """Create a batch of values of a space from copies of tensors.
+
+    Args:
+        space: Space of the values.
+        entry: Tensor with the values or, for a composite space, a tensor dictionary with the fields.
+        batch_size: Required batch shape of the tensors.
+        name: Name of the entry, for error messages.
+    """
     if isinstance(space, CompositeSpace):
         check_fields(space, entry, repr(name))
         fields = {

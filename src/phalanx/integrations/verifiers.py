@@ -36,7 +36,8 @@ class PhalanxTasksetConfig(vf.TasksetConfig):
     first_seed: int = Field(0, ge=0, le=MAX_SEED)
     """Smallest seed to use. With `split`, seeds whose episodes are in other splits are skipped."""
     num_tasks: int = Field(1_000, ge=1)
-    """Number of episodes. They use the first `num_tasks` seeds of the split, starting at `first_seed`."""
+    """Number of episodes. Seeds are used in ascending order from `first_seed`, without those that `split`
+    excludes."""
 
     @field_validator("environment")
     @classmethod

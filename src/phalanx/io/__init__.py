@@ -1,4 +1,4 @@
-"""Atomic and checksummed files, folder locks, archives, downloads, and safe reading of untrusted files."""
+"""Atomic writes, checksums, folder locks, JSON Lines, archives, downloads and worker pools."""
 
 from phalanx.io.archive import unpack as unpack
 from phalanx.io.atomic import atomic_directory as atomic_directory, atomic_write as atomic_write

@@ -59,6 +59,8 @@ def add_checksum(file: IO[bytes]) -> None:
 def open_verified(path: str | os.PathLike[str], hint: str = "write it again") -> Iterator[IO[bytes]]:
     """Verify the checksum of a file and open the file for reading.
 
+    This is a context manager that yields the open binary file.
+
     Args:
         path: Path of the file.
         hint: Advice on what to do if the file is corrupt, for the error message.
@@ -109,7 +111,8 @@ def read_verified_json(path: str | os.PathLike[str], hint: str = "write it again
 def sha256_of_files(folder: Path, exclude: Collection[str] = ()) -> dict[str, str]:
     """Return a mapping from the relative path of each file in a folder to the file's SHA-256 in hexadecimal.
 
-    Files in subfolders are included. Files whose names are in `exclude` are left out.
+    Files in subfolders are included. `exclude` contains file names without folders; files with these names
+    are left out, also in subfolders.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in exclude)
     return {path.relative_to(folder).as_posix(): _sha256(path) for path in files}

@@ -118,7 +118,7 @@ def iter_lines(path: str | os.PathLike[str]) -> Iterator[str]:
                 if not line.endswith(b"\n") and len(line) == _MAX_LINE_BYTES:
                     raise ValueError(f"{file_path.name} has a line of more than {_MAX_LINE_BYTES:,} bytes")
                 if file_path != current or line.endswith(b"\n"):
-                    yield line[:-1].decode()
+                    yield line.removesuffix(b"\n").decode()
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:

@@ -15,10 +15,10 @@ _LOG = logging.getLogger("phalanx.io")
 def lock_folder(folder: Path, name: str = "run.lock") -> Iterator[None]:
     """Lock a folder for this process while the context is active.
 
-    The operating system releases the lock when the process ends, so a lock file that a killed process left
-    behind does not block other processes. The file contains the process id and the host name. If the file
-    system does not support locks, a warning is logged, and the file is not removed at the end, because
-    another process may be using it.
+    The lock file contains the process id and the host name, and is removed at the end. A lock file that a
+    killed process left behind does not block other processes, because the operating system releases the lock
+    when the process ends. If the file system does not support locks, a warning is logged, and the lock file
+    is not removed, because another process may be using it.
 
     Args:
         folder: Folder to lock.

@@ -73,10 +73,10 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a YAML file.
+    """Read the text of a YAML file, and check that it is safe to parse.
 
-    Raises `ValueError` if it has more than `MAX_BYTES` bytes or `MAX_DEPTH` levels of nesting, or if it has
-    anchors or tags.
+    Raises `ValueError` if the file has more than `MAX_BYTES` bytes or `MAX_DEPTH` levels of nesting, or if it
+    contains anchors, tags or invalid tokens.
     """
     import yaml
 

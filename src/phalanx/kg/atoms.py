@@ -92,7 +92,7 @@ class Rule:
 
     name: str
     weight: float
-    """Weight of the rule, usually its confidence (0 to 1). Query answering treats it as the confidence."""
+    """Weight of the rule. Query answering interprets it as the rule's confidence, a number from 0 to 1."""
     body: tuple[Atom, ...]
     head: Atom
     constants: frozenset[str] = frozenset()

@@ -231,12 +231,12 @@ class _Rounds:
         bindings: Bindings,
         num_rows: int,
     ) -> np.ndarray:
-        """Match the remaining body atoms of a rule, and return the resulting heads, encoded and sorted.
+        """Match the body atoms of a rule recursively, and return the resulting heads, encoded and sorted.
 
         Args:
             head: Terms of the head, without the predicate.
-            body: Terms of each remaining body atom, without the predicate.
-            sources: For each remaining body atom, the set of atoms that it is matched with.
+            body: Terms of each body atom that has not been matched yet, without the predicate.
+            sources: For each of these body atoms, the set of atoms that it is matched with.
             bindings: Values of the terms that are already bound.
             num_rows: Number of rows in the bindings.
         """

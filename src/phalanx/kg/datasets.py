@@ -134,7 +134,11 @@ def folder_digest(folder: Path) -> str:
 
 
 def _normalize(text: bytes, relation_first: bool = False) -> bytes:
-    """Convert line endings to newlines and, if needed, reorder the columns to head, relation, tail."""
+    """Normalize the text of a file of triples.
+
+    CRLF line endings are converted to LF, and a missing LF at the end is added. If `relation_first` is true,
+    the columns are reordered from relation, head, tail to head, relation, tail.
+    """
     text = text.replace(b"\r\n", b"\n")
     if relation_first:
         text = re.sub(rb"(?m)^([^\t\n]*)\t([^\t\n]*)\t([^\t\n]*)$", rb"\2\t\1\t\3", text)

@@ -38,7 +38,8 @@ TieRule = Literal["random", "realistic", "expected", "pessimistic"]
 """
 TIE_RULES: tuple[TieRule, ...] = ("random", "realistic", "expected", "pessimistic")
 DEFAULT_TIES: TieRule = "random"
-"""Default tie rule of commands and settings. `evaluate_link_prediction` has no default."""
+"""Tie rule that is used wherever `ties` is optional. `evaluate_link_prediction` and `evaluate_candidates`
+require it."""
 HITS = (1, 3, 10)
 """Values of k for which Hits@k is computed."""
 Sides = Literal["head", "tail", "both"]
@@ -418,8 +419,9 @@ ScoreTables = Callable[[Int32[np.ndarray, "pairs 2"], int], Iterable[Float32[np.
 """Function `(pairs, max_pairs)` that returns one or more score tables.
 
 A score table has one row per pair, which contains the scores of all entities as answers. The pairs in a call
-either all ask for tails or all ask for heads. `max_pairs` is the largest number of pairs in a single call
-that asks for the same side. The function can pad the pairs to this number to avoid recompilation.
+either all ask for tails or all ask for heads. `max_pairs` is an upper bound on the number of pairs. It does
+not change between calls for the same side, so the function can pad the pairs to this number to avoid
+recompilation.
 """
 
 
@@ -464,11 +466,12 @@ def count_ranks_in_tables(
 
 
 def _chunks(queries: GroupedQueries, num_entities: int) -> Iterator[tuple[int, int, int]]:
-    """Divide the pairs into ranges for which the scores of all entities fit into memory.
+    """Divide the pairs into ranges whose score tables are small enough to fit into memory.
+
+    The pairs in a range either all ask for tails or all ask for heads.
 
     Yields:
-        The start and the end of each range, and the size of the largest range for the same side. The pairs
-        in a range either all ask for tails or all ask for heads.
+        The start and the end of each range, and the maximum size of a range that asks for the same side.
     """
     max_rows = max(1, _MAX_TABLE_CELLS // max(1, num_entities))
     num_tail_pairs = int((queries.pairs[:, 1] % 2 == 0).sum())
@@ -621,7 +624,7 @@ class CandidateLists:
     starts: Int64[np.ndarray, " lists_and_one"]
     """Index in `triples` at which each list starts, followed by the total number of triples."""
     query: Int64[np.ndarray, " lists"]
-    """For each list, the index of the query that it belongs to, in ascending order."""
+    """For each list, the index of its query. The indices are in ascending order."""
     side: Int64[np.ndarray, " lists"]
     """For each list, the argument that its corruptions replace: 0 for the head, 1 for the tail."""
     tie_draw: Float64[np.ndarray, " lists"]
@@ -755,7 +758,8 @@ def evaluate_candidates(
             order.
         candidates: The ranking lists; see `make_candidates`.
         ties: How to rank triples with equal scores.
-        depths: Proof depth of each query, `NO_PROOF` or `UNDECIDED`. None if depths are not known.
+        depths: For each query, its proof depth or one of the constants `NO_PROOF` and `UNDECIDED`. None if
+            the depths are not known.
         vocabulary: Provides the names of the relations. If it is None, results are grouped by relation id.
         details: Values of the `split`, `predictor` and `selected` fields of the result.
     """

@@ -143,7 +143,8 @@ def _build_atoms(matches: Iterable[tuple[str, ...]], has_quotes: bool) -> Iterat
 
     Args:
         matches: Groups of each match. The groups of missing arguments are empty strings.
-        has_quotes: Whether names may be quoted.
+        has_quotes: Remove quotes around names and decode escape sequences. False is faster, but requires
+            that no name is quoted.
     """
     for groups in matches:
         parts = groups[: 4 if groups[3] else 3 if groups[2] else 2]
@@ -251,10 +252,11 @@ _HEADER_HINT = (
 def load_table(path: Path) -> tuple[Atom, ...]:
     """Read the distinct atoms of a CSV, TSV or Parquet file.
 
-    The columns are found by their names in the header. Without a header, they are head, relation, tail and
-    third (the third argument), in this order. The tail and third columns are optional. A table with only head
-    and relation contains atoms with one argument. In a table with four columns, a row with an empty last cell
-    is an atom with two arguments, and a row whose last two cells are empty is an atom with one argument.
+    The columns are head, relation, tail and third (the third argument). With a header, they can be in any
+    order and have any of the names in `_COLUMN_NAMES`. Without a header, they must be in this order. The tail
+    and third columns are optional. A table with only head and relation contains atoms with one argument. In a
+    table with all four columns, a row without a third argument is an atom with two arguments, and a row
+    without tail and third argument is an atom with one argument.
     """
     names, rows = _read_parquet(path) if path.suffix == ".parquet" else _parse_csv(path)
     indices = _find_columns(names)

@@ -300,7 +300,11 @@ class KnowledgeBase:
         return {split: atoms for split, atoms in leaked.items() if atoms}
 
     def _check_rules(self, constants: frozenset[str]) -> None:
-        """Raise `ValueError` if a rule has an unknown constant, or a variable that looks like a constant."""
+        """Raise `ValueError` if a rule contains a name that is probably a mistake.
+
+        Such a name is a constant that is not in `constants`, a variable with the name of a constant, or a
+        variable that occurs only once in the rule and whose name is similar to that of a constant.
+        """
         for rule in self.rules:
             for atom in rule.atoms:
                 for name in rule.constants.intersection(atom[1:]):
@@ -338,7 +342,10 @@ class KnowledgeBase:
         _warn(text)
 
     def sizes(self) -> dict[str, Any]:
-        """Return the name, and the numbers of entities, predicates, rules, facts and held-out queries."""
+        """Return the number of items of each kind in the knowledge base, together with its name.
+
+        The keys are `name`, `entities`, `predicates`, `rules`, `facts`, `valid` and `test`.
+        """
         return {
             "name": self.name,
             "entities": len(self.entities),

@@ -93,8 +93,8 @@ class PathNetwork(DirectedRelationPredictor):
     def _initial_parameters(self) -> np.ndarray:
         """Return random initial parameters.
 
-        The part of the message parameters that depends on the query's relation is zero, so messages do not
-        depend on it before training.
+        The query-dependent part of the message parameters is zero. Before training, the message parameters
+        are therefore the same for all query relations.
         """
         directed, draw = 2 * self.vocabulary.num_predicates, np.random.default_rng(self.config.seed)
         dim, parts = HIDDEN_DIM, []

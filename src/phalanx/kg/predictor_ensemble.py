@@ -23,8 +23,8 @@ from phalanx.kg.triple_index import directed_queries
 KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 """Candidate weights of the embedding's scores. `Ensemble.fit` selects one for each directed relation."""
 _PRIOR_QUERIES = 20.0
-"""Strength of the shrinkage in `best_per_relation`, as a number of ranking lists. A predictor's overall mean
-counts as much as this number of ranking lists of the relation."""
+"""Strength of the shrinkage in `best_per_relation`. A predictor's mean over all ranking lists has the same
+weight as this number of ranking lists."""
 
 
 class Ensemble(DirectedRelationPredictor):
@@ -107,7 +107,7 @@ def validation_triples(knowledge_base: KnowledgeBase) -> Int32[np.ndarray, "quer
 def _weighted_scores(
     predictor: LinkPredictor, kge: LinkPredictor, pairs: np.ndarray, max_pairs: int
 ) -> Iterator[np.ndarray]:
-    """Combine the scores of a predictor and an embedding, with one table for each weight in `KGE_WEIGHTS`."""
+    """Yield a table of a predictor's scores plus weighted embedding scores for each of `KGE_WEIGHTS`."""
     scores, standardized = score_pairs(predictor, pairs), _standardize(score_pairs(kge, pairs, max_pairs))
     return (scores + np.float32(weight) * standardized for weight in KGE_WEIGHTS)
 

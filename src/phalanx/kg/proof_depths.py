@@ -58,9 +58,9 @@ def compute_proof_depths(
     Steps are counted as in the proof environment. A step replaces the first goal by the body of a rule, or
     unifies it with a fact. Ground goals that are facts are removed immediately and cost nothing. For example,
     a proof of `husband(a,b)` from the fact `wife(b,a)` by the rule `wife(b,a) -> husband(a,b)` has depth 1.
-    If instead the body of the rule has two atoms that share a variable that is not in the head, and facts
-    prove both atoms, the depth is 2. A query that is a fact is not used in its own proof. The environment's
-    limits on the number of goals and successors do not apply.
+    A proof of `grandparent(a,b)` from two facts by the rule `parent(X,Z), parent(Z,Y) -> grandparent(X,Y)`
+    has depth 2, because the goal `parent(a,Z)` is unified with a fact. A query that is a fact is not used in
+    its own proof. The environment's limits on the number of goals and successors do not apply.
 
     Args:
         queries: Ground atoms, encoded by `Vocabulary.encode`.
@@ -204,9 +204,10 @@ class _CostTable:
         return find_sorted(self._facts, self.codes) >= 0
 
     def look_up(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cost of proving each ground query, and whether the query is a fact.
+        """Return the cost of proving each ground atom, and whether the atom is a fact.
 
-        The cost is -1 for facts and for atoms that are not in the table.
+        The returned cost is -1 for atoms that are not in the table. It is also -1 for facts, because the
+        table does not contain the cost of proving a fact by a rule.
         """
         is_fact = find_sorted(self._facts, codes) >= 0
         # The index of an atom that is not in the table is -1, and its cost is the appended -1.
@@ -358,9 +359,9 @@ class _CostTables:
     def cheapest_rules(
         self, call: Call, codes: Int64[np.ndarray, " goals"], max_cost: int, activity: str
     ) -> Int64[np.ndarray, " goals"]:
-        """Return the least cost of proving each goal with a rule as the first step.
+        """Return the cost of proving each goal by its cheapest rule.
 
-        The result is -1 if the cost is more than `max_cost`.
+        The result is -1 for goals that no rule proves at a cost of at most `max_cost`.
         """
         best = np.full(len(codes), _INFINITE_COST)
         for rule in self.rules[call]:
@@ -438,8 +439,8 @@ class _LeaveOneOutSearch:
     def _solve(self, roots: np.ndarray, budgets: np.ndarray) -> np.ndarray:
         """Return the cost of the cheapest proof of each root.
 
-        Only rule instances that `_edges` finds within the budgets are used. Without a proof that consists of
-        such instances, the cost is `_INFINITE_COST`.
+        Proofs consist of the rule instances that `_edges` finds within the budgets. If there is no such
+        proof, the cost is `_INFINITE_COST`.
         """
         edges = list(self._edges(roots, budgets))
         nodes = merge_codes([roots, *(heads for heads, _, _ in edges)])

@@ -254,8 +254,8 @@ def isotonic_regression(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit a non-decreasing curve to labels as a function of scores (pool adjacent violators algorithm).
 
-    Returns the distinct scores in ascending order, and the fitted value at each score. Implemented here
-    because SciPy is not a required dependency.
+    Returns the distinct scores in ascending order, and the fitted value at each score. SciPy has the same
+    function, but is not a required dependency.
 
     >>> fitted = isotonic_regression(np.array([0.1, 0.2, 0.3]), np.array([True, False, True]))
     >>> [points.tolist() for points in fitted]

@@ -168,7 +168,7 @@ def truncate_atom(text: str) -> str:
 
 
 def draw_badge(text: str, style: BoxStyle) -> svg.SvgBlock:
-    """Draw a badge in the colors of a box style."""
+    """Draw a badge, a short text on a rounded background, in the colors of a box style."""
     return svg.badge(text, fill=style.fill, ink=style.ink, size=12)
 
 
@@ -184,7 +184,7 @@ def draw_box(
         width: Width of the box.
         height: Height of the box.
         style: Colors of the box.
-        attributes: Font `size`, corner `radius`, and SVG attributes of the group.
+        attributes: `size` (font size), `radius` (corner radius) and SVG attributes of the returned group.
     """
     size, radius = attributes.pop("size", FONT_SIZE), attributes.pop("radius", 8)
     group = draw.Group(**attributes)

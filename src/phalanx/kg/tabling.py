@@ -32,9 +32,9 @@ class GoalPattern(NamedTuple):
 
     predicate: str
     is_free: tuple[bool, ...]
-    """For each argument, whether it is a free variable when resolution selects the goal. The cost of proving
-    the goal by a fact depends on this. An argument can be None in `values` although it is not free. In this
-    case, the answers are computed for all of its values at once."""
+    """For each argument, whether it is still a variable when the proof search selects the goal. `fact_cost`
+    depends on this. The value of an argument that is not free can still be None in `values`. In this case,
+    the answers for all of its possible values are computed at once."""
     equal_to: tuple[int, ...]
     """For each argument, the position of the first argument that it must be equal to. If there is no such
     restriction, this is the argument's own position."""
@@ -111,8 +111,8 @@ class JoinStep(NamedTuple):
     """For each argument of the atom, the column that holds its value in the rows before the join; -1 if the
     argument is not bound yet."""
     sources: tuple[int, ...]
-    """For each column after the join, where its value comes from, as an index into the row before the join
-    followed by the arguments of the answer."""
+    """For each column after the join, the index of its value in the concatenation of the row before the join
+    and the arguments of the answer."""
     later_cost: int
     """Lower bound on the total cost of the body atoms that are joined in later steps."""
 

@@ -40,7 +40,7 @@ class TimeLimit:
         return time.monotonic() - self._started
 
     def check(self, activity: str) -> None:
-        """Raise `TimeLimitExceeded` if the limit is exceeded. Otherwise, log the activity like `report`."""
+        """Raise `TimeLimitExceeded` if the limit is exceeded. Otherwise, call `report` with the activity."""
         if self.seconds is not None and self.elapsed > self.seconds:
             raise TimeLimitExceeded(activity)
         self.report(activity)

@@ -66,7 +66,7 @@ class TripleIndex:
         return np.isin(codes, self._sorted_keys * self.num_entities + self.answers)
 
     def mask(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Bool[np.ndarray, "pairs entities"]:
-        """Return a mask that is True for the entities that are known answers to each query in `pairs`."""
+        """Return, for each query in `pairs`, a mask that is True for its known answers."""
         rows, indices = expand_ranges(*self.ranges(pairs))
         mask = np.zeros((len(pairs), self.num_entities), bool)
         mask[rows, self.answers[indices]] = True

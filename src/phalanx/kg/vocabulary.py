@@ -67,10 +67,11 @@ class Vocabulary:
         return (predicate, *terms, *[terms[-1]] * (self.arity - len(terms)))
 
     def encode(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:
-        """Encode ground atoms as rows (predicate, first argument, second argument), in the order of `atoms`.
+        """Encode ground atoms as rows of ids: predicate, first argument, second argument.
 
-        Rows have a fourth column if `arity` is 3. The order differs from PyKEEN's (head, relation, tail)
-        because an atom can have one to three arguments.
+        If `arity` is 3, there is a fourth column for the third argument. The predicate comes first, unlike in
+        PyKEEN's (head, relation, tail), because an atom can have one to three arguments. The rows are in the
+        order of `atoms`.
         """
         atoms = tuple(atoms)
         predicates, entities = self.predicate_ids, self.entity_ids
@@ -152,6 +153,13 @@ def check_name(name: str, names: Collection[str], kind: str, atom: Atom, hint: s
 
 
 def _look_up(name: str, ids: Mapping[str, int], kind: str, atom: Atom) -> int:
-    """Return the id of a name; see `check_name` for the arguments and the error."""
+    """Return the id of a name. Raises `ValueError` if the name is unknown; see `check_name`.
+
+    Args:
+        name: The name to look up.
+        ids: Id of each known name.
+        kind: `constant` or `predicate`, for the error message.
+        atom: The atom that contains the name, for the error message.
+    """
     check_name(name, ids, kind, atom)
     return ids[name]

@@ -28,7 +28,10 @@ class RotaryAngles(NamedTuple):
 
 
 def rotary_angles(position_ids: Int32[Array, "*rows tokens"], head_dim: int, theta: float) -> RotaryAngles:
-    """Compute the angles of rotary position embeddings (Su et al., 2021, arXiv:2104.09864)."""
+    """Compute cosines and sines for rotary position embeddings (Su et al., 2021, arXiv:2104.09864).
+
+    The angle of feature pair `i` is the position multiplied by `theta ** (-2 * i / head_dim)`.
+    """
     half = head_dim // 2
     angles = position_ids[..., None] * theta ** -(jnp.arange(half) / half)
     return RotaryAngles(jnp.cos(angles), jnp.sin(angles))
@@ -59,7 +62,8 @@ def packed_attention(
         qkv: Queries, keys and values before rotation.
         angles: Rotation angles of the tokens.
         segment_ids: Segment of each token. Segments are numbered from 1 in each row, and 0 is padding.
-        backend: `native`, `xla` or `auto`.
+        backend: `native`, `xla`, or `auto`, which selects the native kernel on the CPU if it is available,
+            and XLA otherwise.
 
     Returns:
         The output of each attention head for each token.
@@ -96,7 +100,15 @@ def _batch_shape(qkv: Array, *rest: Array) -> tuple[int, ...]:
 
 
 def _forward_rows(qkv: Array, *rest: Array) -> tuple[Array, Array]:
-    """Return the output of attention, and the logsumexp of each token's scores for the backward pass."""
+    """Compute attention.
+
+    Args:
+        qkv: Queries, keys and values before rotation.
+        rest: Cosines and sines of the rotation angles, and the segment ids.
+
+    Returns:
+        The output, and the logsumexp of each query's attention scores, which the backward pass needs.
+    """
     _, tokens, _, heads, head_dim = qkv.shape
     results = (
         jax.ShapeDtypeStruct((tokens, heads, head_dim), jnp.float32),
@@ -107,7 +119,12 @@ def _forward_rows(qkv: Array, *rest: Array) -> tuple[Array, Array]:
 
 
 def _backward_rows(qkv: Array, *rest: Array) -> Array:
-    """Return the gradient of the loss with respect to `qkv`, given the cotangent of the output."""
+    """Compute the gradient with respect to `qkv`.
+
+    Args:
+        qkv: Queries, keys and values before rotation.
+        rest: The other inputs of `_forward_rows`, its results, and the cotangent of the output.
+    """
     result = jax.ShapeDtypeStruct(qkv.shape[1:], jnp.float32)
     [gradient] = ffi_call("phalanx_lm_attention_backward", [result], (), (qkv, *rest))
     return gradient

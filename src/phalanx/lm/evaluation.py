@@ -39,7 +39,8 @@ class TextEvalConfig(Config):
     }
 
     env: TextEnvConfig = TextEnvConfig()
-    """Environment to evaluate in. The default is the environment that the model was trained in."""
+    """Environment to evaluate in. By default, `phalanx eval` uses the environment that the model was trained
+    in."""
     split: Split = "test"
     """Split of the episodes: `train`, `validation` or `test`."""
     episodes_per_task: int = Field(default=100, ge=1)
@@ -60,9 +61,10 @@ class TextEvalConfig(Config):
 
 
 def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type[TextEvalConfig]:
-    """Return a subclass of `TextEvalConfig` whose `env` section has the settings of a given environment.
+    """Return a subclass of `TextEvalConfig` for evaluation in a given environment.
 
-    The command `phalanx eval` uses it to evaluate a language model.
+    The default of its `env` field is the config of this environment, and the type of the field is the class
+    of this config, so that `phalanx eval` accepts all settings of the environment.
 
     Args:
         env: Spec of the text environment to evaluate in, such as `sudoku:easy`. None means `trained_env`.
@@ -134,7 +136,7 @@ class TextEvalResult:
         return record
 
     def describe(self) -> list[str]:
-        """Return a description of all scores, as a list with one line of text."""
+        """Return the results as lines of text: a single line with all scores."""
         return [f"{self.scores[0].task}: " + "; ".join(map(_describe_score, self.scores))]
 
 
@@ -269,11 +271,16 @@ def evaluate_policy(
 def evaluation_records(
     policy: LMPolicy, env: TextVectorEnvironment | None, num_episodes: int, split: Split = "validation"
 ) -> list[DictEvaluationResult]:
-    """Evaluate a language model with greedy decoding on all tasks. Used by algorithms during training.
+    """Evaluate a language model on all tasks with greedy decoding, during training.
+
+    Args:
+        policy: The language model.
+        env: The environment. If it is None, the result is empty.
+        num_episodes: Number of episodes per task. If it is 0, the result is empty.
+        split: Split of the episodes.
 
     Returns:
-        The mean over tasks, followed by one result per task. The list is empty if `num_episodes` is 0 or
-        `env` is None.
+        The mean over tasks, followed by one result per task.
     """
     if not num_episodes or env is None:
         return []
@@ -284,7 +291,7 @@ def evaluation_records(
 def sample_conversations(
     policy: LMPolicy, env: TextVectorEnvironment | None, update: int
 ) -> list[dict[str, Any]]:
-    """Run one validation episode for each task with greedy decoding.
+    """Run one validation episode per task with greedy decoding, and return the conversations as records.
 
     Args:
         policy: The language model.

@@ -14,8 +14,8 @@ from jaxtyping import Int32
 from phalanx.lm.model import LanguageModelConfig
 
 _MATRIX_SHAPES = ((1024, 1024, 1024), (4096, 128, 384), (4096, 256, 128))
-"""Shapes (m, k, n) of the matrix products that are timed to measure the peak speed. Some are not square,
-because on the CPU, XLA is not fastest on square matrices."""
+"""Shapes (m, k, n) of the matrix products that are timed to measure the peak speed. Not all matrices are
+square, because XLA on the CPU can be faster with other shapes."""
 
 
 def train_flops(config: LanguageModelConfig, segment_ids: Int32[np.ndarray, "rows width"]) -> int:

@@ -214,7 +214,7 @@ class LanguageModel(eqx.Module):
         ]
 
     def _cast_blocks(self) -> tuple[TransformerBlock, TransformerBlock]:
-        """Split the blocks into arrays, which are cast to `config.dtype`, and static fields."""
+        """Partition the blocks into their arrays, cast to `config.dtype`, and their static parts."""
         arrays, static = eqx.partition(self.blocks, eqx.is_array)
         return jax.tree.map(lambda leaf: leaf.astype(self.config.dtype), arrays), static
 

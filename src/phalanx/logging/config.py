@@ -46,8 +46,8 @@ class LoggingConfig(Config):
     steps that are passed to `ExperimentLogger.log_step`. WARNING and ERROR show only log messages of at least
     that level."""
     compression: bool = True
-    """Compress log files with gzip after they are rotated. Files are rotated only if the `FileHandler` has
-    `rotate_bytes`."""
+    """Compress log files with gzip after they are rotated. Files are rotated only if the `rotate_bytes`
+    argument of `FileHandler` is given."""
     include_full_states: bool = False
     """Include the arrays of the initial and final states in episode records."""
     step_fields: tuple[Literal["action", "reward", "grid_changes"], ...] = ()

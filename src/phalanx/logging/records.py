@@ -12,8 +12,8 @@ import numpy as np
 from phalanx.extras import require_jax
 
 Record = Mapping[str, Any]
-"""Mapping from names to values that describes one logged event: a step, an episode, an evaluation or the
-start of a task."""
+"""Mapping from names to values that describes one logged event: a step, an evaluation, or the start or
+end of an episode."""
 Metrics = Mapping[str, float]
 
 _NUMBER_DTYPES = ("bool", "int", "uint", "float", "bfloat")

@@ -177,9 +177,9 @@ class ProofConfig(Config):
     """Time limit in seconds for computing the proof depths of a split. Queries whose depth is not determined
     within the limit have depth -1. None means no limit."""
     kge: str | None = None
-    """Folder of an embedding, or of a `phalanx train kge` run. It adds an action that closes the first
-    goal of a state if this goal has no variables: the goal is removed without a proof. None means no
-    embedding."""
+    """Folder of an embedding, or of a `phalanx train kge` run. With an embedding, there is an additional
+    action that closes the first goal of a state (removes it without a proof) if the goal has no variables.
+    None means no embedding."""
     curriculum: tuple[DepthCurriculumStage, ...] = ()
     """Stages of a curriculum over proof depths. Before the first stage, `queries` applies. If empty, there is
     no curriculum."""
@@ -229,7 +229,7 @@ class ProofConfig(Config):
 
     @property
     def memory_size(self) -> int:
-        """Maximum number of visited states that are stored, including states that steps skip.
+        """Maximum number of visited states that are stored, including skipped states.
 
         The value is 0 if `prune_visited` is disabled.
         """

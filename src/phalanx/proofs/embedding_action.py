@@ -20,12 +20,13 @@ from phalanx.proofs.state import ExpandRequest, SearchNode
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KGELeafScorer(Fingerprinted):
-    """Adds the KGE action, which closes (removes) the first goal of a state without proving it.
+    """Provides the KGE action, which closes a goal without a proof, and scores the goals that it closes.
 
-    The action is available if the first goal is ground. It appears as the last successor, in which the
-    predicate of the first goal is replaced by its `_kge` predicate. Taking the action removes this goal and
-    adds the goal's log-probability under the embedding to `ProofState.log_score`. The action is not available
-    if it would lead to a state that the episode has already visited.
+    To close a goal means to remove it from the state. The action closes the first goal of a state. It is
+    available if this goal is ground, and if the action would not lead to a state that the episode has already
+    visited. The action appears as the last successor, in which the predicate of the first goal is replaced by
+    its `_kge` predicate. Taking the action adds the log-probability of the goal under the embedding to
+    `ProofState.log_score`.
     """
 
     kge: KGE

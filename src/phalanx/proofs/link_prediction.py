@@ -124,7 +124,7 @@ class LinkPredictionConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class ProofLinkPredictionTask:
-    """A link-prediction task with proofs. Its methods create candidate lists and scorers.
+    """Data and settings for link prediction with proofs, with methods to create candidate lists and scorers.
 
     All predicates of the knowledge base must have two arguments.
     """

@@ -61,9 +61,9 @@ class ProgramArrays(NamedTuple):
     constant c at this position start at index `starts[position, (p - 1) * C + c - 1]` and end before the next
     offset. The last entry is the total number of facts."""
     facts: Int32[Array, "arguments facts arguments"]
-    """One copy of the facts per argument position, without predicates. Each copy is sorted by predicate, then
-    by the argument at its position, and then by all arguments. If there are no facts, each copy has one row
-    of zeros."""
+    """One copy of the facts per argument position, without predicates. The copy for a position is sorted by
+    predicate, then by the argument at this position, and then by all arguments. If there are no facts, each
+    copy has one row of zeros."""
     fact_set: FactSet
     """Set of all facts."""
     rule_start: Int32[Array, " predicates_and_two"]

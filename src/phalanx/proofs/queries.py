@@ -23,7 +23,7 @@ from phalanx.proofs.program import FactSet, row_offsets
 from phalanx.proofs.vocabulary import check_atoms
 
 NUM_RANDOM_BITS = 5
-"""Number of random 32-bit integers that are needed to sample a query."""
+"""Length of the argument `bits` of `sample_query`, which contains random 32-bit integers."""
 _MAX_DRAWS = 16
 """Maximum number of attempts in rejection sampling, which is used for negatives with three terms."""
 
@@ -31,18 +31,18 @@ _MAX_DRAWS = 16
 class KnownArrays(eqx.Module):
     """Index of the known triples on the device.
 
-    Side 0 is the first argument of a triple, and side 1 is the second. For each side, the index contains the
-    known constants on this side, grouped by the predicate and the argument on the other side. Each constant
-    is stored as its position in a list of all constants that is ordered by domain, so that each domain is a
-    range of positions.
+    Side 0 is the first argument of a triple, and side 1 is the second. For each side, the known triples are
+    grouped by their predicate and the argument on the other side, and the index lists the arguments on this
+    side for each group. An argument is stored as its position in a list of all constants that is ordered by
+    domain, so that each domain is a range of positions.
     """
 
     starts: Int32[Array, "2 cells"]
     """For each side, the index in `positions` at which each (predicate, other argument) group starts; see
     `row_offsets`. Unused if atoms have three arguments."""
     positions: Int32[Array, "2 known"]
-    """For each side, the known constants, as indices into `constant_at`. They are sorted within each
-    (predicate, other argument) group. Unused if atoms have three arguments."""
+    """For each side, the arguments of the known triples on this side, as indices into `constant_at`. They
+    are sorted within each (predicate, other argument) group. Unused if atoms have three arguments."""
     constant_at: Int32[Array, " constants"]
     """All constants, ordered by domain. The entries of `positions` are indices into this array."""
     domain: Int32[Array, "constants_and_one 2"]
@@ -85,7 +85,7 @@ class NegativeSamplingData(Fingerprinted):
         domains: Int32[np.ndarray, " constants_and_one"] | None = None,
         arities: Int32[np.ndarray, " predicates_and_one"] | None = None,
     ) -> "NegativeSamplingData":
-        """Create a sampler.
+        """Create an instance from known triples.
 
         Args:
             triples: Known triples of all splits, in any order.
@@ -168,18 +168,20 @@ def corrupt(
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """Corrupt a triple: replace arguments at random so that the result is not a known triple.
 
-    One argument is replaced by a constant of its domain, chosen uniformly among the constants for which the
-    resulting triple is not known. If `corruption` is `either`, the argument is chosen at random among those
-    for which there is such a constant. If it is `both`, the first argument is replaced by any other constant
-    of its domain, and then the last argument is replaced as above. If there is only one argument, it is
-    always replaced.
+    - `head` and `tail` replace the first or the last argument by a constant of its domain, chosen uniformly
+      among the constants for which the resulting triple is not known.
+    - `either` does the same with a random one of the two arguments for which there is such a constant.
+    - `both` replaces the first argument by any other constant of its domain, and then chooses the last
+      argument like `tail`. The last argument can stay the same.
+
+    If the predicate has only one argument, this argument is always replaced.
 
     Atoms with three terms are corrupted by rejection sampling, which can fail even if there is a corruption
     that is not known. For these atoms, `either` replaces one argument, chosen uniformly.
 
     Args:
         known: Index of the known triples.
-        corruption: Which argument to replace.
+        corruption: Which arguments to replace: `head`, `tail`, `either` or `both`.
         triple: The triple.
         bits: Random 32-bit integers.
 

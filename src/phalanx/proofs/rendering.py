@@ -96,7 +96,7 @@ def _goal_names(rows: Any, vocabulary: ProofVocabulary) -> tuple[str, ...]:
 def render_episodes(
     episodes: Iterable[Mapping[str, Any]], vocabulary: ProofVocabulary
 ) -> list[dict[str, Any]]:
-    """Convert recorded episodes to the form that `SVGHandler` and the training report draw.
+    """Convert recorded episodes so that `SVGHandler` and the training report can draw them.
 
     States are replaced by `ProofFrame`s, and `task_id` is set to the query.
     """

@@ -153,11 +153,12 @@ def fit_combination(
 ) -> LearnedCombination:
     """Fit the weights of a `LearnedCombination` as a conditional logit model.
 
-    The weights maximize the softmax probability of the true triple of each list. The problem is convex and is
-    solved by Newton's method. Do not fit on test data.
+    The weights minimize the negative log-likelihood of the true triples, under a softmax over the scores of
+    each list, plus L2 penalties. The problem is convex and is solved by Newton's method. Do not fit on test
+    data.
 
     Args:
-        candidates: Ranking lists, usually of the validation split.
+        candidates: Candidate lists, usually for the queries of the validation split.
         features: Features of all candidates; see `compute_features`.
         num_relations: Number of relations of the knowledge base.
         shared_penalty: Coefficient of the L2 penalty on the shared weights.
@@ -184,7 +185,7 @@ def fit_combination(
         return loss + float(np.sum(penalty * weights**2)) / 2, power / total[list_index]
 
     def derivatives(weights: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gradient and the Hessian of the penalized loss, the latter as a square matrix."""
+        """Return the gradient of the penalized loss, and its Hessian in terms of the flattened weights."""
         gradient = penalty * weights
         hessian = np.zeros((*weights.shape, *weights.shape))
         expected = np.add.reduceat(x * probability[:, None], first, axis=0)

@@ -46,7 +46,10 @@ def episode_goals(states: Iterable[ProofState], vocabulary: ProofVocabulary) -> 
 
 
 def observation_text(state: ProofState, vocabulary: ProofVocabulary, max_steps: int) -> str:
-    """Return a prompt for a single state, with the query, goals and choices, but without the label."""
+    """Return a prompt for a single state, with the query, goals and choices, but without the label.
+
+    The prompt also contains the number of steps so far and their maximum number, `max_steps`.
+    """
     query = _format_atom(vocabulary, *np.asarray(state.query.atom).tolist())
     choices = "\n".join(
         f"{number}: {choice}" for number, choice in enumerate(list_choices(state, vocabulary))

@@ -24,7 +24,7 @@ _SEEDS_PER_RUN = 1_000_003
 
 
 class TextInfo(NamedTuple):
-    """Information about the outcome of an answer. The reward is separate."""
+    """Outcome of an answer, without the reward."""
 
     error: str = ""
     """Error message for the model if the answer is not a valid action. Empty if it is valid."""
@@ -106,7 +106,7 @@ class TextEnvironment(abc.ABC):
     def reset(self, seed: int) -> str:
         """Start the episode determined by `seed`, and return its first prompt.
 
-        In the `full` prompt format, it contains the rules, the state and the answer format.
+        In the `full` prompt format, the first prompt contains the rules, the state and the answer format.
         """
 
     @abc.abstractmethod
@@ -148,7 +148,10 @@ class TextEnvironment(abc.ABC):
 
 
 class TaskSeed(NamedTuple):
-    """Task and seed of an episode. The same task and seed always give the same episode."""
+    """Task and seed of an episode, which together determine the episode.
+
+    A task is a kind of episode, such as `sudoku:easy:multi`.
+    """
 
     task: str
     """Name of the task, which is one of `TextVectorEnvironment.tasks`."""
@@ -247,7 +250,7 @@ class TextVectorEnvironment:
         return [next(iter(row_actions or ()), None) for row_actions in actions]
 
     def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
-        """Draw a random valid answer for each given row.
+        """Draw a random valid answer for each given row. If no answer is valid, return "-" for the row.
 
         Raises:
             ValueError: If the valid answers for a row cannot be listed.

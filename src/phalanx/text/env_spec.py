@@ -37,8 +37,8 @@ class TextEnvConfig(Config):
         "overrides": "was removed; set the environment's own settings, such as env.max_episode_steps=20"
     }
     environment_type: ClassVar[Any] = None
-    """Class of the environment whose settings this config class includes. Set by `env_config_class`; None for
-    classes that have no settings of a specific environment."""
+    """Environment class whose settings are also fields of this config class. It is set by `env_config_class`.
+    None if there are no such fields."""
 
     id: str = ""
     """Spec of the environment, such as `sudoku`, `sudoku:hard,sokoban`, `puzzles` (all puzzle kinds), `arc`
@@ -114,7 +114,7 @@ class ParsedEnvSpec(NamedTuple):
     def make(self, **settings: Any) -> TextEnvironment:
         """Create the text environment. Call this only if `interface` is not `jax`.
 
-        The settings in the spec take precedence over those that are passed as arguments.
+        Settings in the spec override those in `settings`.
         """
         factory = self.registered.load() if self.registered else import_object(self.name)
         if not callable(factory):
@@ -164,7 +164,7 @@ def make_text_env(spec: str, **settings: Any) -> TextEnvironment:
         spec: A puzzle kind (`sudoku`, `sudoku:hard:single`), the id of a JAX environment that can describe
             its states as text (`arc-v2`), a game on a puzzle server (`puzzle_server:lights`), or the import
             path of your own `TextEnvironment` (`module:Class` or `file.py:Class`).
-        settings: Arguments of the environment. For puzzles, these are the arguments of `PuzzleEnvironment`.
+        **settings: Arguments of the environment. For puzzles, these are the arguments of `PuzzleEnvironment`.
             For JAX environments, they are those of `phalanx.make`, and `text={...}` contains the arguments of
             `TextWrapper`.
 
@@ -187,7 +187,7 @@ def text_env_factory(spec: str | TextFactory, **settings: Any) -> TextFactory:
     Args:
         spec: Spec of one environment, as in `make_text_env`. A function that creates environments is returned
             unchanged.
-        settings: Arguments of the environment, as in `make_text_env`.
+        **settings: Arguments of the environment, as in `make_text_env`.
     """
     if not isinstance(spec, str):
         if settings:
@@ -216,7 +216,7 @@ def make_text_vector_env(spec: str, **settings: Any) -> TextVectorEnvironment:
         spec: Spec as in `make_text_env`. It can also name several puzzle kinds or several games on a puzzle
             server, such as `sudoku,sokoban:easy:multi`. Settings after a name, such as `:easy:multi`, apply
             only to that kind or game. To set the turns of all puzzles, pass `turns="single"`.
-        settings: Arguments of the environment, as in `make_text_env`.
+        **settings: Arguments of the environment, as in `make_text_env`.
     """
     for part in parse_env_spec(spec):
         part.check_conflicts(settings)

@@ -211,7 +211,7 @@ class TextWrapper(TextEnvironment):
 
     Args:
         environment: JAX environment whose `has_text` is True.
-        settings: Keyword arguments that are passed to `TextVectorWrapper`.
+        **settings: Keyword arguments that are passed to `TextVectorWrapper`.
     """
 
     def __init__(self, environment: "Environment", **settings: Any) -> None:
@@ -243,7 +243,7 @@ class TextWrapper(TextEnvironment):
 
 @functools.cache
 def _compiled() -> SimpleNamespace:
-    """Import JAX and define the compiled functions, which all batches of the same environment share.
+    """Import JAX and return the compiled functions, which all batches of the same environment share.
 
     The functions use legacy `uint32` keys, which every environment accepts and which give the same random
     numbers as typed keys.

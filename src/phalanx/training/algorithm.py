@@ -122,8 +122,8 @@ class Algorithm(abc.ABC, Generic[State]):
     Subclasses implement `init`, `update` and `policy`. `phalanx train FILE` loads the
     algorithm from a Python file, which must define exactly one non-abstract subclass.
 
-    Two instances are equal, and share compiled programs, if they have the same class, environment and config.
-    The seeds and the `evaluation`, `checkpoint` and `logging` sections of the configs may differ.
+    Two instances are equal, and share compiled programs, if they have the same class, environment and
+    settings. The seeds and the `evaluation`, `checkpoint` and `logging` sections are not compared.
     """
 
     name: ClassVar[str]

@@ -51,14 +51,15 @@ class BCConfig(PolicyRunConfig):
     num_envs: int = Field(default=256, ge=1)
     """Number of parallel environments."""
     num_steps: int = Field(default=8, ge=1)
-    """Number of steps in each environment per update. The expert labels all of them."""
+    """Number of steps in each environment per update. Steps that the expert cannot label are not trained
+    on."""
     update_epochs: int = Field(default=2, ge=1)
     """Number of epochs over the labeled steps in each update."""
     minibatch_size: int = Field(default=256, ge=1)
     """Maximum number of labeled steps per gradient step."""
     expert_prob_start: float = Field(default=1.0, ge=0, le=1)
-    """Initial probability that the expert, rather than the policy, chooses the action at a step. The expert
-    labels every step, including those at which the policy acts."""
+    """Initial probability that the expert, rather than the policy, chooses the action at a step. The expert's
+    labels are trained on in either case."""
     expert_prob_end: float = Field(default=0.1, ge=0, le=1)
     """Final probability that the expert chooses the action at a step. If `expert_prob_start` and
     `expert_prob_end` are both 1, only the expert acts, as in behavior cloning without DAgger."""
@@ -158,9 +159,9 @@ class BC(PolicyAlgorithm[BCState]):
         return state, UpdateResult(metrics, episodes, {self.unit: np.int64(count)})
 
     def _next_tasks(self, update: int) -> tuple[Environment, np.random.Generator]:
-        """Return the result of `prepare_tasks` for an update.
+        """Return the result of `prepare_tasks(update)`, and start `prepare_tasks(update + 1)` in a thread.
 
-        The tasks of the next update are prepared in a thread.
+        The next call then only has to wait for the thread.
         """
         prepared = self._prepared.pop(update, None)
         if update + 1 < self.num_updates:
@@ -193,7 +194,7 @@ class BC(PolicyAlgorithm[BCState]):
             with shape `[num_steps, num_envs]`.
         """
         config = self.config
-        expert, expert_prob_start = environment.expert(), config.expert_prob_at(update)
+        expert, expert_prob = environment.expert(), config.expert_prob_at(update)
         assert expert is not None
         reset_key, key = jax.random.split(key)
         states, observations = self._reset(environment, reset_key)
@@ -203,7 +204,7 @@ class BC(PolicyAlgorithm[BCState]):
         for step_key in jax.random.split(key, config.num_steps):
             own = self._act(network, observations, step_key)
             labels = expert.label(states, memory)
-            acts = (rng.random(config.num_envs) < expert_prob_start) | expert.must_act(own, labels)
+            acts = (rng.random(config.num_envs) < expert_prob) | expert.must_act(own, labels)
             seen.append(jax.tree.map(np.asarray, observations))
             labeled.append(labels)
             first = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], labels.actions)

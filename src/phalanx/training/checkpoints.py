@@ -156,10 +156,10 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         self.close()
 
     def best(self) -> int | None:
-        """Return the step of the intact checkpoint with the best `checkpoint.best_metric`, or None.
+        """Return the step of the intact checkpoint with the best value of `config.best_metric`.
 
-        The result is None if no checkpoint has a value for the metric. If several checkpoints are equally
-        good, the earliest one is returned.
+        If several checkpoints are equally good, the earliest one is returned. The result is None if no
+        checkpoint has a value for the metric.
         """
         return min(self._scores, key=lambda step: (-self._scores[step], step), default=None)
 
@@ -172,10 +172,10 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         return [info.step == best for info in checkpoints]
 
     def is_better(self, metrics: Mapping[str, Any]) -> bool:
-        """Return whether `checkpoint.best_metric` is better in `metrics` than in all existing checkpoints.
+        """Return whether `metrics` has a better value of `config.best_metric` than every existing checkpoint.
 
         Raises:
-            ValueError: If `checkpoint.best_metric` is not one of the metrics.
+            ValueError: If `config.best_metric` is not in `metrics`.
         """
         score = self._score(metrics)
         return not math.isnan(score) and all(score > other for other in self._scores.values())
@@ -296,7 +296,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
 
 @functools.cache
 def _checksummed_path_class() -> Any:
-    """Return a subclass of Orbax's temporary folder that writes checksums before the folder is renamed."""
+    """Return a subclass of Orbax's class for temporary folders that writes checksums before renaming."""
     import orbax.checkpoint as ocp
 
     class ChecksummedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
@@ -418,8 +418,8 @@ def config_digest(config: Config) -> str:
 def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Config) -> None:
     """Raise ValueError if a checkpoint was saved with a config that differs from the config of the run.
 
-    If the run was extended, its earlier configs are accepted as well. ValueError is also raised if the
-    metadata lacks entries, because another version of Phalanx saved the checkpoint.
+    If the run was extended, its earlier configs are accepted as well. ValueError is also raised if `metadata`
+    lacks entries, which means that another version of Phalanx saved the checkpoint.
 
     Args:
         run: Run folder.

@@ -147,7 +147,8 @@ class EnvRunConfig(RunConfig):
 
         Args:
             name: Name of the environment. Empty if none was chosen.
-            has_env_section: Whether the preset has an `env` section.
+            has_env_section: Whether the preset has an `env` section. If not, an empty `name` is an error for
+                algorithms that have no default environment.
 
         Returns:
             The full name of the environment and the config class.
@@ -220,8 +221,8 @@ class TextRunConfig(EnvRunConfig):
     environment."""
 
     env: TextEnvConfig = TextEnvConfig()
-    """Text environment. If `env.id` names a single environment that has settings, such as a JAX environment
-    or `puzzle_server`, this section also accepts the settings of that environment."""
+    """Text environment. If `env.id` names exactly one environment, and this environment has settings of its
+    own (for example a JAX environment or `puzzle_server`), they are also set in this section."""
     prompt_format: PromptFormat = "compact"
     """Format of the prompts. `compact` prompts are meant for small models: they are short and do not explain
     the rules. `full` prompts include the rules. Environments with only one format ignore this setting."""

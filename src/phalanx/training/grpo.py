@@ -97,8 +97,8 @@ class GRPOConfig(TextRunConfig):
     num_updates: int = Field(default=100, ge=1)
     """Number of updates. Each update trains on new rollouts."""
     env: TextEnvConfig = TextEnvConfig(id="lights_out::multi")
-    """Text environment. If `env.id` names a single environment that has settings, such as a JAX environment
-    or `puzzle_server`, this section also accepts the settings of that environment."""
+    """Text environment. If `env.id` names exactly one environment, and this environment has settings of its
+    own (for example a JAX environment or `puzzle_server`), they are also set in this section."""
     tokenizer: str = "characters"
     """Tokenizer for prompts and completions: `bytes`, `characters`, the path of a `tokenizer.json`, or a name
     on the Hugging Face Hub."""
@@ -128,8 +128,8 @@ class GRPOConfig(TextRunConfig):
     tokens. With `sequence`, all tokens of a completion share the geometric mean of their ratios, and the loss
     is a mean over completions."""
     scale_rewards: bool = True
-    """Divide advantages by the standard deviation of the rewards that were compared, or of the returns if
-    `advantage_granularity` is `turn`."""
+    """Divide each advantage by the standard deviation of the rewards in its group. If `advantage_granularity`
+    is `turn`, the returns of all turns with the same prompt are used instead of the rewards."""
     advantage_granularity: Literal["episode", "turn"] = "episode"
     """Granularity of the advantages. With `episode`, all turns of an attempt have the same advantage, which
     depends on the total reward of the attempt. With `turn`, the advantage of a turn depends on how its return
@@ -138,9 +138,9 @@ class GRPOConfig(TextRunConfig):
     """Discount factor per turn. Only used if `advantage_granularity` is `turn`."""
     negative_advantage_weight: float = Field(default=1.0, ge=0, le=1)
     """Factor by which negative advantages are multiplied. With 0, the model does not learn from answers that
-    are worse than the average of their group. For tasks with a single solution, the value 0 leaves the
-    direction of the expected gradient unchanged and reduces its noise, because most tokens of a wrong answer
-    are correct."""
+    are worse than the average of their group. For a task with a single solution, this does not change the
+    direction of the expected gradient. It makes the gradient less noisy, because negative advantages also
+    make the correct tokens of a wrong answer less likely."""
     max_trained_generations: int = Field(default=0, ge=0)
     """Maximum number of distinct completions per prompt to train on. If there are more, those with the
     highest and the lowest advantages are used. 0 means no limit."""
@@ -441,9 +441,9 @@ def _completion_means(
     completion_mask: Float[Array, "rows tokens"],
     segment_ids: Int32[Array, "rows tokens"],
 ) -> tuple[Float[Array, "rows tokens"], Float[Array, "rows tokens"]]:
-    """Return, for each token, the mean of `values` over the token's completion and the completion's length.
+    """Compute the mean of `values` over each completion, and the length of each completion in tokens.
 
-    Tokens outside the completion mask do not count.
+    Both are repeated for every token of the completion. Tokens outside `completion_mask` do not count.
     """
     rows, tokens = values.shape
     completion_ids = (segment_ids + jnp.arange(rows)[:, None] * (tokens + 1)).reshape(-1)

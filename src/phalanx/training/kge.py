@@ -52,8 +52,8 @@ class KGEEvaluationConfig(EvaluationConfig):
     every: int = Field(default=10, ge=1)
     """Number of epochs between two evaluations. The best epoch is chosen among the evaluated epochs."""
     max_queries: int = Field(default=1000, ge=1)
-    """Maximum number of validation triples to evaluate. If there are more, evenly spaced triples are
-    selected."""
+    """Maximum number of validation triples to evaluate, each with a query for its tail and one for its head.
+    If there are more triples, evenly spaced ones are selected."""
 
 
 class KGEConfig(RunConfig):

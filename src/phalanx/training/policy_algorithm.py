@@ -129,7 +129,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         return self.environment.fingerprint()
 
     def export(self, state: State, folder: Path) -> None:
-        """Write the files that the environment exports for a policy, such as data for the report."""
+        """Call the environment's `export_policy`, which can write files for other programs to `folder`."""
         settings = self._evaluation_settings(self.config.evaluation)
         self.environment.export_policy(self.policy(state), folder, settings)
 

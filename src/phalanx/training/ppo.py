@@ -369,6 +369,8 @@ class PPO(PolicyAlgorithm[PPOState]):
     ) -> AdvantageStats:
         """Compute statistics of the advantages and values over all shards.
 
+        `shuffle_key` must be the key that was passed to `collect`, so that the minibatches are the same.
+
         Returns:
             The mean and standard deviation of the advantages in each minibatch, and the explained variance of
             the values.
@@ -394,6 +396,8 @@ class PPO(PolicyAlgorithm[PPOState]):
         step: Int32[Array, ""],
     ) -> Float[Array, "shards size"]:
         """Compute the gradients and metrics of minibatch `i` for each shard.
+
+        The weight of the entropy bonus is that of update `step`, counted from 0.
 
         Returns:
             One vector per shard. It contains the gradients and metrics, averaged over the shard's samples in
@@ -440,8 +444,8 @@ class PPO(PolicyAlgorithm[PPOState]):
         """Clip the gradients and take an Adam step with the learning rate of update `step`.
 
         Args:
-            params: Parameters.
-            opt_state: Optimizer state.
+            params: Parameters before the step.
+            opt_state: Optimizer state before the step.
             metrics: Sums of the metrics of the earlier gradient steps in this update.
             total: Sum of the results of `shard_gradients` over all shards.
             step: Update number, counted from 0.
@@ -470,6 +474,11 @@ class PPO(PolicyAlgorithm[PPOState]):
         """Shuffle the samples of each shard and assign them to minibatches.
 
         The permutation of a shard depends only on the key, the shard index and the epoch.
+
+        Args:
+            key: Key for shuffling.
+            env_ids: Indices of the environments in the shards, which determine the shard indices.
+            shape: Number of shards, and number of samples per shard.
 
         Returns:
             The indices of the samples within their shard.

@@ -30,7 +30,7 @@ EXIT_CODE_PROCESS_LOST = 75
 
 
 class ProcessLostError(RuntimeError):
-    """Raised if another process of the training run has ended.
+    """Raised if the connection to another process is lost, or if the processes are out of step.
 
     The run can be resumed from its last checkpoint.
     """

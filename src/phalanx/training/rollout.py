@@ -1,4 +1,4 @@
-"""Fixed-length rollouts in environments with auto-reset.
+"""Fixed-length rollouts. When an episode ends, its environment is reset automatically.
 
 The environments can be divided into shards that are computed separately, so that the results of a shard do
 not depend on the other shards.
@@ -139,7 +139,7 @@ def collect_rollout(
     """Run `num_steps` steps in each environment.
 
     Args:
-        environment: Environment without auto-reset.
+        environment: Environment. This function adds auto-reset.
         network: Policy network, which samples the actions.
         start: State to start from.
         key: Key for this rollout, from which a key for each environment is derived.

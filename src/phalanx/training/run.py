@@ -531,7 +531,7 @@ def _sum_counts(seeds: Sequence[Progress | TrainResult]) -> dict[str, int]:
 
 
 def _combine_results(run_dir: Path, seeds: list[TrainResult]) -> TrainResult:
-    """Combine the results of several seeds. Counts and times are summed."""
+    """Combine the results of several seeds into one for the parent folder. Counts and times are summed."""
     return TrainResult(
         run_dir=run_dir,
         update=min(seed.update for seed in seeds),
@@ -594,7 +594,10 @@ def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
 
 @jax.jit
 def _episode_means(episodes: dict[str, Array]) -> tuple[dict[str, Array], Array | bool]:
-    """Return the means over the episodes that ended in an update, and whether any episode has ended."""
+    """Return metrics of the episodes that ended in an update, and whether any episode has ended.
+
+    The metrics are `reward_mean` and, if `episodes` has a `success_mask`, `success_rate`.
+    """
     if not episodes:
         return {}, False
     ended = episodes.get("episode_mask")

@@ -159,7 +159,7 @@ class HeuristicTrainingData(NamedTuple):
     first_heuristic: Heuristic
     """Fixed heuristic for the searches in the first update, before the network is trained."""
     knowledge_base: KnowledgeBase | None = None
-    """Knowledge base that the program and the queries come from. None if they were created without one."""
+    """Knowledge base from which this data was created. None if the data has another source."""
     vocabulary: ProofVocabulary | None = None
     """Names of the encoded predicates and constants. None if they are not known."""
 
@@ -261,10 +261,11 @@ class HeuristicBatch(NamedTuple):
 def sample_minibatches(
     choices: Sequence[LabeledSuccessors], dead_ends: Sequence[GoalFeatures], generator: np.random.Generator
 ) -> Iterator[HeuristicBatch]:
-    """Yield minibatches that contain the choices in random order and are filled up with dead ends.
+    """Yield minibatches with the examples in random order.
 
-    All successors of a choice are in the same minibatch. The few choices that have too many successors for a
-    minibatch are left out. Iteration ends when all choices have been used.
+    Examples from `choices` take up at most three quarters of the rows of a minibatch, and examples from
+    `dead_ends` are added while they fit. An example is never split, so an example from `choices` with too
+    many successors is left out. Iteration ends when all of `choices` have been used.
     """
     choice_order = generator.permutation(len(choices)).tolist()
     dead_end_order = generator.permutation(len(dead_ends)).tolist()
@@ -305,9 +306,9 @@ def sample_minibatches(
 def heuristic_loss(network: HeuristicNetwork, batch: HeuristicBatch) -> Float[Array, ""]:
     """Compute the loss of a minibatch.
 
-    The loss is the sum of two terms: the mean cross-entropy of choosing, among the successors of a state, the
-    one that continues the proof, and the mean binary cross-entropy of the predicted values, over the states
-    whose value is known.
+    The loss is the sum of two terms. The first is the cross-entropy of choosing, among siblings, the state
+    that continues the proof, averaged over the groups of siblings. The second is the binary cross-entropy of
+    the predicted values, averaged over the states whose value is known.
     """
     logits, values = network(batch.features)
     num_rows = len(batch.group)
@@ -427,7 +428,7 @@ class SearchHeuristicTrainer(Algorithm[TrainState]):
         return network, float(np.mean(jax.device_get(losses)))
 
     def _add_proof(self, proof: FoundProof) -> None:
-        """Store a proof, and add the choices on its path and the dead ends of its search to the examples."""
+        """Store a proof, and create examples from its dead ends and the successors of states on its path."""
         self._proofs.append(proof)
         program, features = self.data.program, self.data.features
         path, query = proof.path, np.repeat(proof.query[None], len(proof.path), axis=0)
@@ -551,7 +552,7 @@ def load_heuristic(run: str | Path) -> tuple[SearchHeuristicTrainer, LearnedHeur
     """Load a heuristic that was trained with `phalanx train heuristic`.
 
     Returns:
-        The algorithm, with the knowledge base that it was trained on, and the learned heuristic.
+        The algorithm, with the config and the training data of the run, and the learned heuristic.
     """
     trainer = SearchHeuristicTrainer(load_run_config(Path(run), SearchHeuristicConfig))
     return trainer, trainer.heuristic(trainer.policy(restore_state(trainer, CheckpointRef(Path(run)))))

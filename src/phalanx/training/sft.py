@@ -176,8 +176,8 @@ class SFTConfig(TextRunConfig):
     """Number of updates. Training ends earlier if a plan has fewer batches."""
     env: TextEnvConfig = TextEnvConfig()
     """Text environment in which samples are generated, unless `data` has a plan or a file of samples. If
-    `env.id` names a single environment that has settings, such as a JAX environment or `puzzle_server`, this
-    section also accepts the settings of that environment."""
+    `env.id` names exactly one environment, and this environment has settings of its own (for example a JAX
+    environment or `puzzle_server`), they are also set in this section."""
     tokenizer: str = "bytes"
     """Tokenizer for the samples: `bytes`, `characters`, the path of a `tokenizer.json`, or a name on the
     Hugging Face Hub. With a plan, it must be the tokenizer that the plan was built with."""
@@ -238,7 +238,7 @@ def sft_loss(model: LanguageModel, batch: TokenArrays) -> LossSums:
 
 
 def loss_and_grads(params: PyTree, structure: LanguageModel, batch: TokenArrays) -> tuple[PyTree, LossSums]:
-    """Compute the gradients of the summed loss and the `LossSums` of a batch, one microbatch at a time.
+    """Compute the gradients of the summed loss of a batch, one microbatch at a time.
 
     Args:
         params: Parameters of the model.
@@ -246,7 +246,7 @@ def loss_and_grads(params: PyTree, structure: LanguageModel, batch: TokenArrays)
         batch: Arrays of a batch.
 
     Returns:
-        The gradients and the `LossSums`.
+        The gradients, and the `LossSums` of the batch.
     """
 
     def loss(params: PyTree, batch: TokenArrays) -> tuple[Array, LossSums]:
@@ -538,7 +538,7 @@ def eval_batches(samples: Sequence[Sample], config: SFTConfig) -> list[TokenBatc
 
 
 def _plan_samples(samples: Sequence[Sample], config: SFTConfig) -> tuple[BatchPlan, TokenDataset]:
-    """Build a one-epoch batch plan for samples."""
+    """Create a dataset of samples and a one-epoch batch plan for it. Returns the plan and the dataset."""
     dataset, batching = TokenDataset.from_samples(samples), config.data.batching_config(config.seed)
     builder = BatchPlanBuilder(
         dataset.lengths, batching, dataset.content_hash, packing=config.data.packing_config()

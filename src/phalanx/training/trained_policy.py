@@ -27,7 +27,7 @@ class Policy:
     """A trained policy network that acts in its environment.
 
     Args:
-        network: The policy network.
+        network: Trained network.
         config: Config of the run.
         run: Run folder.
         step: Number of completed updates when the checkpoint was saved.

@@ -18,6 +18,7 @@ from phalanx.kg.rules.predictor import (
     WeightLearningSettings,
     rule_weights,
 )
+from phalanx.kg.rules.ruleset import HEAD_CONSTANT
 from phalanx.native import native_module
 from tests.reference import rule_mining as reference
 
@@ -185,6 +186,19 @@ def test_native_mining_matches_reference(settings, monkeypatch) -> None:
         np.testing.assert_array_equal(rules.rows, slow.rows)
         np.testing.assert_array_equal(rules.counts, slow.counts)
         np.testing.assert_array_equal(rules.confidence, slow.confidence)
+
+
+@needs_native
+def test_limit_on_rules_with_constants_does_not_drop_path_rules() -> None:
+    families = KnowledgeBase.generate(num_families=2)
+
+    def count(**settings: int) -> tuple[int, int]:
+        constants = mine_rules(families, max_length=2, **settings).rows[:, HEAD_CONSTANT] >= 0
+        return int((~constants).sum()), int(constants.sum())
+
+    num_paths, num_constants = count()
+    assert num_constants > 50
+    assert count(max_constant_rules=50) == (num_paths, 50)
 
 
 @needs_native

@@ -35,7 +35,7 @@ def rows_below(limit: Int32[Array, " batch"], rows: int) -> Bool[Array, "rows ba
 
 
 def area(height: Int32[Array, " batch"], width: Int32[Array, " batch"], rows: int) -> Bits:
-    """Return the mask of the first `height` rows and `width` columns, as one uint32 per row."""
+    """Return the mask of the cells in the first `height` rows and `width` columns, as one uint32 per row."""
     return jnp.where(rows_below(height, rows), low_bits(width), ZERO)
 
 
@@ -114,8 +114,9 @@ def flood(open_cells: Mask, seed: Mask) -> Mask:
 
 
 def _filled_run(run: UInt32[Array, " batch"], seed: UInt32[Array, " batch"]) -> UInt32[Array, " batch"]:
-    """Return the runs of consecutive set bits in `run` that contain at least one set bit of `seed`. Runs are
-    extended to higher bits by the carry of an addition, and to lower bits by repeated doubling."""
+    """Return the runs of consecutive set bits in `run` that contain at least one set bit of `seed`, a subset
+    of `run`. The seed is spread to higher bits by the carry of an addition, and to lower bits by repeated
+    doubling."""
     filled = (run & ~(run + seed)) | seed
     for step in (1, 2, 4, 8, 16):
         filled = filled | (run & (filled >> step))

@@ -188,6 +188,9 @@ def _transform(
 ) -> tuple[UInt32[Array, "4 rows batch"], UInt32[Array, "5 rows batch"], Mask]:
     """Apply the operations that move, rotate, flip, copy, cut, paste or clear an object.
 
+    The object consists of the selected cells, or of the entire working grid if no cell is selected. Paste
+    uses the object in the clipboard, and does nothing if no cell is selected.
+
     All of these operations are computed in the same three stages: transform the object, roll it to its new
     position, and write it to the grid.
 
@@ -241,9 +244,15 @@ def _where_any(mask: Flags, change: Callable[[Planes], Planes], planes: Planes) 
 
 
 def _distances(operation: Ints, box: ops.BoundingBox, side: int) -> tuple[Ints, Ints]:
-    """Return how many rows down and columns to the right each object must be rolled to its new position.
+    """Return the number of rows (down) and columns (to the right) by which each object is rolled to its new
+    position.
 
-    For rotations and flips, the object has already been transposed, mirrored or both.
+    For rotations and flips, these are the distances after the planes have been transposed, mirrored or both.
+
+    Args:
+        operation: Id of each operation.
+        box: Bounding boxes of the objects or, for Paste, of the selected cells.
+        side: Height and width of the planes.
     """
     last = side - 1
     table: dict[Op, tuple[Ints | int, Ints | int]] = {
@@ -268,7 +277,8 @@ def _distances(operation: Ints, box: ops.BoundingBox, side: int) -> tuple[Ints, 
 
 def _fill(operation: Ints, working: Planes, selection: Mask, area: Mask, acts: Flags) -> Planes:
     """Apply fills and flood fills. A fill changes the selected cells; a flood fill changes the region of
-    equal color around the single selected cell."""
+    equal color around the single selected cell. Where `acts` is False, flood fills are skipped, because the
+    result is not used."""
     floods = (operation >= Op.FLOOD_FILL_0) & (operation <= Op.FLOOD_FILL_9)
     floods &= acts & (ops.count_cells(selection) == 1)
     seed = jnp.where(floods, selection, ops.ZERO)

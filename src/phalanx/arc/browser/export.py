@@ -109,5 +109,5 @@ def _puzzles(tasks: Iterable[ArcTask]) -> list[dict[str, Any]]:
 
 
 def _rows(grid: Grid | None) -> list[str] | None:
-    """Convert a grid to strings of digits, one per row. Return None if the grid is None (a hidden output)."""
+    """Convert a grid to strings of digits, one per row. Return None if the grid is None (a secret output)."""
     return None if grid is None else ["".join(map(str, row)) for row in grid.tolist()]

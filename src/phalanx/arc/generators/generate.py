@@ -23,14 +23,15 @@ MIN_GRID_SIDE = 3
 """Minimum height and width of generated grids."""
 
 TASKS_PER_SEED = 1_000_000
-"""Maximum number of tasks that `generate_tasks` can generate for each family, split and seed. Each task of a
-family has its own task seed, and calls with different seeds never use the same task seed."""
+"""Maximum number of tasks that `generate_tasks` can generate for each family, split and seed. Every task of a
+family is generated from its own seed. Each split and each value of the `seed` argument has this number of
+such seeds, which no other split or value uses."""
 
 _SPLITS: tuple[GeneratedSplit, ...] = ("training", "evaluation")
 
 _SEED_NAMES = {"recolor": "recolour"}
-"""Maps the new names of renamed families to their old names. The random generator is still seeded with the
-old name, so that the generated tasks stay the same."""
+"""Old names of renamed families, by new name. The random generator is still seeded with the old name, so that
+the generated tasks stay the same."""
 
 FAMILIES: dict[str, TaskFamily] = {
     family.name: family

@@ -245,7 +245,8 @@ def _one_call(function: Callable) -> Callable:
     the parameters, the kernel is called once per mapped example.
 
     `function` takes the grids and the parameters. It returns the planes, which have the same batch axes as
-    the grids, followed by residuals of the entire batch, over which `vmap` does not map.
+    the grids. The planes may be followed by residuals for the backward pass, which belong to the entire batch
+    and are not mapped by `vmap`.
     """
     run = custom_vmap(function)
 

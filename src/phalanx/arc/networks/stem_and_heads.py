@@ -43,7 +43,7 @@ class AbstractArcNetwork(eqx.Module):
 
     @abc.abstractmethod
     def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Compute the logits of the action distribution and the value for one observation."""
+        """Compute the action logits and the value for one observation."""
 
     def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
         logits, value = self.logits(observation)
@@ -181,7 +181,7 @@ class Heads(eqx.Module):
     def __call__(
         self, features: Features, inside: Inside, working: Int8[Array, "rows columns"]
     ) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Compute the logits of the action distribution and the value for one observation.
+        """Compute the action logits and the value for one observation.
 
         Args:
             features: One vector per patch.

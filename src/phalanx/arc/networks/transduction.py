@@ -1,4 +1,4 @@
-"""Network that directly predicts the output grid for an input grid of a known task."""
+"""Network that directly predicts output grids for the tasks on which it was trained."""
 
 import equinox as eqx
 import jax
@@ -219,5 +219,5 @@ def predict_output(network: TransductionNetwork, grid: Grid, task: Int32[Array, 
 
 
 def _rectangle(shape: tuple[int, ...], rows: Array, columns: Array) -> features.Mask:
-    """Return a mask of the first `rows` rows and `columns` columns of a canvas."""
+    """Return a mask of the cells in the first `rows` rows and `columns` columns of a canvas."""
     return (jnp.arange(shape[0])[:, None] < rows) & (jnp.arange(shape[1]) < columns)

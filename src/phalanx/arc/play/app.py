@@ -51,7 +51,7 @@ class PlayApp(App[None]):
         tasks: Test pairs to solve, in this order.
         config: Settings of the environment.
         recording: File to which episodes are saved.
-        show_similarity: Show the fraction of correct cells.
+        show_similarity: Show the similarity of the working grid to the target.
         palette: `arc`, or `safe` for color-blind players.
     """
 
@@ -78,7 +78,7 @@ class PlayApp(App[None]):
         self.tool: Tool = FILL
         self.color = 1
         self.solved: set[int] = set()
-        """Indices in `tasks` of the test pairs that were solved."""
+        """Test pairs that were solved, as indices in `tasks`."""
         self.saved_steps = 0
         """Total number of steps in all saved episodes."""
         self._saved: list[ArcState] = []

@@ -273,10 +273,10 @@ def _cell_style(palette: Palette, color: int, other: bool, marked: bool) -> Styl
     """Return the text style and background color of a cell.
 
     Args:
-        palette: Palette.
+        palette: Colors of the cell values.
         color: Color of the cell.
         other: Make the background slightly lighter or darker. This is done for every second cell.
-        marked: True if the cell has text, which is drawn in bold.
+        marked: Draw the text of the cell in bold. This is done unless the text is blank.
     """
     background = palette.colors[color]
     if other and palette.name in _OTHER_CELLS:

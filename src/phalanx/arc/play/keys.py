@@ -202,7 +202,7 @@ class CursorSelection:
 
     @property
     def text(self) -> str:
-        """Description of the position and the selection, with rows and columns counted from 1."""
+        """Text with the position of the cursor, counted from 1, and the size of the selection."""
         top, left, bottom, right = self.box
         size = f" · {bottom - top + 1}×{right - left + 1} selected"
         if self.loose:
@@ -258,8 +258,8 @@ class CursorSelection:
         return cells
 
     def select_cells(self, cells: Bool[np.ndarray, "rows columns"]) -> "CursorSelection":
-        """Return a cursor that selects the given cells, to which an object has moved. If there are no cells,
-        this cursor is returned unchanged."""
+        """Return a cursor that selects the given cells: individually if `loose` is not empty, otherwise by
+        their bounding box. If `cells` is an empty mask, this cursor is returned unchanged."""
         rows, cols = (indices.tolist() for indices in np.nonzero(cells))
         if not rows:
             return self

@@ -13,7 +13,7 @@ from phalanx.svg import SHEET
 RENDER_MODES = ("svg", "ansi", "rgb_array")
 
 MIN_CELL_PIXELS = 12
-"""Minimum side of a cell in pixels, including the grid line. The gap between two grids has the same width."""
+"""Minimum side of a cell in pixels, including the grid line. Also the width of the gap between two grids."""
 MIN_CANVAS_PIXELS = 240
 """Approximate minimum length, in pixels, of the longer side of a rendered canvas. The cells of small canvases
 are enlarged to reach this length."""

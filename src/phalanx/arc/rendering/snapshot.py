@@ -22,7 +22,7 @@ Mask = Bool[np.ndarray, "_ _"]
 
 
 def as_cells(grid: GridLike) -> Cells:
-    """Convert a grid to a NumPy array, without the padding (cells of -1) at the bottom and on the right."""
+    """Convert a grid to a NumPy array, without the -1 padding at the bottom and on the right."""
     cells = np.asarray(grid)
     if cells.ndim != 2:
         raise ValueError(

@@ -93,7 +93,9 @@ def pack(
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tokenize files and pack them into a folder of batches, or into one .npz file.
+    """Tokenize files and pack the samples into rows. Writes a folder of batches or one .npz file.
+
+    With --lengths, nothing is tokenized, and the output lists which samples share a row.
 
     phalanx data pack train.jsonl --tokenizer T --format chat --max-length 4096 -o FOLDER
     """

@@ -39,7 +39,7 @@ _RENAMED_KEYS = {"goals": "sub_index", "successors": "derived_sub_indices", "ste
 
 
 def _schedule_setting(name: str, description: str) -> property:
-    """Return a property that reads and assigns a setting of the environment's `QuerySchedule`."""
+    """Return a property that gets and sets a field of the environment's `QuerySchedule`."""
     return property(
         lambda env: getattr(env._schedule, name),
         lambda env, value: setattr(env, "_schedule", dataclasses.replace(env._schedule, **{name: value})),

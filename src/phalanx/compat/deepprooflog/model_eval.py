@@ -42,7 +42,7 @@ class QueryEpisodes:
     proved: Bool[np.ndarray, " queries"]
     """True for queries that were proved."""
     log_prob: Float64[np.ndarray, " queries"]
-    """Total log-probability of the episode's actions and of the goals that the KGE action removed."""
+    """Sum of the log-probabilities of the episode's actions and of the goals that the embedding closed."""
     length: Int64[np.ndarray, " queries"]
     """Number of steps in the episode."""
     reward: Float64[np.ndarray, " queries"]

@@ -36,9 +36,9 @@ def batch_policy_rollout(
 ) -> dict[str, Any]:
     """Run a policy for `num_steps` steps in each environment.
 
-    All steps run in one compiled call, so the policy must be traceable by JAX. Calling this function again
-    with the same policy function does not recompile them. If the policy is an Equinox module or a partial
-    function, its arrays may change without recompilation.
+    All steps run in one compiled call, so the policy must be traceable by JAX. Later calls with the
+    same policy function need no recompilation. If the policy is an Equinox module or a partial function, its
+    arrays may change without recompilation.
 
     Returns:
         `states` (in which the actions were selected), `actions`, `rewards`, `dones` and `log_probs`, with

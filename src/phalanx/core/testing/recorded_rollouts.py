@@ -283,7 +283,7 @@ def conformance_check(
 def describe_first(wrong: Bool[np.ndarray, "steps batch"], message: str) -> list[str]:
     """Return a list with one message about the first True flag, or an empty list if no flag is True.
 
-    The message names the environment and the step of the flag, followed by `message`.
+    The returned message starts with the environment index and the step of this flag, and ends with `message`.
     """
     if not np.any(wrong):
         return []

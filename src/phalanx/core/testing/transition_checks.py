@@ -94,11 +94,13 @@ def check_done_states_are_absorbing(rollout: RandomRolloutRunner) -> Violations:
 
 
 def _changes_after_end(recorded: rollouts.StepResult, after: rollouts.StepResult) -> list[str]:
-    """List the failures of steps that were taken after the end of an episode.
+    """List the violations in steps that start from a finished state.
+
+    Such a step must not change the state, the observation or the flags, and must give reward 0.
 
     Args:
-        recorded: Results of a rollout.
-        after: Results of the same steps without auto-reset.
+        recorded: Results of a rollout, with or without next-step auto-reset.
+        after: Results of the same steps (same states and actions) without auto-reset.
     """
     is_done = recorded.dones[:-1]
     old, new = take(recorded, slice(None, -1)), take(after, slice(1, None))

@@ -1,1 +1,1 @@
-"""Batch plans and streaming plans, which decide which samples form each batch on each rank."""
+"""Batch plans and streaming plans, which group samples into batches and divide the batches among ranks."""

@@ -1,4 +1,4 @@
-"""Batch plans, which contain all batches of all epochs and can be resumed on any number of ranks."""
+"""Batch plans, which contain all batches of all epochs. Training can be resumed on any number of ranks."""
 
 import dataclasses
 import itertools
@@ -212,7 +212,7 @@ class EpochPlan(Sequence[BatchSpec]):
 
 
 class BatchPlanMeta(FrozenModel):
-    """Settings and inputs from which a plan was built."""
+    """Settings of a plan, and hashes that identify the data from which it was built."""
 
     dataset_hash: str = ""
     """String that identifies the dataset. Empty if it was not given."""
@@ -244,7 +244,7 @@ class BatchPlan:
     """Batches of one or more epochs over one dataset. A plan is immutable and implements `Plan`."""
 
     meta: BatchPlanMeta
-    """Settings and inputs from which the plan was built."""
+    """Settings of the plan, and hashes that identify the data from which it was built."""
     table: LengthTable
     """Ids and lengths of all samples, including skipped ones."""
     epochs: tuple[EpochPlan, ...]

@@ -72,9 +72,9 @@ class BatchingConfig(Config):
     """Arrange batches of all buckets in random order. Otherwise the buckets come one after another, starting
     with the shortest samples."""
     bucket_padded_lengths: tuple[int, ...] | None = None
-    """Padded length of each bucket, if it should be larger than the bucket's maximum length (for example a
-    multiple of 64). A mapping from bucket indices to lengths changes only the given buckets. Defaults to the
-    maximum lengths."""
+    """Length to which rows of each bucket are padded, for example the bucket's maximum length rounded up to a
+    multiple of 64. Must be at least the maximum length, which is the default. A mapping from bucket indices
+    to padded lengths is also accepted. Buckets that are not in the mapping keep the default."""
     pool_batches: int = Field(default=128, ge=1)
     """Size of a pool of samples that are sorted or packed together, as a number of batches. Pools are used in
     throughput mode and for packing. A pool has at most half of all samples, unless the dataset is very small.
@@ -171,9 +171,10 @@ class BatchingConfig(Config):
         return tuple(min(width, self.token_budget) for width in widths)
 
     def digest(self) -> str:
-        """Return the SHA-256 of all settings that affect the batches.
+        """Return the SHA-256 of all settings that affect batches without packing.
 
-        `pool_batches` is included only in throughput mode.
+        `pool_batches` is included only in throughput mode. With packing, it affects the batches in both
+        modes.
         """
         fields = self.model_dump(mode="json")
         # The original names of the fields, so that the digests of earlier versions remain valid.

@@ -117,7 +117,7 @@ def gather_groups(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KeptSamples:
-    """The samples of a length table that fit in a batch ("kept" samples), with their lengths."""
+    """The samples of a length table that fit in a batch ("kept" samples), and the batching settings."""
 
     table: LengthTable
     config: BatchingConfig
@@ -229,7 +229,7 @@ def plan_epoch(selected: KeptSamples, epoch: int, *, interleave_buckets: bool | 
     """Plan the batches of one epoch, in training order.
 
     Args:
-        selected: Samples and settings.
+        selected: Samples that fit in a batch, and the batching settings.
         epoch: Epoch number. Together with the seed, it determines the shuffle.
         interleave_buckets: If not None, overrides `BatchingConfig.interleave_buckets`.
     """

@@ -18,9 +18,10 @@ class MixtureMilestone(Config):
     renamed_settings: ClassVar[dict[str, str]] = {"tokens": "at_tokens"}
 
     at_tokens: int = Field(ge=0)
-    """Total number of tokens taken from all sources when these weights are reached."""
+    """Total number of tokens, over all sources, after which these weights apply."""
     weights: dict[str, float]
-    """Weight of each source. A source that is not listed has weight 0."""
+    """Weight of each source. A source that is not listed has weight 0. If it is empty, all sources have equal
+    weights."""
 
 
 class MixtureConfig(Config):

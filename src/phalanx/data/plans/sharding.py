@@ -40,8 +40,8 @@ class ShardingConfig(Config):
     balance: bool = False
     """Give all ranks batches of about the same cost in each step."""
     d_model: int | None = Field(default=None, ge=1)
-    """Hidden size of the transformer, used to estimate the cost of a batch in FLOPs. If it is None, only the
-    cost of attention is balanced."""
+    """Hidden size of the transformer, used to include matrix products in the estimated cost of a batch. If it
+    is None, the estimate includes only attention."""
 
     @classmethod
     def resolve(cls, world_size: "int | ShardingConfig", **settings: Any) -> "ShardingConfig":
@@ -203,10 +203,12 @@ def pack_costs(
 def balance_ranks(costs: Float64[np.ndarray, " items"], world_size: int) -> Int64[np.ndarray, " items"]:
     """Return item indices in an order that balances the cost per rank within each step and over all steps.
 
-    A step is a group of `world_size` consecutive items, one for each rank. Items are sorted by cost and
-    divided into steps. Then, starting with the step whose costs differ most, more expensive items are
-    assigned to ranks with less work so far. If the number of items is not a multiple of `world_size`, the
-    remaining items come last.
+    A step is a group of `world_size` consecutive items, one for each rank. Items are sorted by
+    descending cost and divided into steps. Within each step, the most expensive item is assigned to the rank
+    with the lowest total cost so far, the second most expensive item to the next rank, and so on. Steps are
+    processed in descending order of the difference between their highest and lowest cost, but keep their
+    position in the result. If the number of items is not a multiple of `world_size`, the cheapest items are
+    left over and come last.
     """
     by_cost = np.argsort(-costs, kind="stable")
     divisible = len(costs) - len(costs) % world_size

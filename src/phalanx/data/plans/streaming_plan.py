@@ -80,10 +80,10 @@ class StreamingPlanConfig(Config):
     packs_per_batch: int = Field(default=8, ge=1)
     """Number of rows in a batch on each rank."""
     packs_per_buffer: int = Field(default=1024, ge=1)
-    """Number of rows whose samples are read, packed and shuffled together, and kept in memory. A larger value
-    means less padding and better shuffling."""
+    """Approximate number of rows in a pool. The samples of a pool are read, packed and shuffled together, and
+    kept in memory. A larger value reduces padding and improves shuffling."""
     seed: int = Field(default=42, ge=0)
-    """Seed for shuffling the rows of each pool."""
+    """Seed for shuffling the rows within each pool."""
 
     @model_validator(mode="after")
     def _check_length(self) -> "StreamingPlanConfig":
@@ -152,10 +152,11 @@ class StreamingPlan:
     """A plan that forms batches from sources that may be unbounded. It ends when all sources are exhausted.
 
     Samples are processed in pools. For each pool, tokens for `packs_per_buffer` rows are read from the
-    sources in the proportions of the mixture. The samples are packed into rows, and the rows are shuffled. In
-    every step, each rank takes the next `packs_per_batch` rows. Each rank computes the entire plan on its own
-    and keeps one pool in memory. Training can be resumed on any number of ranks. The plan is immutable and
-    implements `Plan`.
+    sources in the proportions of the mixture. If only sources with weight 0 have samples left, equal numbers
+    of tokens are read from them. The samples are packed into rows, and the rows are shuffled. In every step,
+    each rank takes the next `packs_per_batch` rows. Each rank computes the entire plan on its own and keeps
+    one pool in memory. Training can be resumed on any number of ranks. The plan is immutable and implements
+    `Plan`.
     """
 
     num_batches = None
@@ -247,7 +248,7 @@ class StreamingPlan:
         Args:
             number: Index of the source.
             start: Position of the first sample.
-            owed: Number of tokens to read.
+            owed: Minimum number of tokens to read, if the source has that many.
 
         Returns:
             The samples, one per pack, without those that are skipped because of their length; the number of

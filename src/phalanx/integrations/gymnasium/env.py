@@ -69,6 +69,13 @@ def _step(
 ) -> tuple[VectorEnvState, Keys, Float[Array, " batch"], TransitionInfo, tuple[PyTree, Legal] | None]:
     """Step all environments, with auto-reset according to `mode`.
 
+    Args:
+        environment: The environment.
+        mode: Auto-reset mode. None disables auto-reset.
+        keys: One key per environment, from which its next episodes are drawn.
+        state: State before the step.
+        arrays: Actions, as arrays that `check_actions` returned.
+
     Returns:
         The new state (including whether each episode terminated or was truncated), the new keys, the rewards,
         the infos, and a pair of the observations and the masks of legal actions before any reset. The pair is
@@ -249,7 +256,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         return np.pad(np.asarray(masks), ((0, 0), (0, num_unmasked)), constant_values=True)
 
     def render(self) -> tuple[Any, ...] | None:
-        """Render each environment in the mode that `render_mode` names."""
+        """Render each environment in the mode given by `render_mode`."""
         if self.render_mode is None:
             raise gym.error.Error(
                 "pass a render_mode when you create the environment: "
@@ -323,7 +330,7 @@ class GymnasiumEnv(gym.Env):
         return self._batch.action_masks()[0]
 
     def render(self) -> Any:
-        """Render the environment in the mode that `render_mode` names."""
+        """Render the environment in the mode given by `render_mode`."""
         frames = self._batch.render()
         return None if frames is None else frames[0]
 

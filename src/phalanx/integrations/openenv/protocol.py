@@ -45,7 +45,7 @@ class TextObservation(_Model):
     done: bool = False
     """True if the episode has ended."""
     metadata: dict[str, Any] = {}
-    """The seed of the episode after a reset, otherwise empty."""
+    """After a reset, `{"seed": ...}` with the seed of the episode. Otherwise empty."""
 
 
 class State(BaseModel):

@@ -280,9 +280,9 @@ def _http_protocol(seconds: float) -> type[H11Protocol]:
 
 
 def _is_server_message(record: logging.LogRecord) -> bool:
-    """Return whether to log a message.
+    """Return False if a log message is about invalid UTF-8 from a client, and True otherwise.
 
-    Messages about invalid UTF-8 are dropped, because clients could fill the disk with them.
+    This log filter drops such messages, because clients could fill the disk with them.
     """
     return "UTF-8" not in record.getMessage()
 

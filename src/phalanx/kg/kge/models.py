@@ -256,7 +256,7 @@ def create_model(
     Args:
         config: The settings.
         num_entities: Number of entities.
-        num_relations: Number of rows in the relation table, including inverse relations.
+        num_relations: Number of relations, including inverse relations if they have their own embeddings.
         generator: Random number generator for the initial parameters.
     """
 

@@ -158,7 +158,7 @@ def mine_rules(
         if _is_late(config, time_limit, 1.0):
             is_complete = False
             break
-    best.shrink()
+    best.shrink(config.max_constant_rules)
     best.add(*miner.rules(config.min_support))
     return best.result(is_complete=is_complete)
 
@@ -196,6 +196,8 @@ def _mine_constant_rules(
                 config.num_threads,
             )
         )
+        if len(best) > 2 * config.max_constant_rules:  # limits the memory
+            best.shrink(config.max_constant_rules)
         time_limit.report(f"mining rules with constants: {start:,} of {num_entities:,} entities")
         if _is_late(config, time_limit, 0.8):
             return False
@@ -220,16 +222,23 @@ class _BestRules:
         is_confident = self.confidence(counts) >= self._config.min_confidence
         self._rows.append(rows[is_confident])
         self._counts.append(counts[is_confident])
-        if sum(map(len, self._rows)) > 2 * self._config.max_constant_rules:
-            self.shrink()
 
-    def shrink(self) -> None:
-        best = self.result(self._config.max_constant_rules)
+    def shrink(self, max_rules: int) -> None:
+        """Keep only the `max_rules` most confident rules."""
+        best = self.result(max_rules)
         assert best.counts is not None
         self._rows, self._counts = [best.rows], [best.counts]
 
+    def __len__(self) -> int:
+        return sum(map(len, self._rows))
+
     def result(self, max_rules: int | None = None, is_complete: bool = True) -> RuleSet:
-        """Return the rules sorted by descending confidence and then by descending support."""
+        """Return the rules sorted by descending confidence and then by descending support.
+
+        Args:
+            max_rules: Maximum number of rules. If None, all rules are returned.
+            is_complete: Value of `RuleSet.is_complete` for the result.
+        """
         rows, counts = np.concatenate(self._rows), np.concatenate(self._counts)
         confidence = self.confidence(counts)
         order = np.lexsort((-counts[:, 0], -confidence))[:max_rules]

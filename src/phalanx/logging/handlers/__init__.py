@@ -1,1 +1,1 @@
-"""Handlers, which write logged events to files, images, the terminal and experiment trackers."""
+"""Handlers that write logged events and images to files, the terminal and experiment trackers."""

@@ -249,8 +249,8 @@ def _group_statistics(names: Sequence[str]) -> dict[str, dict[str, str]]:
 def _unit(key: str, tables: Sequence[MetricTable], column: str) -> str:
     """Return the unit of a metric: `fraction`, which the page shows as a percentage, or an empty string.
 
-    A metric is a fraction if its name is that of a fraction, such as `success_rate`, and all values are in
-    [0, 1].
+    A metric is treated as a fraction if its name indicates one, for example by the suffix `_rate`, and all
+    its finite values are in [0, 1].
     """
     is_fraction = key.startswith((*_FULL_RANGE, "hits")) or key.endswith(("_rate", "_fraction"))
     if not is_fraction or key == "learning_rate":

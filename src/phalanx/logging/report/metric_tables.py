@@ -100,8 +100,8 @@ def parse_finite(value: Any) -> float | None:
 def drop_repeated_updates(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Remove each record that is followed by a record of an earlier update.
 
-    Such records occur if a run was resumed, because it repeats the updates after its checkpoint. Records of
-    the same update are kept. The returned records are in order of their updates.
+    Such records are outdated: a resumed run repeats the updates after its checkpoint. If an update has
+    several records, all of them are kept. The returned records are sorted by update.
     """
     kept: list[dict[str, Any]] = []
     for record in records:
@@ -307,9 +307,12 @@ def _seconds_since_first(timestamps: list[Any]) -> np.ndarray | None:
 def _interpolate(
     points: Float64[np.ndarray, " points"], update: Column, axis: Column
 ) -> Float64[np.ndarray, " points"]:
-    """Interpolate the values of an axis, such as environment steps or seconds, at the updates `points`.
+    """Interpolate an axis, such as environment steps or seconds, linearly between updates.
 
-    The axis has the values `axis` at the updates `update`. It is assumed to be 0 at update 0.
+    Args:
+        points: Updates at which to interpolate.
+        update: Updates with known values, in ascending order.
+        axis: Value of the axis at each of these updates. At update 0, the value is 0 if it is not given.
     """
     if update[0] > 0:
         update, axis = np.append(0.0, update), np.append(0.0, axis)

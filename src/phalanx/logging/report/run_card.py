@@ -20,7 +20,7 @@ _MAX_TILES = 6
 
 
 def render_run_card(run: RunData) -> str:
-    """Render a run as HTML without scripts, so that it remains visible in saved notebooks."""
+    """Render a run as SVG inside HTML. It has no scripts, so it remains visible in saved notebooks."""
     blocks = [text_block(f"{run.name}: {run_status(run)}", 15, bold=True)]
     figures = [
         card(

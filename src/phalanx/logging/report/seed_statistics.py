@@ -48,7 +48,7 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
 
 
 def success_interval(run: RunData, table: MetricTable) -> str:
-    """Format the number of seeds and the confidence interval of the last success rate in a table.
+    """Return the number of seeds and the confidence interval of the last success rate as text.
 
     Return an empty string if the run does not combine several seeds or the table has no success rates.
     """

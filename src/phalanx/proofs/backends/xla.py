@@ -119,7 +119,10 @@ def resolve_candidates(
     unifies &= agrees
 
     def substitute(others: Array) -> Array:
-        """Substitute the variables in `others` [rows, 1, n] for each candidate. Returns [rows, width, n]."""
+        """Replace the variables of the first goal in `others` by their values under each candidate.
+
+        `others` has shape [rows, 1, n], and the result has shape [rows, width, n].
+        """
         result = jnp.broadcast_to(others, (*number.shape, others.shape[-1]))
         for slot in range(arity):
             is_bound = (others == terms[..., slot, None]) & (others > constants)
@@ -227,11 +230,11 @@ def _append_hashes(rows: Int32[Array, "*rows cells"]) -> Int32[Array, "*rows cel
 
 
 class _Search(NamedTuple):
-    """Progress of the expansion of a batch of nodes.
+    """State of the loops that expand a batch of nodes.
 
-    If a node's state has a single successor, the successor replaces the state, and the search for successors
-    starts again. Related values share an array, because each array that changes in a round costs a gather and
-    a scatter.
+    If states with a single successor are skipped, this successor replaces the state of the node, and the
+    search for successors starts again. Several values are stored in the same array, because each round
+    performs a gather and a scatter for every array that it updates.
     """
 
     goals: Int32[Array, "batch atoms atom"]

@@ -153,7 +153,7 @@ class GoalFeatureExtractor:
 
 
 def _project_walks(program: Program) -> list[np.ndarray]:
-    """Compute the random projections of constants that `GoalFeatureExtractor` describes.
+    """Compute the random projections that represent constants; see `GoalFeatureExtractor`.
 
     Returns:
         For each length in `_WALK_LENGTHS`, a table with one unit vector per constant. Row 0 contains zeros

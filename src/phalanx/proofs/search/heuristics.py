@@ -163,7 +163,10 @@ class LearnedHeuristic:
 
 
 def score_successors(network: HeuristicNetwork, features: GoalFeatures) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the policy and value logits of the states, in batches of at most `ROWS_PER_BATCH` states."""
+    """Compute the policy logits and the value logits of the successors that `features` describes.
+
+    The network processes at most `ROWS_PER_BATCH` successors at a time.
+    """
     parts = []
     for start in range(0, len(features.predicates), ROWS_PER_BATCH):
         batch = GoalFeatures(*(leaf[start : start + ROWS_PER_BATCH] for leaf in features))

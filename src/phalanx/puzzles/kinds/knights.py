@@ -177,7 +177,7 @@ def _short(statement: Statement, names: Sequence[str]) -> str:
 
 
 def _is_true(statement: Statement, knights: Sequence[bool]) -> bool:
-    """Return whether a statement is true if `knights` marks the people who are knights."""
+    """Return whether a statement is true. `knights` contains True for each person who is a knight."""
     form, one, one_knight, other, other_knight = statement
     if form == 4:
         return sum(knights) == one

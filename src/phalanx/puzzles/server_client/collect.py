@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class EpisodeMismatchError(ValueError):
-    """Raised if `collect` resumes an output file, but running its last episode again gives other samples."""
+    """Raised by `collect` if a rerun of the last episode in the output file gives different samples."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -179,7 +179,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return _FIRST_SEEDS["train"] + _SEEDS_PER_RUN * run_seed
 
     def seeds(self, task: str, split: Split | str, first: int = 0) -> Iterator[int]:
-        """Count upward from the first seed of a split, without end.
+        """Iterate over the seeds of a split: all integers from the first seed of the split upward.
 
         The first seeds of the splits are so far apart that the splits do not overlap in practice.
 
@@ -206,7 +206,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return TextVectorStep.stack(self.run([each.step_async(answer) for each, answer in pairs]))
 
     def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
-        """Draw a random command for each given row. The command may be an illegal move."""
+        """Draw a random command, possibly an illegal move, for the episode at each index in `rows`."""
         environments = [self.environments[row] for row in rows]
         return [random_command(each.game, each.observation, rng) for each in environments]
 

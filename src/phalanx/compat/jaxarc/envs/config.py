@@ -73,7 +73,7 @@ class LoggingConfig(Config):
     num_samples: int = 3
     """Number of episodes that are sampled and logged once every `sample_frequency` updates."""
     sample_frequency: int = 50
-    """Number of updates between two logs of sampled episodes."""
+    """Sampled episodes are logged once every `sample_frequency` updates, if `sampling_enabled` is set."""
 
     log_aggregated_rewards: bool = True
     """Log the mean, standard deviation, maximum and minimum of episode returns."""
@@ -137,7 +137,7 @@ class JaxArcConfig(ArcConfig):
 
     @property
     def environment(self) -> EnvironmentConfig:
-        """Settings for an episode."""
+        """Settings for an episode: the `episode` section, under its JaxARC name."""
         return self.episode
 
 

@@ -62,7 +62,10 @@ def create_batch_episode_runner(
 
 
 def create_mock_task() -> ArcTask:
-    """Create a task whose input grid is a black 16x16 square, and whose output has column 7 in blue."""
+    """Create a task with one demonstration pair and no test pairs.
+
+    The input grid is a black 16x16 square. In the output grid, column 7 (counted from 0) is blue.
+    """
     before = np.zeros((16, 16), np.int8)
     after = before.copy()
     after[:, 7] = 1

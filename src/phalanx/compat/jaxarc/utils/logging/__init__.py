@@ -25,7 +25,7 @@ __all__ = [
 
 
 class ExperimentLogger(experiment_logger.ExperimentLogger):
-    """Experiment logger that takes JaxARC's settings and selects the episodes to log as JaxARC does."""
+    """Experiment logger that accepts JaxARC's configs and samples episodes in the same way as JaxARC."""
 
     def __init__(
         self, config: LoggingConfig | JaxArcConfig, handlers: Mapping[str, Any], **options: Any

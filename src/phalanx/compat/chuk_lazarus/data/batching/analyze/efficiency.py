@@ -27,7 +27,7 @@ from phalanx.formatting import format_percent
 
 
 class BucketSuggestion(_edges.BucketSuggestion):
-    """`phalanx.data.bucket_search.BucketSuggestion` with chuk-lazarus's `overflow_max`."""
+    """`phalanx.data.bucket_search.BucketSuggestion` with the alias `overflow_max` of `max_sample_length`."""
 
     overflow_max: ClassVar = alias("max_sample_length")
 

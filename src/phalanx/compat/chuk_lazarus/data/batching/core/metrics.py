@@ -40,7 +40,7 @@ class BatchShapeHistogram(BaseModel, extra="forbid"):
         return sum(self.bucket_samples.values())
 
     def bucket_fraction(self, bucket_id: BucketId) -> float:
-        """Return the fraction of all samples in the given bucket. Return 0 if there are no samples."""
+        """Return the size of a bucket as a fraction of all samples, or 0 if there are no samples."""
         return self.bucket_samples.get(bucket_id, 0) / max(self.total_samples, 1)
 
 
@@ -74,12 +74,15 @@ class BatchMetrics(_BatchMetrics, frozen=False):
         self.loss_tokens += loss_tokens
 
     def record_batch(self, bucket_id: BucketId, batch_size: int, max_length: int | None = None) -> None:
-        """Count one batch, but not its samples. The shape is counted only if `max_length` is given."""
+        """Count one batch. Its shape is counted only if `max_length` is given.
+
+        The samples are counted only in `shape_histogram`. `record_sample` counts them in the other metrics.
+        """
         self.shape_histogram.record_batch(bucket_id, batch_size, max_length)
         self.num_batches += 1
 
     def record_skip(self, count: int = 1) -> None:
-        """Count samples that are not in any batch."""
+        """Add `count` to the number of skipped samples, which are not in any batch."""
         self.num_skipped += count
 
     def record_time(self, seconds: float) -> None:
@@ -105,7 +108,7 @@ class BatchMetrics(_BatchMetrics, frozen=False):
 
     @property
     def skip_rate(self) -> float:
-        """Fraction of the samples that are not in any batch. 0 if there are no samples."""
+        """Skipped samples as a fraction of all samples, batched or skipped. 0 if there are no samples."""
         return self.num_skipped / max(self.num_skipped + self.num_samples, 1)
 
     def _per_second(self, count: int) -> float:

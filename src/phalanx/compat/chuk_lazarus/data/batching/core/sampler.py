@@ -10,7 +10,10 @@ from phalanx.data.token_budget_sampler import TokenBudgetBatchSampler as _TokenB
 
 
 class BucketSizes(dict[int, int]):
-    """Mapping from bucket to number of samples. Calling the mapping returns the mapping itself."""
+    """Mapping from bucket to number of samples.
+
+    Calling the mapping returns the mapping itself, because `bucket_sizes` is a method in chuk-lazarus.
+    """
 
     def __call__(self) -> "BucketSizes":
         return self
@@ -30,7 +33,10 @@ class TokenBudgetBatchSampler(_TokenBudgetBatchSampler):
             yield batch
 
     def compute_metrics(self, *args: Any, **options: Any) -> BatchMetrics:
-        """Compute statistics of an epoch's batches, such as token counts and padding."""
+        """Compute statistics of an epoch's batches, such as token counts and padding.
+
+        The arguments are those of `phalanx.data.TokenBudgetBatchSampler.compute_metrics`.
+        """
         return convert_metrics(super().compute_metrics(*args, **options))
 
 

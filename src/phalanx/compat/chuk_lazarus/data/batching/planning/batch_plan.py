@@ -234,7 +234,7 @@ class BatchPlan(BaseModel, extra="forbid"):
         return self._arrays
 
     def to_arrays(self, lengths: Mapping[str, int]) -> _plans.BatchPlan:
-        """Convert to a `BatchPlan` of `phalanx.data`, with lengths that are not in the batches.
+        """Convert to a `BatchPlan` of `phalanx.data`, adding sample lengths that the batches lack.
 
         Args:
             lengths: Mapping from sample ids to lengths, used for samples whose length is not given by any

@@ -154,7 +154,7 @@ class PackedSequence(_ArrayModel):
 
     @property
     def efficiency(self) -> float:
-        """Fraction of the tokens that belong to samples."""
+        """Fraction of the row that is neither separators nor padding."""
         return self.total_tokens / self.length
 
 

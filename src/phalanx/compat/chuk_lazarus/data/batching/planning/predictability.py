@@ -44,7 +44,7 @@ class BatchFingerprint(FrozenModel):
     fingerprint: str
     """First 16 characters of `full_hash`."""
     full_hash: str
-    """SHA-256 of `version` and the four hashes below."""
+    """SHA-256 of `version`, `config_hash`, `membership_hash`, `order_hash` and `lengths_hash`."""
     num_batches: int
     """Number of batches."""
     total_samples: int

@@ -26,7 +26,7 @@ _ADDRESS = ("host", "port", "connect_timeout", "read_timeout", "deadline", "max_
 
 
 class GymConfig(RenamedFields, CollectConfig):
-    """`CollectConfig` that also accepts settings of `client`, such as `host` and `max_retries`."""
+    """`CollectConfig` whose `client` settings, such as `host`, can be passed as separate arguments."""
 
     renamed: ClassVar = {
         "transport": "the default, TCP",
@@ -50,6 +50,8 @@ class GymConfig(RenamedFields, CollectConfig):
             return values
         values = dict(values)
         address = {name: values.pop(name) for name in _ADDRESS if name in values}
+        if address and "client" in values:
+            raise ValueError(f"set {', '.join(address)} in client, because client is also given")
         return {"client": {"max_retries": 12, "retry_seed": values.get("seed", 0), **address}, **values}
 
 

@@ -1,6 +1,7 @@
 """Streams of samples from files and lists."""
 
 import asyncio
+import collections
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -72,20 +73,20 @@ class OfflineDatasetStream:
         self.filter_failures = filter_failures
         self.shuffle, self.seed = shuffle, seed
         self.epoch = -1
-        """Index of the current epoch, counted from 0. Every call to `reset` starts the next epoch."""
+        """Index of the current epoch. It is 0 in a new stream, and every call to `reset` increments it."""
         self.reset()
 
     def __iter__(self) -> Iterator[StreamSample]:
         return self._running
 
     def reset(self) -> None:
-        """Restart the stream and reset its counters. A shuffled stream uses the order of the next epoch."""
+        """Restart the stream and reset its metrics. A shuffled stream uses the order of the next epoch."""
         self.state, self.metrics = StreamState.IDLE, StreamMetrics()
         self.epoch += 1
         self.close()
 
     def close(self) -> None:
-        """Discard the position, so that the next iteration starts from the beginning."""
+        """Close the stream. The next iteration starts from the first sample and keeps the metrics."""
         self._running = self._samples()
 
     def count_samples(self) -> int:
@@ -170,22 +171,29 @@ class AsyncOfflineDatasetStream(ClosedOnExit):
 
     def __init__(self, *source: Any, **settings: Any) -> None:
         self._stream = OfflineDatasetStream(*source, **settings)
+        # Samples that were read ahead. They are kept if a loop is left early.
+        self._queued: collections.deque[StreamSample] = collections.deque()
 
     state = alias("_stream.state")
     metrics = alias("_stream.metrics")
 
     async def __aiter__(self) -> AsyncIterator[StreamSample]:
         samples = iter(self._stream)
-        while block := await asyncio.to_thread(lambda: list(itertools.islice(samples, _READ_AHEAD))):
-            for sample in block:
-                yield sample
+        while True:
+            while self._queued:
+                yield self._queued.popleft()
+            self._queued.extend(await asyncio.to_thread(lambda: list(itertools.islice(samples, _READ_AHEAD))))
+            if not self._queued:
+                return
 
     async def reset(self) -> None:
-        """Restart the stream and reset its counters."""
+        """Restart the stream and reset its metrics."""
+        self._queued.clear()
         self._stream.reset()
 
     async def close(self) -> None:
-        """Discard the position, so that the next iteration starts from the beginning."""
+        """Close the stream. The next iteration starts from the first sample and keeps the metrics."""
+        self._queued.clear()
         self._stream.close()
 
 

@@ -14,7 +14,7 @@ class _Counted(Protocol):
 
     @property
     def metrics(self) -> StreamMetrics:
-        """Stream counters."""
+        """Statistics of the stream."""
 
 
 @runtime_checkable
@@ -22,7 +22,7 @@ class SampleStream(_Counted, Iterable[StreamSample], Protocol):
     """Protocol for a stream of samples that a `for` loop can iterate over."""
 
     def reset(self) -> None:
-        """Restart the stream and reset its counters."""
+        """Restart the stream and reset its metrics."""
 
     def close(self) -> None:
         """Release resources."""
@@ -30,10 +30,10 @@ class SampleStream(_Counted, Iterable[StreamSample], Protocol):
 
 @runtime_checkable
 class AsyncSampleStream(_Counted, AsyncIterable[StreamSample], AbstractAsyncContextManager[Any], Protocol):
-    """Stream of samples for an `async for` loop."""
+    """Protocol for a stream of samples that an `async for` loop can iterate over."""
 
     async def reset(self) -> None:
-        """Restart the stream and reset its counters."""
+        """Restart the stream and reset its metrics."""
 
     async def close(self) -> None:
         """Release resources."""

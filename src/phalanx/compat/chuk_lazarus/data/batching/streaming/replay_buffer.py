@@ -15,9 +15,9 @@ class ReplayBufferConfig(RenamedFields, _replay.ReplayBufferConfig):
 
     renamed: ClassVar = {"default_priority": "the priority of each StreamSample, 1 by default"}
     track_difficulty: bool = True
-    """Allow access to `mean_difficulty`. If False, accessing it raises `ValueError`."""
+    """Make `mean_difficulty` available. If False, accessing it raises `ValueError`."""
     track_success: bool = True
-    """Allow access to `success_rate`. If False, accessing it raises `ValueError`."""
+    """Make `success_rate` available. If False, accessing it raises `ValueError`."""
 
 
 class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
@@ -57,10 +57,14 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         super().add_batch(to_samples(samples), priorities)
 
     def sample(self, n: int, *, source: SampleSource | None = None, **bounds: Any) -> list[StreamSample]:  # type: ignore[override]
-        """Draw `n` samples with replacement, with probabilities proportional to `priority ** alpha`.
+        """Draw `n` samples with replacement, with probabilities proportional to `priority ** priority_alpha`.
 
-        Only samples from `source` are drawn, unless it is None. Other conditions, such as `min_difficulty`,
-        are fields of `SampleFilter`.
+        The result is empty if no sample matches.
+
+        Args:
+            n: Number of samples to draw.
+            source: Source of the samples. If None, samples from all sources may be drawn.
+            bounds: Other conditions on the samples: fields of `SampleFilter`, such as `min_difficulty`.
         """
         origin = None if source is None else SampleSource(source).origin
         return _convert(super().sample(n, origin=origin, **bounds))

@@ -1,4 +1,4 @@
-"""Batch plans over rolling windows of a replay buffer, with asynchronous methods."""
+"""Batch plans for rolling windows of a replay buffer, created asynchronously."""
 
 import asyncio
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Pydantic models for stream samples, and stream counters."""
+"""Samples, states and statistics of sample streams."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -162,7 +162,7 @@ class StreamMetrics:
     total_tokens: int = 0
     """Total number of tokens in all samples."""
     total_loss_tokens: int = 0
-    """Total number of tokens that contribute to the loss, in all samples."""
+    """Total number of tokens that count toward the loss, in all samples."""
     min_length_seen: int | None = None
     """Number of tokens in the shortest sample. None before the first sample."""
     max_length_seen: int | None = None
@@ -183,7 +183,7 @@ class StreamMetrics:
 
     @property
     def filter_rate(self) -> float:
-        """Fraction of the samples that were filtered out, or 0 if there are no samples."""
+        """`samples_filtered` divided by `samples_total`, or 0 if there are no samples."""
         return _ratio(self.samples_filtered, self.samples_total)
 
     @property
@@ -198,7 +198,7 @@ class StreamMetrics:
 
     @property
     def success_rate(self) -> float:
-        """Fraction of the episodes in which the puzzle was solved, or 0 if no episode has ended."""
+        """`episodes_successful` divided by `episodes_completed`, or 0 if no episode has ended."""
         return _ratio(self.episodes_successful, self.episodes_completed)
 
     @property
