@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/arrays.h"
+#include "data/collation.h"
 #include "data/packing.h"
 #include "data/shuffle.h"
 #include "module.h"

@@ -80,9 +80,8 @@ from .reward import (
     REWARD_WEIGHTS as REWARD_WEIGHTS,
     RewardFunction as RewardFunction,
     RewardInput as RewardInput,
-    StepInfo as StepInfo,
 )
-from .state import ArcState as ArcState
+from .state import ArcState as ArcState, StepInfo as StepInfo
 from .submission import (
     Submission as Submission,
     TaskSubmission as TaskSubmission,

@@ -28,8 +28,15 @@ from phalanx.arc.expert import ArcExpert
 from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.arc.observation import ArcObservation, Observation, create_observation, observation_space
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
-from phalanx.arc.reward import RewardFunction, RewardWeights, StepInfo
-from phalanx.arc.state import NUM_BOARDS, ArcState, RegisterIndex, blank_states, replace_fields
+from phalanx.arc.reward import RewardFunction, RewardWeights
+from phalanx.arc.state import (
+    NUM_BOARDS,
+    ArcState,
+    RegisterIndex,
+    StepInfo,
+    blank_states,
+    replace_fields,
+)
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
 from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.arc.tasks import ArcTask, as_grid

@@ -20,7 +20,6 @@ from jaxtyping import Array, Float32, Int32, UInt32
 from phalanx.arc.bitplanes import area_bits, fit_rows, trim, unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import PAIR_SWITCHES, Operation
-from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import (
     SELECTION,
     SIZE,
@@ -28,6 +27,7 @@ from phalanx.arc.state import (
     ArcState,
     RegisterIndex,
     Status,
+    StepInfo,
     SubmissionState,
     replace_fields,
     vmap_batch,

@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Float, PyTree
 from phalanx.arc.actions import Action
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.env import ArcEnvironment, ResetResult, StepResult
-from phalanx.arc.reward import StepInfo, reward_weights_from_config
-from phalanx.arc.state import ArcState
+from phalanx.arc.reward import reward_weights_from_config
+from phalanx.arc.state import ArcState, StepInfo
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks
 from phalanx.core import episodes, vector
 from phalanx.core.environment import Environment, Key, Keys, TransitionInfo

@@ -1,9 +1,11 @@
-"""The state of an ARC episode, stored as packed arrays with properties that unpack them."""
+"""The state of an ARC episode, stored as packed arrays with properties that unpack them, and the info of a
+step."""
 
+import dataclasses
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -325,3 +327,72 @@ def _current_grid(
 ) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
     index = tasks.table[registers[..., RegisterIndex.TASK], 0] + registers[..., RegisterIndex.PAIR]
     return pair_grid(tasks, index, output, rows)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepInfo:
+    """Information about a step, in addition to the state, observation, reward and done flag."""
+
+    similarity: Float32[Array, "*batch"] | float
+    """Similarity to the target after the step, 0 to 1. In evaluation mode, it is 0 until the end of the
+    episode."""
+    similarity_improvement: Float32[Array, "*batch"] | float
+    """Change in the similarity to the target during this step."""
+    operation_type: Int32[Array, "*batch"] | int
+    """Id of the executed operation, or -1 if the action was invalid or the episode had already ended."""
+    step_count: Int32[Array, "*batch"] | int
+    """Number of steps taken in this episode."""
+    episode_done: Bool[Array, "*batch"] | bool
+    """True if the episode has ended."""
+    terminated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
+    """True if the episode ended with a submission or a solved grid."""
+    truncated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
+    """True if the episode ended because it reached the step limit."""
+    solved: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
+    """True if the episode has ended with a correct solution. In evaluation mode, at least one submission for
+    each test pair must be correct."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            # Every result of a compiled program takes time, which matters for single steps outside `jit`.
+            # There, `arc_step` stores the similarity before the step and the new state instead of the fields.
+            fields = self.__dict__
+            if name not in _STEP_INFO_FIELDS or "_inputs" not in fields:
+                raise AttributeError(f"StepInfo has no attribute {name!r}")
+            before, state = fields["_inputs"]
+            is_difference = name == "similarity_improvement"
+            fields[name] = state.similarity - before if is_difference else getattr(state, name)
+            return fields[name]
+
+    @classmethod
+    def after_step(
+        cls, before: Float32[Array, "*batch"], state: ArcState, operation: Int32[Array, "*batch"]
+    ) -> "StepInfo":
+        """Create the info for a step.
+
+        Args:
+            before: Similarity of the working grid to the target before the step.
+            state: State after the step.
+            operation: Id of the executed operation, or -1 if the action was invalid.
+        """
+        names = ("step_count", "episode_done", "terminated", "truncated", "solved")
+        flags = {name: getattr(state, name) for name in names}
+        return cls(state.similarity, state.similarity - before, operation, **flags)
+
+
+_STEP_INFO_FIELDS = tuple(field.name for field in dataclasses.fields(StepInfo))
+
+
+def _flatten_step_info(info: StepInfo) -> tuple[list[Any], None]:
+    return [(jax.tree_util.GetAttrKey(name), getattr(info, name)) for name in _STEP_INFO_FIELDS], None
+
+
+def _unflatten_step_info(_: None, values: Iterable[Any]) -> StepInfo:
+    # Without the constructor: JAX transformations put arbitrary objects into the leaves.
+    info = object.__new__(StepInfo)
+    info.__dict__.update(zip(_STEP_INFO_FIELDS, values, strict=True))
+    return info
+
+
+jax.tree_util.register_pytree_with_keys(StepInfo, _flatten_step_info, _unflatten_step_info)

@@ -1,4 +1,5 @@
-"""Base classes for JAX environments, with and without arrays in the environment itself."""
+"""Base classes for JAX environments: one for environments that contain only settings, and one for
+environments that also contain arrays, such as their tasks."""
 
 import abc
 import dataclasses

@@ -298,14 +298,14 @@ def _wrap_key(leaf: Array, key_type: Any) -> Any:
 
 
 def host_rows(states: Any, convert: Callable[[Any], Any] = jnp.asarray) -> list[Any]:
-    """Split a batch into a list of rows on the host.
+    """Split a batch into a list of rows.
 
-    The batch is copied to the host first, because slicing on a device would dispatch one operation for every
-    leaf of every row.
+    The batch is copied to the host and split there, because slicing on a device would dispatch one operation
+    for every leaf of every row.
 
     Args:
         states: Pytree with a leading batch axis.
-        convert: Function that is applied to every leaf of every row.
+        convert: Function that is applied to every leaf of every row, which is a NumPy array.
     """
     host = jax.device_get(states)
     size = jax.tree.leaves(host)[0].shape[0]

@@ -85,8 +85,8 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     def init_params(self, key: Key) -> PyTree:
         """Create initial parameters.
 
-        This method is compiled separately from the reset of the environments, so that the parameters do not
-        depend on the number of environments.
+        This method is compiled separately from the reset of the environments. In a joint program, the number
+        of environments could affect XLA's optimizations and thus the rounding of the parameters.
         """
         return eqx.filter(self.make_network(key), eqx.is_array)
 

@@ -12,8 +12,7 @@ from phalanx.arc.actions import KernelAction
 from phalanx.arc.backends import native, xla
 from phalanx.arc.bitplanes import Cells
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.reward import StepInfo
-from phalanx.arc.state import SIZE, WORKING, ArcState, RegisterIndex, replace_fields
+from phalanx.arc.state import SIZE, WORKING, ArcState, RegisterIndex, StepInfo, replace_fields
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.core.backends import BackendFunction

@@ -8,8 +8,7 @@ from jaxtyping import Array, Bool
 from phalanx.arc.actions import KernelAction
 from phalanx.arc.bitplanes import Cells
 from phalanx.arc.config import INITIAL_GRIDS, ArcConfig
-from phalanx.arc.reward import StepInfo
-from phalanx.arc.state import ArcState, replace_fields
+from phalanx.arc.state import ArcState, StepInfo, replace_fields
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.core.backends import ffi_call

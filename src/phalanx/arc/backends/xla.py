@@ -18,8 +18,7 @@ from phalanx.arc.backends.bitplane_ops import Mask
 from phalanx.arc.bitplanes import NUM_PLANES, Cells, area_bits, fit_rows, low_bits, pack_mask, unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation as Op
-from phalanx.arc.reward import StepInfo
-from phalanx.arc.state import NUM_BOARDS, SELECTION, ArcState, Status, replace_fields
+from phalanx.arc.state import NUM_BOARDS, SELECTION, ArcState, Status, StepInfo, replace_fields
 from phalanx.arc.task_buffer import MAX_PAIRS, TaskArrays
 from phalanx.arc.task_sampling import EpisodeStart
 from phalanx.core.vector import select_rows

@@ -251,10 +251,12 @@ def conformance_check(
 ) -> Callable[[Callable[[RandomRolloutRunner], Violations]], Callable[..., bool | InconclusiveCheck]]:
     """Return a decorator that turns a function into a conformance check for a rule.
 
-    The function takes a `RandomRolloutRunner` and returns `Violations`. The check has the parameters
-    `environment`, `seed`, `batch_size` and `num_steps`. If there are violations, it raises `ConformanceError`
-    with the first five messages. Otherwise, it returns False if the environment lacks the checked capability,
-    `InconclusiveCheck` if the function returned `InconclusiveCheck`, and True in all other cases.
+    The function takes a `RandomRolloutRunner` and returns a list with one message per violation, None if the
+    environment lacks the checked capability, or an `InconclusiveCheck`.
+
+    The check has the parameters `environment`, `seed`, `batch_size` and `num_steps`. If there are violations,
+    it raises `ConformanceError` with the first five messages. Otherwise, it returns True if the environment
+    has the capability, False if it lacks it, or the function's `InconclusiveCheck`.
 
     Args:
         rule: Description of the rule, which is the beginning of the error message.

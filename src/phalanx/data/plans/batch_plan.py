@@ -629,7 +629,7 @@ class BatchPlanBuilder:
         return self.build_epochs(range(num_epochs))
 
     def build_epochs(self, epochs: range) -> BatchPlan:
-        """Build a plan with the given epoch numbers."""
+        """Build a plan for the given range of epochs."""
         seed, table, packing = self.batching_config.seed, self.table, self.packing
         plans = [
             EpochPlan(epoch, epoch_seed(seed, epoch), plan_epoch(self._selected, epoch), table, packing)

@@ -119,9 +119,10 @@ def resolve_candidates(
     unifies &= agrees
 
     def substitute(others: Array) -> Array:
-        """Replace the variables of the first goal in `others` by their values under each candidate.
+        """Apply the substitution of each candidate, which binds the variables of the first goal.
 
-        `others` has shape [rows, 1, n], and the result has shape [rows, width, n].
+        `others` are terms of any goals, with shape [rows, 1, n]. The result has shape [rows, width, n]: one
+        copy of the terms per candidate, in which bound variables are replaced by their values.
         """
         result = jnp.broadcast_to(others, (*number.shape, others.shape[-1]))
         for slot in range(arity):

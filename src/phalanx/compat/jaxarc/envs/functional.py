@@ -16,8 +16,7 @@ from phalanx.arc.actions import (
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.observation import create_observation as create_observation
 from phalanx.arc.operations import NUM_OPERATIONS as NUM_OPERATIONS
-from phalanx.arc.reward import StepInfo as StepInfo
-from phalanx.arc.state import ArcState
+from phalanx.arc.state import ArcState, StepInfo as StepInfo
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.compat.jaxarc.batch_processing import *  # noqa: F403
 from phalanx.core.environment import Environment, Key, Keys
