@@ -180,7 +180,7 @@ def suggest_key(
     Args:
         cls: Class of the config.
         key: The unknown key, relative to `section`. If the unknown key is the name of a section, `key` also
-            contains the name of a setting in it, as in `optimzer.learning_rate`.
+            contains the name of a setting in it, as in "optimzer.learning_rate".
         section: Class of the section that contains the key. None if the key is not in a section.
         prefix: Dotted name of the section with a final dot. Empty if the key is not in a section.
     """

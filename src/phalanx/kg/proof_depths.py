@@ -58,7 +58,7 @@ def compute_proof_depths(
     Steps are counted as in the proof environment. A step replaces the first goal by the body of a rule, or
     unifies it with a fact. Ground goals that are facts are removed immediately and cost nothing. For example,
     a proof of `husband(a,b)` from the fact `wife(b,a)` by the rule `wife(b,a) -> husband(a,b)` has depth 1.
-    A proof of `grandparent(a,b)` from two facts by the rule `parent(X,Z), parent(Z,Y) -> grandparent(X,Y)`
+    A proof of "grandparent(a,b)" from two facts by the rule `parent(X,Z), parent(Z,Y) -> grandparent(X,Y)`
     has depth 2, because the goal `parent(a,Z)` is unified with a fact. A query that is a fact is not used in
     its own proof. The environment's limits on the number of goals and successors do not apply.
 
