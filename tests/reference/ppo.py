@@ -23,7 +23,7 @@ def forward(net: WalkNetwork, sights: Sight) -> tuple[jax.Array, jax.Array]:
     ] + net.value.bias
 
 
-def reference_advantages(rollout: Rollout, config: PPOConfig) -> np.ndarray:
+def reference_advantages(rollout: Rollout, next_values: np.ndarray, config: PPOConfig) -> np.ndarray:
     """Compute the advantages with a backward loop over each environment."""
     gamma, steps = config.gamma, rollout.rewards.shape[0]
     result = np.zeros(rollout.rewards.shape)
@@ -31,7 +31,7 @@ def reference_advantages(rollout: Rollout, config: PPOConfig) -> np.ndarray:
         later = 0.0
         for t in reversed(range(steps)):
             later *= not rollout.done[t, b]
-            worth = 0.0 if rollout.terminated[t, b] else rollout.next_values[t, b]
+            worth = 0.0 if rollout.terminated[t, b] else next_values[t, b]
             later = (
                 rollout.rewards[t, b]
                 + gamma * worth

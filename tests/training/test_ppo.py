@@ -15,7 +15,7 @@ from phalanx.config import format_validation_error
 from phalanx.nn.distributions import MaskedCategorical
 from phalanx.training import UpdateResult
 from phalanx.training.optimizer import OptimizerConfig
-from phalanx.training.ppo import PPO, PPOConfig, PPOState
+from phalanx.training.ppo import PPO, PPOConfig, PPOState, bootstrap_values
 from phalanx.training.rollout import Rollout, collect_rollout, init_rollout
 from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork
 from tests.reference.ppo import reference_advantages, reference_loss
@@ -99,8 +99,9 @@ def test_update_matches_the_reference_implementation(update: Callable, initial_s
     rollouts, rollout, episodes = fast_jit(collect_rollout, static_argnums=(0, 4))(
         ShortWalk(), network(), state.rollout, rollout_key, STEPS
     )
+    next_values = np.asarray(fast_jit(bootstrap_values)(network(), rollout, rollouts.observations))
     rollout = jax.tree.map(np.asarray, rollout)
-    advantages = reference_advantages(rollout, CONFIG)
+    advantages = reference_advantages(rollout, next_values, CONFIG)
     assert rollout.terminated.any() and (rollout.done & ~rollout.terminated).any()
 
     net, first, second, steps = network(), None, None, []
@@ -240,19 +241,18 @@ def test_next_value_is_bootstrapped_on_truncation_and_zero_on_termination(envs: 
     @fast_jit
     def roll_out(key: jax.Array) -> tuple:
         rollouts = init_rollout(walk, key, jnp.arange(envs, dtype=jnp.int32))
-        return collect_rollout(walk, position_network, rollouts, key, 8)[1:]
+        end, rollout, episodes = collect_rollout(walk, position_network, rollouts, key, 8)
+        return rollout, bootstrap_values(position_network, rollout, end.observations), episodes
 
-    rollout, episodes = jax.tree.map(np.asarray, roll_out(jax.random.key(0)))
+    rollout, next_values, episodes = jax.tree.map(np.asarray, roll_out(jax.random.key(0)))
     truncated = rollout.done & ~rollout.terminated
     assert truncated.sum() > 5 and rollout.terminated.any()
     before = rollout.observations.position
     after = np.maximum(before + np.where(rollout.actions == RIGHT, 1, -1), 0)
-    assert (rollout.next_values[truncated] == 10 * after[truncated] + limit).all()
-    assert (rollout.next_values[rollout.terminated] == 0).all()
+    assert (next_values[truncated] == 10 * after[truncated] + limit).all()
+    assert (next_values[rollout.terminated] == 0).all()
     running = ~rollout.done
-    assert (
-        rollout.next_values[running] == 10 * after[running] + rollout.observations.clock[running] + 1
-    ).all()
+    assert (next_values[running] == 10 * after[running] + rollout.observations.clock[running] + 1).all()
     # Values after the end are those of the new episode, whose first observations have the value 0 or 10.
     assert (rollout.values[1:][rollout.done[:-1]] <= 10).all()
     assert (episodes["episode_lengths"][truncated] == limit).all()

@@ -1,4 +1,4 @@
-"""`phalanx doctor`: identifies files and folders and checks that they are intact."""
+"""`phalanx doctor`: detects the type of files and folders and checks that they are intact."""
 
 import dataclasses
 import tempfile

@@ -262,7 +262,7 @@ def _generate_native(
 
 
 class KVCache(NamedTuple):
-    """Keys and values of one transformer block. The keys include rotary position embeddings."""
+    """Keys and values of one transformer block. The rotary position embedding is already applied to the keys."""
 
     keys: Float[Array, "batch tokens heads head_dim"]
     values: Float[Array, "batch tokens heads head_dim"]

@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from pydantic import Field, model_validator
 
 from phalanx.core.environment import Key
+from phalanx.core.vector import map_where
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch
 from phalanx.training.algorithm import TrainState, UpdateResult, jit_method
 from phalanx.training.config import PolicyRunConfig, RunConfig
@@ -28,6 +29,7 @@ from phalanx.training.optimizer import OptimizerConfig, ScheduleName, scheduled_
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 from phalanx.training.rollout import (
     Episodes,
+    Rollout,
     RolloutState,
     collect_rollout,
     init_rollout,
@@ -37,6 +39,10 @@ from phalanx.training.rollout import (
 
 Scalar = Float[Array, ""]
 Samples = Float[Array, "*shards samples"]
+
+_VALUE_BATCH = 32
+"""Batch size for computing the values of the final observations of truncated episodes. It is small because a
+shard has few truncated episodes."""
 
 
 class PPOConfig(PolicyRunConfig):
@@ -196,6 +202,38 @@ class AdvantageStats(eqx.Module):
     """Fraction of the variance of the value targets that the value estimates explain."""
 
 
+def bootstrap_values(
+    network: PolicyNetwork, rollout: Rollout, last_observations: PyTree, num_shards: int = 1
+) -> Float[Array, "time batch"]:
+    """Estimate the value of the observation after each step, before any reset.
+
+    In the middle of an episode, this is the value at the next step, which is already known. It is 0 after
+    termination. The network computes it only after truncation and after the last step of the rollout.
+
+    Args:
+        network: Network that estimates the values.
+        rollout: The rollout.
+        last_observations: Observations after the last step of the rollout and any reset.
+        num_shards: Number of shards into which the environments are divided. Shards are computed separately.
+    """
+
+    def estimate_value(observation: PyTree) -> Array:
+        return network(observation)[1]
+
+    last_values = map_shards(jax.vmap(estimate_value), last_observations, num_shards)
+
+    def next_values(shard: tuple[Array, Array, Array, PyTree, Array]) -> Array:
+        values, terminated, done, next_observations, last_values = shard
+        following = jnp.where(terminated, 0.0, jnp.concatenate([values[1:], last_values]))
+        truncated = (done & ~terminated).reshape(-1)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), next_observations)
+        found = map_where(estimate_value, truncated, flat, following.reshape(-1), _VALUE_BATCH)
+        return found.reshape(following.shape)
+
+    arrays = (rollout.values, rollout.terminated, rollout.done, rollout.next_observations, last_values[None])
+    return map_shards(next_values, arrays, num_shards, axis=1)
+
+
 def gae(
     rewards: Float[Array, "time batch"],
     values: Float[Array, "time batch"],
@@ -337,9 +375,10 @@ class PPO(PolicyAlgorithm[PPOState]):
         config = self.config
         num_envs = rollout.env_ids.shape[0]
         num_shards = config.num_shards * num_envs // config.num_envs
+        network = self.network(params)
         rollout, steps, episodes = collect_rollout(
             self.environment,
-            self.network(params),
+            network,
             rollout,
             rollout_key,
             config.num_steps,
@@ -347,10 +386,12 @@ class PPO(PolicyAlgorithm[PPOState]):
             num_shards,
         )
 
+        next_values = bootstrap_values(network, steps, rollout.observations, num_shards)
+
         def estimate_advantages(shard: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array]:
             return gae(*shard, config.gamma, config.gae_lambda)
 
-        arrays = (steps.rewards, steps.values, steps.next_values, steps.terminated, steps.done)
+        arrays = (steps.rewards, steps.values, next_values, steps.terminated, steps.done)
         advantages, returns = map_shards(estimate_advantages, arrays, num_shards, axis=1)
         batch = PPOBatch(
             steps.observations, steps.actions, steps.log_probs, steps.values, advantages, returns

@@ -4,10 +4,8 @@ The environments can be divided into shards that are computed separately, so tha
 not depend on the other shards.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,16 +14,11 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.environment import Environment, Key
-from phalanx.core.vector import map_where
 from phalanx.nn.policy_network import PolicyNetwork
 
 Episodes = dict[str, Array]
 """Episode statistics by name, as `ExperimentLogger.log_batch_step` expects them: `episode_mask` (true where
 an episode ended), `episode_returns`, `episode_lengths`, and statistics that the environment adds."""
-
-_VALUE_BATCH = 32
-"""Batch size for computing the values of the final observations of truncated episodes. It is small because a
-shard has few truncated episodes."""
 
 
 class RolloutState(eqx.Module):
@@ -48,8 +41,8 @@ class Rollout(eqx.Module):
     actions: PyTree
     log_probs: Float[Array, "*time batch"]
     values: Float[Array, "*time batch"]
-    next_values: Float[Array, "*time batch"]
-    """Value estimate of the next observation, before any reset. 0 if the episode terminated."""
+    next_observations: PyTree
+    """Observation after each step, before any reset."""
     rewards: Float[Array, "*time batch"]
     terminated: Bool[Array, "*time batch"]
     done: Bool[Array, "*time batch"]
@@ -164,41 +157,25 @@ def collect_rollout(
     def sample_actions(shard: tuple[PyTree, Array]) -> tuple[PyTree, Array, Array]:
         return jax.lax.map(sample_action, shard, batch_size=min(microbatch_size or shard_size, shard_size))
 
-    def step(before: RolloutState, keys: Array) -> tuple[RolloutState, tuple[Rollout, Any, Episodes]]:
+    def step(before: RolloutState, keys: Array) -> tuple[RolloutState, tuple[Rollout, Episodes]]:
         actions, log_probs, values = map_shards(sample_actions, (before.observations, keys), num_shards)
         states, observations, rewards, done, info = auto_reset.step(before.environments, actions)
         returns, lengths = before.returns + rewards, before.lengths + 1
         episodes = {"episode_mask": done, "episode_returns": returns, "episode_lengths": lengths}
-        # `next_values` are computed after the loop.
         steps = Rollout(
-            before.observations, actions, log_probs, values, values, rewards, info.terminated, done
+            before.observations,
+            actions,
+            log_probs,
+            values,
+            info.final_observation,
+            rewards,
+            info.terminated,
+            done,
         )
         after = RolloutState(
             states, observations, before.env_ids, jnp.where(done, 0.0, returns), jnp.where(done, 0, lengths)
         )
-        return after, (steps, info.final_observation, episodes | environment.episode_metrics(info.info))
+        return after, (steps, episodes | environment.episode_metrics(info.info))
 
-    end, (rollout, final_observations, episodes) = jax.lax.scan(step, start, keys)
-
-    def estimate_value(observation: PyTree) -> Array:
-        return network(observation)[1]
-
-    last_values = map_shards(jax.vmap(estimate_value), end.observations, num_shards)
-
-    def next_values(shard: tuple[Array, Array, Array, PyTree, Array]) -> Array:
-        """Return the value of the observation after each step.
-
-        In the middle of an episode, this is the value at the next step. After the last step of the rollout,
-        it is taken from `last_values`. After termination, it is 0. After truncation, the network computes the
-        value of the episode's final observation.
-        """
-        values, terminated, done, final_observations, last_values = shard
-        following = jnp.where(terminated, 0.0, jnp.concatenate([values[1:], last_values]))
-        truncated = (done & ~terminated).reshape(-1)
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), final_observations)
-        found = map_where(estimate_value, truncated, flat, following.reshape(-1), _VALUE_BATCH)
-        return found.reshape(following.shape)
-
-    arrays = (rollout.values, rollout.terminated, rollout.done, final_observations, last_values[None])
-    rollout = dataclasses.replace(rollout, next_values=map_shards(next_values, arrays, num_shards, axis=1))
+    end, (rollout, episodes) = jax.lax.scan(step, start, keys)
     return end, rollout, episodes
