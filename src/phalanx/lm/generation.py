@@ -262,7 +262,8 @@ def _generate_native(
 
 
 class KVCache(NamedTuple):
-    """Keys and values of one transformer block. The rotary position embedding is already applied to the keys."""
+    """Keys and values of one transformer block. The rotary position embedding has already been applied to the
+    keys."""
 
     keys: Float[Array, "batch tokens heads head_dim"]
     values: Float[Array, "batch tokens heads head_dim"]
