@@ -71,7 +71,7 @@ _SMOKE = Sizes(
 )
 _SMOKE_SFT = (
     "env.id=binary,sudoku",
-    "data.mixture={}",
+    "data.puzzle_weights={}",
     "data.token_budget=192",
     "data.packs_per_buffer=4",
     "data.num_eval_samples=2",
@@ -141,7 +141,12 @@ class Runs:
         return load_config(SFTConfig, "puzzles", (*common, *smoke, *self.sizes.overrides, *overrides))
 
     def _continue_sft(self, name: str, seed: int, updates: int) -> Path:
-        overrides = (f"env.id={self.sizes.env}", "data.mixture={}", f"num_updates={updates}", f"seed={seed}")
+        overrides = (
+            f"env.id={self.sizes.env}",
+            "data.puzzle_weights={}",
+            f"num_updates={updates}",
+            f"seed={seed}",
+        )
         # As the preset of GRPO: 50 puzzles of each kind after every sixth of the run.
         evaluation = (f"evaluation.every={max(1, updates // 6)}", "evaluation.num_episodes=50")
         config = self._sft(*overrides, *(() if self.smoke else evaluation))

@@ -9,7 +9,7 @@ from phalanx.cli.app import app
 from phalanx.cli.errors import UserError
 from phalanx.cli.serve import _factory
 from phalanx.puzzles import PuzzleEnvironment
-from phalanx.text import TextWrapper
+from phalanx.text import JaxTextEnvironment
 
 
 def test_puzzle_settings_are_parsed_from_the_command_line() -> None:
@@ -20,7 +20,7 @@ def test_puzzle_settings_are_parsed_from_the_command_line() -> None:
 
 def test_environment_settings_are_a_preset_and_overrides() -> None:
     made = _factory("arc-v2", ["config=mini", "episode.max_episode_steps=7"])()
-    assert isinstance(made, TextWrapper)
+    assert isinstance(made, JaxTextEnvironment)
     assert "Step 0 of at most 7." in made.reset(1)
 
 

@@ -15,7 +15,6 @@ from phalanx.data import (
     load_tokenizer,
     tokenize_rows,
 )
-from phalanx.data.tokenization import compute_loss_mask, select_loss_turns
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n"
@@ -30,7 +29,6 @@ MESSAGES = [
     {"role": "user", "content": "and one"},
     {"role": "assistant", "content": "five, of course"},
 ]
-TURNS = [{"role": role, "content": "text"} for role in ("user", "assistant", "user", "assistant")]
 
 
 @pytest.fixture(scope="module")
@@ -276,32 +274,3 @@ def test_rows_can_be_files_lists_or_datasets(tmp_path: Path):
 def test_eos_of_the_byte_tokenizer_has_an_empty_span():
     ((ids, spans),) = ByteTokenizer(add_special_tokens=True).encode_with_offsets(["é!"])
     assert spans == [(0, 1), (0, 1), (1, 2), (2, 2)] and len(ids) == 4
-
-
-@pytest.mark.parametrize(
-    ("first_turn", "last_only", "turns"),
-    [(0, False, [1, 3]), (2, False, [3]), (0, True, [3])],
-)
-def test_assistant_turns_are_selected(first_turn: int, last_only: bool, turns: list[int]) -> None:
-    assert select_loss_turns(TURNS, first_turn, last_only=last_only) == turns
-
-
-@pytest.mark.parametrize("last_only", [False, True])
-def test_conversation_without_assistant_turn_has_no_loss_turns(last_only: bool) -> None:
-    assert select_loss_turns(TURNS[:3], first_turn=2, last_only=last_only) == []
-
-
-@pytest.mark.parametrize(
-    ("loss_spans", "count_overlap", "mask"),
-    [
-        ([], False, [0, 0, 0, 0]),
-        ([(0, 8)], False, [1, 1, 0, 1]),
-        ([(4, 8)], False, [0, 0, 0, 1]),
-        ([(4, 8)], True, [0, 1, 0, 1]),
-        ([(0, 3), (5, 8)], False, [1, 0, 0, 1]),
-    ],
-)
-def test_tokens_in_spans_count(loss_spans: list, count_overlap: bool, mask: list[int]) -> None:
-    # The third token is empty, like a special token that the tokenizer adds.
-    offsets = [(0, 3), (3, 5), (5, 5), (5, 8)]
-    assert compute_loss_mask(offsets, loss_spans, count_overlap=count_overlap) == mask

@@ -58,10 +58,10 @@ class FirstChoice(eqx.Module):
     [
         (("dataset=data/kg/family",), "generated has no effect because dataset is 'data/kg/family'"),
         (
-            ("curriculum=[{from_env_step: 5}, {from_env_step: 2}]",),
-            r"must have increasing from_env_step, got \[5, 2\]",
+            ("curriculum=[{start_step_per_env: 5}, {start_step_per_env: 2}]",),
+            r"must have increasing start_step_per_env, got \[5, 2\]",
         ),
-        (("curriculum=[{update: 5}]",), "update was replaced by from_env_step"),
+        (("curriculum=[{update: 5}]",), "update was replaced by start_step_per_env"),
         (("depth_seconds=3",), "depth_seconds was renamed to depth_computation_seconds"),
         (("split=training",), "split must be 'train', 'valid' or 'test'"),
     ],
@@ -120,9 +120,10 @@ def test_saved_knowledge_base_gives_the_same_environment(
 
 
 def test_new_episodes_come_from_the_current_stage_of_a_curriculum() -> None:
-    stages = "curriculum=[{from_env_step: 4, min_depth: 2, max_depth: 2}, {from_env_step: 12, min_depth: 3}]"
+    first = "{start_step_per_env: 4, min_depth: 2, max_depth: 2}"
+    stages = f"curriculum=[{first}, {{start_step_per_env: 12, min_depth: 3}}]"
     config = small(stages, "queries.negative_ratio=0")
-    assert config.curriculum[0] == DepthCurriculumStage(from_env_step=4, min_depth=2, max_depth=2)
+    assert config.curriculum[0] == DepthCurriculumStage(start_step_per_env=4, min_depth=2, max_depth=2)
     env: Any = ProofEnvironment.from_config(config)
     assert isinstance(env, DepthCurriculumEnvironment)
     assert [env.at_step(step) for step in (0, 3, 4, 11, 12)] == [env.stages[i] for i in (0, 0, 1, 1, 2)]
@@ -146,7 +147,7 @@ def test_new_episodes_come_from_the_current_stage_of_a_curriculum() -> None:
 
 
 def test_wrapper_has_the_capabilities_of_the_environment(environment: ProofEnvironment) -> None:
-    wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{from_env_step: 4, max_depth: 2}]"))
+    wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{start_step_per_env: 4, max_depth: 2}]"))
     for name in ("config_type", "network_config", "evaluation_config", "eval_config", "version"):
         assert getattr(wrapper, name) == getattr(environment, name)
     assert wrapper.max_episode_steps == environment.max_episode_steps == 4
@@ -244,8 +245,8 @@ def test_embedding_closes_goals_and_changes_the_fingerprint(
     kge_env = ProofEnvironment.from_config(config)
     held_out = kge_env.held_out(ProofEvaluationConfig())
     queries = sample_held_out_queries(held_out, 6)
-    assert environment.kge_scorer is None and kge_env.kge_scorer is not None
-    assert held_out.kge_scorer == kge_env.kge_scorer
+    assert environment.kge_action is None and kge_env.kge_action is not None
+    assert held_out.kge_action == kge_env.kge_action
     assert kge_env.fingerprint() != environment.fingerprint()
     network = eqx.filter_jit(lambda key: ProofEnvironment.default_network(config, NETWORK, key))(
         jax.random.key(0)
@@ -287,7 +288,7 @@ def test_expert_proves_true_queries_and_gives_up_on_false_ones(environment: Proo
 
 
 def test_expert_of_a_curriculum_labels_its_states(environment: ProofEnvironment) -> None:
-    wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{from_env_step: 4, max_depth: 2}]"))
+    wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{start_step_per_env: 4, max_depth: 2}]"))
     states, _ = jax.jit(wrapper.batch_reset)(jax.random.split(jax.random.key(1), 4))
     labels, expected = wrapper.expert().label(states, ()), environment.expert().label(states, ())
     np.testing.assert_array_equal(labels.actions, expected.actions)

@@ -671,7 +671,7 @@ def episode_tokens() -> Digests:
     from phalanx.proofs.env import ProofEnvironment
     from phalanx.puzzles import puzzle_kinds
     from phalanx.text import make_text_vector_env
-    from phalanx.text.wrapper import TextVectorWrapper
+    from phalanx.text.wrapper import JaxTextVectorEnvironment
     from phalanx.training.ppo import PPOConfig
 
     def puzzles(*turns: str) -> Any:
@@ -680,7 +680,7 @@ def episode_tokens() -> Digests:
 
     arc = PPOConfig.load("arc", _SMALL_ARC).make_environment()
     proofs = ProofEnvironment.from_knowledge_base(_family(), _proof_config(max_episode_steps=8), "train")
-    text_arc = functools.partial(TextVectorWrapper, arc, task="arc")
+    text_arc = functools.partial(JaxTextVectorEnvironment, arc, task="arc")
     streams = {
         "arc, random": EnvironmentStream(arc, batch_size=8, seed=1),
         "arc, expert": generate_expert_samples(
@@ -689,7 +689,7 @@ def episode_tokens() -> Digests:
         "arc, expert, full prompts": generate_expert_samples(text_arc, "bytes", seed=1),
         "proofs, random": EnvironmentStream(proofs, batch_size=8, seed=1),
         "proofs, expert": generate_expert_samples(
-            functools.partial(TextVectorWrapper, proofs, task="proofs"), "bytes", seed=1
+            functools.partial(JaxTextVectorEnvironment, proofs, task="proofs"), "bytes", seed=1
         ),
         "puzzles, expert": generate_expert_samples(
             functools.partial(puzzles, "single", "multi"), "characters", seed=1, random_move_prob=0.2
@@ -755,7 +755,7 @@ def ppo_proofs() -> Digests:
         "network.hidden_dim=4",
         "network.num_layers=1",
         "evaluation.max_positives=6",
-        "env.curriculum=[{from_env_step: 8, max_depth: 2}]",
+        "env.curriculum=[{start_step_per_env: 8, max_depth: 2}]",
     )
     return _train(PPO(PPOConfig.load("proofs", small)), 3)
 

@@ -11,8 +11,8 @@ import pytest
 import phalanx
 from phalanx.puzzles import PuzzleEnvironment, puzzle_kinds
 from phalanx.text import (
+    JaxTextVectorEnvironment,
     TextVectorEnvironment,
-    TextVectorWrapper,
     make_text_env,
     make_text_vector_env,
     parse_env_spec,
@@ -67,7 +67,7 @@ def test_environments_are_created_by_name(tmp_path: Path) -> None:
     batch = make_text_vector_env("custom_puzzles:CustomPuzzle")
     assert type(batch) is TextVectorEnvironment and batch.reset([2]) == [PuzzleEnvironment("sudoku").reset(2)]
     proofs = make_text_vector_env("proofs-v1", max_actions=16, text={"max_consecutive_invalid_answers": 2})
-    assert isinstance(proofs, TextVectorWrapper) and proofs.max_consecutive_invalid_answers == 2
+    assert isinstance(proofs, JaxTextVectorEnvironment) and proofs.max_consecutive_invalid_answers == 2
     assert proofs.tasks == ("proofs-v1",)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import phalanx
 from phalanx.core import Environment
-from phalanx.text import TextRewardValues, TextVectorWrapper, TextWrapper
+from phalanx.text import JaxTextEnvironment, JaxTextVectorEnvironment, TextRewardValues
 from tests.helpers.corridor import Corridor
 
 
@@ -46,7 +46,7 @@ def make(name: str) -> Environment:
 @pytest.mark.parametrize("name", ["corridor", "arc-v2", "proofs-v1"])
 def test_answers_give_the_same_episodes_as_actions(name: str) -> None:
     environment = make(name)
-    text = TextWrapper(environment)
+    text = JaxTextEnvironment(environment)
     for seed in range(2):
         episode = rollout(environment, seed, 4)
         state, _ = compile_functions(environment)[0](jax.random.PRNGKey(seed))
@@ -61,11 +61,11 @@ def test_answers_give_the_same_episodes_as_actions(name: str) -> None:
 
 def test_batch_rejects_invalid_answers_row_by_row() -> None:
     environment = Corridor()
-    batch = TextVectorWrapper(
+    batch = JaxTextVectorEnvironment(
         environment, max_consecutive_invalid_answers=2, rewards=TextRewardValues(invalid=-0.5)
     )
     first = batch.reset([0, 1, 2])
-    single = TextWrapper(environment)
+    single = JaxTextEnvironment(environment)
     assert first == [single.reset(seed) for seed in range(3)]
     answer = rollout(environment, 1, 1)[0][0]
     step = batch.step(["nonsense", answer, ""])
@@ -83,7 +83,7 @@ def test_batch_rejects_invalid_answers_row_by_row() -> None:
 
 
 def test_invalid_calls_are_reported() -> None:
-    batch = TextVectorWrapper(Corridor())
+    batch = JaxTextVectorEnvironment(Corridor())
     for call in (lambda: batch.prompts, lambda: batch.step(["a", "b"])):
         with pytest.raises(ValueError, match="there are no episodes yet; call reset"):
             call()
@@ -92,7 +92,7 @@ def test_invalid_calls_are_reported() -> None:
         has_text = False
 
     with pytest.raises(ValueError, match="WithoutText has no text"):
-        TextWrapper(WithoutText())
+        JaxTextEnvironment(WithoutText())
 
 
 class WithoutExpert(Corridor):
@@ -101,7 +101,7 @@ class WithoutExpert(Corridor):
 
 
 def test_expert_answers_solve_every_row() -> None:
-    env = TextVectorWrapper(Corridor())
+    env = JaxTextVectorEnvironment(Corridor())
     env.reset([0, 1, 2])
     rows = [0, 1, 2]
     while rows:
@@ -114,7 +114,7 @@ def test_expert_answers_solve_every_row() -> None:
 
 
 def test_expert_has_no_answer_after_a_step_that_it_did_not_follow() -> None:
-    env = TextVectorWrapper(Corridor())
+    env = JaxTextVectorEnvironment(Corridor())
     env.reset([0, 1])
     env.step(["right", "nonsense"])
     assert env.expert_actions([0, 1]) == [None, "right"]
@@ -125,9 +125,9 @@ def test_expert_has_no_answer_after_a_step_that_it_did_not_follow() -> None:
 
 
 def test_single_environment_returns_the_experts_next_answer() -> None:
-    env = TextWrapper(Corridor())
+    env = JaxTextEnvironment(Corridor())
     env.reset(0)
     assert env.expert_actions() == ["right"]
-    without = TextWrapper(WithoutExpert())
+    without = JaxTextEnvironment(WithoutExpert())
     without.reset(0)
     assert without.expert_actions() is None

@@ -106,15 +106,18 @@ class FamilyTreeConfig(Config):
 class DepthCurriculumStage(Config):
     """A stage of a depth curriculum. Its depth settings replace those of `ProofConfig.queries`."""
 
-    renamed_settings: ClassVar[dict[str, str]] = {"from_step": "from_env_step"}
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "from_step": "start_step_per_env",
+        "from_env_step": "start_step_per_env",
+    }
     removed_settings: ClassVar[dict[str, str]] = {
-        "update": "was replaced by from_env_step, the number of steps of each environment: update * num_steps"
+        "update": "was replaced by start_step_per_env, the steps of each environment: update * num_steps"
     }
 
-    from_env_step: int = Field(ge=0)
+    start_step_per_env: int = Field(ge=0)
     """Number of steps after which the stage begins, counted separately in each environment of the batch.
     Training takes `num_steps` steps in each environment per update, so the stage begins with update
-    `from_env_step / num_steps`."""
+    `start_step_per_env / num_steps`."""
     min_depth: int | None = None
     """Minimum proof depth of positives. A query without a proof or with an unknown depth has depth -1. None
     means no limit."""
@@ -127,7 +130,7 @@ class DepthCurriculumStage(Config):
 
     def apply(self, queries: QueryConfig) -> QueryConfig:
         """Return a copy of `queries` with the depth settings of this stage."""
-        return QueryConfig(**{**queries.model_dump(), **self.model_dump(exclude={"from_env_step"})})
+        return QueryConfig(**{**queries.model_dump(), **self.model_dump(exclude={"start_step_per_env"})})
 
 
 class ProofEvaluationConfig(EvaluationConfig):
@@ -217,9 +220,9 @@ class ProofConfig(Config):
     def _check_data(self) -> "ProofConfig":
         if self.dataset != GENERATED and self.generated != FamilyTreeConfig():
             raise ValueError(f"generated has no effect because dataset is {self.dataset!r}: remove it")
-        steps = [stage.from_env_step for stage in self.curriculum]
+        steps = [stage.start_step_per_env for stage in self.curriculum]
         if steps != sorted(set(steps)):
-            raise ValueError(f"curriculum stages must have increasing from_env_step, got {steps}")
+            raise ValueError(f"curriculum stages must have increasing start_step_per_env, got {steps}")
         return self
 
     @property

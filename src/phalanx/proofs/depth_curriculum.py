@@ -50,7 +50,7 @@ class DepthCurriculumEnvironment(ProofEnvironment):
         """
         everything = ProofEnvironment.from_knowledge_base(knowledge_base, admit_all_depths(config), split)
         queries = {0: config.queries}
-        queries |= {stage.from_env_step: stage.apply(config.queries) for stage in config.curriculum}
+        queries |= {stage.start_step_per_env: stage.apply(config.queries) for stage in config.curriculum}
         stages = tuple(map(everything.with_queries, queries.values()))
         first = {field.name: getattr(stages[0], field.name) for field in dataclasses.fields(stages[0])}
         return cls(**first, stages=stages, starts=tuple(queries))

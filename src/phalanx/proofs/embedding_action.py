@@ -19,7 +19,7 @@ from phalanx.proofs.state import ExpandRequest, SearchNode
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class KGELeafScorer(Fingerprinted):
+class KGEAction(Fingerprinted):
     """Provides the KGE action, which closes a goal without a proof, and scores the goals that it closes.
 
     To close a goal means to remove it from the state. The action closes the first goal of a state. It is
@@ -35,8 +35,8 @@ class KGELeafScorer(Fingerprinted):
     """Allow the embedding to close the query itself."""
 
     @classmethod
-    def create(cls, kge: KGE | None, config: ProofConfig, program: Program) -> "KGELeafScorer | None":
-        """Create a scorer, or return None if `kge` is None.
+    def create(cls, kge: KGE | None, config: ProofConfig, program: Program) -> "KGEAction | None":
+        """Create the action, or return None if `kge` is None.
 
         Raises `ValueError` if the numbers of predicates and constants of the embedding and of the program
         differ, if the program has predicates with three arguments, or if the config skips unary actions.

@@ -25,7 +25,7 @@ from phalanx.kg.proof_depths import NO_PROOF, compute_proof_depths
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs import backends, text
 from phalanx.proofs.config import FamilyTreeConfig, ProofConfig, ProofEvaluationConfig, QueryConfig
-from phalanx.proofs.embedding_action import KGELeafScorer
+from phalanx.proofs.embedding_action import KGEAction
 from phalanx.proofs.episode_tokens import ProofTokenizer
 from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig
@@ -126,7 +126,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     """Known triples of all splits, which are never sampled as negatives."""
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored in comparisons."""
-    kge_scorer: KGELeafScorer | None = None
+    kge_action: KGEAction | None = None
     """Scorer for the KGE action, which closes a ground goal based on its embedding score instead of a proof.
     None if there is no embedding."""
     knowledge_base: KnowledgeBase | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -199,7 +199,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             PositiveQueries.create(queries, depths).select(config.queries),
             NegativeSamplingData.create(all_known, *sizes, domains, arities),
             vocabulary,
-            KGELeafScorer.create(kge, config, program),
+            KGEAction.create(kge, config, program),
         )
 
     @classmethod
@@ -273,7 +273,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     @property
     def kge(self) -> KGE | None:
         """Embedding that can remove ground goals without a proof, or None if there is none."""
-        return None if self.kge_scorer is None else self.kge_scorer.kge
+        return None if self.kge_action is None else self.kge_action.kge
 
     @property
     def max_episode_steps(self) -> int:
@@ -282,7 +282,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     @property
     def observation_space(self) -> Space:
         program, goals, actions = self.program, self.config.max_goals, self.config.max_actions
-        num_kge = 0 if self.kge_scorer is None else program.num_predicates
+        num_kge = 0 if self.kge_action is None else program.num_predicates
         largest = max(program.end_index + num_kge, program.num_constants + program.arity * goals)
         max_depth = max(int(self.queries.depths.max()), 0)
         terms = 1 + program.arity
@@ -342,8 +342,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         false_goals = jnp.zeros_like(chosen).at[..., 0, 0].set(program.false_index)
         chosen = jnp.where(gave_up[..., None, None], false_goals, chosen)
         log_score = state.log_score
-        if self.kge_scorer is not None:
-            chosen, gained = self.kge_scorer.close(program, chosen)
+        if self.kge_action is not None:
+            chosen, gained = self.kge_action.close(program, chosen)
             gained = jnp.where(is_valid, gained, 0.0)
             log_score = gained if log_score is None else log_score + gained
         goals = jnp.where(is_valid[..., None, None], chosen, state.goals)
@@ -361,7 +361,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         reward = jnp.where(
             is_running & done, episode_reward(config, query.label, proved, gave_up, log_score), jnp.float32(0)
         )
-        if self.kge_scorer is not None and config.kge_reward == "log":
+        if self.kge_action is not None and config.kge_reward == "log":
             reward += gained
         reward += jnp.where(is_running & ~is_valid, jnp.float32(config.reward.invalid_action_penalty), 0)
         new = dataclasses.replace(state, node=node, step_count=step_count, status=status, log_score=log_score)
@@ -468,7 +468,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         if self.vocabulary is not None:
             names = (*self.vocabulary.predicates, "", *self.vocabulary.constants)
             digest.update("\n".join(names).encode())
-        for part in (self.program, self.known, self.queries, self.kge_scorer):
+        for part in (self.program, self.known, self.queries, self.kge_action):
             digest.update(b"" if part is None else part.fingerprint.encode())
         if self.knowledge_base is not None:
             for split in ("valid", "test"):
@@ -575,7 +575,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def _start(self, query: SampledQuery) -> tuple[ProofState, ProofObservation]:
         batch = query.label.shape
         zero = jnp.zeros(batch, jnp.int32)
-        score = None if self.kge_scorer is None else jnp.zeros(batch, jnp.float32)
+        score = None if self.kge_action is None else jnp.zeros(batch, jnp.float32)
         blank = ProofState(SearchNode.empty(self.config, self.program, batch), query, zero, zero, score)
         state = self._start_where(jnp.ones(batch, bool), query, blank)
         return state, observe(state)
@@ -597,7 +597,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         )
 
     def _expand(self, request: ExpandRequest, node: SearchNode, *, clear_visited: bool) -> SearchNode:
-        expand = backends.expand if self.kge_scorer is None else self.kge_scorer.expand
+        expand = backends.expand if self.kge_action is None else self.kge_action.expand
         return expand(self.config, self.program, request, node, clear_visited=clear_visited)
 
 

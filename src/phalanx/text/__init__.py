@@ -17,4 +17,7 @@ from phalanx.text.env_spec import (
     text_env_factory as text_env_factory,
 )
 from phalanx.text.splits import Split as Split, split_of as split_of
-from phalanx.text.wrapper import TextVectorWrapper as TextVectorWrapper, TextWrapper as TextWrapper
+from phalanx.text.wrapper import (
+    JaxTextEnvironment as JaxTextEnvironment,
+    JaxTextVectorEnvironment as JaxTextVectorEnvironment,
+)

@@ -19,7 +19,7 @@ from phalanx.registry import (
     settings_class,
 )
 from phalanx.text.env import PromptFormat, TextEnvironment, TextVectorEnvironment
-from phalanx.text.wrapper import TextVectorWrapper, TextWrapper
+from phalanx.text.wrapper import JaxTextEnvironment, JaxTextVectorEnvironment
 
 TextFactory = Callable[[], TextEnvironment]
 """Function that creates a text environment."""
@@ -63,7 +63,7 @@ class TextEnvConfig(Config):
         environment = self.environment_type.from_config(config)
         if isinstance(environment, TextVectorEnvironment):
             return environment
-        return TextVectorWrapper(environment, task=self.id, prompt_format=prompt_format)
+        return JaxTextVectorEnvironment(environment, task=self.id, prompt_format=prompt_format)
 
 
 @functools.cache
@@ -166,7 +166,7 @@ def make_text_env(spec: str, **settings: Any) -> TextEnvironment:
             path of your own `TextEnvironment` (`module:Class` or `file.py:Class`).
         **settings: Arguments of the environment. For puzzles, these are the arguments of `PuzzleEnvironment`.
             For JAX environments, they are those of `phalanx.make`, and `text={...}` contains the arguments of
-            `TextWrapper`.
+            `JaxTextEnvironment`.
 
     Raises:
         TypeError: If an argument is unknown.
@@ -201,8 +201,8 @@ def text_env_factory(spec: str | TextFactory, **settings: Any) -> TextFactory:
         wrapper_settings = settings.pop("text", {})
         # All episodes share one environment, so that it is compiled once and its tasks are loaded once.
         environment = make(part.name, **settings)
-        TextWrapper(environment, **wrapper_settings)
-        return lambda: TextWrapper(environment, **wrapper_settings)
+        JaxTextEnvironment(environment, **wrapper_settings)
+        return lambda: JaxTextEnvironment(environment, **wrapper_settings)
     part.check_conflicts(settings)
     # Creating an environment checks the settings.
     part.make(**settings).close()
@@ -235,7 +235,7 @@ def _make_vector_env(spec: str, settings: dict[str, Any]) -> TextVectorEnvironme
         )
     if first.interface == "jax":
         wrapper_settings = settings.pop("text", {})
-        return TextVectorWrapper(make(first.name, **settings), task=first.name, **wrapper_settings)
+        return JaxTextVectorEnvironment(make(first.name, **settings), task=first.name, **wrapper_settings)
     if first.registered is None or "" in vectors:
         return TextVectorEnvironment({first.name: text_env_factory(spec, **settings)})
     # The spec of a game starts with `puzzle_server`, which is not part of its name.

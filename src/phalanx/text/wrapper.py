@@ -29,7 +29,7 @@ _NUM_SEEDS = 2**32
 """Number of seeds that a JAX environment distinguishes. Larger seeds are taken modulo this number."""
 
 
-class TextVectorWrapper(TextVectorEnvironment):
+class JaxTextVectorEnvironment(TextVectorEnvironment):
     """Wraps a JAX environment as a vector text environment, which runs a batch of episodes.
 
     The JAX environment must be able to describe its states and actions as text. All rows of the batch are
@@ -204,18 +204,18 @@ class TextVectorWrapper(TextVectorEnvironment):
         return _compiled().reset(self.environment, wrapped)
 
 
-class TextWrapper(TextEnvironment):
+class JaxTextEnvironment(TextEnvironment):
     """Wraps a JAX environment as a text environment, which runs one episode at a time.
 
     The JAX environment must be able to describe its states and actions as text.
 
     Args:
         environment: JAX environment whose `has_text` is True.
-        **settings: Keyword arguments that are passed to `TextVectorWrapper`.
+        **settings: Keyword arguments that are passed to `JaxTextVectorEnvironment`.
     """
 
     def __init__(self, environment: "Environment", **settings: Any) -> None:
-        self._batch = TextVectorWrapper(environment, **settings)
+        self._batch = JaxTextVectorEnvironment(environment, **settings)
 
     def reset(self, seed: int) -> str:
         return self._batch.reset([seed])[0]

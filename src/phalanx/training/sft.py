@@ -72,7 +72,8 @@ class SFTDataConfig(Config):
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "play": "behavior_policy",
         "wander": "random_move_prob",
-        "shares": "mixture",
+        "shares": "puzzle_weights",
+        "mixture": "puzzle_weights",
         "held_out": "num_eval_samples",
         "dataset": "planned_dataset",
         "plan_dataset": "planned_dataset",
@@ -93,7 +94,7 @@ class SFTDataConfig(Config):
     random_move_prob: float = Field(default=0.0, ge=0, le=1)
     """Probability of taking a random legal action instead of the expert's action. Random actions are not
     trained on, but lead to states that the expert would not reach."""
-    mixture: dict[str, int] = Field(default={})
+    puzzle_weights: dict[str, int] = Field(default={})
     """Relative number of samples per kind of puzzle. With `{sokoban: 2}`, for example, there are two Sokoban
     samples for each sample of any other kind. Kinds that are not listed have the value 1. Kinds that `env`
     does not include are ignored."""
@@ -119,8 +120,8 @@ class SFTDataConfig(Config):
             raise ValueError("set data.plan or data.samples, not both")
         if self.planned_dataset and not self.plan:
             raise ValueError("data.planned_dataset requires data.plan")
-        if any(count < 1 for count in self.mixture.values()):
-            raise ValueError(f"the counts of a mixture must be at least 1, got {self.mixture}")
+        if any(count < 1 for count in self.puzzle_weights.values()):
+            raise ValueError(f"puzzle_weights must be at least 1, got {self.puzzle_weights}")
         return self
 
     def __hash__(self) -> int:
@@ -636,8 +637,8 @@ def _open_env(config: SFTConfig) -> SFTData:
         raise ValueError("no training data: choose an environment (--env), or set data.plan or data.samples")
     tasks = env.make().tasks  # raises if the spec is wrong
     known = {task.partition(":")[0] for task in tasks} | set(group_members("puzzles"))
-    if unknown := data.mixture.keys() - known:
-        raise ValueError(f"data.mixture has {sorted(unknown)[0]!r}, which is not a kind of puzzle")
+    if unknown := data.puzzle_weights.keys() - known:
+        raise ValueError(f"data.puzzle_weights has {sorted(unknown)[0]!r}, which is not a kind of puzzle")
 
     def samples(split: Split, start: int = 0) -> Generator[Sample, None, None]:
         stream = generate_expert_samples(
@@ -647,7 +648,7 @@ def _open_env(config: SFTConfig) -> SFTData:
             split=split,
             random_move_prob=data.random_move_prob,
             behavior_policy=data.behavior_policy,
-            mixture=data.mixture,
+            mixture=data.puzzle_weights,
         )
         with contextlib.closing(stream):
             yield from itertools.islice(stream, start, None)
@@ -659,6 +660,6 @@ def _open_env(config: SFTConfig) -> SFTData:
     settings = (env.model_dump_json(), config.tokenizer, config.prompt_format, data.behavior_policy)
     source = IterableSource(
         functools.partial(samples, "train"),
-        fingerprint=f"{settings} {data.random_move_prob} {data.mixture} {config.seed}",
+        fingerprint=f"{settings} {data.random_move_prob} {data.puzzle_weights} {config.seed}",
     )
     return _stream_data(source, config, eval_samples)

@@ -125,7 +125,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
         # Queries of any depth can be assigned.
         spec["depth"] = Unbounded(shape=shape, dtype=torch.int32, device=device)
         spec["proved"] = Categorical(2, shape=shape, dtype=torch.bool, device=device)
-        if self.environment.kge_scorer is not None:
+        if self.environment.kge_action is not None:
             spec[KGE_SCORE_KEY] = Unbounded(shape=shape, dtype=torch.float32, device=device)
         return spec
 

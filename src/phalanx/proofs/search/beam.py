@@ -18,7 +18,7 @@ from phalanx.kg.kge.embedding import KGE
 from phalanx.nn.distributions import masked_log_softmax
 from phalanx.proofs import backends
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.embedding_action import KGELeafScorer, is_kge_action, remove_first_goal
+from phalanx.proofs.embedding_action import KGEAction, is_kge_action, remove_first_goal
 from phalanx.proofs.program import Program
 from phalanx.proofs.state import ExpandRequest, SearchNode
 
@@ -160,7 +160,7 @@ def beam_search(
     backend = resolve_backend(config.backend)
     # The memory of visited states must cover the depth of this search, not the length of an episode.
     config = config.model_copy(update={"backend": backend, "max_episode_steps": search.max_depth})
-    kge_scorer = KGELeafScorer.create(kge, config, program)
+    kge_action = KGEAction.create(kge, config, program)
     if batch_size is None:
         batch_size = batch_size_for_memory(
             bytes_per_query(config, search, program.arity), max_batch_size=_MAX_ACTIVE_QUERIES
@@ -171,7 +171,7 @@ def beam_search(
         padding = ((0, _QUERIES_PER_CALL - len(some)), (0, 0))
         padded = np.pad(some.astype(np.int32), padding, constant_values=1)
         arguments = jax.device_put(padded), jnp.int32(len(some))
-        found = jax.device_get(_search(config, program, kge_scorer, search, num_lanes, policy, *arguments))
+        found = jax.device_get(_search(config, program, kge_action, search, num_lanes, policy, *arguments))
         return [leaf[: len(some)] for leaf in found[:5]]
 
     parts = []
@@ -211,7 +211,7 @@ def _empty_result(count: int) -> SearchResults:
 def _search(
     config: ProofConfig,
     program: Program,
-    kge_scorer: KGELeafScorer | None,
+    kge_action: KGEAction | None,
     search: BeamSearchConfig,
     num_lanes: int,
     policy: ProofPolicy,
@@ -220,7 +220,7 @@ def _search(
 ) -> SearchResults:
     """Search for proofs of the first `count` queries."""
     width = search.beam_width
-    expand = backends.expand if kge_scorer is None else kge_scorer.expand
+    expand = backends.expand if kge_action is None else kge_action.expand
 
     def step(lanes: _Beams) -> _Beams:
         query = queries[jnp.maximum(lanes.query_index, 0)]
@@ -231,7 +231,7 @@ def _search(
         offered = expand(config, program, request, lanes.node, clear_visited=False)
         # The policy scores the successor with the `_kge` predicate; the search continues after its removal.
         node = offered
-        if kge_scorer is not None:
+        if kge_action is not None:
             is_kge = is_kge_action(program, offered.successors)
             rest = remove_first_goal(program, offered.goals)
             successors = jnp.where(is_kge[..., None, None], rest[:, None], offered.successors)
@@ -248,8 +248,8 @@ def _search(
         # In the last step of a query, only complete proofs matter, so the network scores no other states.
         is_scored = is_complete | (is_open & ~is_last[:, None])
         log_probs, predicates = _log_probs(policy, offered, is_scored.reshape(-1))
-        if kge_scorer is not None:
-            kge_log_prob = kge_scorer.log_probability(jnp.any(is_kge, axis=1), offered.goals[:, 0])
+        if kge_action is not None:
+            kge_log_prob = kge_action.log_probability(jnp.any(is_kge, axis=1), offered.goals[:, 0])
             slots = slice(0, config.max_actions)
             log_probs = log_probs.at[:, slots].add(jnp.where(is_kge, kge_log_prob[:, None], 0.0))
             predicates = predicates.at[:, slots].set(jnp.where(is_kge, rest[:, :1, 0], predicates[:, slots]))
