@@ -20,7 +20,7 @@ from phalanx.proofs.state import ExpandRequest, SearchNode
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KGEAction(Fingerprinted):
-    """Provides the KGE action, which closes a goal without a proof, and scores the goals that it closes.
+    """Action that closes a goal without a proof, at a cost that depends on the goal's embedding score.
 
     To close a goal means to remove it from the state. The action closes the first goal of a state. It is
     available if this goal is ground, and if the action would not lead to a state that the episode has already

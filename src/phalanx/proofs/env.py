@@ -127,8 +127,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored in comparisons."""
     kge_action: KGEAction | None = None
-    """Scorer for the KGE action, which closes a ground goal based on its embedding score instead of a proof.
-    None if there is no embedding."""
+    """Action that closes a ground goal based on its embedding score instead of a proof. None if there is no
+    embedding."""
     knowledge_base: KnowledgeBase | None = dataclasses.field(default=None, compare=False, repr=False)
     """Facts, rules and queries of all splits, for evaluations. Ignored in comparisons."""
 
