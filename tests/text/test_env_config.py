@@ -67,8 +67,8 @@ def test_model_trained_on_a_file_has_no_text_environment() -> None:
     assert trained_env(SFTConfig.load(None, ["data.samples=samples.jsonl"])) is None
 
 
-def test_unknown_kinds_in_a_mixture_are_rejected() -> None:
+def test_unknown_kinds_in_the_puzzle_weights_are_rejected() -> None:
     with pytest.raises(ValueError, match="'sudoka', which is not a kind of puzzle"):
-        open_data(SFTConfig.load(None, ("env.id=sudoku", "data.mixture={sudoka: 2}")))
+        open_data(SFTConfig.load(None, ("env.id=sudoku", "data.puzzle_weights={sudoka: 2}")))
     with pytest.raises(ValueError, match="must be at least 1"):
-        SFTConfig.load(None, ("data.mixture={hitori: 0}",))
+        SFTConfig.load(None, ("data.puzzle_weights={hitori: 0}",))
