@@ -171,10 +171,10 @@ class BatchingConfig(Config):
         return tuple(min(width, self.token_budget) for width in widths)
 
     def digest(self) -> str:
-        """Return the SHA-256 of all settings that affect batches without packing.
+        """Return the SHA-256 of the settings that determine the batches of a plan without packing.
 
-        `pool_batches` is included only in throughput mode. With packing, it affects the batches in both
-        modes.
+        `pool_batches` is included only in throughput mode, because it has no effect in predictable mode. Do
+        not use the digest for plans with packing, in which `pool_batches` has an effect in both modes.
         """
         fields = self.model_dump(mode="json")
         # The original names of the fields, so that the digests of earlier versions remain valid.
