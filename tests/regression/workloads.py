@@ -841,7 +841,7 @@ def sft_puzzles() -> Digests:
     small = (
         *_SMALL_MODEL,
         "env.id='sudoku,lights_out::multi'",
-        "data.mixture={lights_out: 2}",
+        "data.puzzle_weights={lights_out: 2}",
         "data.max_length=96",
         "data.token_budget=384",
         "data.packs_per_buffer=8",
