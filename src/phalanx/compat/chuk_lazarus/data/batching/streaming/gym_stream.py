@@ -75,6 +75,7 @@ class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
     async def __aiter__(self) -> AsyncIterator[StreamSample]:  # type: ignore[override]
         clock = asyncio.get_running_loop().time
         self.state, start = StreamState.STREAMING, clock()
+        state_after = StreamState.ERROR
         try:
             async for sample in super().__aiter__():
                 converted = StreamSample.from_sample(sample)
@@ -82,14 +83,13 @@ class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
                 self.metrics.total_time_seconds += clock() - start
                 yield converted
                 self.state, start = StreamState.STREAMING, clock()
-            if self._next == self._end:
-                self.state = StreamState.EXHAUSTED
-        except Exception:
-            self.state = StreamState.ERROR
+            state_after = StreamState.EXHAUSTED if self._next == self._end else StreamState.PAUSED
+        except (GeneratorExit, asyncio.CancelledError):  # the loop was left or canceled
+            state_after = StreamState.PAUSED
             raise
         finally:
             if self.state is StreamState.STREAMING:
-                self.state = StreamState.PAUSED
+                self.state = state_after
 
     async def reset(self) -> None:
         """Restart with the first episode, and reset the metrics."""
