@@ -3,10 +3,13 @@
 import pickle
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from phalanx.arc.config import ObservationConfig
 from phalanx.compat.jaxarc.envs import (
     EnvironmentConfig,
     JaxArcConfig,
@@ -14,10 +17,12 @@ from phalanx.compat.jaxarc.envs import (
     PointAction,
     UnifiedDatasetConfig,
     arc_reset,
+    arc_step,
     batch_reset,
     batch_step,
     create_batch_episode_runner,
     create_mock_task,
+    create_observation,
     safe_arc_step,
 )
 from phalanx.compat.jaxarc.utils.logging import ExperimentLogger, FileHandler
@@ -77,6 +82,16 @@ def test_settings_select_the_metrics(setting: str, omitted: set[str]) -> None:
     assert metrics[0] - metrics[1] == omitted
 
 
+def test_sampled_episodes_without_similarity_scores_have_similarity_zero() -> None:
+    handler = RecordingHandler()
+    batch = {"episode_returns": jnp.array([1.0, 2.0])}
+    with ExperimentLogger(LoggingConfig(batched_logging_enabled=True), {"memory": handler}) as logger:
+        logger.log_batch_step(batch)
+        assert logger._sample_episodes_from_batch(batch) == handler.episodes
+    assert [episode["final_similarity"] for episode in handler.episodes] == [0.0, 0.0]
+    assert not any(name.startswith("similarity") for name in handler.metrics[0])
+
+
 def test_starts_and_ends_of_episodes_can_be_disabled() -> None:
     handler = RecordingHandler()
     settings = LoggingConfig(log_episode_start=False, log_episode_end=False)
@@ -103,11 +118,49 @@ def test_batches_take_task_data() -> None:
     assert rewards.shape == dones.shape == (4,) and not dones.any()
 
 
-def test_safe_arc_step_keeps_the_state_after_an_invalid_action() -> None:
-    state, _ = arc_reset(jax.random.PRNGKey(0), CONFIG, task_data=create_mock_task())
-    after, _, reward, done, _ = safe_arc_step(state, PointAction(-5, 0, 0), CONFIG)
-    assert reward == -1 and not done
-    assert (after.working_grid == state.working_grid).all() and after.step_count == state.step_count
+EVERYTHING = CONFIG.model_copy(
+    update={"observation": ObservationConfig(target_grid=True, selected=True, clipboard=True, scalars=True)}
+)
+
+
+def test_valid_safe_arc_step_equals_arc_step() -> None:
+    state, _ = arc_reset(jax.random.PRNGKey(0), EVERYTHING, task_data=create_mock_task())
+    for action in (PointAction(1, 3, 7), PointAction(34, 0, 0), PointAction(2, 0, 0)):
+        expected = arc_step(state, action, EVERYTHING)
+        assert eqx.tree_equal(safe_arc_step(state, action, EVERYTHING), expected)
+        state = expected[0]
+
+
+@pytest.mark.parametrize("num_steps", [0, 4, 5], ids=["first step", "last step", "after the end"])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("invalid", [PointAction(-5, 0, 0), PointAction(42, 0, 0), PointAction(1, 16, 0)])
+def test_invalid_safe_arc_step_describes_the_unchanged_state(
+    num_steps: int, compiled: bool, invalid: PointAction
+) -> None:
+    state, _ = arc_reset(jax.random.PRNGKey(0), EVERYTHING, task_data=create_mock_task())
+    for row in range(num_steps):
+        state, *_ = arc_step(state, PointAction(1, row, 7), EVERYTHING)
+    step = jax.jit(safe_arc_step, static_argnums=2) if compiled else safe_arc_step
+    after, observation, reward, done, info = step(state, invalid, EVERYTHING)
+    assert eqx.tree_equal(after, state)
+    assert eqx.tree_equal(observation, create_observation(state, EVERYTHING))
+    assert (reward, bool(done)) == (-1, num_steps == 5)
+    assert (info.operation_type, info.similarity_improvement) == (-1, 0)
+    assert info.similarity == state.similarity_score > 0
+    for name in ("step_count", "episode_done", "terminated", "truncated", "solved"):
+        assert getattr(info, name) == getattr(state, name), name
+
+
+def test_safe_arc_step_of_a_batch_keeps_only_states_with_invalid_actions() -> None:
+    # As many environments as the canvas has rows, so that the axes cannot be told apart by their sizes.
+    states, _ = batch_reset(jax.random.split(jax.random.PRNGKey(0), 16), CONFIG, create_mock_task())
+    actions = PointAction(jnp.tile(jnp.array([1, -1]), 8), jnp.arange(16), jnp.full(16, 7))
+    after, _, rewards, dones, infos = safe_arc_step(states, actions, CONFIG)
+    expected = arc_step(states, actions, CONFIG)[0]
+    valid = np.arange(16) % 2 == 0
+    np.testing.assert_array_equal(after.working_grid, expected.working_grid)
+    assert after.step_count.tolist() == infos.step_count.tolist() == valid.astype(int).tolist()
+    assert (rewards[~valid] == -1).all() and (rewards[valid] > -1).all() and not dones.any()
 
 
 def test_batch_episode_runner_runs_an_agent() -> None:

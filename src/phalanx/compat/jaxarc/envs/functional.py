@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
@@ -21,6 +20,7 @@ from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.compat.jaxarc.batch_processing import *  # noqa: F403
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.episodes import AgentFunction
+from phalanx.core.vector import select_rows
 
 arc_step = arc_functional.arc_step
 batch_step = arc_functional.batch_step
@@ -40,13 +40,16 @@ def batch_reset(keys: Keys, config: Any, task_data: Any = None) -> tuple[PyTree,
 def safe_arc_step(state: ArcState, action: Any, config: ArcConfig) -> tuple[Any, ...]:
     """Take a step. If the action is invalid, return the state unchanged, with reward -1.
 
-    In contrast, `arc_step` counts an invalid action as a step, and its reward is
-    `config.reward.invalid_action_penalty`. Neither function raises an error.
+    The observation, the done flag and the info always describe the returned state. In contrast, `arc_step`
+    counts an invalid action as a step, and its reward is `config.reward.invalid_action_penalty`. Neither
+    function raises an error.
     """
-    after, observation, reward, done, info = arc_step(state, action, config)
+    after, _, reward, _, info = arc_step(state, action, config)
     valid = validate_action_jax(action, state, config)
-    kept = jax.tree.map(lambda new, old: jnp.where(valid, new, old), after, state)
-    return kept, observation, jnp.where(valid, reward, -1.0), done & valid, info
+    kept = select_rows(valid, after, state)
+    info = StepInfo.after_step(state.similarity, kept, jnp.asarray(info.operation_type))
+    observation = create_observation(kept, config)
+    return kept, observation, jnp.where(valid, reward, -1.0), kept.episode_done, info
 
 
 def create_batch_episode_runner(
