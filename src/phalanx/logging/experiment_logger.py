@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from phalanx.logging.aggregation import find_invalid_keys, get_update_step, sample_rows, summarize_update
+from phalanx.logging.aggregation import UpdateSummary, find_invalid_keys, get_update_step, summarize_update
 from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
 from phalanx.logging.handlers.handler import EpisodeIndexAssigner, Picture, Render
 from phalanx.logging.records import Record
@@ -138,14 +138,9 @@ class ExperimentLogger:
         num_samples = self.settings.num_samples if sample and sampled_episodes is None else 0
         episodes: Iterable[Record] = ()
         if aggregate or num_samples:
-            metrics, episodes = summarize_update(
-                self._drop_invalid_keys(batch_data),
-                aggregate=aggregate,
-                num_samples=num_samples,
-                sample_rows=self._sample_rows,
-            )
+            metrics, episodes = self._summarize(self._drop_invalid_keys(batch_data), aggregate, num_samples)
             if aggregate:
-                self._log_metrics(metrics, update_step)
+                self._notify("log_aggregated_metrics", metrics, update_step)
         if sample and sampled_episodes is not None:
             episodes = sampled_episodes()
         for episode in episodes:
@@ -162,11 +157,8 @@ class ExperimentLogger:
             if times > 1:
                 _LOG.warning("handler %r failed %d times in this run", name, times)
 
-    def _log_metrics(self, metrics: dict[str, float], update_step: int) -> None:
-        self._notify("log_aggregated_metrics", metrics, update_step)
-
-    def _sample_rows(self, update_step: int, num_envs: int, num_samples: int, finished: Any) -> Any:
-        return sample_rows(update_step, num_envs, num_samples, finished)
+    def _summarize(self, batch_data: Mapping[str, Any], aggregate: bool, num_samples: int) -> UpdateSummary:
+        return summarize_update(batch_data, aggregate=aggregate, num_samples=num_samples)
 
     def _notify(self, event: str, *arguments: Any) -> None:
         """Call the method named `event` of each handler that has one. Log the first error of each handler."""

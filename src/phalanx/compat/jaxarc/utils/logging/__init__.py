@@ -9,7 +9,7 @@ import numpy as np
 
 from phalanx.compat.jaxarc.envs.config import JaxArcConfig, LoggingConfig
 from phalanx.logging import experiment_logger
-from phalanx.logging.aggregation import summarize_update
+from phalanx.logging.aggregation import UpdateSummary, summarize_update
 from phalanx.logging.handlers import console, file
 from phalanx.logging.handlers.svg import SVGHandler
 from phalanx.logging.handlers.wandb import WandbHandler
@@ -44,28 +44,20 @@ class ExperimentLogger(experiment_logger.ExperimentLogger):
             super().log_episode_summary(summary_data)
 
     def _aggregate_batch_metrics(self, batch_data: Mapping[str, Any]) -> dict[str, float]:
-        return self._select_metrics(summarize_update(batch_data, aggregate=True).metrics)
+        return self._summarize(batch_data, True, 0).metrics
 
     def _sample_episodes_from_batch(self, batch_data: Mapping[str, Any]) -> list[dict[str, Any]]:
-        num_samples = self.config.logging.num_samples
-        return summarize_update(batch_data, num_samples=num_samples, sample_rows=self._sample_rows).episodes
+        return self._summarize(batch_data, False, self.config.logging.num_samples).episodes
 
-    def _log_metrics(self, metrics: dict[str, float], update_step: int) -> None:
-        super()._log_metrics(self._select_metrics(metrics), update_step)
-
-    def _select_metrics(self, metrics: dict[str, float]) -> dict[str, float]:
-        return {name: value for name, value in metrics.items() if _is_selected(name, self.config.logging)}
-
-    def _sample_rows(self, update_step: int, num_envs: int, num_samples: int, finished: Any) -> Any:
-        import jax
-
-        key = jax.random.PRNGKey(np.uint32(update_step & 0xFFFFFFFF))
-        if finished is None:
-            if num_samples >= num_envs:
-                return np.arange(num_envs)
-            return np.asarray(jax.random.choice(key, num_envs, shape=(num_samples,), replace=False))
-        order = np.asarray(jax.random.permutation(key, num_envs))
-        return order[np.argsort(~finished[order], kind="stable")][:num_samples]
+    def _summarize(self, batch_data: Mapping[str, Any], aggregate: bool, num_samples: int) -> UpdateSummary:
+        metrics, episodes = summarize_update(
+            batch_data, aggregate=aggregate, num_samples=num_samples, sample_rows=_sample_rows
+        )
+        return UpdateSummary(
+            {name: value for name, value in metrics.items() if _is_selected(name, self.config.logging)},
+            # JaxARC's sampled episodes always have a similarity.
+            [{"final_similarity": 0.0} | episode for episode in episodes],
+        )
 
 
 MinimalAsyncLogger = ExperimentLogger
@@ -98,6 +90,18 @@ def _logging_section(config: LoggingConfig | JaxArcConfig | None) -> LoggingConf
     if config is None:
         return LoggingConfig()
     return config if isinstance(config, LoggingConfig) else config.logging
+
+
+def _sample_rows(update_step: int, num_envs: int, num_samples: int, finished: Any) -> Any:
+    import jax
+
+    key = jax.random.PRNGKey(np.uint32(update_step & 0xFFFFFFFF))
+    if finished is None:
+        if num_samples >= num_envs:
+            return np.arange(num_envs)
+        return np.asarray(jax.random.choice(key, num_envs, shape=(num_samples,), replace=False))
+    order = np.asarray(jax.random.permutation(key, num_envs))
+    return order[np.argsort(~finished[order], kind="stable")][:num_samples]
 
 
 _SWITCHES = {
