@@ -18,7 +18,7 @@ from phalanx.arc import (
     submit_random,
     submitted_grids,
 )
-from phalanx.arc.evaluation import ArcEvaluationConfig, ArcEvaluator, copy_solves
+from phalanx.arc.evaluation import ArcEvaluationConfig, copy_solves
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.submission import submission_env
 from phalanx.logging.report import write_report
@@ -128,23 +128,47 @@ def test_saved_files_and_report_show_failures(tmp_path: Path) -> None:
     assert "solved: 3 of 6 tasks (50.0%)" in page
 
 
+def write_task(folder: Path, side: int, **changes: Any) -> None:
+    folder.mkdir(exist_ok=True)
+    pair = {"input": [[1] * side] * side, "output": [[2] * side] * side}
+    (folder / f"t{side}.json").write_text(json.dumps({"train": [pair], "test": [pair]} | changes))
+
+
 def test_tasks_larger_than_canvas_are_reported(tmp_path: Path) -> None:
     for split, side in (("training", 2), ("evaluation", 3), ("evaluation", 9)):
-        (tmp_path / split).mkdir(exist_ok=True)
-        pair = {"input": [[1] * side] * side, "output": [[2] * side] * side}
-        path = tmp_path / split / f"t{side}.json"
-        path.write_text(json.dumps({"train": [pair], "test": [pair]}))
+        write_task(tmp_path / split, side)
     config = box_config(SIDE)
     environment, too_large = submission_env(config, f"{tmp_path}/evaluation")
     assert [task.id for task in environment.task_buffer] == ["t3"]
     assert [task.id for task in too_large] == ["t9"]
     assert environment.config.episode.mode == "evaluation"
-    data = config.dataset.model_copy(update={"source": str(tmp_path), "split": "evaluation"})
-    settings = ArcEvaluationConfig(split="evaluation")
-    evaluation = ArcEvaluator.held_out(config.model_copy(update={"dataset": data}), settings)
-    assert evaluation.notes == (f"{tmp_path}, evaluation: 1 of 2 tasks fit a canvas of {SIDE}x{SIDE}",)
     with pytest.raises(ValueError, match="none of the 1 tasks"):
         submission_env(config, str(tmp_path / "evaluation" / "t9.json"))
+
+
+def test_held_out_evaluation_reports_skipped_tasks(tmp_path: Path) -> None:
+    for split, side in (("training", 2), ("evaluation", 3), ("evaluation", 9)):
+        write_task(tmp_path / split, side)
+    config = box_config(SIDE)
+    settings = ArcEvaluationConfig(num_sampled_attempts=0)
+    policy = knows(TASKS, (SIDE, SIDE), submits=True)
+    dataset = config.dataset.model_copy(update={"source": str(tmp_path)})
+    environment = ArcEnvironment.create(config.model_copy(update={"dataset": dataset}))
+    with pytest.raises(ValueError, match="evaluation: 1 of 2 tasks do not fit a canvas of 5x5"):
+        environment.evaluate(policy, settings, False)
+    dataset = dataset.model_copy(update={"skip_oversized_tasks": True})
+    environment = ArcEnvironment.create(config.model_copy(update={"dataset": dataset}))
+    (result,) = environment.evaluate(policy, settings, False)
+    counts = ("training: 1 of 1", "evaluation: 1 of 2")
+    notes = [f"{tmp_path}, {count} tasks fit a canvas of 5x5" for count in counts]
+    assert result.describe()[-2:] == list(result.as_record()["notes"]) == notes
+
+
+def test_tasks_without_test_pairs_are_rejected(tmp_path: Path) -> None:
+    write_task(tmp_path / "evaluation", 3)
+    write_task(tmp_path / "evaluation", 9, test=[])
+    with pytest.raises(ValueError, match="task 't9' has no test pair to answer"):
+        submission_env(box_config(SIDE), f"{tmp_path}/evaluation")
 
 
 def test_submitted_grids_are_read_from_final_state() -> None:

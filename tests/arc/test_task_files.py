@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import phalanx
 from phalanx.arc.datasets import available_datasets, data_directory, load_splits, load_tasks
 from phalanx.arc.tasks import ArcTask
 
@@ -213,6 +214,37 @@ def test_tasks_are_filtered_by_max_size(sizes):
     assert load_tasks(sizes, ids=["five"], max_size=3) == []
     with pytest.raises(ValueError, match="max_size must be at least 1 row and 1 column, got 0x5"):
         load_tasks(sizes, max_size=(0, 5))
+
+
+def test_environment_skips_oversized_tasks_only_on_request(tmp_path):
+    for name, size in (("large", 7), ("larger", 9), ("small", 5)):
+        write(tmp_path / f"data/arc-agi-1/training/{name}.json", task(size=size))
+    with pytest.raises(ValueError) as caught:
+        phalanx.make("arc", config="mini", dataset={"source": "arc-agi-1"})
+    assert str(caught.value) == (
+        "arc-agi-1, training: 2 of 3 tasks do not fit a canvas of 5x5; set dataset.max_grid_height=9 and "
+        "dataset.max_grid_width=9, or set dataset.skip_oversized_tasks=true to skip them"
+    )
+    environment = phalanx.make(
+        "arc", config="mini", dataset={"source": "arc-agi-1", "skip_oversized_tasks": True}
+    )
+    assert ids(environment.task_buffer) == ["small"]
+    large = {"source": "arc-agi-1", "max_grid_height": 9, "max_grid_width": 9}
+    assert ids(phalanx.make("arc", dataset=large).task_buffer) == ["large", "larger", "small"]
+
+
+def test_environment_rejects_dataset_of_which_no_task_fits(sizes):
+    data = {"source": str(sizes), "max_grid_height": 1, "max_grid_width": 3, "skip_oversized_tasks": True}
+    (sizes / "one.json").unlink()
+    with pytest.raises(ValueError, match=r"3 of 3 tasks .* dataset.max_grid_width=5$"):
+        phalanx.make("arc", dataset=data)
+
+
+def test_environment_of_one_task_needs_a_canvas_for_this_task_only(sizes):
+    data = {"source": str(sizes), "max_grid_height": 3, "max_grid_width": 3}
+    assert ids(phalanx.make("arc", task="three", dataset=data).task_buffer) == ["three"]
+    with pytest.raises(ValueError, match="task 'five' needs a canvas of 5x5, the config's is 3x3"):
+        phalanx.make("arc", task="five", dataset=data)
 
 
 def test_families_of_dataset_without_families_are_rejected(sizes):

@@ -54,8 +54,8 @@ class DatasetConfig(Config):
     renamed_settings: ClassVar[Mapping[str, str]] = {"num_tasks": "num_generated_tasks"}
 
     max_grid_height: int = Field(default=MAX_GRID_SIDE, ge=1, le=MAX_GRID_SIDE)
-    """Height of the canvas in cells, 1 to 30. All grids are stored on a canvas of this size. Tasks of
-    `source` that do not fit on it are skipped, and tasks that are passed to the environment must fit."""
+    """Height of the canvas in cells, 1 to 30. All grids are stored on a canvas of this size and must fit on
+    it; see `skip_oversized_tasks`."""
     max_grid_width: int = Field(default=MAX_GRID_SIDE, ge=1, le=MAX_GRID_SIDE)
     """Width of the canvas in cells, 1 to 30."""
     source: str = GENERATED
@@ -63,6 +63,9 @@ class DatasetConfig(Config):
     built-in task generators. Ignored if tasks are passed to the environment."""
     split: str = "training"
     """Split of the source to use, such as `training` or `evaluation`."""
+    skip_oversized_tasks: bool = False
+    """Skip the tasks of `source` that do not fit on the canvas. If false, such tasks are an error. Generated
+    tasks always fit, and tasks that are passed to the environment must fit."""
     families: tuple[str, ...] = ()
     """Names of the task families (generated tasks) or concepts (ConceptARC) to use. If empty, all are
     used."""
@@ -77,6 +80,11 @@ class DatasetConfig(Config):
     """Randomly rotate, mirror and recolor the tasks of the dataset in each behavior-cloning update. This
     requires a square canvas. Augmentation must be disabled if the tasks are generated, because generated
     tasks are new in each update."""
+
+    @property
+    def grid_shape(self) -> tuple[int, int]:
+        """Height and width of the canvas."""
+        return self.max_grid_height, self.max_grid_width
 
     @model_validator(mode="after")
     def _check_augmentation(self) -> "DatasetConfig":
@@ -196,4 +204,4 @@ class ArcConfig(Config):
     @property
     def grid_shape(self) -> tuple[int, int]:
         """Height and width of the canvas, which has the same size for all tasks."""
-        return self.dataset.max_grid_height, self.dataset.max_grid_width
+        return self.dataset.grid_shape

@@ -13,10 +13,10 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ArcConfig
-from phalanx.arc.task_buffer import TaskBuffer
+from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, DatasetConfig
+from phalanx.arc.task_buffer import TaskBuffer, as_buffer
 from phalanx.arc.task_files import ALL, DEFAULT_SPLIT, load_task_splits, select_splits
-from phalanx.arc.tasks import ArcTask, repeated_id
+from phalanx.arc.tasks import ArcTask, format_shape, repeated_id
 from phalanx.io.archive import ARCHIVE_SUFFIXES, MAX_BYTES, is_archive, unpack
 from phalanx.io.atomic import atomic_directory
 from phalanx.io.download import Progress, fetch
@@ -129,19 +129,37 @@ def load_tasks(
 
 
 @functools.lru_cache(maxsize=16)
-def config_tasks(config: ArcConfig) -> TaskBuffer:
-    """Load the tasks that `config.dataset` selects. Tasks that do not fit on the canvas are skipped. The
-    result is cached."""
-    data = config.dataset
+def config_tasks(data: DatasetConfig) -> tuple[ArcTask, ...]:
+    """Load the tasks of `data.source`, including those that do not fit on the canvas. The result is
+    cached."""
     tasks = load_tasks(
         data.source,
         data.split,
         families=data.families,
-        max_size=config.grid_shape,
+        max_size=data.grid_shape if data.source == GENERATED else None,
         num_tasks=data.num_generated_tasks,
         seed=data.seed,
     )
-    return TaskBuffer.from_tasks(tasks)
+    return tuple(tasks)
+
+
+def fitting_tasks(data: DatasetConfig) -> TaskBuffer:
+    """Return the tasks of `data.source` that fit on the canvas.
+
+    Raises:
+        ValueError: If no task fits, or if `data.skip_oversized_tasks` is false and not all tasks fit.
+    """
+    tasks = config_tasks(data)
+    fitting = [task for task in tasks if task.fits(data.grid_shape)]
+    if len(fitting) < len(tasks) and not (fitting and data.skip_oversized_tasks):
+        height, width = map(max, zip(*(task.max_shape for task in tasks), strict=True))
+        skip = ", or set dataset.skip_oversized_tasks=true to skip them" if fitting else ""
+        raise ValueError(
+            f"{data.source}, {data.split}: {len(tasks) - len(fitting)} of {len(tasks)} tasks do not fit a "
+            f"canvas of {format_shape(data.grid_shape)}; set dataset.max_grid_height={height} and "
+            f"dataset.max_grid_width={width}{skip}"
+        )
+    return as_buffer(fitting)
 
 
 def load_splits(

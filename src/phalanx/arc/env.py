@@ -15,7 +15,7 @@ from phalanx.arc import backends, evaluation_mode, reward as rewards, task_sampl
 from phalanx.arc.actions import Action, action_space, encode_action, legal_operations, random_action
 from phalanx.arc.bitplanes import pack_grid, trim
 from phalanx.arc.config import GENERATED, ArcConfig
-from phalanx.arc.datasets import config_tasks
+from phalanx.arc.datasets import config_tasks, fitting_tasks
 from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.evaluation import (
     ArcEvalCommandConfig,
@@ -148,7 +148,7 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         if task is not None and tasks is not None:
             raise TypeError("both task and tasks were given; pass only one of them")
         if isinstance(task, str):
-            buffer = cls.create(config).task_buffer
+            buffer = as_buffer(config_tasks(config.dataset))
             task = buffer[buffer.index_of(task)]
         return cls.create(config, tasks if task is None else task)
 
@@ -569,7 +569,7 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
 @functools.lru_cache(maxsize=128)
 def _create(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, native_unavailable: str) -> Any:
     config = config.model_copy(update={"backend": resolve_backend(config.backend)})
-    tasks = config_tasks(config) if tasks is None else tasks
+    tasks = fitting_tasks(config.dataset) if tasks is None else tasks
     tasks.check(config)
     if config.episode.mode == "evaluation" and Operation.SUBMIT not in config.action.operations:
         raise ValueError(

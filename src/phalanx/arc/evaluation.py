@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
 from pydantic import Field
 
-from phalanx.arc.config import GENERATED, ArcConfig, DatasetConfig
-from phalanx.arc.datasets import load_tasks
+from phalanx.arc.config import GENERATED, ArcConfig
+from phalanx.arc.datasets import config_tasks
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, format_shape
 from phalanx.core.episodes import Act, EpisodeResults, map_batches, rollout_episodes
@@ -123,7 +123,7 @@ class ArcResult:
         """Return the result as a record for `evaluations.jsonl`, without the scores of individual tasks."""
         record = dataclasses.asdict(self)
         record["pass_at_k"] = {str(k): rate for k, rate in self.pass_at_k.items()}
-        omitted = {"tasks", "notes"} | ({"pass_at_k"} if not self.pass_at_k else set())
+        omitted = {"tasks", *(name for name in ("pass_at_k", "notes") if not record[name])}
         return {name: value for name, value in record.items() if name not in omitted}
 
     def task_records(self) -> list[dict[str, Any]]:
@@ -176,7 +176,11 @@ class ArcEvaluator:
         """
         environment = held_out_environment(config, settings)
         datasets = dict.fromkeys((config.dataset, environment.config.dataset))
-        notes = [_fitting_tasks(data, config.grid_shape) for data in datasets if data.source != GENERATED]
+        notes = [
+            f"{data.source}, {data.split}: {canvas_note(config_tasks(data), data.grid_shape)}"
+            for data in datasets
+            if data.source != GENERATED
+        ]
         return cls(environment, tuple(notes))
 
     def evaluate(
@@ -287,13 +291,6 @@ def canvas_note(tasks: Iterable[ArcTask], grid_shape: tuple[int, int]) -> str:
     """
     fit = [task.fits(grid_shape) for task in tasks]
     return f"{sum(fit)} of {len(fit)} tasks fit a canvas of {format_shape(grid_shape)}"
-
-
-# Cached because a run is evaluated many times and reading a dataset takes a second.
-@functools.lru_cache(maxsize=8)
-def _fitting_tasks(data: DatasetConfig, grid_shape: tuple[int, int]) -> str:
-    tasks = load_tasks(data.source, data.split, families=data.families)
-    return f"{data.source}, {data.split}: {canvas_note(tasks, grid_shape)}"
 
 
 def episode_keys(

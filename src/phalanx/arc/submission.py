@@ -264,10 +264,12 @@ def submission_env(config: ArcConfig, dataset: str) -> tuple[ArcEnvironment, lis
         source, split = dataset.rsplit("/", 1)
     data = config.dataset
     families, max_size = (data.families, config.grid_shape) if source == GENERATED else (None, None)
-    loaded = load_tasks(
+    tasks = load_tasks(
         source, split, families=families, max_size=max_size, num_tasks=_NUM_GENERATED_TASKS, seed=data.seed
     )
-    tasks = [task for task in loaded if task.tests]
+    for task in tasks:
+        if not task.tests:
+            raise ValueError(f"{dataset}: task {task.id!r} has no test pair to answer")
     fitting = [task for task in tasks if task.fits(config.grid_shape)]
     too_large = [task for task in tasks if not task.fits(config.grid_shape)]
     if not fitting:
