@@ -34,17 +34,24 @@ IMAGE_FOLDER = "images/operations"
 _CELL_SIZE = 16
 
 _DESCRIPTIONS = {
-    "fill": "Fill operations set the color of the selected cells. Cells outside the grid are not changed.",
-    "flood fill": "Exactly one cell must be selected. Cells that touch only at a corner are not connected.",
-    "move": "The selected object moves by one cell, and the cells that it leaves become 0. Without a "
+    "fill": "Fill operations set the color of the selected cells. Cells outside the grid are not changed. An "
+    "empty selection has no effect.",
+    "flood fill": "Exactly one cell of the grid must be selected; otherwise, the operation has no effect. "
+    "Cells that touch only at a corner are not connected.",
+    "move": "The selected object moves by one cell, and the cells that it leaves become 0. With an empty "
     "selection, the entire grid moves.",
     "transform": "The selected object is rotated or mirrored within its bounding box. Cells of the "
-    "box that are not selected are not part of the object.",
+    "box that are not selected are not part of the object. With an empty selection, the object is the entire "
+    "grid.",
     "clipboard": "The clipboard stores an object with its shape. It is kept when the episode continues with "
-    "another pair.",
-    "grid": "These operations change cells or the size of the grid.",
-    "submit": "A pair is solved if the submitted grid matches the output in size and in every cell.",
-    "pair": "The episode continues with another pair of the same task. The clipboard is kept.",
+    "another pair. With an empty selection, Copy and Cut apply to the entire grid, and Paste has no effect.",
+    "grid": "These operations change cells or the size of the grid. With an empty selection, Clear applies "
+    "to the entire grid. Resize also uses selected cells outside the grid, which is how a grid can grow, and "
+    "has no effect only if no cell of the canvas is selected. Copy input ignores the selection.",
+    "submit": "A pair is solved if the submitted grid matches the output in size and in every cell. The "
+    "selection is ignored.",
+    "pair": "The episode continues with another pair of the same task. The clipboard is kept, and the "
+    "selection is ignored.",
 }
 
 _LOST = "cells that move off the grid are lost."
@@ -243,9 +250,20 @@ def _lines() -> Iterator[str]:
     yield ""
     yield (
         "An action of the ARC environment consists of one of 42 operations and a selection of cells. Each "
-        "image shows one step: the grid with the selected cells outlined, and the grid after the step. The "
-        "ids of operations 0 to 34 are the same as in O2ARC and JaxARC. An invalid action leaves "
-        "the grid unchanged, counts as a step, and incurs a penalty."
+        "image shows one step: the grid with the selected cells outlined, and the grid after the step. An "
+        "invalid action leaves the grid unchanged, counts as a step, and incurs a penalty."
+    )
+    yield ""
+    yield (
+        "A selection is **empty** if it contains no cell of the grid, such as a point on the canvas outside "
+        "the grid. Some operations then apply to the entire grid, as described below."
+    )
+    yield ""
+    yield (
+        "The ids of operations 0 to 34 are the same as in JaxARC. ARCLE's `O2ARCv2Env` has different "
+        "operations for ids 22 (move right), 23 (move left), 24 (rotate counter-clockwise), 25 (rotate "
+        "clockwise), 28 (copy from the input), 29 (copy from the grid), 30 (paste), 31 (copy the entire "
+        "input) and 32 (clear the entire grid)."
     )
     for category in CATEGORIES:
         yield from ("", f"## {category.capitalize()}", "", _DESCRIPTIONS[category], "")

@@ -109,6 +109,57 @@ def test_operation_gives_expected_outcome(case: Case, outcomes: dict[str, Outcom
         assert bool(after["truncated"]) == (case.ends == "truncated")
 
 
+GRID_OF_EMPTY_SELECTION = {*range(20, 29), 30, 31}
+"""Operations that apply to the entire grid if the selection is empty: moves, rotations, flips, Copy, Cut and
+Clear."""
+NO_EFFECT = {*range(20), 29, 33}
+"""Operations without effect if nothing is selected: fills, flood fills, Paste and Resize."""
+IGNORES_SELECTION = {32, *range(34, 42)}
+"""Copy input, Submit and the operations that choose a pair."""
+
+
+def apply_every_operation(implementation: str, selection: str) -> list[tuple[str, str, int]]:
+    """Cut a cell, apply each operation to the selection, and return the grids, clipboards and pairs."""
+    config = config_for("mask", "xla" if implementation == "reference" else implementation)
+    grids = ("123/456", FAR)
+    several = task("several", [grids, ("7", FAR)], [("8", FAR), ("9", FAR)])
+    steps = [(30, mask("/.#", SHAPE)), (None, mask(selection, SHAPE))]
+    if implementation == "reference":
+        states = []
+        for operation in range(42):
+            state = reset_oracle(several, 0, config)
+            for number, cells in steps:
+                state = step_oracle(state, "mask", operation if number is None else number, cells, config)[0]
+            states.append(state)
+        views = views_of(states, config)
+    else:
+        skip_without(implementation)
+        batch = Starts(config, TaskBuffer.from_tasks(several)).at([(0, 0)] * 42)
+        for number, cells in steps:
+            operations = range(42) if number is None else [number] * 42
+            batch = batch_step(batch, batch_action("mask", operations, [cells] * 42), config)[0]
+        views = view(batch)
+    rows = zip(views["working_grid"], views["clipboard"], views["pair_index"].tolist(), strict=True)
+    return [(text(grid), text(clipboard), pair) for grid, clipboard, pair in rows]
+
+
+@pytest.mark.parametrize("implementation", ["reference", *BACKENDS])
+def test_empty_selections_have_the_documented_effect(implementation: str) -> None:
+    assert set(range(42)) == GRID_OF_EMPTY_SELECTION | NO_EFFECT | IGNORES_SELECTION
+    unchanged = ("123/406", "5", 0)
+    entire_grid = apply_every_operation(implementation, "###/###")
+    nothing = apply_every_operation(implementation, "")
+    outside_grid = apply_every_operation(implementation, ".../.../...#")
+    for operation in range(42):
+        expected = unchanged if operation in NO_EFFECT else entire_grid[operation]
+        assert nothing[operation] == expected, operation
+        if operation == 33:
+            expected = ("1230/4060/0000", "5", 0)  # Resize uses the cell outside the grid.
+        assert outside_grid[operation] == expected, operation
+    for operation in GRID_OF_EMPTY_SELECTION:
+        assert entire_grid[operation] != unchanged, operation
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_single_environment_steps_like_a_batch_of_one(backend: str) -> None:
     skip_without(backend)

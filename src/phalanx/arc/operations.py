@@ -14,7 +14,12 @@ NUM_OPERATIONS = 42
 
 
 class Operation(enum.IntEnum):
-    """Ids of the operations. Ids 0 to 34 are the same as in O2ARC and JaxARC."""
+    """Ids of the operations. Ids 0 to 34 are the same as in JaxARC. In ARCLE's `O2ARCv2Env`, ids 22 to 25 and
+    28 to 32 are other operations.
+
+    If no cell of the grid is selected, moves, rotations, flips, Copy, Cut and Clear apply to the entire grid.
+    Fills, flood fills and Paste have no effect.
+    """
 
     FILL_0, FILL_1, FILL_2, FILL_3, FILL_4 = range(5)
     FILL_5, FILL_6, FILL_7, FILL_8, FILL_9 = range(5, 10)

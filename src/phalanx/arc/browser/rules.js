@@ -91,7 +91,7 @@ function stepOf(agent, state, { operation, corners }) {
   const chosen = places.filter((cell) => state.cells[cell] >= 0 && named(0, cell));
   const cells = state.cells.slice();
   let written = null;
-  // Operations apply to the selected cells, or to the entire grid if none is selected.
+  // Cells to which moves, rotations, flips, Copy, Cut and Clear apply: the entire grid if none is selected.
   const object = chosen.length ? chosen : places.filter((cell) => state.cells[cell] >= 0);
   const put = (sources, colors, canvas, box, inside) => {
     const put_at = [];
