@@ -1,4 +1,4 @@
-"""Policy rollout and value features of the batch-processing guide."""
+"""Rollouts of policies, and features for value functions."""
 
 import functools
 from typing import Any
@@ -55,59 +55,33 @@ def paints_along_the_top(states: ArcState) -> dict[str, Any]:
     return {"actions": PointAction(ones, 0 * ones, states.step_count % 2), "log_probs": -1.0 * ones}
 
 
-def test_code_blocks_of_the_guide_run() -> None:
-    config = ArcConfig(
-        episode=EpisodeConfig(max_episode_steps=100),
-        dataset=DatasetConfig(max_grid_height=30, max_grid_width=30),
-    )
-    batch_states = started(config, TASK, 16)
+def paints_at_random(states: ArcState) -> dict[str, Any]:
+    """Paint a random cell in a random color. The keys depend on the step."""
+    count = len(states.step_count)
+    key = jax.random.fold_in(jax.random.PRNGKey(6), states.step_count[0])
+    color, row, column = jax.random.randint(key, (3, count), 0, jnp.array([[10], [2], [2]]))
+    return {"actions": PointAction(color, row, column), "log_probs": jnp.full(count, -jnp.log(40.0))}
 
-    # fmt: off
-    # Example policy function
-    def example_policy(states):
-        """Example random policy."""
-        batch_size = states.working_grid.shape[0]
 
-        # Random actions
-        actions = PointAction(
-            operation=jax.random.randint(
-                jax.random.PRNGKey(0), (batch_size,), 0, 10
-            ),
-            row=jax.random.randint(
-                jax.random.PRNGKey(1), (batch_size,), 0, 30
-            ),
-            col=jax.random.randint(
-                jax.random.PRNGKey(2), (batch_size,), 0, 30
-            )
-        )
-
-        # Dummy log probabilities
-        log_probs = jnp.zeros(batch_size)
-
-        return {'actions': actions, 'log_probs': log_probs}
-
-    # Run policy rollout
-    trajectory = batch_policy_rollout(example_policy, batch_states, config)
-    print(f"BatchTrajectory shape: {trajectory['rewards'].shape}")  # (steps, batch)
-
-    # Example value function
-    def example_value_fn(features):
-        """Example value function."""
-        # Simple heuristic based on similarity
-        return features['similarity'] * 10.0
-
-    # Compute batch values
-    batch_values = compute_batch_values(example_value_fn, batch_states)
-    print(f"Batch values: {batch_values}")
-    # fmt: on
-
+def test_rollout_has_ten_steps_by_default() -> None:
+    states = started(SMALL, TASK, 5)
+    trajectory = batch_policy_rollout(paints_at_random, states, SMALL)
     assert set(trajectory) == {"states", "actions", "rewards", "dones", "log_probs"}
-    assert (
-        trajectory["rewards"].shape == trajectory["dones"].shape == trajectory["log_probs"].shape == (10, 16)
-    )
-    assert trajectory["states"].working_grid.shape == (10, 16, 30, 30)
-    assert trajectory["actions"].row.shape == (10, 16)
-    assert np.allclose(batch_values, np.asarray(batch_states.similarity_score) * 10)
+    for name in ("rewards", "dones", "log_probs"):
+        assert trajectory[name].shape == (10, 5)
+    assert trajectory["states"].working_grid.shape == (10, 5, 2, 2)
+    assert trajectory["actions"].col.shape == (10, 5)
+    assert np.allclose(trajectory["log_probs"], -np.log(40))
+
+
+def test_value_function_gets_the_features_of_the_states() -> None:
+    states = started(SMALL, TASK, 5)
+    steps_left = compute_batch_values(lambda features: 3 - features["step_count"], states)
+    assert steps_left.tolist() == [3] * 5
+    wrong = compute_batch_values(lambda f: (f["working_grid"] != f["target_grid"]).sum((1, 2)), states)
+    assert wrong.tolist() == [2] * 5
+    similarity = compute_batch_values(lambda features: features["similarity"], states)
+    assert np.array_equal(similarity, states.similarity_score)
 
 
 def test_rollout_equals_loop_of_single_steps() -> None:
@@ -166,7 +140,7 @@ def test_invalid_policy_output_is_reported() -> None:
         batch_policy_rollout(paints_along_the_top, states, SMALL, num_steps=0)
 
 
-def test_state_features_match_the_guide() -> None:
+def test_state_features_describe_each_state() -> None:
     features = extract_state_features(started(SMALL, TASK, 2))
     assert features["working_grid"].tolist() == [[[0, 0], [0, 0]]] * 2
     assert features["target_grid"].tolist() == [[[1, 1], [0, 0]]] * 2
