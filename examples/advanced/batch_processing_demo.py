@@ -37,7 +37,7 @@ from phalanx.compat.jaxarc.batch_processing import (
 
 def reset_and_step(config: ArcConfig, tasks: TaskBuffer, batch_size: int) -> ArcState:
     """Reset and step a batch. Each environment draws its own task, and actions may differ."""
-    keys = jax.random.split(jax.random.PRNGKey(42), batch_size)
+    keys = jax.random.split(jax.random.PRNGKey(1), batch_size)
     states, observations = batch_reset(keys, config, tasks)
     print(f"observations {observations.shape}, tasks drawn {len(set(states.task_index.tolist()))}")
     actions = PointAction(
@@ -76,12 +76,12 @@ def profiling(config: ArcConfig, tasks: TaskBuffer, states: ArcState, largest: i
     """Measure speed and memory, and inspect states."""
     find_optimal_batch_size(config, tasks, max_batch_size=largest)
     analyze_memory_usage(config, tasks, batch_sizes=(1, largest))
-    monitor = BatchPerformanceMonitor()
+    timer = BatchPerformanceMonitor()
     keys = jax.random.split(jax.random.PRNGKey(7), largest)
-    fresh, _ = monitor.time_batch_reset(keys, config, tasks)
+    fresh, _ = timer.time_batch_reset(keys, config, tasks)
     zeros = jnp.zeros(largest, jnp.int32)
-    monitor.time_batch_step(fresh, PointAction(operation=zeros, row=zeros, col=zeros), config)
-    print({name: round(value, 5) for name, value in monitor.get_stats().items()})
+    timer.time_batch_step(fresh, PointAction(operation=zeros, row=zeros, col=zeros), config)
+    print({name: round(value, 5) for name, value in timer.get_stats().items()})
     inspect_batch_states(states, indices=(0, 1))
 
 

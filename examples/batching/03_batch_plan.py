@@ -19,7 +19,7 @@ from phalanx.data import (
 def main() -> None:
     lengths = {f"s{i}": 20 + (i * 37) % 500 for i in range(1_000)}
     config = BatchingConfig.throughput(
-        token_budget=4096, bucket_edges=(128, 256), max_sample_length=512, seed=7
+        token_budget=8192, bucket_edges=(96, 224), max_sample_length=520, seed=7
     )
     builder = BatchPlanBuilder(lengths, config, dataset_hash="corpus-v1", tokenizer_hash="bytes")
     plan = builder.build(num_epochs=3)

@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = import_lazily(__name__, __file__)
 _registry.register(
     "arc-v2",
     "phalanx.arc.env:ArcEnvironment",
-    "ARC grid puzzles: edit a grid until it equals the output grid",
+    "ARC grid puzzles: change the input grid into the output grid",
     report_panel=("browser_policy.json", "phalanx.arc.browser.report_panel:load_agent_panel"),
 )
 _registry.register(

@@ -149,7 +149,7 @@ def test_memory_analysis_counts_all_leaves() -> None:
 
 def test_warm_up_prints_the_batch_size(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(batch_processing.warm_up_batch_functions(SIZE, CONFIG, TASK)) == {"reset", "step"}
-    assert f"batch size {SIZE}" in capsys.readouterr().out
+    assert f"compiled for {SIZE} environments" in capsys.readouterr().out
 
 
 def test_inspection_prints_states(start: ArcEnvState, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Functions of the guide that measure speed and memory."""
+"""Functions that measure speed and memory."""
 
 import math
 
@@ -37,8 +37,8 @@ def test_batch_size_search_tries_powers_of_two_and_selects_the_fastest(capsys, m
     }
     assert best == 2
     printed = capsys.readouterr().out
-    assert "Batch   2: 200.0000ms/env, 5 steps/sec\n" in printed
-    assert printed.endswith("\nOptimal batch size: 2\n")
+    assert "2 environments: 5 steps/s, 200,000.0 us per step\n" in printed
+    assert printed.endswith("\nfastest: 2 environments\n")
 
 
 def test_batch_size_search_measures_wall_clock_time():
@@ -56,7 +56,7 @@ def test_batch_size_search_stops_when_memory_is_exhausted(capsys, monkeypatch):
     monkeypatch.setattr(profiling, "_measure_batch_size", measure)
     best, results = find_optimal_batch_size(Corridor(), max_batch_size=64)
     assert (best, list(results)) == (2, [1, 2])
-    assert "Batch   4: out of memory, stopping here" in capsys.readouterr().out
+    assert "4 environments do not fit into memory" in capsys.readouterr().out
 
 
 def test_batch_size_search_raises_other_errors(monkeypatch):
@@ -77,7 +77,7 @@ def test_memory_analysis_includes_all_leaves(capsys):
     assert math.isclose(results[4]["obs_mb"], 4 * 8 / 2**20)
     assert math.isclose(results[4]["total_mb"], 4 * 26 / 2**20)
     assert math.isclose(results[4]["per_env_mb"], 26 / 2**20)
-    assert "Batch   4: +0.0% overhead per env" in capsys.readouterr().out
+    assert "4 environments: 0.000 MB, 0.000025 MB each (+0.0% per environment" in capsys.readouterr().out
     with pytest.raises(ValueError, match="at least one batch size"):
         analyze_memory_usage(Corridor(), batch_sizes=())
 
@@ -86,7 +86,7 @@ def test_warm_up_compiles_the_functions(capsys):
     config = Corridor(99)
     seconds = warm_up_batch_functions(2, config)
     assert set(seconds) == {"reset", "step"}
-    assert "Warmed up batch functions for batch size 2" in capsys.readouterr().out
+    assert "compiled for 2 environments: reset" in capsys.readouterr().out
     compiled = _reset._cache_size(), _step._cache_size()
     states, _ = batch_reset(jax.random.split(jax.random.PRNGKey(3), 2), config)
     batch_step(states, jnp.full(2, RIGHT, jnp.int32), config)
@@ -94,24 +94,24 @@ def test_warm_up_compiles_the_functions(capsys):
 
 
 def test_monitor_times_operations_and_returns_their_results():
-    monitor = BatchPerformanceMonitor()
+    timer = BatchPerformanceMonitor()
     keys = jax.random.split(jax.random.PRNGKey(0), 2)
-    states, observations = monitor.time_batch_reset(keys, Corridor())
+    states, observations = timer.time_batch_reset(keys, Corridor())
     assert observations.shape == (2, 8)
     for _ in range(2):
-        states, *_ = monitor.time_batch_step(states, jnp.full(2, RIGHT), Corridor())
+        states, *_ = timer.time_batch_step(states, jnp.full(2, RIGHT), Corridor())
     assert states.clock.tolist() == [2, 2]
-    stats = monitor.get_stats()
-    assert stats["total_operations"] == 3
-    assert stats["avg_batch_size"] == 2
-    assert stats["step_time_mean"] == sum(monitor.step_times) / 2 > 0
-    assert stats["reset_time_std"] == 0
+    found = timer.get_stats()
+    assert found["total_operations"] == 3
+    assert found["avg_batch_size"] == 2
+    assert found["step_time_mean"] == sum(timer.step_times) / 2 > 0
+    assert found["reset_time_std"] == 0
 
 
 def test_monitor_without_data_reports_nan():
-    stats = BatchPerformanceMonitor().get_stats()
-    assert stats["total_operations"] == 0
-    assert math.isnan(stats["step_time_mean"])
+    found = BatchPerformanceMonitor().get_stats()
+    assert found["total_operations"] == 0
+    assert math.isnan(found["step_time_mean"])
 
 
 def test_states_with_grids_are_shown_as_grids(capsys):

@@ -94,7 +94,7 @@ def recipes(draw: st.DrawFn, min_size: int = 0, drop_last: bool | None = None, p
 
 def small_plan(num_epochs: int = 1, samples: int = 50, packing: PackingConfig | None = None) -> BatchPlan:
     """Build a plan of samples with the lengths 100, 110, 120, ..."""
-    lengths = {f"s{i}": 100 + i * 10 for i in range(samples)}
+    lengths = {f"s{row}": 100 + 10 * row for row in range(samples)}
     config = BatchingConfig.predictable(
         token_budget=2048, bucket_edges=(128, 256, 512), max_sample_length=1024
     )

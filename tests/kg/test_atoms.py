@@ -32,11 +32,11 @@ def test_malformed_atom_raises_error_with_expected_syntax(text):
 
 
 def test_parse_rule_returns_name_weight_body_and_head():
-    rule = parse_rule("r0:0.747588424:brother(a,h), mother(b,h) -> son(a,b)")
+    rule = parse_rule("r0:0.619035224:sister(p,q), father(q,r) -> aunt(p,r)")
     assert rule.name == "r0"
-    assert rule.weight == 0.747588424
-    assert rule.body == (Atom("brother", "a", "h"), Atom("mother", "b", "h"))
-    assert rule.head == Atom("son", "a", "b")
+    assert rule.weight == 0.619035224
+    assert rule.body == (Atom("sister", "p", "q"), Atom("father", "q", "r"))
+    assert rule.head == Atom("aunt", "p", "r")
 
 
 def test_parse_rule_accepts_spaces_before_commas_and_capital_variables():

@@ -41,9 +41,9 @@ def rows_of(text: str) -> list[list[str]]:
 def test_the_table_groups_metrics_by_category() -> None:
     screen = console()
     RichHandler(console=screen).log_aggregated_metrics(METRICS, 10)
-    assert "Batch Metrics - Step 10" in shown(screen)
+    assert "update 10" in shown(screen)
     assert rows_of(shown(screen)) == [
-        ["Metric", "Value"],
+        ["metric", "value"],
         ["Rewards"],
         ["Reward Mean", "1.2500"],
         ["Similarity"],
@@ -60,7 +60,7 @@ def test_the_table_groups_metrics_by_category() -> None:
 def test_categories_without_metrics_are_left_out() -> None:
     screen = console()
     RichHandler(console=screen).log_aggregated_metrics({"entropy": 1.5}, 0)
-    assert rows_of(shown(screen)) == [["Metric", "Value"], ["Training"], ["Entropy", "1.5000"]]
+    assert rows_of(shown(screen)) == [["metric", "value"], ["Training"], ["Entropy", "1.5000"]]
 
 
 def test_on_a_terminal_the_table_is_updated_in_place() -> None:
@@ -87,7 +87,7 @@ def test_log_level_selects_the_output(level: Any, words: list[str]) -> None:
     handler.log_episode_summary({"task_id": "[a]", "total_reward": 1.0, "success": True})
     assert [line.split()[0] for line in shown(screen).splitlines()] == words
     handler.log_aggregated_metrics(METRICS, 10)
-    assert ("Batch Metrics" in shown(screen)) == (level in ("DEBUG", "INFO"))
+    assert ("update 10" in shown(screen)) == (level in ("DEBUG", "INFO"))
 
 
 def test_an_episode_is_one_line_with_its_result() -> None:

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
-    """ARC tasks as a grid-editing environment. Starting with the input of an input-output pair, the agent
-    edits a working grid until it equals the output.
+    """ARC tasks as a grid-editing environment. An episode starts with the input of an input-output pair,
+    which the agent changes step by step into the output.
 
     Grids of different sizes are stored in the top-left corner of a canvas, which has the same size for all
     tasks (`config.grid_shape`).

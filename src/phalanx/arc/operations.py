@@ -62,7 +62,7 @@ _REST = {
     29: ("Paste", "clipboard", "The remembered object is written at the selection's top left."),
     30: ("Cut", "clipboard", "The selected object is remembered and its cells become 0."),
     31: ("Clear", "grid", "Selected cells become 0."),
-    32: ("Copy input", "grid", "Grid and size become those of the pair's input."),
+    32: ("Copy input", "grid", "The grid is replaced by the pair's input."),
     33: ("Resize", "grid", "The grid ends at the bottom-right corner of the selection; new cells are 0."),
     34: ("Submit", "submit", "The grid is handed in and the episode ends."),
     35: ("Next demo pair", "pair", "Work goes on at the next demonstration pair's input."),

@@ -147,19 +147,19 @@ def _run(
         key, reset_key = jax.random.split(key)
         start = AutoResetState(states, jax.random.split(reset_key, batch))
 
-    def scan_step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], BatchTrajectory]:
-        current, agent_state, total_rewards, key = carry
-        key, action_key = jax.random.split(key)
+    def advance(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], BatchTrajectory]:
+        current, agent_state, returns, key = carry
+        key, agent_key = jax.random.split(key)
         seen = current.states if auto_reset else current
-        actions, agent_state = agent_fn(seen, agent_state, action_key)
+        actions, agent_state = agent_fn(seen, agent_state, agent_key)
         step: Callable[..., tuple[Any, ...]] = layer.step if auto_reset else environment.batch_step
         current, observations, rewards, dones, infos = step(current, actions)
         record = BatchTrajectory(actions, observations, rewards, dones, infos)
-        return (current, agent_state, total_rewards + rewards, key), record
+        return (current, agent_state, returns + rewards, key), record
 
     carry = (start, agent_state, jnp.zeros(batch, jnp.float32), key)
-    (final, _, total_rewards, _), trajectory = jax.lax.scan(scan_step, carry, None, length=max_steps)
-    return final.states if auto_reset else final, total_rewards, trajectory
+    (final, _, returns, _), trajectory = jax.lax.scan(advance, carry, None, length=max_steps)
+    return final.states if auto_reset else final, returns, trajectory
 
 
 def _check_agent(agent_fn: AgentFunction, states: PyTree, agent_state: PyTree, key: Key) -> None:

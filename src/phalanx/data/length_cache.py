@@ -51,9 +51,9 @@ class NotJsonError(ValueError):
 class LengthCache:
     """Mapping from sample ids to lengths, stored in a file.
 
-    >>> with LengthCache.create("lengths.jsonl", "tokenizer_v1") as cache:  # doctest: +SKIP
+    >>> with LengthCache.create("corpus.jsonl", tokenizer.tokenizer_hash) as cache:  # doctest: +SKIP
     ...     cache.add("sample-0", 812)
-    >>> lengths = LengthCache.load("lengths.jsonl").get_all()  # doctest: +SKIP
+    >>> lengths = LengthCache.load("corpus.jsonl").get_all()  # doctest: +SKIP
     """
 
     def __init__(self, path: str | os.PathLike[str], tokenizer_hash: str) -> None:

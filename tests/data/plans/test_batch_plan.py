@@ -30,24 +30,18 @@ def test_repr_is_short():
 
 
 def test_plan_has_epochs_batches_and_metadata():
-    lengths = {f"s{i}": 100 + i * 10 for i in range(50)}
-    config = BatchingConfig.predictable(token_budget=4096, bucket_edges=(128, 256, 512), seed=42)
-    builder = BatchPlanBuilder(
-        lengths=lengths, batching_config=config, dataset_hash="my_dataset_v1", tokenizer_hash="tokenizer_v1"
-    )
-    plan = builder.build(num_epochs=3)
+    lengths = {f"news-{row}": 30 + row % 7 * 60 for row in range(50)}
+    batching = BatchingConfig.predictable(token_budget=3000, bucket_edges=(100, 200, 300), seed=6)
+    plan = BatchPlanBuilder(
+        lengths=lengths, batching_config=batching, dataset_hash="news", tokenizer_hash="words"
+    ).build(num_epochs=3)
     assert plan.num_epochs == plan.meta.num_epochs == 3
     assert plan.num_batches == sum(len(plan.get_epoch(epoch)) for epoch in range(3))
-    assert len(plan.fingerprint) == 16 and plan.meta.dataset_hash == "my_dataset_v1"
-    assert (
-        plan.meta.batching.token_budget,
-        plan.meta.batching.seed,
-        plan.meta.batching.max_sample_length,
-    ) == (
-        4096,
-        42,
-        2048,
+    assert len(plan.fingerprint) == 16 and (plan.meta.dataset_hash, plan.meta.tokenizer_hash) == (
+        "news",
+        "words",
     )
+    assert plan.meta.batching == batching and batching.max_sample_length == 2048
     epoch = plan.get_epoch(1)
     assert epoch.num_samples == 50 and epoch.total_tokens == sum(lengths.values())
     assert [batch.index for batch in epoch] == list(range(len(epoch)))

@@ -177,7 +177,7 @@ def test_plan_fingerprint_depends_on_data_and_settings():
     config = BatchingConfig.predictable(
         token_budget=2048, bucket_edges=(128, 256, 512), max_sample_length=1024
     )
-    lengths = {f"s{i}": 100 + i * 10 for i in range(50)}
+    lengths = {f"s{row}": length for row, length in enumerate(range(100, 600, 10))}
 
     def fingerprint(lengths=lengths, config=config, data="d", tokenizer="t", packing=None, epochs=1):
         return BatchPlanBuilder(lengths, config, data, tokenizer, packing).build(epochs).fingerprint

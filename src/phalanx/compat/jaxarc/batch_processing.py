@@ -75,12 +75,9 @@ def compute_batch_values(value_fn: Callable[[dict[str, Array]], Any], batch_stat
 
 def extract_state_features(batch_states: ArcState) -> dict[str, Array]:
     """Return the working grid and the target grid of each state, their similarity, and the step count."""
-    return {
-        "working_grid": batch_states.working_grid,
-        "target_grid": batch_states.target_grid,
-        "similarity": batch_states.similarity_score,
-        "step_count": batch_states.step_count,
-    }
+    same_names = ("working_grid", "target_grid", "step_count")
+    features = {name: getattr(batch_states, name) for name in same_names}
+    return features | {"similarity": batch_states.similarity_score}
 
 
 class NetworkPolicy(eqx.Module):
@@ -124,18 +121,18 @@ def find_optimal_batch_size(
         raise ValueError(f"max_batch_size must be at least 1, got {max_batch_size}")
     environment = as_environment(config, task)
     results: dict[int, dict[str, float]] = {}
-    for batch_size in (2**power for power in range(max_batch_size.bit_length())):
+    for size in (2**power for power in range(max_batch_size.bit_length())):
         try:
-            results[batch_size] = _measure_batch_size(environment, batch_size, repeats)
+            found = results[size] = _measure_batch_size(environment, size, repeats)
         except jax.errors.JaxRuntimeError as error:
             if not results or "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            print(f"Batch {batch_size:3d}: out of memory, stopping here ({error})")
+            print(f"{size} environments do not fit into memory: {error}")
             break
-        per_env_time, throughput = results[batch_size]["per_env_time"], results[batch_size]["throughput"]
-        print(f"Batch {batch_size:3d}: {per_env_time * 1000:.4f}ms/env, {throughput:.0f} steps/sec")
+        microseconds = 1e6 * found["per_env_time"]
+        print(f"{size} environments: {found['throughput']:,.0f} steps/s, {microseconds:,.1f} us per step")
     best = max(results, key=lambda size: results[size]["throughput"])
-    print(f"\nOptimal batch size: {best}")
+    print(f"fastest: {best} environments")
     return best, results
 
 
@@ -148,26 +145,21 @@ def analyze_memory_usage(
     """
     if not batch_sizes:
         raise ValueError("batch_sizes must contain at least one batch size")
-    results: dict[int, dict[str, float]] = {}
-    for batch_size in batch_sizes:
-        states, observations = _functional.batch_reset(_keys(batch_size), as_environment(config, task))
-        state, observation = (
-            sum(leaf.nbytes for leaf in jax.tree.leaves(tree)) / 2**20 for tree in (states, observations)
-        )
-        total = state + observation
-        results[batch_size] = {
-            "total_mb": total,
-            "per_env_mb": total / batch_size,
-            "state_mb": state,
-            "obs_mb": observation,
-        }
-        print(f"Batch {batch_size:3d}: {total:.3f}MB total, {total / batch_size:.6f}MB per env")
-    baseline = results[batch_sizes[0]]["per_env_mb"]
-    print("\nMemory scaling efficiency:")
-    for batch_size in batch_sizes[1:]:
-        overhead = (results[batch_size]["per_env_mb"] / baseline - 1) * 100
-        print(f"  Batch {batch_size:3d}: {overhead:+.1f}% overhead per env")
+    environment = as_environment(config, task)
+    results = {size: _measure_memory(environment, size) for size in batch_sizes}
+    reference = results[batch_sizes[0]]["per_env_mb"]
+    for size, row in results.items():
+        each = row["per_env_mb"]
+        change = f"{each / reference - 1:+.1%} per environment compared with the first size"
+        print(f"{size} environments: {row['total_mb']:.3f} MB, {each:.6f} MB each ({change})")
     return results
+
+
+def _measure_memory(environment: Environment, batch_size: int) -> dict[str, float]:
+    trees = _functional.batch_reset(_keys(batch_size), environment)
+    state, observation = (sum(leaf.nbytes for leaf in jax.tree.leaves(tree)) / 2**20 for tree in trees)
+    total = state + observation
+    return {"state_mb": state, "obs_mb": observation, "total_mb": total, "per_env_mb": total / batch_size}
 
 
 def warm_up_batch_functions(batch_size: int, config: Configured, task: Any = None) -> dict[str, float]:
@@ -179,7 +171,7 @@ def warm_up_batch_functions(batch_size: int, config: Configured, task: Any = Non
     reset_time, (states, _) = _timed(lambda: _functional.batch_reset(keys, config, task))
     actions = _sample_actions(environment_of(config, states), keys, states)
     step_time, _ = _timed(lambda: _functional.batch_step(states, actions, config))
-    print(f"✅ Warmed up batch functions for batch size {batch_size}")
+    print(f"compiled for {batch_size} environments: reset {reset_time:.2f} s, step {step_time:.2f} s")
     return {"reset": reset_time, "step": step_time}
 
 
@@ -194,16 +186,16 @@ class BatchPerformanceMonitor:
 
     def time_batch_reset(self, keys: Keys, config: Configured, task: Any = None) -> tuple[PyTree, PyTree]:
         """Call `batch_reset` and record its time."""
-        elapsed, result = _timed(lambda: _functional.batch_reset(keys, config, task))
-        self.reset_times.append(elapsed)
-        self.batch_sizes.append(len(keys))
-        return result
+        seconds, started = _timed(lambda: _functional.batch_reset(keys, config, task))
+        self.batch_sizes += [len(keys)]
+        self.reset_times += [seconds]
+        return started
 
     def time_batch_step(self, states: PyTree, actions: PyTree, config: Configured) -> tuple[Any, ...]:
         """Call `batch_step` and record its time."""
-        elapsed, result = _timed(lambda: _functional.batch_step(states, actions, config))
-        self.step_times.append(elapsed)
-        return result
+        seconds, stepped = _timed(lambda: _functional.batch_step(states, actions, config))
+        self.step_times += [seconds]
+        return stepped
 
     def get_stats(self) -> dict[str, int | float]:
         """Return the mean and the standard deviation of the reset and step times in seconds, the mean batch
@@ -264,7 +256,7 @@ def _sample_actions(environment: Environment, keys: Keys, states: PyTree) -> PyT
 
 
 def _keys(batch_size: int) -> Keys:
-    return jax.random.split(jax.random.PRNGKey(42), batch_size)
+    return jax.random.split(jax.random.PRNGKey(0), batch_size)
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -334,15 +326,15 @@ def process_dynamic_batch(
         )
     _check_same_structure(states_list, "state")
     _check_same_structure(actions_list, "action")
-    results = []
+    stepped = []
     for start in range(0, len(states_list), max_batch_size):
         states = states_list[start : start + max_batch_size]
         actions = actions_list[start : start + max_batch_size]
         padded = _functional.batch_step(
             pad_states(states, max_batch_size), pad_actions(actions, max_batch_size), config
         )
-        results.append(unpad_results(padded, len(states)))
-    return combine_batch_results(results)
+        stepped.append(unpad_results(padded, len(states)))
+    return combine_batch_results(stepped)
 
 
 def _stack(items: Sequence[PyTree], what: str) -> PyTree:

@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from phalanx.formatting import escape_untrusted, format_percent
 from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
@@ -50,14 +50,14 @@ class RichHandler(Handler):
         """Print or update the table of metrics, if the log level is INFO or DEBUG."""
         if not self._shows_events:
             return
-        table = metrics_table(metrics, step)
+        shown = metrics_table(metrics, step)
         if not self.console.is_terminal:
-            self.console.print(table)
+            self.console.print(shown)
             return
         if self._live is None:
             self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
-        self._live.update(table, refresh=True)
+        self._live.update(shown, refresh=True)
 
     def log_evaluation(self, record: Record) -> None:
         """Print one line for an evaluation, if the log level is INFO or DEBUG."""
@@ -81,9 +81,8 @@ class RichHandler(Handler):
 
 def metrics_table(metrics: Metrics, step: int) -> Table:
     """Create a table of metrics, grouped into rewards, similarity, episodes and training."""
-    table = Table(title=f"Batch Metrics - Step {step}")
-    table.add_column("Metric", style="cyan")
-    table.add_column("Value", style="green", justify="right")
+    name_column = Column("metric", style="bold blue")
+    table = Table(name_column, Column("value", justify="right"), title=f"update {step}")
     groups: dict[str, dict[str, float]] = {"Rewards": {}, "Similarity": {}, "Episodes": {}, "Training": {}}
     for name, value in metrics.items():
         groups[_group(name)][name] = value
