@@ -86,7 +86,7 @@ def benchmark_single_env(
     start = time.perf_counter()
     for _ in range(num_steps):
         state, _, reward, _, _ = arc_step(state, action, config)
-        reward.block_until_ready()
+        jax.block_until_ready(reward)
     return num_steps / (time.perf_counter() - start)
 
 
@@ -105,7 +105,7 @@ def benchmark_batch_env(
     start = time.perf_counter()
     for _ in range(num_steps):
         states, _, rewards, _, _ = batch_step(states, actions, config, donate=donate)
-        rewards.block_until_ready()
+        jax.block_until_ready(rewards)
     return batch_size * num_steps / (time.perf_counter() - start)
 
 

@@ -206,7 +206,7 @@ class BatchPerformanceMonitor:
             "step_time_mean": _apply(fmean, self.step_times),
             "step_time_std": _apply(pstdev, self.step_times),
             "avg_batch_size": _apply(fmean, self.batch_sizes),
-            "total_operations": len(self.reset_times) + len(self.step_times),
+            "total_operations": len(self.step_times) + len(self.reset_times),
         }
 
 
