@@ -89,7 +89,7 @@ def evaluate(
             raise ValueError(f"--env: {run} can only be evaluated in its own environment")
         flags = {"split": split, "seed": seed}
         settings = _load_settings(settings_type, config, overrides or [], flags)
-    results = [_evaluate(ref, settings, untrained) for ref in refs]
+    results = [_evaluate(ref, settings, untrained, warn=ref is refs[0]) for ref in refs]
     if out is not None and not any(hasattr(result, "save") for found in results for result in found):
         raise UserError("--out: this evaluation writes no files")
     for ref, found in zip(refs, results, strict=True):
@@ -129,14 +129,19 @@ def _load_settings(
     return load_config(settings_type, None, overrides, settings=inherited)
 
 
-def _evaluate(ref: "CheckpointRef", settings: "Config", untrained: bool) -> "Sequence[EvaluationResult]":
+def _evaluate(
+    ref: "CheckpointRef", settings: "Config", untrained: bool, *, warn: bool
+) -> "Sequence[EvaluationResult]":
+    """Evaluate a checkpoint. If `warn` is true, warn if the source files of the run have changed."""
     import jax
 
-    from phalanx.training.trained_policy import load_algorithm_and_config, restore_state
+    from phalanx.training.code_identity import warn_of_changed_sources
+    from phalanx.training.trained_policy import algorithm_for_evaluation, restore_state
 
     with user_errors(), show_activity(f"loading {ref.run}"):
-        algorithm_type, config = load_algorithm_and_config(ref.run)
-        algorithm = algorithm_type.for_evaluation(config)
+        algorithm = algorithm_for_evaluation(ref.run)
+        if warn:
+            warn_of_changed_sources(ref.run, algorithm.code_identity())
         key = jax.random.key(algorithm.seed)
         state = algorithm.init(key) if untrained else restore_state(algorithm, ref)
     with user_errors(), show_activity(f"evaluating {ref.run}"):

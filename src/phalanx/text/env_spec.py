@@ -82,10 +82,8 @@ def env_config_class(spec: str) -> type[TextEnvConfig]:
     environment_type: Any = None
     if len(parts) == 1:
         [part] = parts
-        if part.interface == "jax":
-            environment_type = environment_class(part.name)[1]
-        elif part.interface == "class":
-            environment_type = import_object(part.name)
+        if part.interface != "text":
+            environment_type = part.load()
         elif part.registered and part.registered.vector_entry_point and not part.settings:
             environment_type = import_object(part.registered.vector_entry_point)
     # A `TextEnvironment` and the vector environment for puzzles have neither a space nor a config type.
@@ -111,12 +109,18 @@ class ParsedEnvSpec(NamedTuple):
     text: str = ""
     """Name and settings, separated by colons as in a spec. Empty if `interface` is not `text`."""
 
+    def load(self) -> Any:
+        """Import and return the class or function that creates the environment."""
+        if self.interface == "jax":
+            return environment_class(self.name)[1]
+        return self.registered.load() if self.registered else import_object(self.name)
+
     def make(self, **settings: Any) -> TextEnvironment:
         """Create the text environment. Call this only if `interface` is not `jax`.
 
         Settings in the spec override those in `settings`.
         """
-        factory = self.registered.load() if self.registered else import_object(self.name)
+        factory = self.load()
         if not callable(factory):
             raise TypeError(f"{self.name} is not a class or function")
         settings |= self.settings

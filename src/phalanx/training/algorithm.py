@@ -21,6 +21,7 @@ from phalanx.core.environment import Environment, Key
 from phalanx.core.evaluation import EvaluationResult
 from phalanx.formatting import format_count
 from phalanx.registry import ALGORITHMS, import_file, import_object
+from phalanx.training.code_identity import identify_code
 from phalanx.training.config import RunConfig
 from phalanx.training.device_mesh import DeviceMesh
 
@@ -263,6 +264,13 @@ class Algorithm(abc.ABC, Generic[State]):
         This file is written at the start of a run and with every checkpoint.
         """
         return {}
+
+    def code_identity(self) -> dict[str, Any]:
+        """Return the digests of the user's source files and of the network, for `run.json`.
+
+        A run can be resumed only with the same code.
+        """
+        return identify_code([type(self), type(self.environment), *self.config.environment_types])
 
     def data_fingerprint(self) -> str:
         """Return a digest of the training data. A run can be resumed only with the same data."""

@@ -20,7 +20,7 @@ from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationConfig
 from phalanx.logging.config import LoggingConfig
 from phalanx.registry import environment_class, settings_class
 from phalanx.text.env import PromptFormat
-from phalanx.text.env_spec import TextEnvConfig, env_config_class
+from phalanx.text.env_spec import TextEnvConfig, env_config_class, parse_env_spec
 from phalanx.training.optimizer import OptimizerConfig
 
 AnyRunConfig = TypeVar("AnyRunConfig", bound="RunConfig")
@@ -74,6 +74,11 @@ class RunConfig(Config):
     """Settings for checkpoints."""
     logging: LoggingConfig = LoggingConfig()
     """Settings for logging metrics and sampled episodes."""
+
+    @property
+    def environment_types(self) -> tuple[Any, ...]:
+        """Classes or functions that create the environments named in the config."""
+        return ()
 
     @classmethod
     def load(
@@ -195,6 +200,10 @@ class PolicyRunConfig(EnvRunConfig):
         return "", cls
 
     @property
+    def environment_types(self) -> tuple[Any, ...]:
+        return () if self.environment_type is None else (self.environment_type,)
+
+    @property
     def environment_settings(self) -> Any:
         """Settings in the `env` section, without the id.
 
@@ -231,6 +240,10 @@ class TextRunConfig(EnvRunConfig):
     def _with_env_settings(cls, name: str, has_env_section: bool) -> tuple[str, type[EnvRunConfig]]:
         name = name or cls.model_fields["env"].default.id
         return name, text_config_class(cls, env_config_class(name))
+
+    @property
+    def environment_types(self) -> tuple[Any, ...]:
+        return tuple(part.load() for part in parse_env_spec(self.env.id)) if self.env.id else ()
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from phalanx.formatting import format_count
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.statistics import describe_seeds
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, jit_method
+from phalanx.training.code_identity import identify_code
 from phalanx.training.config import PolicyRunConfig
 from phalanx.training.device_mesh import DeviceMesh
 from phalanx.training.optimizer import adam, lr_schedule
@@ -49,6 +50,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         """Adam with gradient clipping, but without the learning rate: algorithms multiply its updates by
         `learning_rate`."""
         self.make_network = network or default_network(config, environment)
+        self._has_default_network = network is None
         shape = eqx.filter_eval_shape(self.make_network, jax.random.key(0))
         self.network_structure = eqx.filter(
             shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True
@@ -124,6 +126,10 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
 
     def metadata(self, state: State) -> dict[str, Any]:
         return self.environment.metadata()
+
+    def code_identity(self) -> dict[str, Any]:
+        objects = [type(self), type(self.environment), *self.config.environment_types]
+        return identify_code(objects, self.network_structure, is_default_network=self._has_default_network)
 
     def data_fingerprint(self) -> str:
         return self.environment.fingerprint()

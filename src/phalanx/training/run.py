@@ -31,6 +31,7 @@ from phalanx.training.checkpoints import (
     config_digest,
     intact_checkpoints,
 )
+from phalanx.training.code_identity import check_same_code
 from phalanx.training.device_mesh import unreplicate
 from phalanx.training.process_group import ProcessLostError
 from phalanx.training.stop_signals import stop_on_signals
@@ -557,14 +558,16 @@ def _check_same_run(
     if extend:
         before = run_dirs.extend_config(before, config)
     run_dirs.check_same_config(run_dir, before, config)
+    check_same_code(run_dir, algorithm.code_identity())
     if init_from is not None:
         run_dirs.check_same_init(run_dir, init_from.run)
 
 
 def _describe(algorithm: Algorithm) -> dict[str, Any]:
-    """Return the entries of `run.json` that identify the algorithm and the environment of a run."""
+    """Return the entries of `run.json` that identify the algorithm, the environment and the code of a run."""
     env = getattr(algorithm.config, "env", None)
-    about = {"algorithm": algorithm.name, "env": getattr(env, "id", None)}
+    about: dict[str, Any] = {"algorithm": algorithm.name, "env": getattr(env, "id", None)}
+    about["code"] = algorithm.code_identity()
     address = algorithm.address()
     return about if address == algorithm.name else {**about, "entry_point": address}
 

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.training.algorithm import Algorithm, load_algorithm
 from phalanx.training.checkpoints import CheckpointRef, arrays_by_name, check_metadata, open_checkpoint
+from phalanx.training.code_identity import check_same_network, identify_code, warn_of_changed_sources
 from phalanx.training.config import PolicyRunConfig, RunConfig
 from phalanx.training.policy_algorithm import PolicyAlgorithm, default_network
 from phalanx.training.run_dir import load_metadata, load_run_config
 from phalanx.training.warm_start import load_params
+
+_NETWORK_REMEDY = "load it in Python with load_policy(RUN, network=...) and the network of its training"
 
 
 class Policy:
@@ -126,30 +130,42 @@ class Policy:
         return f"Policy({self.config.env.id}, {size:,} parameters, update {self.step} of {self.run})"
 
 
-def load_policy(run: str | Path) -> Any:
+def load_policy(run: str | Path, network: Callable[[Key], PolicyNetwork] | None = None) -> Any:
     """Load the trained policy, language model or embedding of a run.
 
     Args:
         run: Run folder, optionally with a checkpoint: `RUN`, `RUN@STEP` or `RUN@best`. For a run with several
             seeds, the first seed is loaded. To load a different seed, pass its folder, such as `RUN/seed_1`.
+        network: Function or class that creates the policy network from a key. Required if the run was trained
+            with a network that was passed to its algorithm.
 
     Returns:
         A `Policy` for PPO, behavior cloning and other policy algorithms. Only the parameters of the policy
         are read from the checkpoint, and the environment is created on first use. For other algorithms, the
         result of `Algorithm.policy`, which is an `LMPolicy` for SFT and GRPO and a `KGE` for embeddings.
+
+    Raises:
+        ValueError: If the run was trained with another network.
     """
     ref = CheckpointRef.parse(str(run)).for_seed(0)
     algorithm_type, config = load_algorithm_and_config(ref.run)
     if not issubclass(algorithm_type, PolicyAlgorithm) or not isinstance(config, PolicyRunConfig):
-        algorithm = algorithm_type.for_evaluation(config)
+        if network is not None:
+            raise ValueError(f"{ref.run} was trained with {algorithm_type.name}, which accepts no network")
+        algorithm = algorithm_for_evaluation(ref.run)
+        warn_of_changed_sources(ref.run, algorithm.code_identity())
         return algorithm.policy(restore_state(algorithm, ref))
     if config.environment_type is None:
         raise ValueError(
             f"{ref.run} was trained in an environment that was passed as an object, so its policy cannot be "
             "created from the config; register the environment and train with env.id"
         )
-    shape = eqx.filter_eval_shape(default_network(config), jax.random.key(0))
+    shape = eqx.filter_eval_shape(network or default_network(config), jax.random.key(0))
     arrays, structure = eqx.partition(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    objects = [algorithm_type, *config.environment_types]
+    code = identify_code(objects, structure, is_default_network=network is None)
+    check_same_network(ref.run, code, _NETWORK_REMEDY)
+    warn_of_changed_sources(ref.run, code)
     params, origin = load_params(ref, arrays)
     return Policy(eqx.combine(params, structure), config, ref.run, origin["step"])
 
@@ -165,6 +181,18 @@ def load_algorithm_and_config(run: Path) -> tuple[type[Algorithm], RunConfig]:
         )
     algorithm = load_algorithm(address)
     return algorithm, load_run_config(run, algorithm.config_type)
+
+
+def algorithm_for_evaluation(run: Path) -> Algorithm:
+    """Create the algorithm of a run, to evaluate its policy.
+
+    Raises:
+        ValueError: If the run was trained with a network that the algorithm does not create.
+    """
+    algorithm_type, config = load_algorithm_and_config(run)
+    algorithm = algorithm_type.for_evaluation(config)
+    check_same_network(run, algorithm.code_identity(), _NETWORK_REMEDY)
+    return algorithm
 
 
 def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:
