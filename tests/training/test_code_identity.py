@@ -1,5 +1,6 @@
 """Changed networks and source files are noticed when a run is resumed or evaluated."""
 
+import copy
 import functools
 import logging
 import os
@@ -23,6 +24,7 @@ from phalanx.training.code_identity import identify_code, source_digests
 from tests.helpers.cli import phalanx as phalanx
 from tests.helpers.descent import Descent, DescentConfig
 from tests.helpers.short_walk import NamedWalk, Sight, WalkNetwork
+from tests.helpers.small_training import small_config
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +138,15 @@ def test_structure_distinguishes_static_fields() -> None:
     assert digests == {name: structure(create()) for name, create in ACTIVATIONS.items()}
     assert structure(jax.jit(jax.nn.relu)) == digests["relu"]
     assert structure({"b": 2, "a": 1}) == digests["dictionary"]
+
+
+def test_structure_does_not_depend_on_the_backend() -> None:
+    algorithm = PPO(small_config("network.kind=color_equivariant"))
+    native = algorithm.network_structure
+    xla = copy.copy(native)
+    object.__setattr__(native, "backend", "native")
+    object.__setattr__(xla, "backend", "xla")
+    assert identify_code([], native) == identify_code([], xla)
 
 
 def test_structure_of_a_recursive_function_is_finite() -> None:

@@ -202,7 +202,8 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
     if _has_name(value):
         return _parts_of_function(value)
     if dataclasses.is_dataclass(value):  # also Equinox modules
-        return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+        fields = (field.name for field in dataclasses.fields(value) if field.compare)
+        return [(name, getattr(value, name, None)) for name in fields]
     if isinstance(value, Config):
         return list(value)
     if isinstance(value, Mapping):

@@ -108,7 +108,8 @@ class ColorEquivariantNetwork(AbstractArcNetwork):
     num_selected: int = eqx.field(static=True)
     """Number of cells that define a selection: 1 for a point, 2 (the corners) for a box. Separate logits are
     computed for each of them."""
-    backend: Backend = eqx.field(static=True)
+    # The machine determines the backend, so networks with different backends are the same network.
+    backend: Backend = eqx.field(static=True, compare=False)
     """Implementation of the stem and the residual blocks: `native` (the C++ kernels) or `xla`."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
