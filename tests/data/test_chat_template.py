@@ -62,3 +62,54 @@ def test_tokens_and_masks_equal_those_of_transformers(folder: Path, path: Path):
 
 def test_at_least_70_templates_are_compared():
     assert len(TEMPLATES) >= 70
+
+
+TOOL_CALL = {
+    "role": "assistant",
+    "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}],
+}
+CALLS = "{% for call in message.tool_calls %}<{{ call.function.name }}>{% endfor %}"
+SMALL_TEMPLATES = {
+    "prints": "[{{ message['content'] | trim }}]" + CALLS,
+    "tests the key": "[{% if 'content' in message %}{{ message['content'] | length }}{% endif %}]" + CALLS,
+    "rejects null": "[{% if message.content is defined and message.content is not string %}"
+    "{{ raise_exception('not a text') }}{% endif %}{{ message.content }}]" + CALLS,
+    "tests for null": "[{% if message['content'] is none %}]" + CALLS + "{% else %}"
+    "{{ message['content'] + ']' }}{% endif %}",
+}
+
+
+def render_tool_call(folder: Path, chat: ChatTemplate, content: dict[str, str | None]) -> str:
+    """Return the text that is trained on for a conversation with a tool call."""
+    result = {"role": "tool", "name": "add", "content": "4"}
+    row = {"messages": [CHAT[0], TOOL_CALL | content, result, CHAT[1]]}
+    tokenizer, config = load_tokenizer(folder), TokenizeConfig(format="chat", loss_tokens="all")
+    (sample,) = tokenize_rows([row], tokenizer, config, chat=chat)
+    return tokenizer.decode(sample.input_ids.tolist())
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}], ids=["missing", "null"])
+@pytest.mark.parametrize("template", SMALL_TEMPLATES)
+def test_tool_call_without_content_has_no_text(folder: Path, template: str, content: dict[str, None]):
+    source = "{% for message in messages %}" + SMALL_TEMPLATES[template] + "{% endfor %}"
+    text = "[11][]<add>[1][4]" if template == "tests the key" else "[two and two][]<add>[4][four]"
+    assert render_tool_call(folder, ChatTemplate(source, SPECIAL), content) == text
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}], ids=["missing", "null"])
+@pytest.mark.parametrize("family", ["llama3", "glm4moe", "gptoss", "lfm2_2_5", "qwen3_vl", "qwen2_5_vl"])
+def test_tool_call_without_content_equals_one_with_empty_content(
+    folder: Path, family: str, content: dict[str, None]
+):
+    chat = ChatTemplate((FOLDER / f"{family}.jinja").read_text(encoding="utf-8"), SPECIAL)
+    assert "None" not in (text := render_tool_call(folder, chat, content))
+    assert text == render_tool_call(folder, chat, {"content": ""})
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}], ids=["missing", "null"])
+def test_template_that_tests_for_null_renders_a_tool_call_without_content(
+    folder: Path, content: dict[str, None]
+):
+    chat = ChatTemplate((FOLDER / "deepseekv3_training.jinja").read_text(encoding="utf-8"), SPECIAL)
+    text = render_tool_call(folder, chat, content)
+    assert "add" in text and "None" not in text

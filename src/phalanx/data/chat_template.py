@@ -16,7 +16,8 @@ from phalanx.data.tokenizers import (
 from phalanx.extras import require_extra
 
 Message: TypeAlias = Mapping[str, Any]
-"""A message in a conversation, with `role`, `content` and any other keys that a template uses."""
+"""A message in a conversation, with `role`, `content` and any other keys that a template uses. A tool
+call can be without `content`."""
 Span: TypeAlias = tuple[int, int]
 """Range of characters in a text, as a pair of the start (inclusive) and the end (exclusive)."""
 
@@ -27,6 +28,7 @@ CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
 BUILT_IN_TEMPLATES = {"chatml": CHATML}
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _TEXT_PARTS = re.compile(r"""\.text\b|\[['"]text['"]\]""")
+_NULL_CONTENT = re.compile(r"""\bcontent\b(?:['"]\])?\s+is\s+(?:not\s+)?none\b""", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +113,9 @@ class ChatTemplate:
             from transformers.utils.chat_template_utils import render_jinja_template
         # Templates of multimodal models accept contents that are lists of parts.
         accepts_parts = _TEXT_PARTS.search(self.source) is not None
-        conversation = [dict(message) if accepts_parts else _join_parts(message) for message in messages]
+        # A template that tests for a null content needs one. Others print it as "None" or reject it.
+        accepts_null = _NULL_CONTENT.search(self.source) is not None
+        conversation = [_prepare_message(message, accepts_parts, accepts_null) for message in messages]
         try:
             rendered: Any = render_jinja_template(
                 conversations=[conversation],
@@ -128,9 +132,12 @@ class ChatTemplate:
         return texts[0], [(int(begin), int(end)) for begin, end in spans[0]] if return_spans else []
 
 
-def _join_parts(message: Message) -> dict[str, Any]:
+def _prepare_message(message: Message, accepts_parts: bool, accepts_null: bool) -> dict[str, Any]:
     content = message.get("content")
-    if content is None or isinstance(content, str):
+    if content is None:
+        rest = {name: value for name, value in message.items() if name != "content"}
+        return rest | {"content": None} if accepts_null else rest
+    if accepts_parts or isinstance(content, str):
         return dict(message)
     return {**message, "content": "".join(part["text"] for part in content)}
 

@@ -617,7 +617,7 @@ def _get_tokens(row: Mapping[str, Any]) -> _Tokens:
 
 
 def _check_messages(value: Any) -> list[Message]:
-    """Validate messages and return them with `role` and `content` keys.
+    """Validate messages and return them with `role` and `content` keys. A tool call can be without `content`.
 
     ShareGPT's `from` and `value` are converted.
     """
@@ -636,7 +636,7 @@ def _check_message(given: Any, number: int) -> Message:
     if not isinstance(role, str) or not has_content:
         raise ValueError(f"message {number} must have role and content, got {given!r:.80}")
     rest = {name: value for name, value in message.items() if name not in ("from", "value")}
-    return rest | {"role": _ROLES.get(role, role), "content": content}
+    return rest | {"role": _ROLES.get(role, role)} | ({} if content is None else {"content": content})
 
 
 def _find_pair(row: Mapping[str, Any]) -> tuple[Any, Any] | None:
