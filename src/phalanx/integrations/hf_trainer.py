@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.extras import require_extra
-from phalanx.integrations.torch_data import PlanDataset
+from phalanx.integrations.torch_data import PlanDataset, choose_attention
 from phalanx.io.atomic import atomic_write
 
 with require_extra(__name__, "trl", "torch", "transformers"):
@@ -31,6 +31,10 @@ class PlanTrainerMixin:
     plan.
 
     The plan determines the batch size and the number of steps. Set `max_steps` to stop earlier.
+
+    If the model is a `transformers` model, the constructor tests with it whether the `attention` format of
+    `batches` keeps packed samples apart. If `batches` has no format, it gets the first one that does (see
+    `choose_attention`).
     """
 
     def __init__(
@@ -64,6 +68,17 @@ class PlanTrainerMixin:
         # The callback is the first one, so that the others see the corrected epoch. The next class is the
         # trainer, whose type is unknown here.
         super().__init__(args=args, callbacks=[self._position, *(callbacks or ())], **others)  # type: ignore[call-arg]
+        self._set_attention()
+
+    def _set_attention(self) -> None:
+        trainer: Any = self
+        model, batches = trainer.model, self.batches
+        if not hasattr(getattr(model, "config", None), "_attn_implementation"):
+            return
+        if batches.attention is not None:
+            choose_attention(model, batches.plan, (batches.attention,))
+        else:
+            batches.attention, batches.dtype = choose_attention(model, batches.plan), model.dtype
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
         """Train from the beginning of the plan, or resume from a checkpoint.

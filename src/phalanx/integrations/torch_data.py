@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -10,7 +11,16 @@ from jaxtyping import Integer
 
 from phalanx.data.attention_masks import create_segment_attention_mask
 from phalanx.data.collation import IGNORE_INDEX, CollateFn, SampleLike, TokenBatch, collate
-from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanState, BatchSpec, EpochPlan, resolve_state
+from phalanx.data.packing import PackingConfig
+from phalanx.data.plans.batch_plan import (
+    BatchPlan,
+    BatchPlanBuilder,
+    BatchPlanState,
+    BatchSpec,
+    EpochPlan,
+    resolve_state,
+)
+from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.sharding import ShardingConfig
 from phalanx.data.plans.streaming_plan import StreamingPlan
 from phalanx.extras import require_extra
@@ -23,15 +33,16 @@ with require_extra(__name__, "torch", "torch"):
 Attention = Literal["positions", "mask", "segments", "varlen"]
 """Tensors that show a model which tokens of a packed row belong to the same sample.
 
-- `positions`: `position_ids`, from which `transformers` models infer where samples begin, provided that they
-  do not use a KV cache. The batch includes `use_cache=False`.
-- `mask`: an additive `attention_mask` [rows, 1, width, width], which works with any model but is large.
+- `positions`: `position_ids`, from which many `transformers` models infer where samples begin, provided that
+  they do not use a KV cache or flash attention. The batch includes `use_cache=False`.
+- `mask`: an additive `attention_mask` [rows, 1, width, width], which is large. Most models accept it, but it
+  replaces their sliding windows and has no effect on recurrent and convolutional layers.
 - `segments`: `segment_ids`, for your own mask.
 - `varlen`: all samples in one row without padding, with `cu_seqlens` and `max_seqlen`, for flash-attention
-  kernels.
+  kernels, and with `use_cache=False`.
 
-If every row has one sample, `positions` and `mask` both give an `attention_mask` [rows, width] of zeros and
-ones.
+Call `choose_attention` to find the format for a `transformers` model. If every row has one sample,
+`positions` and `mask` both give an `attention_mask` [rows, width] of zeros and ones.
 """
 
 
@@ -67,7 +78,7 @@ class PlanDataset(IterableDataset):
         world_size: int | ShardingConfig = 1,
         all_epochs: bool = False,
         pad_id: int = 0,
-        attention: Attention = "positions",
+        attention: Attention | None = None,
         dtype: torch.dtype = torch.float32,
         collate_fn: CollateFn | None = None,
         align: int = 1,
@@ -83,15 +94,17 @@ class PlanDataset(IterableDataset):
             all_epochs: Cover all epochs of a batch plan in one iteration, for trainers that count steps.
             pad_id: Padding token. Padding affects neither the loss nor other tokens, so the default of 0
                 works even if the tokenizer has a different padding token.
-            attention: Format in which batches specify which tokens belong together (see `Attention`).
-            dtype: Data type of an additive attention mask.
+            attention: Format in which batches specify which tokens belong together (see `Attention` and
+                `choose_attention`). Defaults to `positions`, or to the format that a `PlanTrainerMixin`
+                trainer chooses for its model.
+            dtype: Data type of an additive attention mask. Use that of the model.
             collate_fn: Function that creates additional arrays for batches that are not packed (see
                 `CollateFn`).
             align: Pad every sample so that its length is a multiple of this number of tokens. Only for
                 `attention="varlen"`.
         """
         super().__init__()
-        if attention not in get_args(Attention):
+        if attention is not None and attention not in get_args(Attention):
             raise ValueError(f"attention must be one of {', '.join(get_args(Attention))}, got {attention!r}")
         if align < 1:
             raise ValueError(f"align must be at least 1, got {align}")
@@ -223,7 +236,8 @@ class PlanDataset(IterableDataset):
     def _convert(self, spec: BatchSpec) -> TorchBatch:
         samples, collate_fn = (None, None) if self._stream is not None else (self.samples, self.collate_fn)
         batch = collate(spec, samples, pad_id=self.pad_id, collate_fn=collate_fn)
-        return to_torch(batch, self.attention, self.dtype, align=self.align, pad_id=self.pad_id)
+        attention = self.attention or "positions"
+        return to_torch(batch, attention, self.dtype, align=self.align, pad_id=self.pad_id)
 
 
 class PlanLoader(DataLoader):
@@ -358,6 +372,7 @@ def to_torch(
         boundaries = [name for name in flat if name.startswith("cu_")]
         tensors.update({name: torch.from_numpy(flat[name]) for name in boundaries})
         tensors["max_seqlen"] = flat["max_seqlen"]
+        tensors["use_cache"] = torch.tensor(False)
     else:
         arrays = {
             "input_ids": batch.input_ids.astype(np.int64),
@@ -372,6 +387,102 @@ def to_torch(
         tensors.sample_ids, tensors.index = batch.spec.sample_ids, batch.spec.index
     tensors.sample_rows = batch.sample_rows
     return tensors
+
+
+def choose_attention(
+    model: Any,
+    plan: BatchPlan | StreamingPlan,
+    formats: Sequence[Attention] = ("positions", "varlen", "mask"),
+) -> Attention:
+    """Return the first attention format in which a `transformers` model keeps packed samples apart.
+
+    Each format is tested with the model itself, in training mode: in a small packed batch, the logits of all
+    other samples must have a gradient of zero with respect to the embeddings of the first sample.
+
+    Args:
+        model: Causal language model with its weights, as it is trained: with its final `attn_implementation`,
+            and not yet sharded.
+        plan: Plan whose batches the model is trained on.
+        formats: Formats to test (see `Attention`).
+
+    Raises:
+        ValueError: If no format keeps samples apart, or if the model cannot be tested.
+    """
+    name, implementation = type(model).__name__, model.config._attn_implementation
+    packing = plan.meta.packing if isinstance(plan, BatchPlan) else plan.config.packing
+    if packing is None and formats[0] != "varlen":
+        return formats[0]
+    if any(weight.is_meta or not weight.numel() for weight in model.parameters()):
+        untested = f"the weights of {name} are sharded, so attention formats cannot be tested"
+        if len(formats) > 1:
+            raise ValueError(f"{untested}; set attention to the format that keeps packed samples apart")
+        warnings.warn(f"{untested}; attention={formats[0]!r} may mix packed samples", stacklevel=2)
+        return formats[0]
+    problems = []
+    for attention in formats:
+        problem = _find_problem(model, attention, 0 if packing is None else packing.max_length)
+        if problem is None:
+            return attention
+        problems.append(f"{attention}: {problem}")
+    if len(formats) == 1:
+        advice = "use attention=choose_attention(model, plan)"
+    else:
+        advice = "build the plan without packing, or load the model with another attn_implementation"
+    raise ValueError(
+        f"{name} with attn_implementation={implementation!r} does not keep the samples of a packed row apart "
+        f"({'; '.join(problems)}); {advice}"
+    )
+
+
+def _find_problem(model: Any, attention: Attention, row_length: int) -> str | None:
+    """Return why a model does not support an attention format, or None if it does."""
+    window = getattr(model.config.get_text_config(), "sliding_window", None)
+    if attention == "mask" and window is not None and window < row_length:
+        return f"replaces the sliding window of {window} tokens, but rows have up to {row_length}"
+    length, vocab_size = 8, model.get_input_embeddings().weight.shape[0]
+    sample = {"input_ids": [token % vocab_size for token in range(length)]}
+    config = BatchingConfig.throughput(4 * length, bucket_edges=(length,), max_sample_length=2 * length)
+    packing = PackingConfig(max_length=2 * length)
+    plan = BatchPlanBuilder(dict.fromkeys("abcd", length), config, packing=packing).build()
+    (batch,) = PlanDataset(plan, dict.fromkeys("abcd", sample), attention=attention, dtype=model.dtype)
+    del batch["labels"]
+    rows = torch.tensor([2 * sample["input_ids"]])
+    # Without boundaries, text influences what follows it, so a gradient of zero would prove nothing.
+    if not _has_influence(model, {"input_ids": rows, "use_cache": False}, length):
+        raise ValueError(
+            f"{type(model).__name__} ignores the context of a token, so attention formats cannot be tested; "
+            f"load the model's weights first"
+        )
+    try:
+        return "leaks" if _has_influence(model, batch, length) else None
+    except (TypeError, ValueError, RuntimeError) as error:
+        # A model that does not support a format rejects it in its own way.
+        return str(error).partition("\n")[0].rstrip(".")
+
+
+def _has_influence(model: Any, inputs: Mapping[str, Any], length: int) -> bool:
+    """Return whether the first tokens of a batch influence the logits of tokens after them."""
+    embeddings: list[torch.Tensor] = []
+
+    def track(module: Any, arguments: Any, output: torch.Tensor) -> torch.Tensor:
+        embeddings.append(output.detach().requires_grad_())
+        return embeddings[-1]
+
+    training = [(module, module.training) for module in model.modules()]
+    hook = model.get_input_embeddings().register_forward_hook(track)
+    device = model.get_input_embeddings().weight.device
+    tensors = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in inputs.items()}
+    try:
+        # Dropout must not change the random numbers of the training.
+        with torch.random.fork_rng(), torch.enable_grad():
+            logits = model.train()(**tensors)["logits"]
+            total = logits.flatten(0, 1)[length:].float().sum()
+            gradients = torch.autograd.grad(total, embeddings, allow_unused=True)
+    finally:
+        hook.remove()
+        for module, mode in training:
+            module.training = mode
+    return any(bool(grad.flatten(0, 1)[:length].any()) for grad in gradients if grad is not None)
 
 
 def attention_bias(
