@@ -213,18 +213,19 @@ def compute_flash_attention(
     return torch.cat(parts, 2).transpose(1, 2), None
 
 
-@pytest.fixture
-def flash_model() -> Any:
+def create_flash_model(family: str) -> Any:
     transformers.AttentionInterface.register("varlen_reference", compute_flash_attention)
     transformers.AttentionMaskInterface.register("varlen_reference", flash_attention_mask)
-    return create_model("llama", "varlen_reference")
+    return create_model(family, "varlen_reference")
 
 
-def test_flash_attention_needs_varlen(flash_model: Any) -> None:
-    assert leaks(flash_model, "positions") and not leaks(flash_model, "varlen")
-    assert choose_attention(flash_model, PLAN) == "varlen"
+@pytest.mark.parametrize("family", [*POSITIONS, "gpt_oss", "opt"])
+def test_flash_attention_needs_varlen(family: str) -> None:
+    model = create_flash_model(family)
+    assert leaks(model, "positions") and not leaks(model, "varlen")
+    assert choose_attention(model, PLAN) == "varlen"
     with pytest.raises(ValueError, match=r"attn_implementation='varlen_reference' .* \(positions: leaks\)"):
-        choose_attention(flash_model, PLAN, ("positions",))
+        choose_attention(model, PLAN, ("positions",))
 
 
 class PlanTrainer(PlanTrainerMixin, transformers.Trainer):
@@ -240,17 +241,17 @@ def create_trainer(folder: Path, model: Any, attention: Any = None) -> PlanTrain
     return PlanTrainer(model=model, args=args, batches=batches)
 
 
-@pytest.mark.parametrize("family", ["llama", "opt"])
-def test_trainer_chooses_the_attention_format_for_its_model(tmp_path: Path, family: str) -> None:
-    trainer = create_trainer(tmp_path, create_model(family))
-    assert trainer.batches.attention == {"llama": "positions", "opt": "mask"}[family]
+@pytest.mark.parametrize("attention", FORMATS)
+def test_trainer_chooses_the_attention_format_for_its_model(tmp_path: Path, attention: str) -> None:
+    create = {"positions": create_model, "varlen": create_flash_model, "mask": create_model}[attention]
+    trainer = create_trainer(tmp_path, create("opt" if attention == "mask" else "llama"))
+    assert trainer.batches.attention == attention
     trainer.train()
     assert trainer.state.global_step == 1
 
 
-def test_trainer_rejects_a_leak(tmp_path: Path, flash_model: Any) -> None:
+def test_trainer_rejects_a_leak(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"Mamba2ForCausalLM .* build the plan without packing"):
         create_trainer(tmp_path, create_model("mamba2"))
     with pytest.raises(ValueError, match=r"OPTForCausalLM .* \(positions: leaks\); use attention="):
         create_trainer(tmp_path, create_model("opt"), "positions")
-    assert create_trainer(tmp_path, flash_model).batches.attention == "varlen"
