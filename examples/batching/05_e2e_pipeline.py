@@ -48,7 +48,7 @@ def main(folder: pathlib.Path) -> None:
     plan = builder.build(num_epochs=2)
     print(f"{plan.num_batches} batches, {plan.compute_metrics().efficiency:.3f} real")
 
-    samples = tokenize_dataset(dataset, tokenizer, add_eos=False)
+    samples = tokenize_dataset(dataset, tokenizer)
     files = BatchWriter(plan, samples, folder / "batches", pad_id=tokenizer.pad_token_id or 0).write_all()
     reader = BatchReader(folder / "batches")
     print(f"{len(files)} files, of this plan: {reader.verify_fingerprint(plan.fingerprint)}")

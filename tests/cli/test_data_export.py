@@ -10,7 +10,7 @@ from phalanx.data import BatchReader, load_batch_plan
 
 @pytest.fixture(autouse=True)
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phalanx) -> None:
-    """Twelve texts of 1 to 12 bytes, planned for two epochs."""
+    """Twelve texts of 2 to 13 tokens, planned for two epochs."""
     monkeypatch.chdir(tmp_path)
     write_dataset([f"{'abcdefghijkl'[:size]}" for size in range(1, 13)])
     phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "lengths.jsonl")
@@ -49,8 +49,8 @@ def test_all_batches_of_all_epochs_are_written(phalanx):
     for batch in reader.iter_epoch(1):
         for row, name in enumerate(batch.spec.sample_ids):
             tokens[name] = batch["input_ids"][row][: batch.layout.lengths[row]].tolist()
-    # Bytes are moved up by two, so that 0 can be padding.
-    assert tokens["t2"] == [ord("a") + 2, ord("b") + 2, ord("c") + 2]
+    # Bytes are moved up by two: 0 is padding, and 1 ends a text.
+    assert tokens["t2"] == [ord("a") + 2, ord("b") + 2, ord("c") + 2, 1]
     assert len(tokens) == 12
 
 
@@ -85,7 +85,7 @@ def test_changed_dataset_is_rejected(phalanx):
     write_dataset([f"{'abcdefghijkl'[:size]}" for size in range(2, 14)])
     result = generate(phalanx)
     assert result.code == 2
-    assert "were planned: the dataset or the tokenizer has changed" in result.err
+    assert "were planned: the dataset, the tokenizer or a setting such as add_eos differs" in result.err
 
 
 def test_sample_missing_from_the_dataset_is_reported(phalanx):
@@ -96,13 +96,15 @@ def test_sample_missing_from_the_dataset_is_reported(phalanx):
 
 
 def test_exported_texts_have_the_counted_lengths(phalanx):
-    more = ["--add-eos"]
-    phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "ended.jsonl", *more)
+    more = ["--no-add-eos"]
+    phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "without.jsonl", *more)
     options = ["--token-budget", 24, "--bucket-edges", "4,8", "--max-sample-length", 16, "--overwrite"]
-    phalanx("data", "plan", "build", "--lengths", "ended.jsonl", *options, "--output", "plan")
+    phalanx("data", "plan", "build", "--lengths", "without.jsonl", *options, "--output", "plan")
     result = generate(phalanx)
-    assert result.code == 2 and "--add-bos and --add-eos" in result.err
+    assert (
+        result.code == 2 and "with tokenizer 'bytes', but with another chat template, add_bos, " in result.err
+    )
     assert generate(phalanx, *more).code == 0
     for batch in BatchReader("batches").iter_epoch(0):
         for row, length in enumerate(batch.layout.lengths.tolist()):
-            assert batch["input_ids"][row, length - 1] == 1 and batch["loss_mask"][row, length - 1] == 1
+            assert batch["input_ids"][row, length - 1] > 1 and batch["loss_mask"][row, length - 1] == 1

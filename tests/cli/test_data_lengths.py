@@ -10,7 +10,7 @@ from phalanx.data import ByteTokenizer
 
 @pytest.fixture(autouse=True)
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four texts of 1, 2, 3 and 10 bytes."""
+    """Four texts of 1, 2, 3 and 10 bytes. Each has one token more, which ends the text."""
     monkeypatch.chdir(tmp_path)
     rows = [{"id": name, "text": "x" * size} for name, size in (("a", 1), ("b", 2), ("c", 3), ("d", 10))]
     Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -24,13 +24,13 @@ def build(phalanx, *more: object):
 def test_all_samples_are_counted_and_the_tokenizer_is_shown(phalanx):
     result = build(phalanx)
     assert (result.code, result.err) == (0, "")
-    assert result.out == "lengths.jsonl: 4 samples, 16 tokens (bytes)\n"
+    assert result.out == "lengths.jsonl: 4 samples, 20 tokens (bytes)\n"
     lines = [json.loads(line) for line in Path("lengths.jsonl").read_text().splitlines()]
     assert [(line["sample_id"], line["length"]) for line in lines] == [
-        ("a", 1),
-        ("b", 2),
-        ("c", 3),
-        ("d", 10),
+        ("a", 2),
+        ("b", 3),
+        ("c", 4),
+        ("d", 11),
     ]
     assert {line["tokenizer_hash"] for line in lines} == {ByteTokenizer().tokenizer_hash}
 
@@ -39,9 +39,9 @@ def test_files_of_different_formats_are_counted_in_order(phalanx):
     Path("more.txt").write_text("four\n\nfives\n")
     result = phalanx("data", "lengths", "build", "train.jsonl", "more.txt", "-o", "lengths.jsonl")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "lengths.jsonl: 6 samples, 25 tokens (bytes)\n"
+    assert result.out == "lengths.jsonl: 6 samples, 31 tokens (bytes)\n"
     lines = [json.loads(line) for line in Path("lengths.jsonl").read_text().splitlines()]
-    assert [(line["sample_id"], line["length"]) for line in lines[3:]] == [("d", 10), ("4", 4), ("5", 5)]
+    assert [(line["sample_id"], line["length"]) for line in lines[3:]] == [("d", 11), ("4", 5), ("5", 6)]
     result = phalanx("data", "lengths", "build", "-o", "lengths.jsonl")
     assert result.code == 2 and result.err.startswith("phalanx: no files to read")
 
@@ -50,9 +50,11 @@ def test_json_contains_the_same_values(phalanx):
     assert json.loads(build(phalanx, "--json").out) == {
         "output": "lengths.jsonl",
         "samples": 4,
-        "tokens": 16,
+        "tokens": 20,
         "tokenizer": "bytes",
         "tokenizer_hash": ByteTokenizer().tokenizer_hash,
+        "num_skipped": 0,
+        "skipped": [],
     }
 
 
@@ -63,14 +65,14 @@ def test_second_build_only_adds_new_samples(phalanx):
     assert Path("lengths.jsonl").read_bytes() == before
     with Path("train.jsonl").open("a") as file:
         file.write('{"id": "e", "text": "xx"}\n')
-    assert build(phalanx).out == "lengths.jsonl: 5 samples, 18 tokens (bytes)\n"
+    assert build(phalanx).out == "lengths.jsonl: 5 samples, 23 tokens (bytes)\n"
     assert Path("lengths.jsonl").read_bytes().startswith(before)
 
 
 def test_suffix_selects_the_binary_format(phalanx):
     phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "lengths.npz")
     result = phalanx("data", "lengths", "stats", "--cache", "lengths.npz", "--json")
-    assert json.loads(result.out)["total_tokens"] == 16
+    assert json.loads(result.out)["total_tokens"] == 20
 
 
 def test_stats_show_sample_lengths(phalanx):
@@ -79,20 +81,20 @@ def test_stats_show_sample_lengths(phalanx):
         "cache      lengths.jsonl",
         f"tokenizer  {ByteTokenizer().tokenizer_hash}",
         "samples    4",
-        "tokens     16",
-        "shortest   1",
-        "mean       4.0",
+        "tokens     20",
+        "shortest   2",
+        "mean       5.0",
         "deviation  3.5",
-        "longest    10",
-        "p25        1",
-        "p50        2",
-        "p75        3",
-        "p90        10",
-        "p95        10",
-        "p99        10",
+        "longest    11",
+        "p25        2",
+        "p50        3",
+        "p75        4",
+        "p90        11",
+        "p95        11",
+        "p99        11",
     ]
     figures = json.loads(phalanx("data", "lengths", "stats", "--cache", "lengths.jsonl", "--json").out)
-    assert (figures["min_length"], figures["p75"], figures["max_length"]) == (1, 3, 10)
+    assert (figures["min_length"], figures["p75"], figures["max_length"]) == (2, 4, 11)
 
 
 def test_invalid_row_is_reported_with_file_and_line(phalanx):
@@ -105,7 +107,7 @@ def test_invalid_row_is_reported_with_file_and_line(phalanx):
 
 def test_negative_length_in_a_cache_is_reported_with_its_line(phalanx):
     build(phalanx)
-    text = Path("lengths.jsonl").read_text().replace('"length":3', '"length":-3')
+    text = Path("lengths.jsonl").read_text().replace('"length":4', '"length":-3')
     Path("lengths.jsonl").write_text(text)
     result = phalanx("data", "lengths", "stats", "--cache", "lengths.jsonl")
     assert (result.code, result.out) == (2, "")
@@ -190,3 +192,18 @@ def test_chat_template_does_not_change_the_hash_of_texts(phalanx):
     Path("tiny/tokenizer_config.json").unlink()
     without = json.loads(build(phalanx, "--tokenizer", "tiny", "--json").out)
     assert with_template["tokenizer_hash"] == without["tokenizer_hash"]
+
+
+def test_skipped_samples_are_listed_with_the_reason(phalanx):
+    rows = [{"id": f"s{n}", "prompt": "1 + 1 = ", "completion": "" if n < 4 else "2"} for n in range(6)]
+    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert build(phalanx).out == (
+        "lengths.jsonl: 2 samples, 20 tokens (bytes)\n"
+        "skipped: 4 samples without tokens that count toward the loss: s0, s1, s2 "
+        "and 1 more (--json lists all)\n"
+    )
+    found = json.loads(build(phalanx, "--json").out)
+    assert (found["samples"], found["num_skipped"]) == (2, 4)
+    assert found["skipped"] == [
+        {"sample_id": f"s{n}", "reason": "without tokens that count toward the loss"} for n in range(4)
+    ]

@@ -33,7 +33,7 @@ def test_ray_builds_the_same_cache_and_leaves_nothing_running(phalanx):
     assert result.code == 0
     # Ray takes its time to start: a slow machine says how far it is.
     assert all(line.startswith("tokenizing: ") for line in result.err.splitlines())
-    assert result.out == "with.jsonl: 50 samples, 1,275 tokens (bytes)\n"
+    assert result.out == "with.jsonl: 50 samples, 1,325 tokens (bytes)\n"
     assert Path("with.jsonl").read_bytes() == Path("without.jsonl").read_bytes()
     assert not ray.is_initialized()
 

@@ -93,7 +93,7 @@ def test_ray_cluster_builds_the_same_cache_and_keeps_running(
     with socket.create_connection(address.split(":"), timeout=10):
         pass
     assert printed.returncode == 0, printed.stderr
-    assert printed.stdout == "with.jsonl: 50 samples, 1,275 tokens (bytes)\n"
+    assert printed.stdout == "with.jsonl: 50 samples, 1,325 tokens (bytes)\n"
     assert Path("with.jsonl").read_bytes() == Path("without.jsonl").read_bytes()
 
 

@@ -403,7 +403,8 @@ def _check_planned_lengths(spec: BatchSpec, lengths: Int64[np.ndarray, " segment
         wrong = int(np.argmin(matches))
         raise ValueError(
             f"sample {spec.sample_ids[wrong]!r} has {lengths[wrong]} tokens, but {planned[wrong]} were "
-            f"planned: the dataset or the tokenizer has changed; build the length cache and the plan again"
+            f"planned: the dataset, the tokenizer or a setting such as add_eos differs from the one that the "
+            f"lengths were counted with; use the same ones, or count the lengths and build the plan again"
         )
 
 

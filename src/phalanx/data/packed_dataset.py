@@ -10,9 +10,9 @@ from phalanx.data.chat_template import ChatTemplate, load_chat_template
 from phalanx.data.packing import PackingConfig, PackingMode
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder
 from phalanx.data.plans.batching_config import BatchingConfig
-from phalanx.data.readers import Paths, as_paths
+from phalanx.data.readers import Paths, as_paths, iter_rows
 from phalanx.data.samples import TokenDataset
-from phalanx.data.tokenization import TokenizeConfig, TokenizeStats, tokenize_dataset
+from phalanx.data.tokenization import TokenizeConfig, TokenizeStats, detect_format, tokenize_dataset
 from phalanx.data.tokenizers import load_tokenizer
 
 
@@ -65,9 +65,9 @@ def pack_dataset(
         raise ValueError("max_length is required: it is the length of a pack")
     length = config.max_length
     loaded = load_tokenizer(tokenizer)
-    chat = find_chat_template(tokenizer, config)
-    stats = TokenizeStats()
     paths = as_paths(source)
+    chat = find_chat_template(paths, tokenizer, config, split)
+    stats = TokenizeStats()
     dataset = tokenize_dataset(
         paths, loaded, config, chat=chat, split=split, stats=stats, on_rows=on_rows, workers=workers
     )
@@ -91,19 +91,31 @@ def pack_dataset(
     return PackDatasetResult(plan, dataset, stats, writer.write_all())
 
 
-def find_chat_template(tokenizer: str, config: TokenizeConfig) -> ChatTemplate | None:
-    """Load the chat template that tokenization needs.
+def find_chat_template(
+    source: Paths, tokenizer: str, config: TokenizeConfig, split: str | None = None
+) -> ChatTemplate | None:
+    """Load the chat template that the tokenization of files needs.
+
+    Args:
+        source: Files or folders to read.
+        tokenizer: Name or path of the tokenizer, as in `load_tokenizer`.
+        config: Tokenization settings. If the format is `auto`, it is detected from the first row.
+        split: Split to read if the source is a saved Hugging Face dataset.
 
     Returns:
-        The template. None if the format is `text` or `tokens`, or if the tokenizer has no template and the
+        The template. None if the rows are texts or tokens, or if the tokenizer has no template and the
         config does not require one.
     """
-    if config.format in ("text", "tokens"):
+    row_format = config.format
+    if row_format == "auto":
+        # The hash of texts must not depend on a chat template that is not used.
+        row_format = detect_format(iter_rows(as_paths(source), split))
+    if row_format in ("text", "tokens"):
         return None
     try:
         return load_chat_template(tokenizer, config.chat_template)
     except ValueError:
         # Prompts and completions can be plain text; a conversation without a template raises an error later.
-        if config.format == "chat" or config.chat_template is not None:
+        if row_format == "chat" or config.chat_template is not None:
             raise
         return None

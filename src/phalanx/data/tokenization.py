@@ -97,17 +97,40 @@ class TokenizeConfig(Config):
     def tokenizer_hash(self, tokenizer: Tokenizer, chat: ChatTemplate | None = None) -> str:
         """Return a hash of the tokenizer, this config and the chat template, which determine the tokens.
 
-        If this config does not affect the tokens, return the hash of the tokenizer itself.
+        It is the hash of the tokenizer itself, followed by `-` and a hash of the settings and the chat
+        template unless the settings are the defaults and there is no template. Settings that select columns
+        of a row or tokens for the loss are not included.
         """
-        excluded = {"chat_template", "loss_tokens", "text_field"}
+        excluded = {"format", "chat_template", "loss_tokens", "text_field"}
         settings = self.model_dump(mode="json", exclude=excluded)
-        compared = dict(settings)
-        if self.add_eos is False and self.format in ("auto", "text", "tokens"):
-            compared |= {"add_eos": None, "format": "auto"}
-        if chat is None and compared == TokenizeConfig().model_dump(mode="json", exclude=excluded):
+        if chat is None and settings == TokenizeConfig().model_dump(mode="json", exclude=excluded):
             return tokenizer.tokenizer_hash
-        parts = [tokenizer.tokenizer_hash, sorted(settings.items()), None if chat is None else chat.digest]
-        return short_hash(repr(parts).encode())
+        parts = [sorted(settings.items()), None if chat is None else chat.digest]
+        return f"{tokenizer.tokenizer_hash}-{short_hash(repr(parts).encode())}"
+
+
+def check_tokenizer_hash(recorded: str, actual: str, *, where: str, tokenizer: str) -> None:
+    """Raise `ValueError` if a plan was built with a different tokenizer or different tokenization settings.
+
+    Args:
+        recorded: Hash that is recorded with the plan. Not checked if it is empty.
+        actual: Hash of the tokenizer and the tokenization settings that are used now.
+        where: Plan or folder that the recorded hash is from, for the error message.
+        tokenizer: Name of the tokenizer that is used now, for the error message.
+    """
+    if recorded in ("", actual):
+        return
+    if recorded.partition("-")[0] == actual.partition("-")[0]:
+        raise ValueError(
+            f"{where} was built with tokenizer {tokenizer!r}, but with another chat template, add_bos, "
+            f"add_eos or truncation ({recorded}, now {actual}); use the same settings, or count the lengths "
+            f"and build the plan again"
+        )
+    raise ValueError(
+        f"{where} was built with tokenizer {recorded}, but {tokenizer!r} is {actual}; pass the name, "
+        f"tokenizer.json or folder of the one that it was built with: tokenizer=NAME for `phalanx train`, "
+        f"--tokenizer NAME for `phalanx data`"
+    )
 
 
 @dataclasses.dataclass
@@ -218,6 +241,7 @@ def iter_lengths(
     workers: int | None = None,
     ray_address: str | None = None,
     use_ray: bool = False,
+    stats: TokenizeStats | None = None,
     on_bytes: Callable[[int, int], None] | None = None,
 ) -> Generator[tuple[list[str], list[int]], None, None]:
     """Compute the lengths of a dataset's samples. Yields lists of ids and lengths, in order.
@@ -228,13 +252,14 @@ def iter_lengths(
     Args:
         source: Files or folders.
         tokenizer: Tokenizer.
-        config: Tokenization settings. Defaults to `TokenizeConfig(add_eos=False)`.
+        config: Tokenization settings. Defaults to `TokenizeConfig()`.
         chat: Chat template. Required if the data contains conversations.
         split: Name of the split to read from a saved Hugging Face dataset.
         workers: Number of processes, or of concurrent Ray tasks. Defaults to the number of cores.
         ray_address: Address of a running Ray cluster, which must be able to read the files under the same
             paths.
         use_ray: Use Ray. If `ray_address` is None, a local cluster is started.
+        stats: Statistics object that is updated during the iteration.
         on_bytes: Progress callback, which is called with the approximate number of bytes read so far and the
             total number of bytes.
     """
@@ -244,17 +269,25 @@ def iter_lengths(
     use_ray = use_ray or ray_address is not None
     paths = [path.resolve() for path in paths] if use_ray else paths
     parts = split_files(paths, _choose_part_bytes(paths, workers), split)
-    worker = _RowTokenizer(tokenizer, config or TokenizeConfig(add_eos=False), chat)
+    stats = stats if stats is not None else TokenizeStats()
+    worker = _RowTokenizer(tokenizer, config or TokenizeConfig(), chat)
     count = worker.detect_format(iter_rows(paths, split)).count_part
     total = total_bytes(paths)
     ids = SampleIdAssigner()
     results = ordered_map(count, parts, workers=workers, ray_address=ray_address, use_ray=use_ray)
     with contextlib.closing(results):
         for number, (part, result) in enumerate(zip(parts, results, strict=True), 1):
-            row_ids, rows, suffixes, lengths = result
-            names = ids.assign(part, row_ids)
+            row_ids, rows, suffixes, lengths, truncated = result
+            assigned = ids.assign(part, row_ids)
+            names = [assigned[row] + suffix for row, suffix in zip(rows, suffixes, strict=True)]
+            if 0 in lengths:
+                stats.skipped += [name for name, length in zip(names, lengths, strict=True) if not length]
+                names = [name for name, length in zip(names, lengths, strict=True) if length]
+                lengths = [length for length in lengths if length]
+            stats.samples += len(names)
+            stats.truncated += truncated
             if lengths:
-                yield [names[row] + suffix for row, suffix in zip(rows, suffixes, strict=True)], lengths
+                yield names, lengths
             if on_bytes is not None:
                 on_bytes(total * number // len(parts), total)
 
@@ -344,22 +377,29 @@ class _RowTokenizer(NamedTuple):
         """Tokenize a part of a file. Sample ids are assigned later: they depend on earlier parts."""
         return self._call_with_rows(part, self.tokenize_block)
 
-    def count_part(self, part: FilePart) -> tuple[list[str], Sequence[int], list[str], list[int]]:
+    def count_part(self, part: FilePart) -> tuple[list[str], Sequence[int], list[str], list[int], int]:
         """Compute the lengths of the samples in a part of a file.
 
         Returns:
-            The ids of the rows, and for each sample the index of its row, the suffix of its id, and its
-            length.
+            The ids of the rows; for each sample the index of its row, the suffix of its id, and its length,
+            which is 0 if the sample is skipped; and the number of truncated samples.
         """
         config = self.config
-        adds_tokens = config.add_bos or config.add_eos is not False
-        if config.format == "text" and not adds_tokens and config.max_length is None:
+        is_missing_eos = config.add_eos and self.tokenizer.eos_token_id is None
+        if config.format == "text" and not (config.add_bos or is_missing_eos or config.max_length):
             # Counting is faster than tokenizing, and gives the same lengths.
             ids, lengths = self._call_with_rows(part, self._count_texts)
-            return ids, range(len(ids)), [""] * len(ids), lengths
+            return ids, range(len(ids)), [""] * len(ids), lengths, 0
         block = self.tokenize_part(part)
-        kept = [outcome for outcome in block.outcomes if outcome.length]
-        return block.row_ids, [o.row for o in kept], [o.suffix for o in kept], [o.length for o in kept]
+        found = block.outcomes
+        truncated = sum(o.truncated for o in found)
+        return (
+            block.row_ids,
+            [o.row for o in found],
+            [o.suffix for o in found],
+            [o.length for o in found],
+            truncated,
+        )
 
     def _call_with_rows(self, part: FilePart, function: Callable[[Iterator[Row]], AnyResult]) -> AnyResult:
         """Call a function with the rows of a part of a file.
@@ -381,6 +421,7 @@ class _RowTokenizer(NamedTuple):
 
     def _count_texts(self, rows: Iterator[Row]) -> tuple[list[str], list[int]]:
         """Return the id of each row, and the number of tokens in its text."""
+        add_eos = self.config.add_eos is not False and self.tokenizer.eos_token_id is not None
         ids: list[str] = []
         lengths: list[int] = []
         while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
@@ -391,7 +432,7 @@ class _RowTokenizer(NamedTuple):
                 except ValueError as error:
                     raise ValueError(f"{where}: {error}") from error
                 ids.append(row_id(row, where))
-            counts = self.tokenizer.count_batch(texts)
+            counts = self.tokenizer.count_batch(texts, add_eos=add_eos)
             if 0 in counts:
                 raise ValueError(f"{chunk[counts.index(0)][0]}: the sample has no tokens; remove the row")
             lengths += counts

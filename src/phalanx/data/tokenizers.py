@@ -50,9 +50,13 @@ class Tokenizer(abc.ABC):
         """Return the token ids of each text, and the character range (start, end) of each token."""
         raise TypeError(f"{type(self).__name__} does not return character offsets")
 
-    def count_batch(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens in each text."""
-        return [len(ids) for ids in self.encode_batch(texts)]
+    def count_batch(self, texts: Sequence[str], *, add_eos: bool = False) -> list[int]:
+        """Return the number of tokens in each text.
+
+        With `add_eos`, texts that do not end with the end-of-text token have one token more.
+        """
+        encoded = self.encode_batch(texts)
+        return [len(ids) + (add_eos and ids[-1:] != [self.eos_token_id]) for ids in encoded]
 
 
 class ByteTokenizer(Tokenizer):
@@ -91,9 +95,9 @@ class ByteTokenizer(Tokenizer):
             results.append((ids, offsets))
         return results
 
-    def count_batch(self, texts: Sequence[str]) -> list[int]:
+    def count_batch(self, texts: Sequence[str], *, add_eos: bool = False) -> list[int]:
         """Return the number of tokens in each text without creating the tokens."""
-        return [len(text.encode()) + self._add_eos for text in texts]
+        return [len(text.encode()) + (self._add_eos or add_eos) for text in texts]
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " tokens"]) -> str:
         """Convert token ids to text. Invalid UTF-8 becomes the replacement character."""

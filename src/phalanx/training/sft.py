@@ -27,6 +27,7 @@ from phalanx.core.environment import Key
 from phalanx.core.evaluation import DictEvaluationResult, EpisodeEvaluationConfig, EvaluationResult
 from phalanx.data.batch_files import BatchReader
 from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, TokenBatch, collate
+from phalanx.data.packed_dataset import find_chat_template
 from phalanx.data.packing import OverlongPolicy, PackingConfig
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchSpec, Plan
 from phalanx.data.plans.batching_config import BatchingConfig
@@ -34,7 +35,12 @@ from phalanx.data.plans.plan_files import load_batch_plan
 from phalanx.data.plans.stream_sources import IterableSource, ShuffledDatasetSource, StreamSource
 from phalanx.data.plans.streaming_plan import StreamingPlan, StreamingPlanConfig
 from phalanx.data.samples import Sample, TokenDataset, load_samples
-from phalanx.data.tokenization import TokenizeConfig, tokenize_dataset, tokenize_rows
+from phalanx.data.tokenization import (
+    TokenizeConfig,
+    check_tokenizer_hash,
+    tokenize_dataset,
+    tokenize_rows,
+)
 from phalanx.data.tokenizers import load_tokenizer
 from phalanx.lm.evaluation import (
     TextEvalConfig,
@@ -181,7 +187,7 @@ class SFTConfig(TextRunConfig):
     environment or `puzzle_server`), they are also set in this section."""
     tokenizer: str = "bytes"
     """Tokenizer for the samples: `bytes`, `characters`, the path of a `tokenizer.json`, or a name on the
-    Hugging Face Hub. With a plan, it must be the tokenizer that the plan was built with."""
+    Hugging Face Hub. With a plan or batch files, it must be the tokenizer that they were created with."""
     model: LanguageModelConfig = LanguageModelConfig()
     """Architecture of the language model."""
     data: SFTDataConfig = SFTDataConfig()
@@ -560,6 +566,7 @@ def open_data(config: SFTConfig) -> SFTData:
 def _open_plan(config: SFTConfig) -> SFTData:
     """Open a batch plan with its dataset, or a folder of batch files."""
     data, path = config.data, Path(config.data.plan)
+    tokenizer = load_tokenizer(config.tokenizer)
     if not data.planned_dataset:
         if not (path / "manifest.json").is_file():
             raise ValueError(
@@ -567,20 +574,24 @@ def _open_plan(config: SFTConfig) -> SFTData:
                 f"plan was built for, or write batch files with `phalanx data export`"
             )
         reader = BatchReader(path)
+        # The settings of the tokenization may be any: only the tokenizer itself is used from here on.
+        written_with = reader.manifest.tokenizer_hash.partition("-")[0]
+        check_tokenizer_hash(
+            written_with, tokenizer.tokenizer_hash, where=str(path), tokenizer=config.tokenizer
+        )
         config.model.check_vocab_size(1 + reader.largest_token())
         plan = reader.plan
         return SFTData(
             plan, lambda spec: reader.get_batch(spec.epoch, spec.index).pad_rows(_num_rows(spec, plan))
         )
     plan = load_batch_plan(path)
-    tokenizer, tokenize = load_tokenizer(config.tokenizer), TokenizeConfig(add_eos=False)
-    tokenizer_hash = tokenize.tokenizer_hash(tokenizer)
-    if plan.meta.tokenizer_hash not in ("", tokenizer_hash):
-        raise ValueError(
-            f"{path} was built with tokenizer {plan.meta.tokenizer_hash}, but {config.tokenizer!r} is "
-            f"{tokenizer_hash}; set tokenizer to the one that the lengths were computed with"
-        )
-    dataset = tokenize_dataset(data.planned_dataset, tokenizer, tokenize)
+    tokenize = TokenizeConfig()
+    chat = find_chat_template(data.planned_dataset, config.tokenizer, tokenize)
+    tokenizer_hash = tokenize.tokenizer_hash(tokenizer, chat)
+    check_tokenizer_hash(
+        plan.meta.tokenizer_hash, tokenizer_hash, where=str(path), tokenizer=config.tokenizer
+    )
+    dataset = tokenize_dataset(data.planned_dataset, tokenizer, tokenize, chat=chat)
     config.model.check_vocab_size(1 + int(dataset.tokens.max(initial=0)))
     return SFTData.from_plan(plan, dataset)
 
@@ -617,7 +628,8 @@ def _load_samples(config: SFTConfig) -> list[Sample]:
         is_tokenized = '"sample_id"' in file.readline()
     if path.suffix == ".jsonl" and is_tokenized:
         return load_samples(path)
-    return list(tokenize_rows(path, load_tokenizer(config.tokenizer), TokenizeConfig(add_eos=False)))
+    chat = find_chat_template(path, config.tokenizer, TokenizeConfig())
+    return list(tokenize_rows(path, load_tokenizer(config.tokenizer), chat=chat))
 
 
 def _stream_data(source: StreamSource, config: SFTConfig, eval_samples: Sequence[Sample]) -> SFTData:

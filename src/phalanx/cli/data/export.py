@@ -14,11 +14,9 @@ from phalanx.cli.data.options import (
     RowFormat,
     Split,
     TextField,
-    find_chat_template_for_data,
     input_errors,
     load_plan,
 )
-from phalanx.cli.errors import UserError
 from phalanx.cli.output import print_json, progress
 
 app = typer.Typer(name="export", help="Write the batches of a plan to files.", add_completion=False)
@@ -42,7 +40,7 @@ def export(
     row_format: RowFormat = "auto",
     chat_template: ChatTemplateName = None,
     add_bos: AddBos = False,
-    add_eos: AddEos = False,
+    add_eos: AddEos = None,
     text_field: TextField = "text",
     split: Split = None,
     pad_id: PadId = None,
@@ -53,8 +51,9 @@ def export(
     If the command is interrupted, run it again to write the remaining files.
     """
     from phalanx.data.batch_files import BatchWriter
+    from phalanx.data.packed_dataset import find_chat_template
     from phalanx.data.samples import TokenDataset
-    from phalanx.data.tokenization import TokenizeConfig, tokenize_rows
+    from phalanx.data.tokenization import TokenizeConfig, check_tokenizer_hash, tokenize_rows
     from phalanx.data.tokenizers import load_tokenizer
 
     loaded = load_plan(plan)
@@ -67,14 +66,9 @@ def export(
             add_eos=add_eos,
             chat_template=chat_template,
         )
-        chat = find_chat_template_for_data([dataset], tokenizer, config, split)
-    expected, actual = loaded.meta.tokenizer_hash, config.tokenizer_hash(used, chat)
-    if expected and expected != actual:
-        raise UserError(
-            f"{plan} was built with tokenizer {expected}, but {tokenizer!r} is {actual}; use the tokenizer "
-            f"that the lengths were counted with, and the same --format, --chat-template, --add-bos and "
-            f"--add-eos"
-        )
+        chat = find_chat_template([dataset], tokenizer, config, split)
+        actual = config.tokenizer_hash(used, chat)
+        check_tokenizer_hash(loaded.meta.tokenizer_hash, actual, where=str(plan), tokenizer=tokenizer)
     wanted = {
         str(loaded.table.ids[row]) for epoch in loaded.epochs for row in set(epoch.batches.order.tolist())
     }

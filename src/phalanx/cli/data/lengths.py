@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from phalanx.cli.data.options import (
+    WITHOUT_LOSS,
     AddBos,
     AddEos,
     AsJson,
@@ -20,9 +21,9 @@ from phalanx.cli.data.options import (
     TextField,
     TokenizerName,
     Workers,
-    find_chat_template_for_data,
     input_errors,
     load_lengths,
+    show_skipped,
 )
 from phalanx.cli.errors import UserError
 from phalanx.cli.output import format_fields, print_json, progress
@@ -41,7 +42,7 @@ def build(
     row_format: RowFormat = "auto",
     chat_template: ChatTemplateName = None,
     add_bos: AddBos = False,
-    add_eos: AddEos = False,
+    add_eos: AddEos = None,
     text_field: TextField = "text",
     split: Split = None,
     workers: Workers = None,
@@ -59,8 +60,9 @@ def build(
     phalanx data lengths build a.jsonl b.parquet c.txt --output lengths.npz
     """
     from phalanx.data.length_cache import LengthCache
+    from phalanx.data.packed_dataset import find_chat_template
     from phalanx.data.readers import total_bytes
-    from phalanx.data.tokenization import TokenizeConfig, iter_lengths
+    from phalanx.data.tokenization import TokenizeConfig, TokenizeStats, iter_lengths
     from phalanx.data.tokenizers import load_tokenizer
 
     paths = [*(dataset or ()), *(data or ())]
@@ -68,7 +70,7 @@ def build(
         raise UserError("no files to read; use `phalanx data lengths build train.jsonl -o FILE`")
     if not use_ray and ray_address is not None:
         raise UserError("--ray-address needs --ray")
-    done = 0
+    done, found = 0, TokenizeStats()
     # In kilobytes, because the number of samples is not known in advance.
     with input_errors(), progress("tokenizing", "kB", total_bytes(paths) >> 10, quiet=as_json) as advance:
 
@@ -85,7 +87,7 @@ def build(
             add_eos=add_eos,
             chat_template=chat_template,
         )
-        chat = find_chat_template_for_data(paths, tokenizer, config, split)
+        chat = find_chat_template(paths, tokenizer, config, split)
         tokenizer_hash = config.tokenizer_hash(used, chat)
         counts = iter_lengths(
             paths,
@@ -96,6 +98,7 @@ def build(
             workers=workers,
             use_ray=use_ray,
             ray_address=ray_address,
+            stats=found,
             on_bytes=show_progress,
         )
         # Closed even if the cache rejects an entry, so that no worker process is left behind.
@@ -108,9 +111,12 @@ def build(
     tokens = int(cache.lengths.sum(dtype="int64"))
     if as_json:
         counted = {"output": str(output), "samples": len(cache), "tokens": tokens}
-        print_json({**counted, "tokenizer": tokenizer, "tokenizer_hash": tokenizer_hash})
+        skipped = [{"sample_id": name, "reason": WITHOUT_LOSS} for name in found.skipped]
+        values = {"tokenizer": tokenizer, "tokenizer_hash": tokenizer_hash, "num_skipped": len(skipped)}
+        print_json({**counted, **values, "skipped": skipped})
     else:
         typer.echo(f"{output}: {len(cache):,} samples, {tokens:,} tokens ({tokenizer})")
+        show_skipped(found.skipped, WITHOUT_LOSS)
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """Options and functions that the `phalanx data` commands share."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,10 +10,8 @@ import typer
 from phalanx.cli.errors import UserError, user_errors
 
 if TYPE_CHECKING:
-    from phalanx.data.chat_template import ChatTemplate
     from phalanx.data.length_cache import LengthCache
     from phalanx.data.plans.batch_plan import BatchPlan
-    from phalanx.data.tokenization import TokenizeConfig
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CachePath = Annotated[Path, typer.Option("--cache", "-c", help="Length cache.")]
@@ -47,11 +45,20 @@ TextField = Annotated[str, typer.Option(help="Column with the text.")]
 Split = Annotated[str | None, typer.Option(help="Split of a saved Hugging Face dataset.")]
 PadId = Annotated[int | None, typer.Option(help="Token for padding.", show_default="the tokenizer's, or 0")]
 AddBos = Annotated[bool, typer.Option("--add-bos", help="Add the beginning-of-text token to every text.")]
-AddEos = Annotated[bool, typer.Option("--add-eos", help="Add the end-of-text token to every text.")]
+AddEos = Annotated[
+    bool | None,
+    typer.Option(
+        "--add-eos/--no-add-eos",
+        help="Add the end-of-text token.",
+        show_default="to texts and completions",
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(min=1, help="Number of processes that read and tokenize.", show_default="number of cores"),
 ]
+WITHOUT_LOSS = "without tokens that count toward the loss"
+"""Why tokenization skips a sample of any length."""
 PackMode = Literal["best_fit_decreasing", "subset_sum", "best_fit", "first_fit", "next_fit"]
 
 
@@ -96,15 +103,9 @@ def parse_edges(text: str) -> tuple[int, ...]:
         ) from None
 
 
-def find_chat_template_for_data(
-    paths: list[Path], tokenizer: str, config: "TokenizeConfig", split: str | None
-) -> "ChatTemplate | None":
-    """Load the chat template if the rows of the files may be conversations. Otherwise, return None."""
-    from phalanx.data.packed_dataset import find_chat_template
-    from phalanx.data.readers import iter_rows
-    from phalanx.data.tokenization import detect_format
-
-    if config.format == "auto":
-        # The hash of texts must not depend on a chat template that is not used.
-        config = config.model_copy(update={"format": detect_format(iter_rows(paths, split))})
-    return find_chat_template(tokenizer, config)
+def show_skipped(sample_ids: Sequence[str], reason: str) -> None:
+    """Print the number of skipped samples, the reason, and the first ids. Print nothing if there are none."""
+    if sample_ids:
+        more = f" and {len(sample_ids) - 3:,} more (--json lists all)" if len(sample_ids) > 3 else ""
+        first = ", ".join(sample_ids[:3])
+        typer.echo(f"skipped: {len(sample_ids):,} samples {reason}: {first}{more}")

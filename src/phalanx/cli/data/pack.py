@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phalanx.cli.data.options import (
+    WITHOUT_LOSS,
     AddBos,
+    AddEos,
     AsJson,
     ChatTemplateName,
     DataFiles,
@@ -27,6 +29,7 @@ from phalanx.cli.data.options import (
     Workers,
     input_errors,
     load_lengths,
+    show_skipped,
 )
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import format_fields, print_json, progress
@@ -80,14 +83,7 @@ def pack(
     ] = None,
     pad_id: PadId = None,
     add_bos: AddBos = False,
-    add_eos: Annotated[
-        bool | None,
-        typer.Option(
-            "--add-eos/--no-add-eos",
-            help="Add the end-of-text token.",
-            show_default="to texts and completions",
-        ),
-    ] = None,
+    add_eos: AddEos = None,
     text_field: TextField = "text",
     split: Split = None,
     workers: Workers = None,
@@ -133,7 +129,7 @@ def pack(
         raise UserError(f"--output must be a folder or a .npz file, got {output}")
     if to_file:
         with input_errors(), progress("tokenizing", "rows", quiet=as_json) as advance:
-            used, chat = load_tokenizer(tokenizer), find_chat_template(tokenizer, config)
+            used, chat = load_tokenizer(tokenizer), find_chat_template(paths, tokenizer, config, split)
             stats = TokenizeStats()
             tokens = tokenize_dataset(
                 paths, used, config, chat=chat, split=split, stats=stats, on_rows=advance, workers=workers
@@ -247,11 +243,5 @@ def _pack_to_file(
         return
     names = ("num_rows", "num_samples", "total_tokens", "packing_ratio", "efficiency")
     typer.echo(format_fields([("output", output), *((name, values[name]) for name in names)]))
-    reasons = {
-        "without tokens that count toward the loss": without_loss,
-        f"longer than {packing.max_length}": skipped,
-    }
-    for reason, ids in reasons.items():
-        if ids:
-            more = f" and {len(ids) - 3:,} more (--json lists all)" if len(ids) > 3 else ""
-            typer.echo(f"skipped: {len(ids):,} samples {reason}: {', '.join(ids[:3])}{more}")
+    show_skipped(without_loss, WITHOUT_LOSS)
+    show_skipped(skipped, f"longer than {packing.max_length}")
