@@ -92,6 +92,32 @@ def test_loader_of_the_dataset_has_the_labels_of_the_plan() -> None:
     assert torch.equal(seen, torch.cat([batch["labels"][batch["labels"] >= 0] for batch in direct]))
 
 
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+def test_columns_of_samples_are_kept_in_the_dataset_and_its_batches(packed: bool) -> None:
+    # The halves are integers in some batches and floats in others.
+    samples = {
+        str(n): {"input_ids": t, "halves": [x / 2 if n % 2 else x for x in t], "pairs": [[x, -x] for x in t]}
+        for n, t in enumerate(TOKENS)
+    }
+    plan = build_plan(HFDatasetSamples(token_dataset()), packed)
+    rows = to_dataset(plan, samples)
+    for row in rows:
+        assert row["pairs"] == [[token, -token] for token in row["input_ids"]]
+        assert all(
+            half in (token, token / 2) for half, token in zip(row["halves"], row["input_ids"], strict=True)
+        )
+    assert list(to_iterable_dataset(plan, samples)) == list(rows)
+    for batch in DataLoader(rows, batch_size=3, collate_fn=PackedRowPaddingCollator()):
+        assert torch.equal(batch["pairs"], torch.stack([batch["input_ids"], -batch["input_ids"]], dim=-1))
+        assert batch["halves"].shape == batch["input_ids"].shape
+
+
+def test_rows_with_other_columns_are_rejected() -> None:
+    first = {"input_ids": [1, 2], "labels": [1, 2], "position_ids": [0, 1]}
+    with pytest.raises(ValueError, match=r"row 1 has columns \['advantages'\], but row 0 has \[\]"):
+        PackedRowPaddingCollator()([first, {**first, "advantages": [0.5, 1.0]}])
+
+
 def summed_losses(model: Any, batch: TorchBatch) -> dict[str, float]:
     """Return the loss of each sample of a batch, summed over its tokens."""
     with torch.no_grad():

@@ -294,6 +294,31 @@ def test_varlen_batch_has_no_padding():
     assert sorted(batch["cu_seqlens"].diff().tolist()) == [1, 3]
 
 
+@pytest.mark.parametrize("align", [1, 4])
+@pytest.mark.parametrize("packing", [PackingConfig(max_length=4), None], ids=["packed", "padded"])
+def test_columns_have_the_shape_of_the_tokens_in_a_varlen_batch(
+    packing: PackingConfig | None, align: int
+) -> None:
+    ids = {"a": [1, 2, 3], "b": [4, 5], "c": [6]}
+    samples = {name: {"input_ids": t, "advantages": [x / 2 for x in t]} for name, t in ids.items()}
+    lengths = {name: len(tokens) for name, tokens in ids.items()}
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(16), packing=packing).build()
+    for batch in PlanDataset(plan, samples, attention="varlen", align=align):
+        assert batch["advantages"].shape == batch["input_ids"].shape
+        assert torch.equal(batch["advantages"], batch["input_ids"] / 2)
+
+
+def test_arrays_of_rows_are_kept_in_a_varlen_batch() -> None:
+    samples = {"a": {"input_ids": [1, 2, 3]}, "b": {"input_ids": [4]}}
+    plan = BatchPlanBuilder({"a": 3, "b": 1}, BatchingConfig.throughput(8)).build()
+
+    def first_tokens(samples: list[Any], width: int, pad_id: int) -> dict[str, np.ndarray]:
+        return {"first": np.array([sample.input_ids[0] for sample in samples])}
+
+    (batch,) = PlanDataset(plan, samples, attention="varlen", collate_fn=first_tokens)
+    assert sorted(batch["first"].tolist()) == [1, 4]
+
+
 def test_all_epochs_can_be_iterated_from_any_batch():
     samples = {str(n): {"input_ids": [n + 1] * (n % 5 + 1)} for n in range(20)}
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}

@@ -11,15 +11,20 @@ from jaxtyping import Bool, Int8, Int32, Int64, Integer
 from phalanx.data.attention_masks import cu_seqlens
 from phalanx.data.packing import PackingConfig, PackLayout, assign_packs
 from phalanx.data.plans.batch_plan import BatchSpec
-from phalanx.data.samples import Sample, TokenDataset, as_loss_mask, as_token_ids, concatenate_samples
+from phalanx.data.samples import (
+    IGNORE_INDEX,
+    Sample,
+    TokenDataset,
+    as_loss_mask,
+    as_token_ids,
+    concatenate_samples,
+    token_arrays,
+)
 from phalanx.native import require_native
 
-IGNORE_INDEX = -100
-"""Label of tokens that are excluded from the loss, as in PyTorch and Hugging Face."""
-
 SampleLike: TypeAlias = Sample | Mapping[str, Any]
-"""A `Sample`, or a mapping with `input_ids` and optionally `loss_mask`. Other keys of a mapping are ignored,
-because their values need not have one entry per token. To add columns, use `Sample.columns`."""
+"""A `Sample`, or a mapping with `input_ids` and optionally `loss_mask` or `labels`. Other lists of numbers in
+a mapping are columns and must have one entry per token; values of other types are ignored."""
 
 CollateFn: TypeAlias = Callable[[list[Sample], int, int], Mapping[str, np.ndarray]]
 """Function that creates arrays for a batch that is not packed. Its arguments are the samples, the row length
@@ -130,10 +135,11 @@ class TokenBatch(NamedArrays):
             pad_id: Padding token for the alignment.
 
         Returns:
-            Dictionary with `input_ids`, `labels` and `position_ids` [tokens]; `cu_seqlens`, the cumulative
-            lengths of the segments, starting with 0 and without alignment padding; and `max_seqlen`, the
-            length of the longest segment, including alignment padding. If `align` is not 1, the dictionary
-            also contains `cu_seqlens_padded`, the cumulative lengths including alignment padding.
+            Dictionary with `input_ids`, `labels` and `position_ids` [tokens]; the columns with one entry per
+            token [tokens, ...], which are 0 in the alignment padding; `cu_seqlens`, the cumulative lengths of
+            the segments, starting with 0 and without alignment padding; and `max_seqlen`, the length of the
+            longest segment, including alignment padding. If `align` is not 1, the dictionary also contains
+            `cu_seqlens_padded`, the cumulative lengths including alignment padding.
         """
         real = self.segment_ids > 0
         positions = self.position_ids[real]
@@ -146,11 +152,14 @@ class TokenBatch(NamedArrays):
         arrays: dict[str, Any] = {
             "position_ids": np.arange(padded_offsets[-1]) - np.repeat(padded_offsets[:-1], padded)
         }
+        columns = [item for item in self.columns.items() if item[1].shape[:2] == real.shape]
         for name, values, filler in (
-            ("input_ids", self.input_ids, pad_id),
+            ("input_ids", self.input_ids.astype(np.int64), pad_id),
             ("labels", self.labels(), IGNORE_INDEX),
+            *((name, values, 0) for name, values in columns),
         ):
-            arrays[name] = np.full(int(padded_offsets[-1]), filler, np.int64)
+            shape = (int(padded_offsets[-1]), *values.shape[2:])
+            arrays[name] = np.full(shape, filler, values.dtype)
             arrays[name][targets] = values[real]
         arrays |= {"cu_seqlens": offsets.astype(np.int32), "max_seqlen": int(padded.max(initial=0))}
         return arrays if align == 1 else arrays | {"cu_seqlens_padded": padded_offsets.astype(np.int32)}
@@ -282,6 +291,7 @@ def pack_tokens(
     config: PackingConfig,
     *,
     loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None = None,
+    columns: Mapping[str, np.ndarray] | None = None,
     pad_id: int = 0,
     layout: PackLayout | None = None,
 ) -> TokenBatch:
@@ -292,6 +302,7 @@ def pack_tokens(
         offsets: Position in `tokens` at which each sample starts, followed by the end of the last one.
         config: Packing settings.
         loss_mask: 1 for tokens that count toward the loss. If None, every token counts.
+        columns: Additional arrays [tokens, ...] by name, which are packed in the same way.
         pad_id: Padding token.
         layout: Assignment of samples to rows. If it covers only some of the samples, only its rows are
             created. If None, a layout for all samples is computed.
@@ -300,7 +311,7 @@ def pack_tokens(
     >>> batch.input_ids.tolist(), batch.segment_ids.tolist()
     ([[4, 5, 6, 7], [1, 2, 3, 8]], [[1, 1, 1, 1], [1, 1, 1, 2]])
     """
-    source, layout = _check_tokens(tokens, offsets, config, loss_mask, layout)
+    source, layout = _check_tokens(tokens, offsets, config, loss_mask, columns, layout)
     return fill_rows(source, layout, pad_id)
 
 
@@ -311,13 +322,14 @@ def iter_packed_batches(
     packs_per_batch: int,
     *,
     loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None = None,
+    columns: Mapping[str, np.ndarray] | None = None,
     pad_id: int = 0,
     layout: PackLayout | None = None,
 ) -> Iterator[TokenBatch]:
     """Pack samples like `pack_tokens`, but yield batches of `packs_per_batch` rows to limit memory use."""
     if packs_per_batch < 1:
         raise ValueError(f"packs_per_batch must be at least 1, got {packs_per_batch}")
-    source, layout = _check_tokens(tokens, offsets, config, loss_mask, layout)
+    source, layout = _check_tokens(tokens, offsets, config, loss_mask, columns, layout)
 
     def batches() -> Iterator[TokenBatch]:
         for first in range(0, len(layout), packs_per_batch):
@@ -334,6 +346,7 @@ def _check_tokens(
     offsets: Integer[np.ndarray, " samples_and_one"] | Sequence[int],
     config: PackingConfig,
     loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None,
+    columns: Mapping[str, np.ndarray] | None,
     layout: PackLayout | None,
 ) -> tuple[ConcatenatedTokens, PackLayout]:
     """Validate the arguments of `pack_tokens`, and compute the layout if it is None."""
@@ -344,8 +357,10 @@ def _check_tokens(
             f"offsets must ascend between 0 and {len(tokens)}, the number of tokens, with one entry more "
             f"than there are samples"
         )
-    if loss_mask is not None and len(loss_mask) != len(tokens):
-        raise ValueError(f"loss_mask must have {len(tokens)} entries, one per token, got {len(loss_mask)}")
+    columns = columns or {}
+    for name, values in {**columns, "loss_mask": loss_mask}.items():
+        if values is not None and len(values) != len(tokens):
+            raise ValueError(f"{name} must have {len(tokens)} entries, one per token, got {len(values)}")
     fits = np.can_cast(tokens.dtype, np.int32)
     ids = np.ascontiguousarray(tokens, np.int32) if fits else as_token_ids(tokens, "tokens")
     if layout is None:
@@ -358,7 +373,7 @@ def _check_tokens(
     if np.any(starts + layout.lengths > bounds[layout.samples + 1]):
         raise ValueError("the layout was computed for samples of other lengths")
     mask = None if loss_mask is None else as_loss_mask(loss_mask, "tokens")
-    return ConcatenatedTokens(ids, mask, starts, {}), layout
+    return ConcatenatedTokens(ids, mask, starts, columns), layout
 
 
 def _dataset_tokens(spec: BatchSpec, dataset: TokenDataset) -> ConcatenatedTokens:
@@ -409,16 +424,18 @@ def _check_planned_lengths(spec: BatchSpec, lengths: Int64[np.ndarray, " segment
 
 
 def as_sample(sample_id: str, value: SampleLike) -> Sample:
-    """Return a `Sample` unchanged, or create one from the `input_ids` and `loss_mask` of a mapping."""
+    """Return a `Sample` unchanged, or create one from the `input_ids` and the columns of a mapping."""
     if isinstance(value, Sample):
         return value
     if not isinstance(value, Mapping):
         return Sample(sample_id, value.input_ids, value.loss_mask)
     if "input_ids" not in value:
         raise ValueError(f"sample {sample_id!r} has no input_ids; it has {', '.join(value)}")
-    ids = np.asarray(value["input_ids"])
-    mask = value.get("loss_mask")
-    return Sample(sample_id, ids, np.ones(len(ids), np.int8) if mask is None else mask)
+    try:
+        ids, mask, columns = token_arrays(value)
+    except ValueError as error:
+        raise ValueError(f"sample {sample_id!r}: {error}") from error
+    return Sample(sample_id, ids, mask, columns)
 
 
 def _missing_sample(sample_id: str) -> ValueError:

@@ -26,6 +26,10 @@ from phalanx.io.checksum import CorruptFileError
 TOKEN_LIMIT = 2**31
 """Exclusive upper limit on token ids. Stored tokens use the top bit for the loss mask."""
 
+IGNORE_INDEX = -100
+"""Label of tokens that are excluded from the loss, as in PyTorch and Hugging Face."""
+
+_NOT_COLUMNS = {"input_ids", "loss_mask", "labels", "attention_mask", "position_ids", "segment_ids"}
 _FORMAT, _VERSION = "phalanx samples", 2
 
 
@@ -249,6 +253,58 @@ def as_loss_mask(values: Any, where: str = "") -> Int8[np.ndarray, " tokens"]:
             f"where -100 means no loss, use labels != -100"
         )
     return np.ascontiguousarray(array, np.int8)
+
+
+def token_arrays(
+    row: Mapping[str, Any],
+) -> tuple[Int32[np.ndarray, " length"], Int8[np.ndarray, " length"], dict[str, np.ndarray]]:
+    """Return the token ids, the loss mask and the columns of a mapping with `input_ids`.
+
+    The loss mask is given by `labels` or `loss_mask`; without them, every token counts. Columns are the other
+    lists of numbers, and those in a mapping named `columns`. Texts, single numbers and other values are not
+    columns, and neither are arrays that a batch creates itself, such as `position_ids`.
+
+    Raises:
+        ValueError: If a list of numbers does not have one entry per token, or if `labels` has a token that
+            is not in `input_ids`.
+    """
+    ids = as_token_ids(row["input_ids"], "input_ids")
+    labels, mask = row.get("labels"), row.get("loss_mask")
+    for name, values in (("labels", labels), ("loss_mask", mask)):
+        if values is not None and len(values) != len(ids):
+            raise ValueError(f"{len(ids)} input_ids but {len(values)} entries in {name}")
+    if labels is not None:
+        labels = np.asarray(labels)
+        wrong = np.flatnonzero((labels != ids) & (labels != IGNORE_INDEX))
+        if len(wrong):
+            raise ValueError(
+                f"labels[{wrong[0]}] must be its token or {IGNORE_INDEX}, got {labels[wrong[0]]}"
+            )
+        mask = labels != IGNORE_INDEX
+    mask = np.ones(len(ids), np.int8) if mask is None else as_loss_mask(mask)
+    return ids, mask, token_columns(row, len(ids))
+
+
+def token_columns(row: Mapping[str, Any], num_tokens: int) -> dict[str, np.ndarray]:
+    """Return the columns of a mapping with `num_tokens` tokens (see `token_arrays`)."""
+    nested = row.get("columns")
+    columns = {}
+    for name, value in {**row, **(nested if isinstance(nested, Mapping) else {})}.items():
+        if name in _NOT_COLUMNS or isinstance(value, str | bytes | Mapping):
+            continue
+        try:
+            array = np.asarray(value)
+        except ValueError:  # lists of different lengths
+            continue
+        if array.ndim == 0 or array.size == 0 or array.dtype.kind not in "biuf":
+            continue
+        if len(array) != num_tokens:
+            raise ValueError(
+                f"{num_tokens} input_ids but {len(array)} entries in {name}; a list of numbers needs one "
+                f"entry per token, so remove {name} if it is something else"
+            )
+        columns[name] = array
+    return columns
 
 
 def concatenate_samples(

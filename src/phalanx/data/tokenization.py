@@ -31,7 +31,7 @@ from phalanx.data.readers import (
     split_files,
     total_bytes,
 )
-from phalanx.data.samples import Sample, TokenDataset, as_loss_mask, as_token_ids
+from phalanx.data.samples import Sample, TokenDataset, token_arrays
 from phalanx.data.tokenizers import Tokenizer, short_hash
 from phalanx.io.worker_pool import ordered_map, usable_cores
 
@@ -40,7 +40,6 @@ LossTokens: TypeAlias = Literal["auto", "all", "completion", "assistant", "last_
 Truncation: TypeAlias = Literal["error", "skip", "right", "left", "drop_turns"]
 AnyResult = TypeVar("AnyResult")
 
-_IGNORE_INDEX = -100
 _ROWS_AT_ONCE = 256
 _MIN_PART_BYTES, _MAX_PART_BYTES = 1 << 20, 1 << 22
 _PARTS_PER_WORKER = 8
@@ -181,7 +180,7 @@ def tokenize_rows(
     with contextlib.closing(blocks):
         for part, block in blocks:
             names = ids.assign(part, block.row_ids)
-            end = 0
+            end, columns = 0, iter(block.columns)
             for row, suffix, length, truncated in block.outcomes:
                 name = names[row] + suffix
                 stats.truncated += truncated
@@ -190,7 +189,7 @@ def tokenize_rows(
                     continue
                 stats.samples += 1
                 begin, end = end, end + length
-                yield Sample(name, block.tokens[begin:end], block.loss_mask[begin:end])
+                yield Sample(name, block.tokens[begin:end], block.loss_mask[begin:end], next(columns))
             if on_rows is not None:
                 on_rows(len(names))
 
@@ -336,6 +335,8 @@ class _Block(NamedTuple):
     tokens: Int32[np.ndarray, " tokens"]
     """Concatenated tokens of the samples that are not skipped."""
     loss_mask: Int8[np.ndarray, " tokens"]
+    columns: list[Mapping[str, np.ndarray]]
+    """Columns of each sample that is not skipped."""
 
 
 _Tokens: TypeAlias = tuple[list[int], list[int]]
@@ -358,6 +359,8 @@ class _FormattedSample(NamedTuple):
     tools: Any = None
     """Tools that the chat template describes. None if there are none."""
     tokens: _Tokens | None = None
+    columns: Mapping[str, np.ndarray] = {}
+    """Arrays with one entry per token. Empty unless the dataset already contains tokens."""
 
 
 class _RowTokenizer(NamedTuple):
@@ -408,9 +411,8 @@ class _RowTokenizer(NamedTuple):
         Therefore, the lines of the part are at first numbered from 1. If the function raises `ValueError`, it
         is called again with the actual line numbers, so that the error message is correct.
         """
-        config, columns = self.config, None
-        if config.format in ("text", "tokens"):
-            columns = (*ID_FIELDS, config.text_field, "input_ids", "loss_mask", "labels")
+        config = self.config
+        columns = (*ID_FIELDS, config.text_field) if config.format == "text" else None
         read = functools.partial(iter_part, part, columns=columns, text_field=config.text_field)
         try:
             return function(read(first_line=1))
@@ -444,6 +446,9 @@ class _RowTokenizer(NamedTuple):
         row_ids: list[str] = []
         outcomes: list[_Outcome] = []
         tokens, masks = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)]
+        columns: list[Mapping[str, np.ndarray]] = []
+        # Truncation keeps either the first or the last tokens.
+        side = slice(-limit, None) if limit and self.config.truncation == "left" else slice(limit)
         while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
             items: list[tuple[int, str, _FormattedSample]] = []
             for index, (where, row) in enumerate(chunk, len(row_ids)):
@@ -471,8 +476,9 @@ class _RowTokenizer(NamedTuple):
                 if kept:
                     tokens.append(np.array(ids, np.int32))
                     masks.append(np.array(mask, np.int8))
+                    columns.append({name: values[side] for name, values in item.columns.items()})
             row_ids += [row_id(row, where) for where, row in chunk]
-        return _Block(row_ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
+        return _Block(row_ids, outcomes, np.concatenate(tokens), np.concatenate(masks), columns)
 
     def _format_row(self, row: Mapping[str, Any]) -> list[_FormattedSample]:
         """Convert a row to formatted samples: two for a preference pair, and one for any other row."""
@@ -499,7 +505,10 @@ class _RowTokenizer(NamedTuple):
                     for name in ("chosen", "rejected")
                 ]
             case "tokens":
-                return [_FormattedSample("", "", [], tokens=_get_tokens(row))]
+                if row.get("input_ids") is None:
+                    raise ValueError(f"the row needs input_ids; it has {_columns(row)}")
+                ids, mask, columns = token_arrays(row)
+                return [_FormattedSample("", "", [], tokens=(ids.tolist(), mask.tolist()), columns=columns)]
         text = self._get_text(row)
         if config.loss_tokens not in ("auto", "all"):
             raise ValueError(
@@ -636,25 +645,6 @@ def _tokenize_blocks(
     while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
         worker = worker.detect_format(iter(chunk))
         yield None, worker.tokenize_block(iter(chunk))
-
-
-def _get_tokens(row: Mapping[str, Any]) -> _Tokens:
-    if row.get("input_ids") is None:
-        raise ValueError(f"the row needs input_ids; it has {_columns(row)}")
-    ids = as_token_ids(row["input_ids"], "input_ids")
-    for name in ("labels", "loss_mask"):
-        if row.get(name) is not None and len(row[name]) != len(ids):
-            raise ValueError(f"{len(ids)} input_ids but {len(row[name])} entries in {name}")
-    mask = row.get("loss_mask")
-    if row.get("labels") is not None:
-        labels = np.asarray(row["labels"])
-        wrong = np.flatnonzero((labels != ids) & (labels != _IGNORE_INDEX))
-        if len(wrong):
-            raise ValueError(
-                f"labels[{wrong[0]}] must be its token or {_IGNORE_INDEX}, got {labels[wrong[0]]}"
-            )
-        mask = labels != _IGNORE_INDEX
-    return ids.tolist(), [1] * len(ids) if mask is None else as_loss_mask(mask).tolist()
 
 
 def _check_messages(value: Any) -> list[Message]:

@@ -112,8 +112,9 @@ class HFDatasetSamples(Mapping):
 def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int = 0) -> "datasets.Dataset":
     """Return the rows of all batches in an epoch as an in-memory dataset.
 
-    The columns are `input_ids`, `labels`, `position_ids` and `segment_ids`, without padding. To form batches,
-    use a `PackedRowPaddingCollator`, for example as the data collator of the Hugging Face `Trainer`.
+    The columns are `input_ids`, `labels`, `position_ids` and `segment_ids`, without padding, and those of the
+    samples. To form batches, use a `PackedRowPaddingCollator`, for example as the data collator of the
+    Hugging Face `Trainer`.
 
     Args:
         plan: Batch plan.
@@ -122,9 +123,9 @@ def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int
     """
     plan.check_samples(samples)
     empty = pa.schema([(name, pa.list_(pa.int64())) for name in _COLUMNS]).empty_table()
-    return datasets.Dataset(
-        pa.concat_tables([empty, *(_create_table(s, samples) for s in plan.iter_epoch(epoch))])
-    )
+    tables = [empty, *(_create_table(spec, samples) for spec in plan.iter_epoch(epoch))]
+    # A column may have integers in one batch and floats in another.
+    return datasets.Dataset(pa.concat_tables(tables, promote_options="permissive"))
 
 
 def to_iterable_dataset(
@@ -152,12 +153,17 @@ def _iter_rows(
 def _create_table(spec: BatchSpec, samples: Mapping[str, SampleLike]) -> pa.Table:
     """Create a table with one list of tokens for each row of a batch, without padding."""
     batch = collate(spec, samples)
-    arrays = (batch.input_ids, batch.labels(), batch.position_ids, batch.segment_ids)
+    tokens = (batch.input_ids, batch.labels(), batch.position_ids, batch.segment_ids)
+    arrays = {name: array.astype(np.int64) for name, array in zip(_COLUMNS, tokens, strict=True)}
     is_token = batch.segment_ids > 0
     offsets = pa.array(counts_to_offsets(is_token.sum(axis=1)).astype(np.int32))
-    values = (pa.array(array[is_token].astype(np.int64)) for array in arrays)
-    lists = [pa.ListArray.from_arrays(offsets, tokens) for tokens in values]
-    return pa.table(dict(zip(_COLUMNS, lists, strict=True)))
+    lists = {}
+    for name, array in {**arrays, **batch.columns}.items():
+        values = pa.array(array[is_token].reshape(-1))
+        for size in reversed(array.shape[2:]):
+            values = pa.FixedSizeListArray.from_arrays(values, size)
+        lists[name] = pa.ListArray.from_arrays(offsets, values)
+    return pa.table(lists)
 
 
 def _encode(tokenizer: TextTokenizer, texts: list[str]) -> list[list[int]]:

@@ -23,6 +23,7 @@ from phalanx.data.plans.batch_plan import (
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.sharding import ShardingConfig
 from phalanx.data.plans.streaming_plan import StreamingPlan
+from phalanx.data.samples import token_columns
 from phalanx.extras import require_extra
 
 with require_extra(__name__, "torch", "torch"):
@@ -315,7 +316,8 @@ class PackedRowPaddingCollator:
     """Collator that pads rows of a packed dataset, for a `DataLoader` or the Hugging Face `Trainer`.
 
     A row has `input_ids`, `labels` and `position_ids` without padding, as `hf_datasets.to_dataset` creates
-    them. A new sample starts wherever `position_ids` is 0.
+    them. A new sample starts wherever `position_ids` is 0. Other lists of numbers are columns, which must
+    have one entry per token and are padded with 0.
     """
 
     pad_id: int = 0
@@ -337,11 +339,17 @@ class PackedRowPaddingCollator:
             name: _pad([np.asarray(row[name]) for row in rows], value) for name, value in padding.items()
         }
         arrays["segment_ids"] = _pad(segments, 0)
+        columns = [token_columns(row, len(row["input_ids"])) for row in rows]
+        for index, row in enumerate(columns):
+            if row.keys() != columns[0].keys():
+                raise ValueError(f"row {index} has columns {sorted(row)}, but row 0 has {sorted(columns[0])}")
+        for name in columns[0]:
+            arrays[name] = _pad([row[name] for row in columns], 0, dtype=None)
         return _to_tensors(arrays, self.attention, self.dtype, one_sample_per_row=False)
 
 
-def _pad(rows: Sequence[np.ndarray], value: int) -> np.ndarray:
-    tensors = [torch.as_tensor(row, dtype=torch.long) for row in rows]
+def _pad(rows: Sequence[np.ndarray], value: int, dtype: torch.dtype | None = torch.long) -> np.ndarray:
+    tensors = [torch.as_tensor(row, dtype=dtype) for row in rows]
     return pad_sequence(tensors, batch_first=True, padding_value=value).numpy()
 
 
@@ -363,15 +371,15 @@ def to_torch(
             `attention="varlen"`.
         pad_id: Token used for this padding.
     """
+    columns = batch.columns
     if attention == "varlen":
         flat = batch.varlen(align=align, pad_id=pad_id)
-        # Tokens have the shape [1, tokens], boundaries have the shape [samples + 1].
-        tensors = TorchBatch(
-            {name: torch.from_numpy(flat[name])[None] for name in ("input_ids", "labels", "position_ids")}
-        )
-        boundaries = [name for name in flat if name.startswith("cu_")]
-        tensors.update({name: torch.from_numpy(flat[name]) for name in boundaries})
-        tensors["max_seqlen"] = flat["max_seqlen"]
+        tensors = TorchBatch(max_seqlen=flat.pop("max_seqlen"))
+        for name, array in flat.items():
+            tensor = torch.from_numpy(array)
+            # Tokens and columns have the shape [1, tokens, ...], boundaries have the shape [samples + 1].
+            tensors[name] = tensor if name.startswith("cu_seqlens") else tensor[None]
+        columns = {name: array for name, array in columns.items() if name not in flat}
         tensors["use_cache"] = torch.tensor(False)
     else:
         arrays = {
@@ -382,7 +390,7 @@ def to_torch(
         }
         packed = batch.spec is None or batch.spec.packed
         tensors = _to_tensors(arrays, attention, dtype, one_sample_per_row=not packed)
-    tensors.update((name, torch.from_numpy(array)) for name, array in batch.columns.items())
+    tensors.update((name, torch.from_numpy(array)) for name, array in columns.items())
     if batch.spec is not None:
         tensors.sample_ids, tensors.index = batch.spec.sample_ids, batch.spec.index
     tensors.sample_rows = batch.sample_rows

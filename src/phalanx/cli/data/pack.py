@@ -194,7 +194,7 @@ def _pack_to_file(
     """
     import numpy as np
 
-    from phalanx.data.collation import TOKEN_ARRAYS, pack_tokens
+    from phalanx.data.collation import pack_tokens
     from phalanx.data.metrics import compute_packing_metrics
     from phalanx.data.npz_files import write_npz
     from phalanx.data.packing import assign_packs
@@ -217,11 +217,12 @@ def _pack_to_file(
             dataset.offsets,
             packing,
             loss_mask=dataset.loss_mask,
+            columns=dataset.columns,
             pad_id=pad_id,
             layout=layout,
         )
         loss_mask = batch.loss_mask
-        arrays = {**{name: getattr(batch, name) for name in TOKEN_ARRAYS}, **arrays}
+        arrays = {**batch.arrays(), **arrays}
     with user_errors():
         if output.suffix == ".npz":
             write_npz(output, arrays)
