@@ -11,6 +11,7 @@ from phalanx.data import (
     ChatTemplate,
     TokenizeConfig,
     TokenizeStats,
+    iter_lengths,
     load_chat_template,
     load_tokenizer,
     tokenize_rows,
@@ -274,3 +275,28 @@ def test_rows_can_be_files_lists_or_datasets(tmp_path: Path):
 def test_eos_of_the_byte_tokenizer_has_an_empty_span():
     ((ids, spans),) = ByteTokenizer(add_special_tokens=True).encode_with_offsets(["é!"])
     assert spans == [(0, 1), (0, 1), (1, 2), (2, 2)] and len(ids) == 4
+
+
+@pytest.mark.parametrize("add_eos", [None, True, False])
+def test_counted_lengths_include_the_end_token_that_is_added(
+    folder: Path, tmp_path: Path, add_eos: bool | None
+) -> None:
+    path, config = tmp_path / "texts.jsonl", TokenizeConfig(add_eos=add_eos)
+    path.write_text('{"text": "two and two"}\n{"text": "four</s>"}\n')
+    tokenizer = load_tokenizer(folder)
+    samples = list(tokenize_rows(path, tokenizer, config))
+    assert [sample.input_ids[-1] == tokenizer.eos_token_id for sample in samples] == [
+        add_eos is not False,
+        True,
+    ]
+    ((ids, lengths),) = iter_lengths(path, tokenizer, config, workers=1)
+    assert (ids, lengths) == (["0", "1"], [sample.length for sample in samples])
+
+
+def test_hash_starts_with_the_tokenizer_and_depends_on_the_added_tokens() -> None:
+    tokenizer = ByteTokenizer()
+    plain = TokenizeConfig().tokenizer_hash(tokenizer)
+    assert plain == TokenizeConfig(format="prompt_completion").tokenizer_hash(tokenizer)
+    assert plain == tokenizer.tokenizer_hash
+    found = {TokenizeConfig(add_eos=value).tokenizer_hash(tokenizer) for value in (None, True, False)}
+    assert len(found) == 3 and all(value.partition("-")[0] == plain for value in found)

@@ -53,7 +53,8 @@ class BatchManifest(FrozenModel):
     dataset_hash: str = ""
     """String that identifies the dataset. Empty if it is unknown."""
     tokenizer_hash: str = ""
-    """String that identifies the tokenizer. Empty if it is unknown."""
+    """String that identifies the tokenizer and its settings, such as the result of
+    `TokenizeConfig.tokenizer_hash`. Empty if it is unknown."""
     pad_id: int
     """Padding token."""
     num_epochs: int
