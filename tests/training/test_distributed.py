@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from phalanx import load_policy
 from phalanx.cli.app import app
 from phalanx.logging import LoggingConfig
+from phalanx.training.checkpoints import open_checkpoint
 from phalanx.training.device_mesh import DeviceMesh, initialize
 from phalanx.training.optimizer import OptimizerConfig
 from phalanx.training.ppo import PPO, PPOConfig
@@ -104,7 +105,9 @@ def single_process() -> tuple[list[bytes], list[bytes], list[bytes]]:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_result_is_bit_identical_for_any_number_of_processes(count: int, single_process: tuple) -> None:
+def test_result_is_bit_identical_for_any_number_of_processes_with_one_device(
+    count: int, single_process: tuple
+) -> None:
     for result in run_processes(count, train_three_updates):
         assert result == single_process
 
@@ -123,15 +126,15 @@ class ShardedEpisodes(Descent):
         returns = self.mesh.shard(jnp.arange(4.0))
         return state, result._replace(episodes={"episode_returns": returns, "success_mask": returns > 1})
 
-for count in (1, 4):
-    train(create_ppo(DeviceMesh(jax.devices()[:count])), f"{sys.argv[1]}/{count}")
+for name, count in {"1": 1, "4": 4, "again": 4}.items():
+    train(create_ppo(DeviceMesh(jax.devices()[:count])), f"{sys.argv[1]}/{name}")
 train(ShardedEpisodes(DescentConfig(num_updates=1)), f"{sys.argv[1]}/sharded")
 """
 
 
 @pytest.fixture(scope="module")
 def four_devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train with one and four devices, and return the folder of the runs `1`, `4` and `sharded`."""
+    """Train with one and four devices, and return the folder of the runs `1`, `4`, `again` and `sharded`."""
     folder = tmp_path_factory.mktemp("devices")
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
     command = [sys.executable, "-c", TRAIN_ON_FOUR_DEVICES, str(folder)]
@@ -141,9 +144,21 @@ def four_devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_episodes_of_all_devices_are_logged(four_devices: Path) -> None:
     one, four = metrics_of(four_devices / "1"), metrics_of(four_devices / "4")
-    assert list(one) == [1, 2, 3]
-    assert {"reward_mean", "episode_length_mean"} <= one[3].keys()
-    assert one == four
+    assert list(one) == list(four) == [1, 2, 3]
+    # The first update acts with the same initial parameters on any number of devices.
+    for name in ("num_episodes", "reward_mean", "episode_length_mean"):
+        assert four[1][name] == pytest.approx(one[1][name])
+
+
+def test_result_is_bit_identical_for_the_same_number_of_devices(four_devices: Path) -> None:
+    first, second = four_devices / "4", four_devices / "again"
+    assert metrics_of(first) == metrics_of(second)
+    with open_checkpoint(first) as (left, step, _), open_checkpoint(second) as (right, _, metadata):
+        names = metadata["params"]
+        arrays, others = left.load_arrays(step, names), right.load_arrays(step, names)
+    assert step == 3
+    for name in names:
+        np.testing.assert_array_equal(arrays[name], others[name])
 
 
 def test_sharded_episodes_are_logged_completely(four_devices: Path) -> None:

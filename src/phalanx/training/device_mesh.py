@@ -124,7 +124,7 @@ class DeviceMesh:
     def sum_in_order(self, rows: Float[Array, "shards size"]) -> Float[Array, " size"]:
         """Sum the rows of all devices and processes in a fixed order. All processes must call this method.
 
-        The result is bit-identical for any number of devices and processes.
+        The sum of the same rows is bit-identical for any number of devices and processes.
         """
         return _sum_rows(self.all_gather(rows))
 
@@ -221,7 +221,7 @@ def _sharded_program(
 ) -> Callable[..., Any]:
     """Compile a single-device program for all devices of a mesh.
 
-    The instructions of each device are exactly those that it would run if it were the only device.
+    XLA compiles this program separately from that for a single device, so the results can differ by rounding.
     """
     mapped = jax.shard_map(
         functools.partial(method.__wrapped__, instance),
