@@ -17,12 +17,14 @@ from typer.testing import CliRunner
 from phalanx.cli.app import app
 from phalanx.training import PPOConfig
 from tests.helpers import small_training
+from tests.helpers.file_damage import limited_file_size
 
 pytestmark = pytest.mark.slow
 
 # The same settings as in tests/training, so that compiled programs are reused.
 SMALL = (*small_training.SMALL, "evaluation.num_sampled_attempts=2", "logging.sample_frequency=1")
 DESCENT = str(Path(__file__).parents[1] / "helpers" / "descent.py")
+LARGE_DESCENT = str(Path(__file__).parents[1] / "helpers" / "large_descent.py")
 """The smallest algorithm; it compiles at once."""
 
 
@@ -238,6 +240,13 @@ def test_signal_saves_a_checkpoint_and_sets_the_exit_code(
         (["train", "ppo", "--config=arc_single"], "did you mean 'arc_single_family'?"),
         (["train", "ppo", "--resume"], "--resume requires --out"),
         (["train", "ppo", "--process-id=0"], "--coordinator, --num-processes and --process-id"),
+        *(
+            (
+                ["train", name, "--coordinator=127.0.0.1:1", "--num-processes=2", "--process-id=0"],
+                f"{Path(name).stem} trains in one process",
+            )
+            for name in ("bc", "sft", "grpo", "kge", "heuristic", DESCENT)
+        ),
         (["eval", "/nowhere"], "is not a run"),
         (["eval", "{run}", "--out", "x"], "--out: this evaluation writes no files"),
         (["eval", "{run}", "dataset=no-such-data"], "no such file or folder"),
@@ -252,6 +261,19 @@ def test_invalid_arguments_exit_with_one_line_and_code_2(
     assert done.code == 2
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_run_that_does_not_fit_on_the_disk_exits_with_code_1_and_can_be_continued(
+    tmp_path: Path, phalanx: Callable[..., Any]
+) -> None:
+    command = ("train", LARGE_DESCENT, "--out", tmp_path / "run", "--auto-resume")
+    with limited_file_size(100_000):
+        done = phalanx(*command)
+    assert done.code == 1
+    assert done.err.count("\n") == 1 and "run could not be saved: [Errno 27] File too large" in done.err
+    assert "large_descent, failed, 0 updates" in phalanx("doctor", tmp_path / "run").out
+    assert phalanx(*command).code == 0
+    assert "large_descent, finished, 6 updates" in phalanx("doctor", tmp_path / "run").out
 
 
 def test_demo_trains_in_a_new_folder_each_time(tmp_path: Path, phalanx: Callable[..., Any]) -> None:

@@ -1,6 +1,7 @@
 """Progress messages without a terminal."""
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_first_and_last_update_are_printed(tmp_path: Path, phalanx: Callable[...
     lines = [line for line in done.out.splitlines() if line.startswith("update ")]
     assert [line.split(":")[0] for line in lines] == ["update 1/5", "update 5/5"]
     assert "0k steps" in lines[0]
-    assert "/s reward mean " in lines[0]
+    assert re.search(r"/s reward mean \d\.\d{3} \(1 episode\)", lines[0])
     assert lines[1].endswith(", 0:00:00 left")
 
 

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -12,12 +13,14 @@ import pytest
 from pydantic import ValidationError
 
 from phalanx.config import format_validation_error
+from phalanx.logging import LoggingConfig
 from phalanx.nn.distributions import MaskedCategorical
-from phalanx.training import UpdateResult
+from phalanx.training import Progress, UpdateResult, train
 from phalanx.training.optimizer import OptimizerConfig
 from phalanx.training.ppo import PPO, PPOConfig, PPOState, bootstrap_values
 from phalanx.training.rollout import Rollout, collect_rollout, init_rollout
 from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork
+from tests.helpers.small_training import metrics_of
 from tests.reference.ppo import reference_advantages, reference_loss
 
 pytestmark = pytest.mark.slow
@@ -371,3 +374,34 @@ def test_invalid_settings_are_rejected(settings: dict[str, Any], message: str) -
     with pytest.raises(ValidationError) as caught:
         PPOConfig(**settings)
     assert message in format_validation_error(caught.value, PPOConfig)
+
+
+def test_means_of_episodes_are_reported_once_every_environment_can_have_finished_one(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"num_envs": 64, "num_steps": 2, "num_updates": 5, "microbatch_size": None}
+    settings |= {"logging": LoggingConfig(log_frequency=1), "evaluation": {"num_episodes": 0}}
+    # A third of the episodes end in the first update, all of them at the goal.
+    environment = ShortWalk(max_steps=8, num_cells=3)
+    seen: list[Progress] = []
+    config = PPOConfig(**(CONFIG.model_dump() | settings))
+    train(PPO(config, environment, WalkNetwork), tmp_path / "run", show=seen.append)
+    assert ["reward_mean" in progress.metrics for progress in seen] == [False, False, False, True, True]
+    logged = metrics_of(tmp_path / "run")
+    for update in (1, 2, 3):
+        assert logged[update]["num_episodes"] == 0
+        assert not {"reward_mean", "success_rate", "episode_length_mean"} & logged[update].keys()
+    for update in (4, 5):
+        assert logged[update]["num_episodes"] == seen[update - 1].num_episodes > 0
+        assert logged[update]["reward_mean"] == pytest.approx(seen[update - 1].metrics["reward_mean"])
+
+
+def test_means_of_episodes_are_reported_when_every_environment_has_finished_one() -> None:
+    """The limit of an environment may be much longer than its episodes."""
+    walk = PPO(CONFIG, ShortWalk(), WalkNetwork)
+    assert (CONFIG.num_steps, walk.environment.max_episode_steps) == (12, 1000)
+    ended, lengths = np.zeros((2, 12), bool), np.tile(np.arange(1, 13), (2, 1))
+    ended[0, 4], lengths[0, 5:] = True, np.arange(1, 8)
+    episodes = {"episode_mask": ended, "episode_lengths": lengths}
+    assert not walk.unbiased_episodes(episodes, np.int32(0)).any()
+    np.testing.assert_array_equal(walk.unbiased_episodes(episodes, np.int32(83)), ended)
+    ended[1, 11] = True
+    np.testing.assert_array_equal(walk.unbiased_episodes(episodes, np.int32(0)), ended)

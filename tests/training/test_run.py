@@ -1,5 +1,6 @@
 """The run loop: evaluations, checkpoints, signals, seeds and rejected run folders."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,15 +19,21 @@ from phalanx.io.atomic import _machine_id
 from phalanx.logging import read_records
 from phalanx.training import (
     CheckpointConfig,
+    DataExhausted,
+    DeviceMesh,
     EvaluationConfig,
     Progress,
+    SaveError,
     TrainState,
     UpdateResult,
     load_metadata,
     train,
 )
+from phalanx.training.process_group import ProcessGroup
+from phalanx.training.run_dir import run_status
 from tests.helpers.descent import Descent, DescentConfig
-from tests.helpers.file_damage import write_json
+from tests.helpers.file_damage import limited_file_size, write_json
+from tests.helpers.large_descent import LargeDescent
 from tests.helpers.policies import initial_policy, restore_policy
 
 pytestmark = pytest.mark.slow
@@ -82,10 +89,12 @@ def test_progress_has_counts_speed_and_headline_metrics(tmp_path: Path) -> None:
     assert [progress.counts["steps"] for progress in seen] == [3, 6, 9, 12, 15, 18]
     start = float(initial_policy(Descent(config())))
     assert seen[0].metrics == {"reward_mean": pytest.approx(start / 2)}
+    assert seen[0].num_episodes == 1
     assert seen[0].per_second > 0
     assert (outcome.first, outcome.last) == (seen[0], seen[-1])
     metrics = [line["metrics"] for line in read_records(outcome.run_dir / "batch_metrics.jsonl")]
     assert metrics[1].keys() >= {"reward_mean", "loss", "steps", "steps_per_second", "seconds"}
+    assert metrics[1]["num_episodes"] == 1
     assert metrics[1]["reward_mean"] == metrics[1]["loss"] == pytest.approx(start / 4)
 
 
@@ -101,6 +110,7 @@ def test_progress_has_no_episode_metrics_until_an_episode_has_ended(tmp_path: Pa
     start = float(initial_policy(Descent(config())))
     assert [progress.metrics for progress in seen[:2]] == [{}, {}]
     assert [progress.metrics["reward_mean"] for progress in seen[2:]] == [pytest.approx(start / 8)] * 2
+    assert [progress.num_episodes for progress in seen] == [0, 0, 1, 1]
 
 
 def test_checkpoints_are_saved_by_updates_and_by_time(tmp_path: Path) -> None:
@@ -154,7 +164,7 @@ class Exhausted(Descent):
 
     def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
         if state.step == 2:
-            raise StopIteration
+            raise DataExhausted
         return super().update(state)
 
 
@@ -164,6 +174,23 @@ def test_run_is_finished_when_its_data_ends(tmp_path: Path) -> None:
     assert outcome.evaluations[-1]["last"]
     assert saved(outcome.run_dir) == [2]
     assert load_metadata(outcome.run_dir)["status"] == "finished"
+
+
+def test_stop_iteration_in_an_update_fails_the_run(tmp_path: Path) -> None:
+    class EmptyIterator(Descent):
+        def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
+            return next(iter(()))
+
+    with pytest.raises(StopIteration):
+        train(EmptyIterator(config()), tmp_path / "run")
+    assert load_metadata(tmp_path / "run")["status"] == "failed"
+
+
+def test_algorithm_for_one_process_is_not_started_in_several(tmp_path: Path) -> None:
+    mesh = DeviceMesh(jax.devices()[:1], ProcessGroup(0, 2))
+    with pytest.raises(ValueError, match="descent trains in one process"):
+        train(Descent(config(), mesh=mesh), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_each_seed_equals_a_run_with_that_seed(tmp_path: Path) -> None:
@@ -376,16 +403,72 @@ def test_corrupt_checkpoint_is_replaced_when_its_step_is_saved_again(tmp_path: P
         assert float(restore_policy(Descent(run_config), run, step)) > 0
 
 
-def test_checkpoint_that_does_not_fit_on_the_disk_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def raise_disk_full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+def train_on_a_full_disk(algorithm: Descent, run: Path, first: int, last: int) -> None:
+    """Train, and limit the size of files to 100 kB from update `first` to `last`."""
+    with contextlib.ExitStack() as limit:
 
-    monkeypatch.setattr("phalanx.training.checkpoints.sha256_of_files", raise_disk_full)
-    outcome = train(Descent(config(checkpoint=CheckpointConfig(every=2, minutes=None))), tmp_path / "run")
-    assert outcome.update == 6
-    assert list((outcome.run_dir / "checkpoints").iterdir()) == []
+        def show(progress: Progress) -> None:
+            if progress.update == first:
+                limit.enter_context(limited_file_size(100_000))
+            if progress.update == last:
+                limit.close()
+
+        train(algorithm, run, show=show)
+
+
+def test_checkpoint_that_does_not_fit_on_the_disk_is_removed_and_training_continues(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = CheckpointConfig(every=2, minutes=None, keep=9)
+    train_on_a_full_disk(LargeDescent(config(checkpoint=checkpoint)), tmp_path / "run", first=1, last=3)
+    assert "a checkpoint could not be saved: OSError: [Errno 27] File too large" in caplog.text
+    assert saved(tmp_path / "run") == [4, 6]
+    assert load_metadata(tmp_path / "run")["status"] == "finished"
+
+
+def test_run_whose_last_checkpoint_does_not_fit_on_the_disk_is_not_finished(tmp_path: Path) -> None:
+    run, checkpoint = tmp_path / "run", CheckpointConfig(every=2, minutes=None)
+    with pytest.raises(SaveError, match=r"run could not be saved: .*File too large.*--auto-resume"):
+        train_on_a_full_disk(LargeDescent(config(checkpoint=checkpoint)), run, first=3, last=9)
+    assert load_metadata(run)["status"] == "failed"
+    assert (run_status(run), saved(run)) == ("resumable", [2])
+    outcome = train(LargeDescent(config(checkpoint=checkpoint)), run, auto_resume=True)
+    assert (outcome.first.update, outcome.update, saved(run)[-1]) == (3, 6, 6)
+    assert load_metadata(run)["status"] == "finished"
+    uninterrupted = train(LargeDescent(config()), tmp_path / "uninterrupted")
+    np.testing.assert_array_equal(outcome.state.params, uninterrupted.state.params)
+
+
+def test_seeds_that_fit_on_the_disk_are_saved_before_the_run_fails(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(SaveError, match="seed_0 could not be saved"):
+        train_on_a_full_disk(LargeDescent(config(num_seeds=2)), run, first=1, last=9)
+    assert saved(run / "seed_1") == [6]
+    assert load_metadata(run / "seed_1")["status"] == "finished"
+    assert load_metadata(run / "seed_0")["status"] == load_metadata(run)["status"] == "failed"
+
+
+def test_run_whose_export_fails_is_not_finished(tmp_path: Path) -> None:
+    class FullDisk(Descent):
+        def export(self, state: TrainState, folder: Path) -> None:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(SaveError, match=r"run could not be saved: .* No space left"):
+        train(FullDisk(config()), tmp_path / "run")
+    assert load_metadata(tmp_path / "run")["status"] == "failed"
+    assert train(Descent(config()), tmp_path / "run", auto_resume=True).update == 6
+    assert load_metadata(tmp_path / "run")["status"] == "finished"
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError])
+def test_error_of_other_code_while_saving_fails_the_run(tmp_path: Path, error: type[Exception]) -> None:
+    class Broken(Descent):
+        def save_host_state(self, *_: object) -> dict[str, object]:
+            raise error("not a disk error")
+
+    with pytest.raises(error, match="not a disk error"):
+        train(Broken(config()), tmp_path / "run")
+    assert load_metadata(tmp_path / "run")["status"] == "failed"
 
 
 def test_corrupt_best_checkpoint_is_ignored_with_a_warning(

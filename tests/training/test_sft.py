@@ -25,6 +25,7 @@ from phalanx.data import (
 from phalanx.logging import read_records
 from phalanx.training import (
     SFT,
+    DataExhausted,
     Progress,
     SFTConfig,
     SFTData,
@@ -221,7 +222,7 @@ def test_plan_ends_after_its_last_batch() -> None:
     sft = SFT(load_config(SFTConfig, None, TINY), SFTData.from_plan(plan, {"a": {"input_ids": [1, 2]}}))
     assert sft.num_updates == 1
     state, _ = sft.update(sft.init(jax.random.key(0)))
-    with pytest.raises(StopIteration):
+    with pytest.raises(DataExhausted):
         sft.update(state)
 
 

@@ -98,13 +98,15 @@ def train(
     On Ctrl-C or SIGTERM, a checkpoint is saved and the run stops (exit codes 130 and 143). The same command
     with --resume continues the run, with the same results as without the interruption.
     """
-    _connect(coordinator, num_processes, process_id)
     from phalanx.logging.handlers.tracker import TRACKERS
     from phalanx.training.algorithm import load_algorithm
     from phalanx.training.run_dir import check_new_run, next_free_dir
 
     with user_errors():
         algorithm_type = load_algorithm(algorithm)
+        algorithm_type.check_num_processes(num_processes or 1)
+    _connect(coordinator, num_processes, process_id)
+    with user_errors():
         settings = list(overrides or [])
         settings += [] if seed is None else [f"seed={seed}"]
         settings += [] if seeds is None else [f"num_seeds={seeds}"]

@@ -10,7 +10,7 @@ import typer
 
 from phalanx.cli.errors import user_errors
 from phalanx.cli.output import ProgressTimer, show_activity
-from phalanx.formatting import escape_untrusted
+from phalanx.formatting import escape_untrusted, format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,7 @@ def run_training(
     """Train with a progress display, write the report, and print a summary with the paths of the files.
 
     The process exits with code 130 after Ctrl-C, 143 after SIGTERM, 75 if the connection to another training
-    process was lost, and 1 if the last checkpoint or the report could not be written.
+    process was lost, and 1 if the result of the run or the report could not be written.
 
     Args:
         algorithm: Algorithm to train with.
@@ -41,7 +41,7 @@ def run_training(
     from phalanx.logging.handlers.svg import SVGHandler
     from phalanx.logging.handlers.tracker import make_tracker
     from phalanx.training.process_group import EXIT_CODE_PROCESS_LOST, ProcessLostError
-    from phalanx.training.run import train
+    from phalanx.training.run import SaveError, train
     from phalanx.training.run_dir import EPISODES, default_handlers
 
     def make_handlers(folder: Path, config: Any) -> dict[str, Any]:
@@ -53,13 +53,13 @@ def run_training(
     try:
         with _show_warnings(), show_progress(console, algorithm) as show, user_errors():
             result = train(algorithm, out, handlers=make_handlers, show=show, **options)
-    except ProcessLostError as error:
+    except (ProcessLostError, SaveError) as error:
         typer.echo(f"Error: {escape_untrusted(str(error))}", err=True)
-        raise typer.Exit(EXIT_CODE_PROCESS_LOST) from error
-    is_saved = not algorithm.mesh.is_first_process or _summarize(console, algorithm, result, command)
+        raise typer.Exit(EXIT_CODE_PROCESS_LOST if isinstance(error, ProcessLostError) else 1) from error
+    is_reported = not algorithm.mesh.is_first_process or _summarize(console, algorithm, result, command)
     if result.interrupted and result.signal is not None:
         raise typer.Exit(_SIGNAL_EXIT_CODE + result.signal)
-    if not is_saved:
+    if not is_reported:
         raise typer.Exit(1)
 
 
@@ -120,7 +120,8 @@ def _format_progress(progress: "Progress", unit: str) -> str:
     texts = [f"{progress.counts[unit] / 1000:,.0f}k {_short_unit(unit)} {progress.per_second:,.0f}/s"]
     for name, value in progress.metrics.items():
         number = f"{value:.0%}" if name.endswith(("rate", "accuracy")) else f"{value:.3f}"
-        texts.append(f"{name.replace('_', ' ')} {number}")
+        count = f" ({format_count(progress.num_episodes, 'episode')})" if name == "reward_mean" else ""
+        texts.append(f"{name.replace('_', ' ')} {number}{count}")
     return " ".join(texts)
 
 
@@ -134,7 +135,7 @@ def _print(console: "Console", text: str) -> None:
 
 
 def _summarize(console: "Console", algorithm: "Algorithm", result: "TrainResult", command: str) -> bool:
-    """Print a summary and write the report. Return whether the last checkpoint and the report were saved."""
+    """Print a summary and write the report. Return whether the report was written."""
     from phalanx.logging.report.page import write_report
     from phalanx.training.run_dir import CHECKPOINTS
 
@@ -142,22 +143,19 @@ def _summarize(console: "Console", algorithm: "Algorithm", result: "TrainResult"
     status = "Interrupted" if result.interrupted else "Finished"
     lines = list(algorithm.summarize(result))
     lines.append(f"{status} after {result.update} updates, {amount}, {result.seconds:.0f} s of training.")
-    problems = []
+    report = None
     try:
-        report = str(write_report([result.run_dir], result.run_dir / "report.html"))
+        report = write_report([result.run_dir], result.run_dir / "report.html")
     except OSError as error:  # a full disk
-        problems.append(f"the report could not be written: {error.strerror or error}")
-        report = "none"
-    for run in result.seeds or [result]:
-        if not (run.run_dir / CHECKPOINTS / str(run.update)).is_dir():
-            problems.append(f"checkpoint {run.update} could not be saved, so the last updates are lost")
-    lines += [f"NOT SAVED: {problem}" for problem in problems]
+        lines.append(f"NOT SAVED: the report could not be written: {error.strerror or error}")
     if result.interrupted:
         lines.append(f"Continue with: {command} --out {result.run_dir} --resume")
-    lines.append(f"Run {result.run_dir}, report {report}, checkpoint {result.run_dir / CHECKPOINTS}")
+    lines.append(
+        f"Run {result.run_dir}, report {report or 'none'}, checkpoint {result.run_dir / CHECKPOINTS}"
+    )
     for line in lines:
         _print(console, line)
-    return not problems
+    return report is not None
 
 
 @contextlib.contextmanager

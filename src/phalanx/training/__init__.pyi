@@ -2,6 +2,7 @@
 
 from .algorithm import (
     Algorithm as Algorithm,
+    DataExhausted as DataExhausted,
     Progress as Progress,
     TrainResult as TrainResult,
     TrainState as TrainState,
@@ -32,7 +33,7 @@ from .kge import KGEConfig as KGEConfig, KGETrainer as KGETrainer
 from .optimizer import OptimizerConfig as OptimizerConfig
 from .policy_algorithm import PolicyAlgorithm as PolicyAlgorithm
 from .ppo import PPO as PPO, PPOConfig as PPOConfig, gae as gae, ppo_loss as ppo_loss
-from .run import Run as Run, train as train
+from .run import Run as Run, SaveError as SaveError, train as train
 from .run_dir import (
     default_handlers as default_handlers,
     load_metadata as load_metadata,

@@ -44,6 +44,10 @@ class TrainState(eqx.Module):
 State = TypeVar("State", bound=TrainState)
 
 
+class DataExhausted(Exception):
+    """Raised by `Algorithm.update` if there is no more training data, which ends the run as finished."""
+
+
 class UpdateResult(NamedTuple):
     """Metrics, episodes and counts of one update."""
 
@@ -74,8 +78,10 @@ class Progress:
     per_second: float
     """Throughput of the last update, in the algorithm's `unit` (such as environment steps) per second."""
     metrics: Mapping[str, float]
-    """Latest values of the algorithm's `headline` metrics. Episode metrics are missing until an episode has
-    ended."""
+    """Latest values of the algorithm's `headline` metrics. Episode metrics are missing until an update has
+    episodes to average."""
+    num_episodes: int = 0
+    """Number of episodes that the episode metrics in `metrics` average, summed over seeds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +145,9 @@ class Algorithm(abc.ABC, Generic[State]):
     """Class of the settings for `phalanx eval`. By default, `eval_settings_type` returns this class.
     Algorithms whose settings depend on the environment override `eval_settings_type` and ignore this field.
     If `eval_settings_type` returns None, `phalanx eval` does not support the algorithm."""
+    supports_multiple_processes: ClassVar[bool] = False
+    """Whether several connected processes can train together (`--num-processes`). If False, `train` refuses
+    to run in several processes, because each of them would repeat the complete training."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
     """Names of the metrics to show in the terminal during training. `reward_mean` and `success_rate` are
     computed from `UpdateResult.episodes`."""
@@ -182,6 +191,15 @@ class Algorithm(abc.ABC, Generic[State]):
         """
         return None
 
+    @classmethod
+    def check_num_processes(cls, num_processes: int) -> None:
+        """Raise ValueError if the algorithm cannot train with this number of processes."""
+        if num_processes > 1 and not cls.supports_multiple_processes:
+            raise ValueError(
+                f"{cls.name} trains in one process, and each of {num_processes} processes would repeat the "
+                "complete training: start it without --coordinator, --num-processes and --process-id"
+            )
+
     @property
     def seed(self) -> int:
         """Seed of the run."""
@@ -223,7 +241,7 @@ class Algorithm(abc.ABC, Generic[State]):
             The new state, and the metrics, episodes and counts of the update.
 
         Raises:
-            StopIteration: If there is no more training data.
+            DataExhausted: If there is no more training data.
         """
 
     @abc.abstractmethod
@@ -303,7 +321,8 @@ class Algorithm(abc.ABC, Generic[State]):
     def export(self, state: State, folder: Path) -> None:
         """Export the result of a run to the run folder, for example as files for other programs.
 
-        The run loop calls this method at the end of a run, even if the run was interrupted.
+        The run loop calls this method after the last checkpoint was saved, even if the run was interrupted.
+        A run is finished only if this method succeeds. When the run is resumed, it is called again.
         """
 
     def summarize(self, result: TrainResult) -> list[str]:

@@ -9,7 +9,9 @@ import math
 import os
 import re
 import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -37,8 +39,11 @@ CHECKSUMS = "checksums.json"
 """Name of the file in a checkpoint that contains the SHA-256 digests of its other files."""
 _WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
 """Names of files that have no checksum, because Orbax changes them after the checksums are written."""
+_SECONDS_FOR_ABANDONED_WRITES = 0.2
 _RESERVED_IN_PATHS = re.compile(r"[*?\[\]\\]|:/")
 """Matches parts of a path that Orbax or TensorStore interprets as a pattern, an escape sequence or a URL."""
+_OS_ERROR_CODE = re.compile(r"\[os_error_code='(\d+)'")
+"""Matches the `errno` in an error message of TensorStore."""
 Which = int | Literal["newest", "best"]
 """Selects a checkpoint of a run: a number of completed updates, `newest`, or `best` for the checkpoint with
 the best value of `checkpoint.best_metric`."""
@@ -119,8 +124,10 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     ) -> None:
         import orbax.checkpoint as ocp
 
-        # Orbax logs every step, and the traceback of every error that it raises.
-        logging.getLogger("absl").setLevel(logging.CRITICAL)
+        # Orbax logs every step and the traceback of every error that it raises, and asyncio logs those of the
+        # writes that Orbax abandons when another write has failed.
+        for name in ("absl", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._config = CheckpointConfig() if config is None else config
         self._folder = (Path(run) / CHECKPOINTS).absolute()
         self._verified: set[int] = set()
@@ -197,7 +204,8 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     def save(self, step: int, state: PyTree, metadata: Mapping[str, Any]) -> None:
         """Save a checkpoint, and remove old checkpoints that need not be kept.
 
-        An existing checkpoint for this step is replaced only if it is corrupt or has different metrics.
+        An existing checkpoint for this step is replaced only if it is corrupt or has different metrics. If
+        the checkpoint cannot be written, for example because the disk is full, `OSError` is raised.
 
         Args:
             step: Number of completed updates.
@@ -221,13 +229,18 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         )
         self._add_score(step, metrics)
         try:
-            self._manager.save(step, args=items, force=True)
-            self._manager.wait_until_finished()
-        except BaseException:
+            with _ignore_abandoned_writes():
+                self._manager.save(step, args=items, force=True)
+                self._manager.wait_until_finished()
+        except BaseException as error:
             self._scores.pop(step, None)
             # On a full disk, an incomplete checkpoint would continue to take up space.
             for path in self._folder.glob("*.orbax-checkpoint-tmp*"):
-                shutil.rmtree(path)
+                shutil.rmtree(path, ignore_errors=True)
+            # TensorStore reports errors of the operating system as ValueError.
+            if isinstance(error, ValueError) and (code := _OS_ERROR_CODE.search(str(error))):
+                number = int(code[1])
+                raise OSError(number, os.strerror(number), str(self._folder / str(step))) from error
             raise
         self._scores = {kept: score for kept, score in self._scores.items() if kept in self.steps()}
 
@@ -292,6 +305,28 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
                 f"choose one of {', '.join(metrics)}"
             )
         return float(metrics[name]) * (1 if self._config.best_mode == "max" else -1)
+
+
+@contextlib.contextmanager
+def _ignore_abandoned_writes() -> Iterator[None]:
+    """Do not print the errors of the writes that Orbax abandons when another write has failed.
+
+    If an error occurs, wait for these writes, because they would otherwise write to a removed folder.
+    """
+    hook = sys.unraisablehook
+
+    def ignore(unraisable: Any) -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            hook(unraisable)
+
+    sys.unraisablehook = ignore
+    try:
+        yield
+    except Exception:
+        time.sleep(_SECONDS_FOR_ABANDONED_WRITES)
+        raise
+    finally:
+        sys.unraisablehook = hook
 
 
 @functools.cache

@@ -24,7 +24,7 @@ from phalanx.core.environment import Key
 from phalanx.core.evaluation import DictEvaluationResult, EvaluationConfig, EvaluationResult
 from phalanx.kg.evaluation import count_ranks, expected_sampled_mrr, mean_reciprocal_rank, select_evenly
 from phalanx.kg.joins import expand_ranges
-from phalanx.kg.kge.embedding import CONFIG_FILE, KGE, RUN_FOLDER, calibrate, load_kge_metadata, save_kge
+from phalanx.kg.kge.embedding import KGE, RUN_FOLDER, calibrate, load_kge_metadata, save_kge
 from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
 from phalanx.kg.triple_index import TripleIndex, directed_queries
@@ -494,8 +494,7 @@ class KGETrainer(Algorithm[TrainState]):
         lines = []
         for run in result.seeds or [result]:
             folder = run.run_dir / RUN_FOLDER
-            if (folder / CONFIG_FILE).is_file():  # a full disk can prevent the export
-                metadata = load_kge_metadata(folder)
-                epoch = f"epoch {metadata['epoch']}, the best"
-                lines.append(f"{_describe(metadata)} ({epoch}); embedding {folder}")
+            metadata = load_kge_metadata(folder)
+            epoch = f"epoch {metadata['epoch']}, the best"
+            lines.append(f"{_describe(metadata)} ({epoch}); embedding {folder}")
         return lines

@@ -3,7 +3,9 @@
 Each update collects `num_steps` steps in each of `num_envs` environments, estimates advantages with GAE and
 takes `update_epochs * num_minibatches` gradient steps. The environments are divided into `num_env_shards`
 shards. Every shard runs the same program with the same shapes, and gradients are summed in shard order, so
-the weights are bit-identical for any number of devices and processes.
+the weights are bit-identical for any number of processes with one device each. XLA compiles the program for
+several devices in one process differently, so its results can differ by rounding from those with one device.
+They are bit-identical for the same number of devices per process.
 """
 
 import dataclasses
@@ -313,6 +315,7 @@ class PPO(PolicyAlgorithm[PPOState]):
 
     name = "ppo"
     config_type: ClassVar[type[RunConfig]] = PPOConfig
+    supports_multiple_processes = True
 
     def init(self, key: Key, params: PyTree | None = None) -> PPOState:
         self.mesh.check_num_shards(self.config.num_shards)
@@ -340,6 +343,7 @@ class PPO(PolicyAlgorithm[PPOState]):
         (advantages, returns, values), episodes = mesh.all_gather(
             ((batch.advantages, batch.returns, batch.values), episodes)
         )
+        episodes["episode_mask"] = self.unbiased_episodes(episodes, state.step)
         stats = mesh.map(self.advantage_stats, advantages, returns, values, shuffle_key, out="replicated")
         params, opt_state, metrics = state.params, state.opt_state, mesh.replicate(PPOMetrics.zeros())
         for i in range(config.gradient_steps):
@@ -403,6 +407,19 @@ class PPO(PolicyAlgorithm[PPOState]):
         batch = jax.tree.map(by_shard, batch)
         minibatches = self._minibatches(shuffle_key, rollout.env_ids, batch.log_probs.shape)
         return rollout, batch, minibatches, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), episodes)
+
+    @jit_method
+    def unbiased_episodes(self, episodes: Episodes, step: Int32[Array, ""]) -> Bool[Array, "envs time"]:
+        """Return the mask of the episodes over which update `step`, counted from 0, reports means.
+
+        All environments start at the same time. At first, only short episodes have ended, and a mean over
+        them would be biased. Therefore, the mask is empty until every environment has finished an episode or
+        has taken `max_episode_steps` steps.
+        """
+        ended, num_steps = episodes["episode_mask"], (step + 1) * self.config.num_steps
+        in_first_episode = (episodes["episode_lengths"][:, -1] == num_steps) & ~ended[:, -1]
+        is_biased = jnp.any(in_first_episode) & (num_steps < self.environment.max_episode_steps)
+        return ended & ~is_biased
 
     @jit_method
     def advantage_stats(

@@ -22,7 +22,7 @@ from phalanx.io.jsonl import read_records
 from phalanx.io.lock import lock_folder
 from phalanx.logging.experiment_logger import ExperimentLogger
 from phalanx.training import run_dir as run_dirs
-from phalanx.training.algorithm import Algorithm, Progress, TrainResult, UpdateResult
+from phalanx.training.algorithm import Algorithm, DataExhausted, Progress, TrainResult, UpdateResult
 from phalanx.training.checkpoints import (
     Checkpointer,
     CheckpointRef,
@@ -39,9 +39,13 @@ from phalanx.training.warm_start import load_params
 
 _LOG = logging.getLogger("phalanx.training")
 Show = Callable[[Progress], None]
-_DISK_ERRORS = (OSError, ValueError, RuntimeError)
-"""Exceptions that a full disk can cause. Orbax raises ValueError or RuntimeError for errors in its storage
-library."""
+
+
+class SaveError(RuntimeError):
+    """Raised at the end of a run if its result could not be saved, for example because the disk is full.
+
+    The run is not finished. It can be resumed from its newest intact checkpoint.
+    """
 
 
 def train(
@@ -72,7 +76,12 @@ def train(
             parameters are created.
         handlers: Function that creates the handlers for the run's logger.
         show: Function that is called with the progress after every update.
+
+    Raises:
+        SaveError: If the last checkpoint or the exported files could not be saved. Checkpoints that could not
+            be saved earlier only cause warnings.
     """
+    algorithm.check_num_processes(algorithm.mesh.processes.size)
     path = Path(run_dir)
     ref = CheckpointRef.parse(init_from) if isinstance(init_from, str) else init_from
     status: run_dirs.RunStatus = "new"
@@ -117,7 +126,14 @@ def train(
             last = progress[0] if num_seeds == 1 else _combine_progress(progress)
             first = first or last
             show(last)
-        results = [run.finish(stop.signal) for run in runs]
+        results, errors = [], []
+        for run in runs:
+            try:
+                results.append(run.finish(stop.signal))
+            except SaveError as error:  # the other seeds are saved before the command fails
+                errors.append(error)
+        if errors:
+            raise errors[0]
         result = results[0] if num_seeds == 1 else _combine_results(path, results)
         return dataclasses.replace(result, first=first, last=last)
 
@@ -218,7 +234,7 @@ class Run:
         self._write_metadata({**self._metadata(), "status": "running"})
         self._saved_at = time.monotonic()
         if not resuming and self._evaluate(final=False):
-            self._save("running")
+            self._save()
 
     @property
     def is_overdue(self) -> bool:
@@ -242,7 +258,7 @@ class Run:
         began = time.perf_counter()
         try:
             self.state, result = algorithm.update(self.state)
-        except StopIteration:
+        except DataExhausted:
             self._exhausted = True
             return None
         self._metrics = None
@@ -251,25 +267,30 @@ class Run:
         if self.update < total:  # `finish` evaluates and saves the last update
             is_best = every > 0 and self.update % every == 0 and self._evaluate(final=False)
             if is_best or overdue or self.update % config.checkpoint.every == 0:
-                self._save("running")
+                self._save()
         return self.last
 
     def finish(self, signal: int | None) -> TrainResult:
-        """Save the last checkpoint and export the result.
+        """Save the last checkpoint, export the result, and record that the run ended.
 
         If all updates are done or the training data is exhausted, the policy is evaluated first.
 
         Args:
             signal: Number of the signal that stopped the run, or None.
+
+        Raises:
+            SaveError: If a file could not be written.
         """
         algorithm = self.algorithm
         finished = self._exhausted or self.update >= algorithm.num_updates
         if finished and self.update > self._first_update:
             self._evaluate(final=True)
-        self._save("finished" if finished else "interrupted")
-        if self.mesh.is_first_process:
-            with self._tolerate("the exported files could not be written"):
+        with _raise_save_error(self.run_dir):
+            self._save(final=True)
+            if self.mesh.is_first_process:
                 algorithm.export(unreplicate(self.state), self.run_dir)
+            self._write_progress("finished" if finished else "interrupted", final=True)
+        self._is_open = False
         return TrainResult(
             run_dir=self.run_dir,
             update=self.update,
@@ -290,11 +311,11 @@ class Run:
         """
         own = unreplicate(result)
         headline = {name: own.metrics[name] for name in self.algorithm.headline if name in own.metrics}
-        headline, (means, has_ended), counts = jax.device_get(
+        headline, (means, num_episodes), counts = jax.device_get(
             (headline, _episode_means(dict(own.episodes)), own.counts)
         )
-        # If no episode has ended, the means are NaN, which would look like divergence.
-        known = {**headline, **(means if has_ended else {})}
+        # Without episodes, the means are NaN, which would look like divergence.
+        known = {**headline, **(means if num_episodes else {})}
         seconds = time.perf_counter() - began
         self.update += 1
         self.seconds += seconds
@@ -303,8 +324,12 @@ class Run:
         rate = int(counts[self.algorithm.unit]) / seconds
         metrics = {} if self.last is None else dict(self.last.metrics)
         metrics |= {name: float(known[name]) for name in self.algorithm.headline if name in known}
-        num_updates = self.algorithm.num_updates
-        return Progress(self.update, num_updates, self.seconds, dict(self.counts), rate, metrics)
+        num_updates, num_episodes = self.algorithm.num_updates, int(num_episodes)
+        if self.last is not None:
+            num_episodes = num_episodes or self.last.num_episodes
+        return Progress(
+            self.update, num_updates, self.seconds, dict(self.counts), rate, metrics, num_episodes
+        )
 
     def _log(self, result: UpdateResult, progress: Progress) -> None:
         """Log metrics and sampled episodes when they are due."""
@@ -344,50 +369,60 @@ class Run:
         is_better = self.mesh.is_first_process and self._checkpoints.is_better(self._metrics)
         return self.mesh.any_process([is_better])[0]
 
-    def _save(self, status: str) -> None:
-        """Save a checkpoint and update `run.json`."""
+    def _save(self, *, final: bool = False) -> None:
+        """Save a checkpoint and, if the run continues, update `run.json`.
+
+        Args:
+            final: Whether this is the last checkpoint of the run, which must be saved.
+        """
         algorithm = self.algorithm
         self._saved_at = time.monotonic()
         state = self.mesh.gather_state(self.state)
         if not self.mesh.is_first_process:
             return
-        with self._tolerate("a checkpoint could not be saved", _DISK_ERRORS):
-            metadata = {
-                "seconds": self.seconds,
-                "counts": self.counts,
-                "config": config_digest(algorithm.config),
-                "data": algorithm.data_fingerprint(),
-                "metrics": self._metrics,
-                "params": [
-                    name for name, leaf in arrays_by_name({"params": state.params}).items() if leaf.size
-                ],
-                "host_state": algorithm.save_host_state(self.run_dir, self.update, self._checkpoints.steps()),
-            }
+        metadata = {
+            "seconds": self.seconds,
+            "counts": self.counts,
+            "config": config_digest(algorithm.config),
+            "data": algorithm.data_fingerprint(),
+            "metrics": self._metrics,
+            "params": [name for name, leaf in arrays_by_name({"params": state.params}).items() if leaf.size],
+        }
+        steps = self._checkpoints.steps()
+        with self._tolerate("a checkpoint could not be saved", final=final):
+            metadata["host_state"] = algorithm.save_host_state(self.run_dir, self.update, steps)
             self._checkpoints.save(self.update, state, metadata)
+        if not final:
+            self._write_progress("running")
+
+    def _write_progress(self, status: str, *, final: bool = False) -> None:
+        """Write the progress and the status of the run to `run.json`."""
         progress = {"updates": self.update, "seconds": self.seconds, "status": status, **self.counts}
-        self._write_metadata({**self._metadata(), **progress})
+        self._write_metadata({**self._metadata(), **progress}, final=final)
 
     def _metadata(self) -> dict[str, Any]:
         """Return the entries of `run.json` that describe the model and the algorithm."""
         state = unreplicate(self.state)
         return {"num_parameters": count_parameters(state.params), **self.algorithm.metadata(state)}
 
-    def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
+    def _write_metadata(self, metadata: Mapping[str, Any], *, final: bool = False) -> None:
         if self.mesh.is_first_process and self.run_dir.is_dir():
-            with self._tolerate(f"{run_dirs.METADATA} could not be written"):
+            with self._tolerate(f"{run_dirs.METADATA} could not be written", final=final):
                 run_dirs.write_metadata(self.run_dir, metadata)
 
     @contextlib.contextmanager
-    def _tolerate(self, what: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
-        """Catch errors in the `with` block, for example if the disk is full, and log a warning instead.
+    def _tolerate(self, what: str, *, final: bool = False) -> Iterator[None]:
+        """Catch `OSError` in the `with` block, for example if the disk is full, and log a warning instead.
 
         Args:
             what: Description of what failed, for the warning.
-            errors: Exceptions to catch.
+            final: Whether the run ends. If so, the error is not caught, because nothing is saved later.
         """
         try:
             yield
-        except errors as error:
+        except OSError as error:
+            if final:
+                raise
             self._failures[what] = self._failures.get(what, 0) + 1
             if self._failures[what] == 1:
                 _LOG.warning("%s: %s: %s; training continues", what, type(error).__name__, error)
@@ -425,10 +460,7 @@ class Run:
     def _resume_hint(self) -> str:
         if run_dirs.run_status(self.run_dir) == "no_checkpoint":
             return f"{self.run_dir} has no checkpoint yet: start it again with --auto-resume"
-        return (
-            f"--resume continues {self.run_dir} from its newest checkpoint, with any number of processes and "
-            "the same result"
-        )
+        return f"--resume continues {self.run_dir} from its newest checkpoint, with any number of processes"
 
 
 def _load_evaluations(run_dir: Path, last_step: int) -> list[dict[str, Any]]:
@@ -481,15 +513,34 @@ def _parent_run(
         remove_stale_temporaries(run_dir)
         algorithm.mesh.wait_for_all()
         run_dirs.write_metadata(run_dir, {"status": "running"})
-        try:
-            yield
-        finally:
+
+        def write_combined_metadata() -> None:
             seeds = [run_dir / f"seed_{number}" for number in range(config.num_seeds)]
             existing = [seed for seed in seeds if (seed / run_dirs.METADATA).is_file()]
+            counts = {name for run in runs for name in run.counts}
+            combined = _combine_metadata([run_dirs.load_metadata(seed) for seed in existing], counts)
+            run_dirs.write_metadata(run_dir, combined)
+
+        try:
+            yield
+        except BaseException:
             with contextlib.suppress(OSError):
-                counts = {name for run in runs for name in run.counts}
-                combined = _combine_metadata([run_dirs.load_metadata(seed) for seed in existing], counts)
-                run_dirs.write_metadata(run_dir, combined)
+                write_combined_metadata()
+            raise
+        with _raise_save_error(run_dir):
+            write_combined_metadata()
+
+
+@contextlib.contextmanager
+def _raise_save_error(run_dir: Path) -> Iterator[None]:
+    """Convert `OSError` in the `with` block to `SaveError`."""
+    try:
+        yield
+    except OSError as error:
+        raise SaveError(
+            f"the result of {run_dir} could not be saved: {error}; after fixing the cause, continue the run "
+            "with --auto-resume"
+        ) from error
 
 
 def _combine_metadata(seeds: list[dict[str, Any]], counts: Collection[str]) -> dict[str, Any]:
@@ -521,6 +572,7 @@ def _combine_progress(seeds: list[Progress]) -> Progress:
         # The seeds take turns, so the overall rate is the harmonic mean.
         statistics.harmonic_mean([seed.per_second for seed in seeds]),
         {name: statistics.fmean(seed.metrics[name] for seed in seeds) for name in names},
+        sum(seed.num_episodes for seed in seeds),
     )
 
 
@@ -583,7 +635,8 @@ def batch_data(result: UpdateResult, speed: Mapping[str, Any], update: int) -> d
     `speed` contains counts and throughput, which are added to the metrics.
     """
     episodes = {name: array.reshape(-1) for name, array in result.episodes.items()}
-    return {"update_step": update, **episodes, **result.metrics, **speed}
+    count = {"num_episodes": _num_episodes(result.episodes)} if episodes else {}
+    return {"update_step": update, **episodes, **result.metrics, **speed, **count}
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
@@ -595,16 +648,22 @@ def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
+def _num_episodes(episodes: Mapping[str, Any]) -> Any:
+    """Return the number of episodes in `UpdateResult.episodes`."""
+    ended = episodes.get("episode_mask")
+    return episodes["episode_returns"].size if ended is None else ended.sum()
+
+
 @jax.jit
-def _episode_means(episodes: dict[str, Array]) -> tuple[dict[str, Array], Array | bool]:
-    """Return metrics of the episodes that ended in an update, and whether any episode has ended.
+def _episode_means(episodes: dict[str, Array]) -> tuple[dict[str, Array], Array | int]:
+    """Return metrics of the episodes that ended in an update, and the number of these episodes.
 
     The metrics are `reward_mean` and, if `episodes` has a `success_mask`, `success_rate`.
     """
     if not episodes:
-        return {}, False
+        return {}, 0
     ended = episodes.get("episode_mask")
     means = {"reward_mean": jnp.mean(episodes["episode_returns"], where=ended)}
     if "success_mask" in episodes:
         means["success_rate"] = jnp.mean(episodes["success_mask"].astype(jnp.float32), where=ended)
-    return means, True if ended is None else jnp.any(ended)
+    return means, _num_episodes(episodes)

@@ -59,7 +59,14 @@ from phalanx.registry import group_members
 from phalanx.text.env import TextVectorEnvironment
 from phalanx.text.env_spec import TextEnvConfig
 from phalanx.text.splits import Split
-from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
+from phalanx.training.algorithm import (
+    Algorithm,
+    DataExhausted,
+    TrainResult,
+    TrainState,
+    UpdateResult,
+    jit_method,
+)
 from phalanx.training.config import CheckpointConfig, TextRunConfig
 from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimizer
 
@@ -394,12 +401,12 @@ class SFT(Algorithm[TrainState]):
         """Take one optimizer step on the next `grad_accum_steps` batches.
 
         Raises:
-            StopIteration: If there are no more batches.
+            DataExhausted: If there are no more batches.
         """
         specs = itertools.islice(self._batches, self.config.optimizer.grad_accum_steps)
         batches = [self.data.get_batch(spec) for spec in specs]
         if not batches:
-            raise StopIteration
+            raise DataExhausted
         peak_flops = measured_peak_flops(self.config.model.dtype)
         start_time = time.perf_counter()
         state, metrics = self.train_step(state, batches)

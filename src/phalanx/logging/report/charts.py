@@ -23,7 +23,11 @@ _MAX_GROUP_CURVES = 8
 _AXIS_DIGITS = {"update": 15, "steps": 15, "seconds": 8}
 # Larger floats are whole numbers, which would be long as integers.
 _MAX_INTEGER = 1e15
-_TITLES = {"reward": "Episode return", "reward_mean": "Episode return, mean"}
+_TITLES = {
+    "reward": "Episode return",
+    "reward_mean": "Episode return, mean",
+    "num_episodes": "Number of episodes",
+}
 _ABBREVIATIONS = ("kl", "lr", "mrr", "mfu")
 
 
@@ -221,7 +225,8 @@ def chart_group(key: str) -> str:
         return "Throughput"
     if any(part in key for part in _OPTIMIZATION):
         return "Optimization"
-    return "Episodes" if key.startswith((*_FIRST, "episode", "return", "success")) else "Other"
+    prefixes = (*_FIRST, "episode", "num_episodes", "return", "success")
+    return "Episodes" if key.startswith(prefixes) else "Other"
 
 
 def _group_statistics(names: Sequence[str]) -> dict[str, dict[str, str]]:
