@@ -60,7 +60,6 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.arc.evaluation": ("ArcEvaluationConfig", "ArcEvalCommandConfig"),
         "phalanx.training.bc": ("BCConfig",),
         "phalanx.arc.networks": ("ArcNetworkConfig",),
-        "phalanx.arc.networks.transduction": ("TransductionNetworkConfig",),
         "phalanx.training.ppo": ("PPOConfig",),
         "phalanx.core.evaluation": ("EvaluationConfig", "EpisodeEvaluationConfig"),
         "phalanx.training.config": ("RunConfig", "PolicyRunConfig", "EnvConfig", "CheckpointConfig"),

@@ -318,26 +318,12 @@ def _proof_search() -> Table:
     return _simple("proof_search", columns, rows, spread=False)
 
 
-def _arc_agi_1() -> tuple[Table, Table]:
-    network: list[tuple[str, Sequence[Cell]]] = [
-        _row(
-            "network with the task's index, trained on RE-ARC",
-            "arc_agi_1",
-            "official-tests-solved",
-            "held-out-solved",
-        ),
-        _row("copying the input", "arc_agi_1", "official-tests-copy-input", "held-out-copy-input"),
-    ]
+def _arc_program_search() -> Table:
     search = {
         "program search": ("training-solved", "evaluation-solved"),
         "copying the input": ("training-copy-input", "evaluation-copy-input"),
     }
-    return (
-        Table(
-            "arc_agi_1", ("training tasks solved, of 400", "official test pairs", "held-out pairs"), network
-        ),
-        _simple("arc_program_search", ("tasks solved, of 400", "training", "evaluation"), search),
-    )
+    return _simple("arc_program_search", ("tasks solved, of 400", "training", "evaluation"), search)
 
 
 def _lm_puzzles() -> tuple[Table, Table]:
@@ -511,6 +497,6 @@ TABLES: tuple[Table, ...] = (
     _inductive(),
     _proof_search(),
     *_lm_puzzles(),
-    *_arc_agi_1(),
+    _arc_program_search(),
 )
 """All tables that README and docs may contain."""

@@ -5,10 +5,17 @@ import math
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from phalanx.arc import ArcEnvironment, DatasetConfig, EpisodeConfig
-from phalanx.arc.evaluation import ArcEvalCommandConfig, ArcEvaluationConfig, ArcEvaluator, ArcResult
+from phalanx.arc import ArcEnvironment, ArcTask, DatasetConfig, EpisodeConfig, GridPair
+from phalanx.arc.evaluation import (
+    ArcEvalCommandConfig,
+    ArcEvaluationConfig,
+    ArcEvaluator,
+    ArcResult,
+    canvas_note,
+)
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.operations import Operation
 from phalanx.logging.records import format_json
@@ -294,3 +301,8 @@ def test_expert_requires_training_mode_and_require_submit() -> None:
         other = config.model_copy(update={"episode": episode.model_copy(update=changed)})
         with pytest.raises(ValueError, match=message):
             ArcEnvironment.create(other, TASKS).expert()
+
+
+def test_canvas_note_counts_tasks_that_fit() -> None:
+    tasks = [ArcTask(f"{n}", (GridPair(np.zeros((n, 2), int), np.zeros((1, 1), int)),), ()) for n in (1, 4)]
+    assert canvas_note(tasks, (3, 3)) == "1 of 2 tasks fit a canvas of 3x3"

@@ -57,12 +57,6 @@ from .generators.generate import (
     register_family as register_family,
 )
 from .networks import ArcNetworkConfig as ArcNetworkConfig, create_network as create_network
-from .networks.transduction import (
-    TransductionNetwork as TransductionNetwork,
-    TransductionNetworkConfig as TransductionNetworkConfig,
-    predict_output as predict_output,
-    transduction_loss as transduction_loss,
-)
 from .observation import ArcObservation as ArcObservation, create_observation as create_observation
 from .operations import (
     CATEGORIES as CATEGORIES,
@@ -73,7 +67,6 @@ from .operations import (
     operation_name as operation_name,
     operations_in as operations_in,
 )
-from .pair_dataset import GridPairDataset as GridPairDataset, load_pair_dataset as load_pair_dataset
 from .planner import ActionPlan as ActionPlan, plan_pair as plan_pair, solution_actions as solution_actions
 from .random_agent import RandomAgent as RandomAgent, VectorizedRandomAgent as VectorizedRandomAgent
 from .reward import (
@@ -87,7 +80,6 @@ from .submission import (
     TaskSubmission as TaskSubmission,
     submission_env as submission_env,
     submit as submit,
-    submit_grids as submit_grids,
     submit_random as submit_random,
 )
 from .task_buffer import TaskArrays as TaskArrays, TaskBuffer as TaskBuffer

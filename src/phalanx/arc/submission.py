@@ -11,19 +11,18 @@ import drawsvg as draw
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int8, PyTree
+from jaxtyping import Array, PyTree
 
-from phalanx.arc.actions import Action, create_point_action, random_action
-from phalanx.arc.bitplanes import NUM_PLANES, area_bits, pack_mask, unpack_cells
-from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ArcConfig, EpisodeConfig
+from phalanx.arc.actions import Action, random_action
+from phalanx.arc.bitplanes import area_bits, unpack_cells
+from phalanx.arc.config import GENERATED, ArcConfig
 from phalanx.arc.datasets import load_tasks
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.evaluation import ArcEvalCommandConfig, copy_solves, episode_keys, run_episodes
 from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
-from phalanx.arc.state import SIZE, WORKING, ArcState, replace_fields
-from phalanx.arc.task_buffer import TaskBuffer
+from phalanx.arc.state import ArcState
 from phalanx.arc.task_files import ALL
-from phalanx.arc.tasks import ArcTask, GridPair, format_shape
+from phalanx.arc.tasks import ArcTask, format_shape
 from phalanx.core.environment import Key
 from phalanx.core.episodes import EpisodeResults
 from phalanx.formatting import format_count, format_percent
@@ -358,54 +357,3 @@ def _submitted(environment: ArcEnvironment, _: ArcState, results: EpisodeResults
     operations = jnp.where(is_running, results.step_states.last_operation, -1)
     used = jnp.sum(operations[..., None] == jnp.arange(NUM_OPERATIONS), axis=0)
     return cells, sizes, results.lengths, used
-
-
-_GRIDS_BATCH_SIZE = 512
-
-
-def submit_grids(
-    pairs: Sequence[GridPair], answers: Int8[np.ndarray, "pairs 30 30"]
-) -> Bool[np.ndarray, " pairs"]:
-    """Check complete output grids, such as those that `TransductionNetwork` predicts, by submitting them to
-    the environment.
-
-    Each answer is submitted in a separate episode, which starts with the answer as its working grid. The
-    answer is correct if the environment reports the episode as solved.
-
-    Args:
-        pairs: Pairs with known outputs.
-        answers: One predicted grid per pair, -1 outside the grid.
-
-    Returns:
-        One boolean per pair, which is True if the answer is correct.
-    """
-    config = ArcConfig(episode=EpisodeConfig(require_submit=True))
-    solved = np.zeros(len(pairs), bool)
-    for first in range(0, len(pairs), _GRIDS_BATCH_SIZE):
-        # The last batch is padded with the first pairs, so that one compilation serves all batches.
-        rows = np.arange(first, first + _GRIDS_BATCH_SIZE) % len(pairs)
-        tasks = [ArcTask(f"{n}", (), (pairs[row],)) for n, row in enumerate(rows.tolist())]
-        buffer = TaskBuffer.from_tasks(tasks, num_rows=MAX_GRID_SIDE)
-        environment = ArcEnvironment.create(config, buffer)
-        solved[rows] = _submit_answers(environment, jnp.asarray(answers[rows]))
-    return solved
-
-
-@eqx.filter_jit
-def _submit_answers(
-    environment: ArcEnvironment, answers: Int8[Array, "batch 30 30"]
-) -> Bool[Array, " batch"]:
-    """Start one episode per task, replace its working grid with the answer, submit it, and return whether it
-    is correct. Each task must have exactly one pair."""
-    zeros = jnp.zeros(len(answers), jnp.int32)
-    states, _ = environment.batch_reset_to(jnp.arange(len(answers)), zeros)
-    inside = answers >= 0
-    bits = [pack_mask(inside & (answers >> bit & 1 == 1)) for bit in range(NUM_PLANES)]
-    sizes = [jnp.sum(inside.any(axis), axis=1, dtype=jnp.int32) for axis in (2, 1)]
-    states = replace_fields(
-        states,
-        boards=states.boards.at[:, WORKING].set(jnp.stack(bits, axis=1)),
-        registers=states.registers.at[:, SIZE].set(jnp.stack(sizes, axis=1)),
-    )
-    action = create_point_action(zeros + Operation.SUBMIT, zeros, zeros)
-    return jnp.asarray(environment.batch_step(states, action)[4].solved)

@@ -1,4 +1,4 @@
-"""Policy networks for ARC, and a network that directly predicts output grids."""
+"""Policy networks for ARC."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
