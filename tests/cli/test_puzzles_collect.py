@@ -1,4 +1,4 @@
-"""`phalanx puzzles collect` and `phalanx play puzzle_server:GAME`, with a real server."""
+"""`phalanx puzzles collect` and `phalanx puzzles play`, with a real server."""
 
 import json
 import signal
@@ -148,7 +148,7 @@ def test_ctrl_c_leaves_complete_episodes_and_prints_how_to_resume(port: int, tmp
 
 def test_game_is_shown_until_it_ends(port: int, phalanx: Callable[..., Any]) -> None:
     result = phalanx(
-        "play", "puzzle_server:lights", "--seed", 42, "--pause", 0, "--host", "127.0.0.1", "--port", port
+        "puzzles", "play", "lights", "--seed", 42, "--pause", 0, "--host", "127.0.0.1", "--port", port
     )
     assert result.code == 0, result.err
     assert "Lights Out, easy, seed 42" in result.out
@@ -156,14 +156,14 @@ def test_game_is_shown_until_it_ends(port: int, phalanx: Callable[..., Any]) -> 
 
 
 def test_logic_grid_is_shown_until_the_server_rejects_a_move(port: int, phalanx: Callable[..., Any]) -> None:
-    result = phalanx("play", "puzzle_server:logic", "--pause", 0, "--host", "127.0.0.1", "--port", port)
+    result = phalanx("puzzles", "play", "logic", "--pause", 0, "--host", "127.0.0.1", "--port", port)
     assert result.code == 1
     assert "refuses every move of Logic Grid" in " ".join(result.out.split())
 
 
 @pytest.mark.parametrize(
     "command",
-    [("play", "puzzle_server:sudko"), ("puzzles", "collect", "--games", "sudko", "--out", "x.jsonl")],
+    [("puzzles", "play", "sudko"), ("puzzles", "collect", "--games", "sudko", "--out", "x.jsonl")],
 )
 def test_unknown_game_gets_a_suggestion(
     command: tuple[str, ...],
@@ -198,7 +198,5 @@ def test_invalid_settings_are_rejected_before_the_first_episode(
 def test_unreachable_server_is_reported(phalanx: Callable[..., Any]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        result = phalanx(
-            "play", "puzzle_server:sudoku", "--host", "127.0.0.1", "--port", free.getsockname()[1]
-        )
+        result = phalanx("puzzles", "play", "sudoku", "--host", "127.0.0.1", "--port", free.getsockname()[1])
     assert result.code == 2 and "is the puzzle server running?" in result.err

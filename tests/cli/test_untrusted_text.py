@@ -66,7 +66,7 @@ def test_text_of_a_server_is_escaped(text: str, phalanx: Callable[..., Any]) -> 
     server.scripts |= {"toy easy 1": name, "hint": hint}
     with serving(server):
         options = ("--seed", 1, "--pause", 0, "--host", "127.0.0.1", "--port", server.port)
-        result = phalanx("play", "puzzle_server:toy", *options)
+        result = phalanx("puzzles", "play", "toy", *options)
     assert result.code == 1, result.err
     assert "Toy" in result.out and "board" in result.out and "stuck after 0 moves" in result.out
     assert is_harmless(result.out) and is_harmless(result.err)
@@ -84,7 +84,7 @@ def test_greeting_of_a_server_is_escaped(phalanx: Callable[..., Any]) -> None:
     server = ScriptedServer()
     server.serve = refuse  # type: ignore[method-assign]
     with serving(server):
-        result = phalanx("play", "puzzle_server:toy", "--host", "127.0.0.1", "--port", server.port)
+        result = phalanx("puzzles", "play", "toy", "--host", "127.0.0.1", "--port", server.port)
     assert result.code == 2 and "maximum capacity" in result.err
     assert is_harmless(result.err)
 
@@ -108,7 +108,7 @@ def test_no_reply_of_a_server_causes_a_traceback(record: dict[str, Any], phalanx
     server.scripts["toy easy 1"] = strange
     with serving(server):
         options = ("--seed", 1, "--pause", 0, "--host", "127.0.0.1", "--port", server.port)
-        result = phalanx("play", "puzzle_server:toy", *options)
+        result = phalanx("puzzles", "play", "toy", *options)
     assert result.code in (1, 2) and "Traceback" not in result.err
     assert is_harmless(result.out) and is_harmless(result.err)
 

@@ -168,8 +168,6 @@ def unknown_flags(span: str) -> list[str]:
     for word in words[1:]:
         if not hasattr(context.command, "commands") or word.startswith("-"):
             break
-        # `play` accepts `puzzle_server:GAME` as well as `puzzle_server GAME`.
-        word = word.partition(":")[0]
         subcommand = context.command.get_command(context, word)
         if subcommand is None:
             return [word]

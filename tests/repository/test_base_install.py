@@ -113,7 +113,7 @@ def requires(extra: str, other: str) -> bool:
 
 
 def test_extras_whose_code_needs_jax_install_it() -> None:
-    for extra in ("arc", "cuda", "export", "gym", "play", "render", "sb3", "stoa", "sweep", "torch"):
+    for extra in ("arc", "cuda", "export", "gym", "render", "sb3", "stoa", "sweep", "torch"):
         assert requires(extra, "jax"), extra
     for extra in ("data", "hf", "serve", "trl", "verifiers", "wandb"):
         assert not requires(extra, "jax"), extra

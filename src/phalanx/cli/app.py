@@ -26,9 +26,8 @@ COMMANDS = {
     "data": LazyCommand("phalanx.cli.data", "Token lengths, batch plans and packed datasets."),
     "arc": LazyCommand("phalanx.cli.arc", "ARC datasets: list, show, download."),
     "kg": LazyCommand("phalanx.cli.kg", "Knowledge graphs: list, download, mine rules, evaluate, query."),
-    "puzzles": LazyCommand("phalanx.cli.puzzles", "Text puzzles: list, show, collect from a server."),
+    "puzzles": LazyCommand("phalanx.cli.puzzles", "Text puzzles: list, show, play or collect from a server."),
     "prove": LazyCommand("phalanx.cli.prove", "Prove a query from facts and rules, and show the proof."),
-    "play": LazyCommand("phalanx.cli.play", "Solve ARC tasks or puzzle-server games in the terminal."),
     "serve": LazyCommand("phalanx.cli.serve", "Serve a text environment over OpenEnv.", compiles=True),
     "doctor": LazyCommand("phalanx.cli.doctor", "Check files and run folders for corruption."),
     "info": LazyCommand(

@@ -1,4 +1,4 @@
-"""`phalanx puzzles`: lists the puzzle kinds, shows a puzzle, and collects samples from a puzzle server."""
+"""`phalanx puzzles`: lists the puzzle kinds, shows a puzzle, and plays or collects puzzles of a server."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,9 +14,12 @@ from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import format_table, print_json, progress
 from phalanx.formatting import escape_untrusted, format_count
 
+if TYPE_CHECKING:
+    from phalanx.puzzles.server_client.client import PuzzleClientConfig
+
 app = typer.Typer(
     name="puzzles",
-    help="Text puzzles: list the kinds, show a puzzle, collect samples from a puzzle server.",
+    help="Text puzzles: list the kinds, show a puzzle, play or collect puzzles of a puzzle server.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -122,9 +125,9 @@ def collect(
         )
         existing = load_existing_episodes(out, config, resume=resume)
     message = f"{out} has complete episodes; run the same command with --resume to continue"
-    with exit_on_interrupt(message), progress("collecting", "episodes", episodes, quiet=as_json) as advance:
+    with _exit_on_interrupt(message), progress("collecting", "episodes", episodes, quiet=as_json) as advance:
         advance(min(existing.count, episodes))
-        with server_errors(), print_retries():
+        with _server_errors(), _print_retries():
             result = asyncio.run(collect(config, encode, out, episodes, existing, lambda: advance(1)))
     total = max(episodes, existing.count)
     if as_json:
@@ -139,8 +142,78 @@ def collect(
     )
 
 
+@app.command()
+def play(
+    game: Annotated[str, typer.Argument(help="A game, such as sudoku.")],
+    difficulty: Annotated[Literal["easy", "medium", "hard"], typer.Option(help="Difficulty.")] = "easy",
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the puzzle; by default, the server chooses it.")
+    ] = None,
+    pause: Annotated[float, typer.Option(help="Seconds between moves.", min=0, max=60)] = 0.3,
+    host: Host = "localhost",
+    port: Port = 8023,
+    deadline: Deadline = 120.0,
+) -> None:
+    """Watch a puzzle of a server being solved with the server's hints.
+
+    Press Ctrl-C to stop. The exit code is 1 if the puzzle was not solved.
+    """
+    from phalanx.puzzles.server_client.client import PuzzleClientConfig
+
+    config = PuzzleClientConfig(host=host, port=port, max_retries=2, deadline=deadline)
+    with _server_errors(), _print_retries(), _exit_on_interrupt("left the puzzle"):
+        solved = asyncio.run(_follow_hints(config, game, difficulty, seed, pause))
+    if not solved:
+        raise typer.Exit(1)
+
+
+async def _follow_hints(
+    config: "PuzzleClientConfig", game: str, difficulty: str, seed: int | None, pause: float
+) -> bool:
+    from rich.console import Console
+    from rich.live import Live
+
+    from phalanx.puzzles.server_client.client import PuzzleClient
+
+    async with PuzzleClient(config) as client:
+        state = await client.start_puzzle(game, difficulty, seed)
+        num_moves = 0
+        message = "started"
+        title = f"{state.game}, {state.difficulty.value}, seed {state.seed}"
+        board = _render_board(title, state.grid_display, message)
+        with Live(board, console=Console(), auto_refresh=False) as live:
+            while not state.is_complete:
+                hint = await client.get_hint()
+                if not hint.success or hint.command is None:
+                    message = f"stuck after {num_moves} moves: {hint.message}"
+                    break
+                result = await client.send_action(hint.command)
+                message = f"{hint.message}  ->  {hint.command}"
+                if not result.success:
+                    message = f"stuck after {num_moves} moves: {hint.command}: {result.message}"
+                    break
+                num_moves += 1
+                state = result.state or state
+                live.update(_render_board(title, state.grid_display, message), refresh=True)
+                await asyncio.sleep(pause)
+            if state.is_complete:
+                message = f"solved in {num_moves} moves by {num_moves} hints"
+            live.update(_render_board(title, state.grid_display, message), refresh=True)
+    return state.is_complete
+
+
+def _render_board(title: str, board: str, message: str) -> Any:
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.text import Text
+
+    text = Text(escape_untrusted(board.strip("\n"), lines=True))
+    panel = Panel(text, title=Text(escape_untrusted(title)), expand=False)
+    return Group(panel, Text(escape_untrusted(message)))
+
+
 @contextlib.contextmanager
-def server_errors() -> Iterator[None]:
+def _server_errors() -> Iterator[None]:
     """Convert puzzle-server and network errors in the `with` block to `UserError`."""
     from phalanx.puzzles.server_client.collect import EpisodeMismatchError
     from phalanx.puzzles.server_client.protocol import PuzzleStartError, UnknownGameNameError
@@ -152,7 +225,7 @@ def server_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def print_retries() -> Iterator[None]:
+def _print_retries() -> Iterator[None]:
     """Print log messages about failed requests to stderr while the `with` block runs."""
 
     class StderrHandler(logging.Handler):
@@ -168,7 +241,7 @@ def print_retries() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def exit_on_interrupt(message: str) -> Iterator[None]:
+def _exit_on_interrupt(message: str) -> Iterator[None]:
     """If Ctrl-C is pressed in the `with` block, print a message and exit with code 130."""
     try:
         yield
