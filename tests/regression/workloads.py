@@ -654,7 +654,7 @@ def proof_rewards() -> Digests:
     return {engine: digest_arrays(_proof_steps(engine)[1]) for engine in ("native", "xla")}
 
 
-# Episodes as tokens: what language models are trained on
+# Samples of experts: what language models are trained on
 
 
 def _token_lines(samples: Iterable[Any], count: int) -> Iterator[str]:
@@ -663,10 +663,9 @@ def _token_lines(samples: Iterable[Any], count: int) -> Iterator[str]:
 
 
 @workload("integers")
-def episode_tokens() -> Digests:
-    """Digest random and expert episodes of ARC, proofs and puzzles as tokens."""
+def expert_samples() -> Digests:
+    """Digest the tokens of answers of experts in ARC, proofs and puzzles, and of random moves in puzzles."""
 
-    from phalanx.lm import EnvironmentStream
     from phalanx.lm.expert_samples import generate_expert_samples
     from phalanx.proofs.env import ProofEnvironment
     from phalanx.puzzles import puzzle_kinds
@@ -682,12 +681,10 @@ def episode_tokens() -> Digests:
     proofs = ProofEnvironment.from_knowledge_base(_family(), _proof_config(max_episode_steps=8), "train")
     text_arc = functools.partial(JaxTextVectorEnvironment, arc, task="arc")
     streams = {
-        "arc, random": EnvironmentStream(arc, batch_size=8, seed=1),
         "arc, expert": generate_expert_samples(
             functools.partial(text_arc, prompt_format="compact"), "characters", seed=1
         ),
         "arc, expert, full prompts": generate_expert_samples(text_arc, "bytes", seed=1),
-        "proofs, random": EnvironmentStream(proofs, batch_size=8, seed=1),
         "proofs, expert": generate_expert_samples(
             functools.partial(JaxTextVectorEnvironment, proofs, task="proofs"), "bytes", seed=1
         ),
