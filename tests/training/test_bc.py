@@ -1,4 +1,4 @@
-"""Behavior cloning: expert labels, tasks of each update, expert episodes from files, and learning."""
+"""Behavior cloning: expert labels, tasks of each update, and learning."""
 
 import base64
 import json
@@ -8,19 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from phalanx import load_policy
 from phalanx.arc import ArcEnvironment, ArcTask, GridPair, Operation
-from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.expert import ArcExpert
-from phalanx.arc.expert_episodes import load_recorded_episodes
-from phalanx.arc.planner import action_from_arrays
 from phalanx.arc.state import ArcState
-from phalanx.cli.app import app
 from phalanx.core.expert import ExpertLabels
-from phalanx.data import save_samples
-from phalanx.lm import EnvironmentStream
 from phalanx.logging.report import load_run
 from phalanx.training import BC, BCConfig, OptimizerConfig, train
 from tests.helpers.short_walk import RIGHT, ShortWalk, WalkNetwork
@@ -148,59 +140,6 @@ def test_run_exports_its_policy_for_the_report(trained):
     weights = np.frombuffer(base64.b64decode(agent["network"]["weights"]), "<f4")
     stem = np.asarray(training.policy(outcome.state).stem.weight).ravel()
     assert np.array_equal(weights[: len(stem)], stem)
-
-
-def fill_center(states, count, key):
-    """Fill the center of the ring, which ends the episode."""
-    cells = np.array([[1, 1]], np.int32)
-    return action_from_arrays(np.array([3], np.int32), cells), count
-
-
-def episode_file(path: Path, grids=("input", "working")) -> Path:
-    config = make_bc().environment.config
-    without_submit = config.episode.model_copy(update={"require_submit": False})
-    environment = ArcEnvironment.create(config.model_copy(update={"episode": without_submit}), TASK)
-    stream = EnvironmentStream(
-        environment, fill_center, agent_state=np.int32(0), tokenizer=ArcTokenizer("point", grids), episodes=1,
-        batch_size=1, dataset_id="rings",
-    )  # fmt: skip
-    assert save_samples(path, stream) == 1
-    return path
-
-
-def test_missing_submit_is_added_to_episodes_from_a_file(tmp_path: Path):
-    steps = load_recorded_episodes(episode_file(tmp_path / "rings.jsonl"), make_bc().environment)
-    assert np.asarray(steps.labels.actions.operation)[:, 0].tolist() == [3, Operation.SUBMIT]
-    assert np.array_equal(steps.observations.input_grid[1], RING)
-    assert np.array_equal(steps.observations.working_grid[1], np.full((3, 3), 3))
-
-
-def test_episode_file_without_the_input_grid_is_rejected(tmp_path: Path):
-    path = episode_file(tmp_path / "rings.jsonl", ("working",))
-    with pytest.raises(ValueError, match="does not contain the input"):
-        load_recorded_episodes(path, make_bc().environment)
-
-
-def test_command_trains_on_expert_episodes_from_a_file(tmp_path: Path):
-    path = episode_file(tmp_path / "rings.jsonl")
-    out = tmp_path / "run"
-    result = CliRunner().invoke(
-        app,
-        [
-            "train",
-            "bc",
-            "--env",
-            "arc",
-            f"expert_episodes={path}",
-            "--out",
-            str(out),
-            *SMALL,
-            "num_updates=1",
-        ],
-    )
-    assert result.exit_code == 0, result.output
-    assert "Success rate (evaluation, " in result.output
-    assert load_policy(out).config.expert_episodes == path
 
 
 class WalkExpert:

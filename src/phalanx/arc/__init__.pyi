@@ -37,7 +37,6 @@ from .evaluation import (
 from .evaluation_mode import submitted_grids as submitted_grids
 from .expert import ArcExpert as ArcExpert
 from .expert_episodes import (
-    LabeledSteps as LabeledSteps,
     PlannedEpisodes as PlannedEpisodes,
     PlannedEpisodeSteps as PlannedEpisodeSteps,
     plan_expert_episodes as plan_expert_episodes,

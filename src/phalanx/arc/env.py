@@ -16,7 +16,6 @@ from phalanx.arc.actions import Action, action_space, encode_action, legal_opera
 from phalanx.arc.bitplanes import pack_grid, trim
 from phalanx.arc.config import GENERATED, ArcConfig
 from phalanx.arc.datasets import config_tasks, fitting_tasks
-from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.evaluation import (
     ArcEvalCommandConfig,
     ArcEvaluationConfig,
@@ -57,8 +56,6 @@ StepResult = tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, 
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from phalanx.arc.expert_episodes import LabeledSteps
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -354,12 +351,6 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
         buffer = TaskBuffer.from_tasks(tasks, num_tasks=count, num_pairs=num_pairs, num_rows=rows)
         return self.with_tasks(buffer)
 
-    def load_expert_episodes(self, path: "Path") -> "LabeledSteps":
-        """Load the successful episodes from a `.jsonl` file written by `phalanx play arc --out`."""
-        from phalanx.arc.expert_episodes import load_recorded_episodes
-
-        return load_recorded_episodes(path, self)
-
     @classmethod
     def default_network(cls, settings: ArcConfig, config: ArcNetworkConfig, key: Key) -> PolicyNetwork:
         """Create a policy network for an environment, without loading the environment's tasks.
@@ -441,9 +432,6 @@ class ArcEnvironment(EnvironmentWithArrays[ArcState, Observation, Action]):
 
     def task_name(self, state: ArcState) -> str:
         return self.task_buffer[int(state.task_index)].id
-
-    def tokenizer(self) -> ArcTokenizer:
-        return ArcTokenizer.for_config(self.config)
 
     @property
     def has_text(self) -> bool:

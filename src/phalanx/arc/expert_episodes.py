@@ -1,28 +1,18 @@
-"""Planned and recorded episodes as labeled steps, for imitation learning."""
+"""Planned episodes as labeled steps, for imitation learning."""
 
-import contextlib
 import dataclasses
-import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int8, Int32, PyTree
+from jaxtyping import Int32
 
 from phalanx.arc.actions import Action
-from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.episode_tokens import ArcTokenizer, grid_names
-from phalanx.arc.observation import ArcObservation
-from phalanx.arc.operations import Operation
 from phalanx.arc.planner import ActionPlan, action_from_arrays, solution_plan
-from phalanx.arc.tasks import format_shape
-from phalanx.core.expert import ExpertLabels
-from phalanx.data.samples import Sample, load_samples
 
 
 class PlannedEpisodeSteps(eqx.Module):
@@ -134,111 +124,3 @@ def plan_expert_episodes(environment: ArcEnvironment) -> PlannedEpisodes:
     return PlannedEpisodes(
         environment, np.array(tasks, np.int32), np.array(pairs, np.int32), tuple(plans), dropped
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class LabeledSteps:
-    """The steps of all successful episodes in a file, labeled with the recorded actions. Each episode ends
-    with Submit."""
-
-    observations: PyTree
-    """Observation before each step, with a leading axis [steps]."""
-    labels: ExpertLabels
-    """Labels of the steps. Each step has exactly one label, the recorded action."""
-    fingerprint: str
-    """SHA-256 of the observations and actions."""
-
-    def __len__(self) -> int:
-        return len(jax.tree.leaves(self.observations)[0])
-
-    def sample(self, rng: np.random.Generator, count: int) -> tuple[PyTree, ExpertLabels]:
-        """Sample `count` steps with replacement. Returns their observations and labels."""
-        rows = rng.integers(len(self), size=count)
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], (self.observations, self.labels))
-
-
-def load_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSteps:
-    """Read the steps of the successful episodes in a `.jsonl` file of samples.
-
-    If an episode ended with the correct grid but without Submit, a Submit step is added.
-
-    Args:
-        path: The file.
-        environment: Environment whose observation and action formats are used.
-    """
-    config = environment.config
-    see, selection_format = config.observation, config.action.selection_format
-    if see.target_grid or see.selected or see.clipboard or see.num_demonstrations or see.scalars:
-        raise ValueError(
-            "recorded episodes contain only the working grid and the input: disable the other parts of "
-            "env.observation"
-        )
-    episodes: dict[str, list[Sample]] = {}
-    for sample in load_samples(path):
-        if sample.info is not None and sample.info.success and sample.info.episode_id is not None:
-            episodes.setdefault(sample.info.episode_id, []).append(sample)
-    if not episodes:
-        raise ValueError(f"{path} contains no successful episode")
-    step = jax.jit(environment.step)
-    steps: list[tuple[np.ndarray, np.ndarray, int, list[int]]] = []
-    for samples in episodes.values():
-        for sample in sorted(samples, key=lambda sample: (sample.info and sample.info.step_index) or 0):
-            name = f"{path}: sample {sample.sample_id}"
-            grids, (operation, *cells) = _decode(sample, selection_format, name)
-            if see.input_grid and "input" not in grids:
-                raise ValueError(
-                    f"{name} does not contain the input, which the policy observes: record with "
-                    "--grids input,working or set env.observation.input_grid=false"
-                )
-            working, given = (_pad(grids.get(key, _NO_CELLS), config, path) for key in ("working", "input"))
-            if operation not in config.action.operations:
-                raise ValueError(f"{path}: operation {operation} is not in env.action.allowed_operations")
-            steps.append((working, given, operation, cells))
-        if operation != Operation.SUBMIT:
-            after = given
-            if operation != Operation.COPY_INPUT:
-                action = action_from_arrays(np.int32(operation), np.array(cells, np.int32))
-                after = np.asarray(step(environment.state_from_grid(working), action)[0].working_grid)
-            steps.append((after, given, Operation.SUBMIT, [0] * len(cells)))
-    working_grids, inputs, *actions = zip(*steps, strict=True)
-    observations: PyTree = jax.device_put(np.stack(working_grids))
-    if not see.is_single_array:
-        observations = ArcObservation(observations, input_grid=jax.device_put(np.stack(inputs)))
-    operations, selections = (np.array(column, np.int32)[:, None] for column in actions)
-    leaves = jax.tree.leaves((observations, operations, selections))
-    digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
-    labels = ExpertLabels(action_from_arrays(operations, selections), operations >= 0)
-    return LabeledSteps(observations, labels, digest)
-
-
-def _decode(
-    sample: Sample, selection_format: SelectionFormat, name: str
-) -> tuple[dict[str, np.ndarray], list[Any]]:
-    """Return the grids of a sample by name, and the values of its action: the operation id, followed by the
-    selected cells.
-
-    Args:
-        sample: The sample.
-        selection_format: Format of the actions.
-        name: Name of the sample for error messages.
-    """
-    tokens = np.asarray(sample.input_ids, np.int32)
-    if "working" in (names := grid_names(tokens)):
-        with contextlib.suppress(ValueError, IndexError):
-            grids, action = ArcTokenizer(selection_format, names).decode(tokens)
-            return grids, list(action.values())
-    raise ValueError(f"{name} is not an ARC step with {selection_format} actions")
-
-
-_NO_CELLS = np.zeros((0, 0), np.int8)
-
-
-def _pad(grid: np.ndarray, config: ArcConfig, path: Path) -> Int8[np.ndarray, "rows columns"]:
-    """Pad a grid with -1 to the size of the canvas."""
-    missing = np.subtract(config.grid_shape, grid.shape)
-    if (missing < 0).any():
-        raise ValueError(
-            f"{path}: a grid of {format_shape(grid.shape)} does not fit the canvas of "
-            f"{format_shape(config.grid_shape)}; increase env.dataset.max_grid_height and max_grid_width"
-        )
-    return np.pad(grid, [(0, count) for count in missing], constant_values=-1)

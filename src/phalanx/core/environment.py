@@ -276,10 +276,6 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Return the name of the task that one state belongs to, or "" if tasks have no names."""
         return ""
 
-    def tokenizer(self) -> Any:
-        """Return an `EpisodeTokenizer` for the episodes of this environment, or None if there is none."""
-        return None
-
     @property
     def has_text(self) -> bool:
         """True if `observation_text`, `action_text` and `parse_action` are implemented."""
@@ -376,18 +372,6 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
             update: Index of the update, counted from 0.
         """
         return self
-
-    def load_expert_episodes(self, path: "Path") -> Any:
-        """Load recorded episodes, which behavior cloning imitates instead of the expert.
-
-        Returns:
-            An object with a `fingerprint` and a method `sample(rng, count)`, which returns the observations
-            and `ExpertLabels` of `count` random steps.
-
-        Raises:
-            ValueError: If the environment does not support recorded episodes.
-        """
-        raise ValueError(f"{type(self).__name__} cannot read recorded episodes")
 
     def batch_reset(self, keys: Keys) -> tuple[State, Observation]:
         """Start one episode per key, and return the batches of initial states and observations."""

@@ -18,7 +18,6 @@ from phalanx.data.collation import (
     pack_tokens as pack_tokens,
 )
 from phalanx.data.efficiency_report import create_efficiency_report as create_efficiency_report
-from phalanx.data.episode_tokens import EpisodeTokenizer as EpisodeTokenizer, TokenizedSteps as TokenizedSteps
 from phalanx.data.length_cache import LengthCache as LengthCache
 from phalanx.data.length_histogram import compute_length_histogram as compute_length_histogram
 from phalanx.data.lengths import LengthTable as LengthTable, SkippedSample as SkippedSample

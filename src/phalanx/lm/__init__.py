@@ -4,7 +4,6 @@ from phalanx.extras import require_jax
 
 require_jax(__name__)
 
-from phalanx.lm.episode_stream import EnvironmentStream as EnvironmentStream
 from phalanx.lm.evaluation import PolicyScore as PolicyScore, evaluate_policy as evaluate_policy
 from phalanx.lm.expert_samples import generate_expert_samples as generate_expert_samples
 from phalanx.lm.generation import (

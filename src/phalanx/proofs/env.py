@@ -18,7 +18,6 @@ from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Box, Composite, Discrete, Space
 from phalanx.core.vector import host_rows, map_where, parse_each, select_rows
-from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
 from phalanx.kg.proof_depths import NO_PROOF, compute_proof_depths
@@ -26,7 +25,6 @@ from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs import backends, text
 from phalanx.proofs.config import FamilyTreeConfig, ProofConfig, ProofEvaluationConfig, QueryConfig
 from phalanx.proofs.embedding_action import KGEAction
-from phalanx.proofs.episode_tokens import ProofTokenizer
 from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig
 from phalanx.proofs.program import Program
@@ -518,16 +516,6 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         from phalanx.proofs.expert import ShortestProofExpert
 
         return ShortestProofExpert(self)
-
-    def tokenizer(self) -> EpisodeTokenizer:
-        config, program = self.config, self.program
-        return ProofTokenizer(
-            num_predicates=program.end_index + 1,
-            num_terms=program.num_constants + program.arity * config.max_goals + 1,
-            num_actions=config.max_actions,
-            max_steps=config.max_episode_steps,
-            arity=program.arity,
-        )
 
     @property
     def has_text(self) -> bool:

@@ -7,7 +7,6 @@ these labels. At each step of an episode, either the policy or the expert choose
 import concurrent.futures
 import functools
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -45,9 +44,6 @@ class BCConfig(PolicyRunConfig):
         "expert_prob": "expert_prob_start",
     }
 
-    expert_episodes: Path | None = None
-    """File with recorded episodes, such as those that `phalanx play` writes. If set, the policy learns from
-    these episodes. If None, it learns from the environment's expert."""
     num_envs: int = Field(default=256, ge=1)
     """Number of parallel environments."""
     num_steps: int = Field(default=8, ge=1)
@@ -89,7 +85,7 @@ class BCState(TrainState):
 
 
 class BC(PolicyAlgorithm[BCState]):
-    """Trains an environment's policy network to imitate the environment's expert or recorded episodes."""
+    """Trains an environment's policy network to imitate the environment's expert."""
 
     name = "bc"
     config_type: ClassVar[type[RunConfig]] = BCConfig
@@ -104,18 +100,11 @@ class BC(PolicyAlgorithm[BCState]):
     ) -> None:
         # The expert runs on the host, so several devices would not help.
         super().__init__(config, environment, network, mesh or DeviceMesh(jax.devices()[:1]))
-        self.recorded = None
-        if config.expert_episodes is not None:
-            self.recorded = self.environment.load_expert_episodes(config.expert_episodes)
-        elif self.environment.expert() is None:
+        if self.environment.expert() is None:
             raise ValueError(f"{type(self.environment).__name__} has no expert, which behavior cloning needs")
         # A thread prepares the tasks of the next update while XLA's threads run the gradient steps.
         self._worker: concurrent.futures.ThreadPoolExecutor | None = None
         self._prepared: dict[int, concurrent.futures.Future[tuple[Environment, np.random.Generator]]] = {}
-
-    def data_fingerprint(self) -> str:
-        recorded = "" if self.recorded is None else self.recorded.fingerprint
-        return super().data_fingerprint() + recorded
 
     def with_seed(self, seed: int) -> "BC":
         other = super().with_seed(seed)
@@ -135,13 +124,8 @@ class BC(PolicyAlgorithm[BCState]):
     def update(self, state: BCState) -> tuple[BCState, UpdateResult]:
         config, update = self.config, int(state.step)
         key, rollout_key = jax.random.split(state.key)
-        episodes: dict[str, Any] = {}
-        if self.recorded is None:
-            environment, rng = self._next_tasks(update)
-            steps, episodes = self._collect(environment, self.policy(state), rollout_key, rng, update)
-        else:
-            rng = np.random.default_rng((self.seed, update))
-            steps = self.recorded.sample(rng, config.num_envs * config.num_steps)
+        environment, rng = self._next_tasks(update)
+        steps, episodes = self._collect(environment, self.policy(state), rollout_key, rng, update)
         count = len(jax.tree.leaves(steps)[0])
         params, opt_state, history = state.params, state.opt_state, []
         for _ in range(config.update_epochs):
