@@ -24,9 +24,7 @@ def test_presets_have_the_padding_of_the_reference() -> None:
     max_actions = {name: PPOConfig.load(name).env.max_actions for name in names}
     assert max_actions == {
         "proofs": 32,
-        "proofs_countries": 20,
         "proofs_family": 130,
-        "proofs_umls": 64,
         "proofs_wn18rr": 262,
     }
 
