@@ -13,7 +13,6 @@ import api_pages
 import pytest
 
 from tests.helpers.markdown_pages import ROOT, code_blocks, code_spans, written_pages
-from tests.repository.test_names import config_classes
 
 pytestmark = pytest.mark.slow
 
@@ -61,10 +60,10 @@ def is_format_name(name: str) -> bool:
 @functools.cache
 def setting_names() -> frozenset[str]:
     """Return the names of all settings, parameters of functions, and options of commands."""
-    names = {name for cls in config_classes() for name in cls.model_fields}
+    names = set(OTHER_SETTINGS)
     for path in (ROOT / "src").rglob("*.py"):
         names.update(re.findall(r"\b([a-z]\w*)\s*(?::[^=\n()]+)?=", path.read_text(encoding="utf-8")))
-    return frozenset(names | OTHER_SETTINGS)
+    return frozenset(names)
 
 
 def where(path: Path, line: int) -> str:
