@@ -443,8 +443,6 @@ class BatchPlan:
         for step, previous in earlier:
             left = self.shard_epoch(epoch, previous).remaining(step)
             epoch = dataclasses.replace(epoch, batches=left)
-        if spec.world_size == 1:
-            return epoch
         return dataclasses.replace(epoch, batches=self.shard_epoch(epoch, spec).shard(rank))
 
     def _require_complete(self, action: str) -> None:

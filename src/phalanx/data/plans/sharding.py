@@ -138,7 +138,7 @@ def shard_epoch(
     """Divide the batches of an epoch among ranks.
 
     Without balancing, each step takes the next `world_size` batches. With balancing, each step consists of
-    batches of similar cost, and the steps are shuffled.
+    batches of similar cost, and the steps are shuffled. A single rank keeps the order of the epoch.
 
     Args:
         batches: Batches of the epoch.
@@ -161,7 +161,7 @@ def shard_epoch(
         if spec.policy is RemainderPolicy.SPLIT:
             batches = _split_largest(batches, lengths, extra, pad_to_longest)
         sequence = np.resize(np.arange(len(batches)), count + extra)
-    if spec.balance and len(sequence):
+    if spec.balance and world_size > 1 and len(sequence):
         costs = batch_costs(batches, lengths, spec.d_model)
         steps = sequence[balance_ranks(costs[sequence], world_size)].reshape(-1, world_size)
         bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(world_size,)))
