@@ -70,11 +70,13 @@ def check_rank_changes(seed: int, open_loader: OpenLoader) -> None:
     case = draw_case(chance)
     used: set[tuple[int, str]] = set()
     state: Mapping[str, Any] | None = None
+    ranks = 0
     num_changes = chance.randint(1, 4)
     for change in range(num_changes + 1):
         is_last = change == num_changes
         # With `drop`, only a single rank leaves nothing out.
-        ranks = 1 if is_last and case.policy == "drop" else chance.choice([1, 1, 2, 3, 4])
+        others = [count for count in (1, 1, 2, 3, 4) if count != ranks]
+        ranks = 1 if is_last and case.policy == "drop" else chance.choice(others)
         max_steps = 10**9 if is_last else chance.randint(0, 8)
         try:
             batches, state = _train(case, open_loader, ranks, max_steps, state)

@@ -4,6 +4,7 @@ import importlib
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from phalanx.data import (  # noqa: E402
     BatchingConfig,
     BatchPlan,
     BatchPlanBuilder,
+    IterableSource,
     PackingConfig,
     ShardingConfig,
     ShuffledDatasetSource,
@@ -350,3 +352,22 @@ def test_streaming_plan_resumes_from_its_state() -> None:
     assert ids([next(again) for _ in range(5)]) == rest and used != rest
     with pytest.raises(TypeError, match="has no length"):
         len(first)
+
+
+def test_stream_continues_after_an_error_of_its_source() -> None:
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=8), packs_per_batch=2, packs_per_buffer=3)
+    broken = [11]
+
+    def open_at(start: int) -> Iterator[dict[str, Any]]:
+        for n in range(start, 30):
+            if n in broken:
+                broken.remove(n)
+                raise ConnectionError("the connection was lost")
+            yield {"input_ids": [n + 1] * (n % 5 + 1)}
+
+    batches = iter(PlanLoader(PlanDataset(StreamingPlan({"t": IterableSource(open_at)}, config))))
+    found: list[TorchBatch] = []
+    with pytest.raises(ConnectionError):
+        found.extend(batches)
+    found += batches
+    assert sorted(name for batch in found for name in batch.sample_ids) == sorted(f"t/{n}" for n in range(30))

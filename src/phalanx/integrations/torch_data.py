@@ -227,7 +227,8 @@ class PlanDataset(IterableDataset):
         if self._stream is not None:
             if worker is not None:
                 raise ValueError("a streaming plan is read in one process: use num_workers=0")
-            return (self._convert(spec) for spec in self._stream)
+            # Unlike a generator, `map` can continue after an error of a source.
+            return map(self._convert, self._stream)
         # Listed now, because the position may have changed by the time the first batch is requested.
         batches = self._remaining(self.all_epochs)
         if worker is not None:

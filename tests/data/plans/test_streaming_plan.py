@@ -1,7 +1,7 @@
 """Streaming plans: mixtures, pools, ranks, resuming, and the samples that batches contain."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from phalanx.data import (
     collate,
 )
 from phalanx.data.plans.batch_plan import BatchSpec
+from phalanx.data.plans.stream_sources import StreamChunk, StreamSource
 
 SMALL = StreamingPlanConfig(packing=PackingConfig(max_length=64), packs_per_batch=2, packs_per_buffer=16)
 
@@ -231,3 +232,109 @@ def test_batches_without_samples_cannot_be_collated():
     spec: BatchSpec = next(simulated_plan().batches())
     with pytest.raises(TypeError, match="collate needs the samples"):
         collate(spec)
+
+
+TOKENS = {f"s{n}": [n + 1] * (n % 7 + 1) for n in range(60)}
+FINITE = StreamingPlanConfig(packing=PackingConfig(max_length=8), packs_per_batch=3, packs_per_buffer=4)
+
+
+class BrokenSource(StreamSource):
+    """A source of the samples in `TOKENS` that raises in some of its reads."""
+
+    def __init__(self, broken_reads: Collection[int]) -> None:
+        self.broken_reads, self.num_reads = broken_reads, 0
+
+    def read(self, start: int, count: int) -> StreamChunk:
+        self.num_reads += 1
+        if self.num_reads - 1 in self.broken_reads:
+            raise ConnectionError("the connection was lost")
+        samples = [{"input_ids": tokens} for tokens in list(TOKENS.values())[start : start + count]]
+        return StreamChunk(np.array([len(s["input_ids"]) for s in samples], np.int32), samples)
+
+
+def broken_stream(position: int) -> IterableSource:
+    """Return a source whose generator raises once, before it yields the sample at a position."""
+    broken = [position]
+
+    def open_at(start: int) -> Iterator[dict[str, Any]]:
+        for n, tokens in enumerate([*TOKENS.values(), None]):
+            if n in broken:
+                broken.remove(n)
+                raise ConnectionError("the connection was lost")
+            if n >= start and tokens is not None:
+                yield {"input_ids": tokens}
+
+    return IterableSource(open_at)
+
+
+def batches_with_retries(batches: Iterator[BatchSpec]) -> tuple[list[BatchSpec], int]:
+    """Return all batches and the number of errors. After an error, the next batch is requested again."""
+    found, num_errors = [], 0
+    while True:
+        state = batches.state_dict()
+        try:
+            found.append(next(batches))
+        except ConnectionError:
+            assert batches.state_dict() == state
+            num_errors += 1
+        except StopIteration:
+            return found, num_errors
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_step_is_complete_after_an_error_of_a_source(world_size: int):
+    """A step of three ranks takes 9 packs from two or three pools of 4 packs."""
+    expected = list(
+        StreamingPlan({"a": BrokenSource(()), "b": BrokenSource(())}, FINITE).batches(0, world_size)
+    )
+    for read in range(12):
+        plan = StreamingPlan({"a": BrokenSource(()), "b": BrokenSource((read, read + 2))}, FINITE)
+        found, num_errors = batches_with_retries(plan.batches(0, world_size))
+        assert found == expected and num_errors == 2
+
+
+def test_state_after_an_error_of_a_source_continues_with_the_same_packs():
+    expected = list(StreamingPlan({"a": BrokenSource(())}, FINITE).batches())
+    broken = StreamingPlan({"a": BrokenSource((3,))}, FINITE).batches()
+    used: list[BatchSpec] = []
+    with pytest.raises(ConnectionError):
+        used.extend(broken)
+    resumed = StreamingPlan({"a": BrokenSource(())}, FINITE).batches()
+    resumed.load_state_dict(broken.state_dict())
+    assert used and [*used, *resumed] == expected
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_stream_is_opened_again_after_an_error(world_size: int):
+    expected = list(StreamingPlan({"a": broken_stream(-1)}, FINITE).batches(0, world_size))
+    for position in range(len(TOKENS) + 1):
+        plan = StreamingPlan({"a": broken_stream(position)}, FINITE)
+        found, num_errors = batches_with_retries(plan.batches(0, world_size))
+        assert found == expected and num_errors == 1
+
+
+@pytest.mark.parametrize("position", [0, 1, 20, 59, 60])
+@pytest.mark.parametrize(
+    "open_at",
+    [lambda stream, start: stream, lambda stream, start: itertools.islice(stream, start, None)],
+    ids=["generator", "islice"],
+)
+def test_finished_generator_does_not_end_the_plan(open_at, position: int):
+    stream = broken_stream(position)._open_at(0)
+    batches = StreamingPlan({"a": IterableSource(lambda start: open_at(stream, start))}, FINITE).batches()
+    with pytest.raises(ConnectionError):
+        list(batches)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"cannot continue a stream: it .*; open_at must return a new"):
+            next(batches)
+
+
+def test_stream_that_is_shorter_than_before_is_rejected():
+    batches = StreamingPlan({"a": broken_stream(-1)}, FINITE).batches()
+    for _ in range(3):
+        next(batches)
+    shorter = IterableSource(lambda start: ({"input_ids": [1]} for _ in range(start, 9)))
+    resumed = StreamingPlan({"a": shorter}, FINITE).batches()
+    resumed.load_state_dict(batches.state_dict())
+    with pytest.raises(ValueError, match=r"it ended after \d+ samples, but had at least \d+ before"):
+        list(resumed)

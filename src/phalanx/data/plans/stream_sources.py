@@ -33,7 +33,8 @@ class StreamSource(abc.ABC):
     def read(self, start: int, count: int) -> StreamChunk:
         """Return up to `count` samples, starting at position `start`.
 
-        Fewer are returned only at the end of the stream.
+        Fewer are returned only at the end of the stream. After an error, `read` may be called again with the
+        same or an earlier position.
         """
 
     def close(self) -> None:
@@ -116,8 +117,9 @@ class IterableSource(StreamSource):
         """Create a source.
 
         Args:
-            open_at: Function that takes a position and returns an iterable over the samples from that
-                position on. A sample is a `Sample` or a mapping with `input_ids`.
+            open_at: Function that takes a position and returns a new iterable over the samples from that
+                position on. It is called again if the iterable raised an error and the plan is continued. A
+                sample is a `Sample` or a mapping with `input_ids`.
             length: Function that returns the number of tokens in a sample. Defaults to the length of its
                 `input_ids`.
             fingerprint: String that identifies the contents and their order. A state that was saved with a
@@ -128,28 +130,65 @@ class IterableSource(StreamSource):
         # Samples that were read but not returned as part of a pool yet, and the position of the first one.
         self._ahead: list[Any] = []
         self._position = 0
-        self._iterator: Iterator[Any] | None = None
+        # The iterator that was opened last, and whether it must be opened again before the next sample.
+        self._iterator: Iterator[Any] = iter(())
+        self._is_open = False
+        # The number of samples that are known to exist.
+        self._num_known = 0
 
     def read(self, start: int, count: int) -> StreamChunk:
         """Return up to `count` samples, starting at position `start`.
 
-        The iterable is opened again if `start` is neither among the buffered samples nor right after them.
+        The iterable is opened again if `start` is neither among the buffered samples nor right after them, or
+        if the iterable raised an error.
+
+        Raises:
+            ValueError: If the iterable was opened again and lacks samples that it had before.
         """
-        if self._iterator is None or not self._position <= start <= self._position + len(self._ahead):
-            self.close()
-            self._iterator, self._position, self._ahead = iter(self._open_at(start)), start, []
+        if not self._is_open or not self._position <= start <= self._position + len(self._ahead):
+            # One sample early, because an iterator that cannot be continued must not look like the end.
+            self._open(max(start - 1, 0))
+        self._num_known = max(self._num_known, start)
+        num_missing = start + count - self._position - len(self._ahead)
+        try:
+            for sample in itertools.islice(self._iterator, max(num_missing, 0)):
+                self._ahead.append(sample)
+        except BaseException:
+            # A generator that has raised an error is finished, so it is not used again.
+            self._is_open = False
+            self._num_known = max(self._num_known, self._position + len(self._ahead), 1)
+            raise
+        end = self._position + len(self._ahead)
+        if end < min(start + count, self._num_known):
+            raise self._not_repeatable(
+                f"ended after {end} samples, but had at least {self._num_known} before"
+            )
+        self._num_known = max(self._num_known, end)
         del self._ahead[: start - self._position]
         self._position = start
-        self._ahead += itertools.islice(self._iterator, max(count - len(self._ahead), 0))
         samples = self._ahead[:count]
         lengths = np.array([self._length(sample) for sample in samples], np.int64)
         return StreamChunk(check_lengths(lengths), samples)
+
+    def _open(self, position: int) -> None:
+        self.close()
+        iterator = iter(self._open_at(position))
+        if isinstance(iterator, Generator) and iterator is self._iterator:
+            raise self._not_repeatable("was opened again, but open_at returned the same generator")
+        self._iterator, self._is_open, self._position = iterator, True, position
+
+    def _not_repeatable(self, problem: str) -> ValueError:
+        self._is_open = False
+        return ValueError(
+            f"cannot continue a stream: it {problem}; open_at must return a new iterable that starts at the "
+            f"given position, every time it is called"
+        )
 
     def close(self) -> None:
         """Close the iterator if it is a generator, and discard buffered samples."""
         if isinstance(self._iterator, Generator):
             self._iterator.close()
-        self._iterator, self._ahead = None, []
+        self._is_open, self._ahead = False, []
 
 
 def _count_tokens(sample: Any) -> int:

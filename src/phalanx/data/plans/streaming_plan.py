@@ -311,7 +311,11 @@ class StreamingPlan:
 
 
 class StreamingPlanIterator(Iterator[BatchSpec]):
-    """Iterator over the batches of one rank of a streaming plan. Implements `PlanIterator`."""
+    """Iterator over the batches of one rank of a streaming plan. Implements `PlanIterator`.
+
+    If a source raises, the position does not change: `next` can be called again, and returns the same batch
+    that it would have returned without the error.
+    """
 
     def __init__(self, plan: StreamingPlan, rank: int, spec: ShardingConfig) -> None:
         spec.check_rank(rank)
@@ -337,32 +341,27 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
     def __next__(self) -> BatchSpec:
         config = self._plan.config
         missing = config.packs_per_batch * self._spec.world_size
-        step = self.state.step
+        # Assigned to the attributes only at the end, so that the step can be retried if a source raises.
+        state, pool = self.state, self._pool
         parts: list[_Packs] = []
-        while missing and (packs := self._current_packs()) is not None:
-            taken = np.arange(self.state.pack, min(self.state.pack + missing, packs.num_packs))
-            parts.append(packs.take(taken))
-            missing -= len(taken)
-            self.state = self.state.model_copy(update={"pack": self.state.pack + len(taken)})
+        while missing:
+            if pool is None:
+                pool = self._plan.draw_pool(state)
+            packs, after = pool
+            if state.pack < packs.num_packs:
+                taken = np.arange(state.pack, min(state.pack + missing, packs.num_packs))
+                parts.append(packs.take(taken))
+                missing -= len(taken)
+                state = state.model_copy(update={"pack": state.pack + len(taken)})
+            elif len(state.ended) == len(self._plan.sources):
+                break
+            else:
+                state, pool = after.model_copy(update={"step": state.step}), None
+        self.state, self._pool = state, pool
         if not parts:
             raise StopIteration
-        self.state = self.state.model_copy(update={"step": step + 1})
-        return self._create_spec(step, self._share(_concatenate(parts)))
-
-    def _current_packs(self) -> _Packs | None:
-        """Return the packs of the current pool, or None if all sources are exhausted.
-
-        If all packs of the pool have been used, the next pool becomes the current pool first.
-        """
-        while True:
-            if self._pool is None:
-                self._pool = self._plan.draw_pool(self.state)
-            packs, after = self._pool
-            if self.state.pack < packs.num_packs:
-                return packs
-            if len(self.state.ended) == len(self._plan.sources):
-                return None
-            self.state, self._pool = after.model_copy(update={"step": self.state.step}), None
+        self.state = state.model_copy(update={"step": state.step + 1})
+        return self._create_spec(state.step, self._share(_concatenate(parts)))
 
     def _share(self, packs: _Packs) -> _Packs:
         """Return the packs of this rank, given the packs of all ranks in a step."""
