@@ -1,5 +1,8 @@
 """The length cache: adding, reopening, interrupted writes, and binary files."""
 
+import contextlib
+import subprocess
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 from phalanx.compat.chuk_lazarus.data.batching.generation import LengthEntry
 from phalanx.data import LengthCache
 from phalanx.data.length_cache import TornLineError, format_lines as format_entries
+from tests.helpers.file_damage import limited_file_size
 
 SUFFIXES = ["jsonl", "npz"]
 
@@ -357,3 +361,112 @@ def test_valid_file_is_reopened_without_warning(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         write(tmp_path / "l.jsonl", {"b": 1})
+
+
+WRITER = """
+import sys
+from phalanx.data import LengthCache
+with LengthCache.create("l.jsonl", "v1") as jsonl, LengthCache.create("l.npz", "v1") as npz:
+    for cache in (jsonl, npz):
+        cache.add_many(["a", "b"], [1, 2])
+    print("open", flush=True)
+    sys.stdin.readline()
+    for cache in (jsonl, npz):
+        cache.add("c", 3)
+"""
+
+
+def test_second_process_cannot_add_entries_until_the_first_has_closed_the_cache(tmp_path: Path) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", WRITER], cwd=tmp_path, text=True, **pipes) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "open\n"
+        for name in ("l.jsonl", "l.npz"):
+            with pytest.raises(ValueError, match=rf"{name} is in use by process {first.pid} on"):
+                write(tmp_path / name, {"d": 4})
+        first.communicate("go on\n", timeout=60)
+    for name in ("l.jsonl", "l.npz"):
+        write(tmp_path / name, {"d": 4})
+        assert load(tmp_path / name).get_all() == {"a": 1, "b": 2, "c": 3, "d": 4}
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["l.jsonl", "l.npz"]
+
+
+def test_cache_cannot_be_opened_twice_through_a_link(path: Path) -> None:
+    write(path, {"a": 1})
+    link = path.with_name(f"link{path.suffix}")
+    link.symlink_to(path)
+    with (
+        LengthCache.create(path, "v1"),
+        pytest.raises(ValueError, match=r"link.* is in use by"),
+        LengthCache.create(link, "v1"),
+    ):
+        pytest.fail("the body must not run")
+
+
+def test_entries_that_could_not_be_written_are_kept_until_they_can(tmp_path: Path) -> None:
+    """One entry takes 48 bytes, so a write of ten of them stops in the middle."""
+    file = tmp_path / "l.jsonl"
+    many = {f"m{n}": 7 for n in range(10)}
+    with LengthCache.create(file, "v1") as cache:
+        cache.add_many(["a"], [1])
+        with limited_file_size(100), pytest.raises(OSError, match="File too large"):
+            cache.add_many(list(many), list(many.values()))
+        assert load(file).get_all() == {"a": 1}
+        cache.add_many(["b"], [2])
+        assert load(file).get_all() == {"a": 1} | many | {"b": 2}
+
+
+def test_cache_can_be_closed_again_after_a_failed_write(path: Path) -> None:
+    write(path, {"a": 1})
+    before = path.read_bytes()
+    cache = LengthCache.create(path, "v1")
+
+    def fail() -> None:
+        with cache:
+            cache.add("b", 2)
+            resource_limit.enter_context(limited_file_size(len(before) + 5))
+
+    with contextlib.ExitStack() as resource_limit, pytest.raises(OSError, match="File too large"):
+        fail()
+    assert path.read_bytes() == before
+    with cache:
+        cache.add("b", 2)
+        cache.add("c", 3)
+    assert load(path).get_all() == {"a": 1, "b": 2, "c": 3}
+
+
+FULL_DISK = """
+import sys
+from pathlib import Path
+from phalanx.data import LengthCache
+
+folder, entries = Path(sys.argv[1]), {f"s{n}": 1 + n for n in range(4000)}
+for path in (folder / "l.jsonl", folder / "l.npz"):
+    filler = folder / "filler"
+    filler.write_bytes(bytes(200 * 1024))
+    cache = LengthCache.create(path, "v1")
+    with cache:
+        cache.add("a", 1)
+    for _ in range(2):
+        try:
+            with cache:
+                cache.add_many(list(entries), list(entries.values()))
+        except OSError as error:
+            print(error.strerror, LengthCache.load(path).get_all() == {"a": 1})
+    filler.unlink()
+    with cache:
+        pass
+    print(LengthCache.load(path).get_all() == {"a": 1} | entries)
+    path.unlink()
+"""
+
+
+def test_full_disk_loses_no_entries(tmp_path: Path) -> None:
+    mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*mount, 'mount -t tmpfs none "$1"', "sh", tmp_path], capture_output=True).returncode:
+        pytest.skip("this system does not allow mounting a file system in a namespace")
+    script = 'mount -t tmpfs -o size=256k none "$1" && exec "$2" -c "$3" "$1"'
+    command = [*mount, script, "sh", tmp_path, sys.executable, FULL_DISK]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    expected = "No space left on device True\n" * 2 + "True\n"
+    assert (ended.stderr, ended.stdout) == ("", expected * 2)

@@ -1,9 +1,11 @@
 """Length caches: files that store the ids and lengths of samples, for one tokenizer.
 
 Entries of a `.jsonl` cache are written as they are added, so an interrupted run can be continued. A `.npz`
-cache is written only when it is closed, but loads in milliseconds.
+cache is written only when it is closed, but loads in milliseconds. Only one process at a time can add
+entries.
 """
 
+import contextlib
 import itertools
 import json
 import operator
@@ -21,6 +23,7 @@ from phalanx.data.lengths import MAX_LENGTH, LazyFileIds, LengthTable
 from phalanx.data.npz_files import open_npz, parse_header, write_npz
 from phalanx.data.readers import check_id
 from phalanx.io.checksum import CorruptFileError
+from phalanx.io.lock import lock_folder
 
 # Entries that are collected before they are written, to save system calls.
 _MAX_PENDING = 1 << 14
@@ -76,12 +79,15 @@ class LengthCache:
         self._repeatable: set[str] = set()
         self._is_open = False
         self._file: IO[bytes] | None = None
+        # Releases the lock of the file when the cache is closed.
+        self._exit_stack = contextlib.ExitStack()
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], tokenizer_hash: str) -> "LengthCache":
         """Return a cache for adding entries. Use it as a context manager.
 
-        If the file already exists, entries are appended to it.
+        If the file already exists, entries are appended to it. If another process is adding entries to it,
+        entering the context raises `ValueError`.
 
         Args:
             path: Path of a `.jsonl` or `.npz` file.
@@ -130,30 +136,47 @@ class LengthCache:
             raise ValueError(f"{self.path} is already open")
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"cannot write {self.path}: the folder {self.path.parent} does not exist")
-        torn = self._load() if self.path.exists() else None
-        if not self._is_npz:
-            self._file = self.path.open("a+b", buffering=0)
-            self._repair(self._file, torn)
-        self._repeatable = set(self.ids)
-        self._is_open = True
+        with contextlib.ExitStack() as stack:
+            real = self.path.resolve()  # the same for all links to the file
+            stack.enter_context(lock_folder(real.parent, f"{real.name}.lock", subject=self.path))
+            stack.callback(self._set_closed)
+            torn = None
+            self._entries = {}
+            if self.path.exists():
+                torn = self._load()
+            if not self._is_npz:
+                self._file = stack.enter_context(self.path.open("a+b", buffering=0))
+                self._repair(self._file, torn)
+            self._is_open, self._repeatable = True, set(self.ids)
+            # Entries that could not be written when the cache was closed before.
+            unwritten, self._pending = self._pending, {}
+            if unwritten:
+                LengthCache.add_many(self, list(unwritten), list(unwritten.values()))
+                self._repeatable = set(self.ids)
+            self._exit_stack = stack.pop_all()
         return self
+
+    def _set_closed(self) -> None:
+        self._is_open, self._file = False, None
 
     def __exit__(self, *error: Any) -> None:
         # Even after an error: the entries so far are valid and need not be computed again.
-        self._is_open = False
-        if self._file is not None:
-            with self._file:
+        with self._exit_stack:
+            if self._file is not None:
                 self._flush()
                 os.fsync(self._file.fileno())
-            self._file = None
-        elif self._pending or not self.path.exists():
-            self._write_npz()
+            elif self._pending or not self.path.exists():
+                self._write_npz()
+                self._pending = {}
 
     def add(self, sample_id: str | int, length: int | np.integer) -> None:
         """Add the length of one sample.
 
         An id that was already in the file when the cache was opened may be added once more with the same
         length, so that an interrupted run can be repeated. Any other repeated id raises `ValueError`.
+
+        If the entry cannot be written, for example because the disk is full, `OSError` is raised. The entry
+        is kept in memory and written later, at the latest when the cache is closed, so do not add it again.
         """
         self._require_open()
         key = check_id(sample_id, str(self.path))
@@ -171,7 +194,8 @@ class LengthCache:
     ) -> None:
         """Add many samples, which is much faster than adding them one by one.
 
-        If any of the samples is invalid, none of them is added.
+        If any of the samples is invalid, none of them is added. If they cannot be written, they are kept, as
+        in `add`.
         """
         self._require_open()
         if len(sample_ids) != len(lengths):
@@ -267,15 +291,24 @@ class LengthCache:
         return ValueError(f"{self.path}: sample id {key!r} was added twice; ids must be unique")
 
     def _flush(self) -> None:
+        """Write the pending entries to a `.jsonl` file.
+
+        If this fails, the entries stay pending, and the file keeps its contents.
+        """
         if self._file is None:
             return
         ids, lengths = list(self._pending), list(self._pending.values())
+        size = self._file.seek(0, os.SEEK_END)
+        try:
+            for start in range(0, len(ids), _MAX_PENDING):
+                end = start + _MAX_PENDING
+                view = memoryview(format_lines(ids[start:end], lengths[start:end], self.tokenizer_hash))
+                while view:
+                    view = view[self._file.write(view) :]
+        except BaseException:
+            self._file.truncate(size)
+            raise
         self._pending = {}
-        for start in range(0, len(ids), _MAX_PENDING):
-            end = start + _MAX_PENDING
-            view = memoryview(format_lines(ids[start:end], lengths[start:end], self.tokenizer_hash))
-            while view:
-                view = view[self._file.write(view) :]
 
     def _repair(self, file: IO[bytes], torn: TornLineError | None) -> None:
         """Remove an incomplete last line of a `.jsonl` file, or add a missing line break at the end."""

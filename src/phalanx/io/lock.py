@@ -1,4 +1,4 @@
-"""Locks that allow only one process at a time to use a folder."""
+"""Locks that allow only one process at a time to use a folder or a file."""
 
 import contextlib
 import fcntl
@@ -12,8 +12,8 @@ _LOG = logging.getLogger("phalanx.io")
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path, name: str = "run.lock") -> Iterator[None]:
-    """Lock a folder for this process while the context is active.
+def lock_folder(folder: Path, name: str = "run.lock", *, subject: Path | None = None) -> Iterator[None]:
+    """Lock a folder, or one of its files, for this process while the context is active.
 
     The lock file contains the process id and the host name, and is removed at the end. A lock file that a
     killed process left behind does not block other processes, because the operating system releases the lock
@@ -23,6 +23,7 @@ def lock_folder(folder: Path, name: str = "run.lock") -> Iterator[None]:
     Args:
         folder: Folder to lock.
         name: Name of the lock file in the folder.
+        subject: What is locked, for the error message. Defaults to the folder.
 
     Raises:
         ValueError: If another process holds the lock, or the lock file is a symbolic link.
@@ -41,8 +42,9 @@ def lock_folder(folder: Path, name: str = "run.lock") -> Iterator[None]:
         except BlockingIOError:
             holder = os.read(descriptor, 4096).decode(errors="replace")
             os.close(descriptor)
+            user = holder or "another process"
             raise ValueError(
-                f"{folder} is in use by {holder or 'another process'}; wait until it ends, or stop it"
+                f"{subject or folder} is in use by {user}; wait until it ends, or stop it"
             ) from None
         except OSError as error:  # the file system does not support locks
             is_locked = False
