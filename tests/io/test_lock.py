@@ -43,3 +43,19 @@ def test_file_of_another_process_is_kept_if_locks_are_not_supported(
     assert (tmp_path / "run.lock").read_text(encoding="utf-8") == "process 1 on another host"
     with lock_folder(tmp_path):
         assert (tmp_path / "run.lock").read_text(encoding="utf-8").startswith(f"process {os.getpid()} on ")
+
+
+def test_lock_is_released_if_its_file_cannot_be_removed(tmp_path: Path) -> None:
+    lock = tmp_path / "run.lock"
+
+    def replace_the_file() -> None:
+        with lock_folder(tmp_path):
+            lock.rename(tmp_path / "held")
+            lock.mkdir()
+
+    with pytest.raises(OSError, match="Is a directory"):
+        replace_the_file()
+    lock.rmdir()
+    (tmp_path / "held").rename(lock)
+    with lock_folder(tmp_path):
+        assert lock.read_text(encoding="utf-8").startswith(f"process {os.getpid()} on ")

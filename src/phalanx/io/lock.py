@@ -58,6 +58,8 @@ def lock_folder(folder: Path, name: str = "run.lock", *, subject: Path | None = 
         os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
-        if is_locked:
-            path.unlink(missing_ok=True)
-        os.close(descriptor)
+        try:
+            if is_locked:
+                path.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)  # releases the lock
