@@ -133,8 +133,14 @@ def test_rank_out_of_range_is_rejected(rank, world_size):
 @pytest.mark.parametrize(
     ("invalid", "message"),
     [
-        ({"world_size": 0}, r"world_size\n.*greater than or equal to 1"),
-        ({"d_model": 0}, r"d_model\n.*greater than or equal to 1"),
+        ({"world_size": 0}, r"^world_size must be at least 1, got 0$"),
+        ({"d_model": 0}, r"^d_model must be at least 1, got 0$"),
+        ({"policy": "keep"}, r"^policy must be 'drop', 'repeat' or 'split', got 'keep'$"),
+        ({"polcy": "drop"}, r"^unknown key 'polcy'; did you mean 'policy'\?$"),
+        (
+            {"world_size": ShardingConfig(world_size=2), "policy": "drop", "d_modl": 8},
+            r"^policy, d_modl cannot be combined with a ShardingConfig; set all settings in the Sharding",
+        ),
     ],
 )
 def test_invalid_shard_settings_are_rejected_by_all_methods(invalid, message):
@@ -162,11 +168,6 @@ def test_shards_are_verified_with_their_settings(d_model):
     plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(16_384)).build()
     for rank in range(3):
         assert verify_batch_plan(plan.shard(rank, 3, balance=True, d_model=d_model), lengths) is None
-
-
-def test_unknown_policy_is_rejected():
-    with pytest.raises(ValueError, match=r"policy\n.*should be 'drop', 'repeat' or 'split'"):
-        small_plan().shard(0, 2, policy="keep")
 
 
 @settings(max_examples=50, deadline=None)
@@ -216,7 +217,7 @@ def test_remaining_plan_is_complete_at_the_start_and_empty_at_the_end():
     assert plan.remaining(1, 0).num_epochs == 1
     with pytest.raises(ValueError, match=f"step must be between 0 and {len(steps)}, got {len(steps) + 1}"):
         plan.remaining(0, len(steps) + 1, 4)
-    with pytest.raises(ValueError, match="greater than or equal to 1"):
+    with pytest.raises(ValueError, match="world_size must be at least 1"):
         plan.measure_balance(0, 0)
     with pytest.raises(ValueError, match="cannot take the remainder of a shard"):
         plan.shard(0, 2).remaining(0, 1)
@@ -260,7 +261,14 @@ def test_measured_balance_equals_the_costs_of_the_shards():
         sum(batch.num_packs * batch.max_length**2 for batch in part.iter_epoch(0))
         for part in shards(plan, 4, balance=True)
     ]
-    assert plan.measure_balance(0, 4).by_rank == pytest.approx(max(costs) / (sum(costs) / 4))
+    assert plan.measure_balance(0, 4, balance=True).by_rank == pytest.approx(max(costs) / (sum(costs) / 4))
+
+
+def test_balance_is_measured_with_the_defaults_of_the_sharding_config():
+    plan = BatchPlanBuilder(lognormal_lengths(2_000), BatchingConfig.throughput(16_384)).build()
+    unbalanced = plan.measure_balance(0, 4, balance=False)
+    assert unbalanced != plan.measure_balance(0, 4, balance=True)
+    assert plan.measure_balance(0, 4) == plan.measure_balance(0, ShardingConfig(world_size=4)) == unbalanced
 
 
 def test_balanced_steps_are_shuffled_in_every_epoch():

@@ -391,11 +391,10 @@ class BatchPlan:
         Args:
             epoch: Epoch number.
             world_size: Number of ranks, or a `ShardingConfig` with all sharding settings.
-            **settings: Other fields of `ShardingConfig` if `world_size` is a number. Unlike in
-                `ShardingConfig`, `balance` is True by default.
+            **settings: Other fields of `ShardingConfig`, such as `balance=True`, if `world_size` is a number.
         """
         plan = self.get_epoch(epoch)
-        spec = ShardingConfig.resolve(world_size, **({"balance": True} | settings))
+        spec = ShardingConfig.resolve(world_size, **settings)
         return self.shard_epoch(plan, spec).measure_balance(plan.lengths, spec.d_model)
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64, Int32, Int64
 from pydantic import Field
 
-from phalanx.config import Config, FrozenModel
+from phalanx.config import Config, FrozenModel, load_config
 from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets, interleave_by_size
 
 
@@ -45,10 +45,20 @@ class ShardingConfig(Config):
 
     @classmethod
     def resolve(cls, world_size: "int | ShardingConfig", **settings: Any) -> "ShardingConfig":
-        """Return `world_size` if it is a `ShardingConfig`. Otherwise, create one with the given settings."""
-        if isinstance(world_size, ShardingConfig):
-            return world_size
-        return cls(world_size=world_size, **settings)
+        """Return `world_size` if it is a `ShardingConfig`. Otherwise, create one with the given settings.
+
+        Raises:
+            ValueError: If `world_size` is a `ShardingConfig` and there are settings, or if a setting is
+                unknown or invalid.
+        """
+        if not isinstance(world_size, ShardingConfig):
+            return load_config(cls, settings={"world_size": world_size, **settings})
+        if settings:
+            raise ValueError(
+                f"{', '.join(settings)} cannot be combined with a ShardingConfig; set all settings in the "
+                f"ShardingConfig, or pass a number of ranks instead"
+            )
+        return world_size
 
     def check_rank(self, rank: int) -> None:
         """Raise `ValueError` unless `rank` is between 0 and `world_size - 1`."""
