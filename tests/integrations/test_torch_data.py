@@ -201,6 +201,17 @@ def test_state_can_be_resumed_on_another_number_of_ranks(after: int) -> None:
     assert sorted(used) == sorted(SAMPLES)
 
 
+@pytest.mark.parametrize("all_epochs", [False, True])
+def test_epoch_that_is_set_again_after_a_rank_change_is_complete(all_epochs: bool) -> None:
+    before = PlanDataset(PACKED, SAMPLES, world_size=2)
+    dataset = PlanDataset(PACKED, SAMPLES, all_epochs=all_epochs)
+    complete = ids(dataset)
+    dataset.load_state_dict(before.state_dict(2))
+    assert 0 < len(ids(dataset)) < len(complete)
+    dataset.set_epoch(0)
+    assert ids(dataset) == complete and dataset.state_dict() == PlanDataset(PACKED, SAMPLES).state_dict()
+
+
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # on one core
 def test_workers_return_batches_in_order() -> None:
     expected = loader()
@@ -214,6 +225,9 @@ def test_workers_return_batches_in_order() -> None:
     batches = list(parallel)
     assert ids(batches) == ids(expected)[3:]
     assert batches[0]["labels"].shape == batches[0]["input_ids"].shape
+    for resumed in (parallel, expected):
+        resumed.load_state_dict(PlanDataset(PACKED, SAMPLES, world_size=2).state_dict(1))
+    assert ids(parallel) == ids(expected), "persistent workers must use the steps of the other ranks"
 
 
 def test_collator_pads_rows() -> None:

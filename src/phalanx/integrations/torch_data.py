@@ -152,10 +152,18 @@ class PlanDataset(IterableDataset):
         return self._sharded[epoch]
 
     def set_epoch(self, epoch: int, batch: int = 0) -> None:
-        """Set the epoch and the batch index at which the next iteration starts."""
-        for resumed in self._earlier.keys() - {epoch}:
-            del self._earlier[resumed]
-            self._sharded.pop(resumed, None)
+        """Set the epoch and the batch index at which the next iteration starts.
+
+        The epoch is complete again if it was resumed on a different number of ranks.
+        """
+        self._set_position(epoch, batch, {})
+
+    def _set_position(
+        self, epoch: int, batch: int, earlier: dict[int, tuple[tuple[int, ShardingConfig], ...]]
+    ) -> None:
+        for changed in self._earlier.keys() | earlier.keys():
+            self._sharded.pop(changed, None)
+        self._earlier = earlier
         count = len(self.epoch_plan(epoch))
         if not 0 <= batch <= count:
             raise ValueError(f"batch must be between 0 and {count} in epoch {epoch}, got {batch}")
@@ -195,9 +203,8 @@ class PlanDataset(IterableDataset):
             self._stream.load_state_dict(state)
             return
         loaded = resolve_state(self._batch_plan, self.shard, state)
-        self._sharded.clear()
-        self._earlier = {loaded.epoch: loaded.earlier} if loaded.earlier else {}
-        self.set_epoch(loaded.epoch, loaded.step)
+        earlier = {loaded.epoch: loaded.earlier} if loaded.earlier else {}
+        self._set_position(loaded.epoch, loaded.step, earlier)
 
     def __len__(self) -> int:
         """Return the number of batches on this rank.
@@ -278,6 +285,8 @@ class PlanLoader(DataLoader):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch for the next iteration."""
+        if self.dataset._earlier:
+            self._iterator = None
         self.dataset.set_epoch(epoch)
         self._begin()
 
@@ -300,7 +309,7 @@ class PlanLoader(DataLoader):
         finally:
             # A position to resume from applies to one iteration only.
             if not is_finalizing() and self.dataset.position == start:
-                self.dataset.set_epoch(start[0])
+                self.dataset._set_position(start[0], 0, self.dataset._earlier)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the batches that have been yielded so far, as JSON-compatible values."""
@@ -308,6 +317,8 @@ class PlanLoader(DataLoader):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state that `state_dict` returned. The next iteration starts at its position."""
+        # Persistent workers see a new position, but not the numbers of ranks on which the epoch began.
+        self._iterator = None
         self.dataset.load_state_dict(state)
         self._begin()
 

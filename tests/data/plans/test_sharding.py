@@ -139,7 +139,7 @@ def test_rank_out_of_range_is_rejected(rank, world_size):
         ({"polcy": "drop"}, r"^unknown key 'polcy'; did you mean 'policy'\?$"),
         (
             {"world_size": ShardingConfig(world_size=2), "policy": "drop", "d_modl": 8},
-            r"^policy, d_modl cannot be combined with a ShardingConfig; set all settings in the Sharding",
+            r"^policy, d_modl cannot be combined with a ShardingConfig; set all settings in",
         ),
     ],
 )
