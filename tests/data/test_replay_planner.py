@@ -135,8 +135,6 @@ def test_invalid_state_is_rejected() -> None:
 def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"overlap \(5\) must be less than window_size \(5\)"):
         ReplayPlannerConfig(window_size=5, overlap=5)
-    with pytest.raises(ValueError, match="min_samples was renamed to min_new_samples"):
-        ReplayPlannerConfig(min_samples=2)
     with pytest.raises(ValueError, match="the buffer has 0 samples, but a window needs at least 1"):
         create_planner(ReplayBuffer(), 4, 1).next_plan()
 

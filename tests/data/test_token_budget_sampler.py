@@ -45,7 +45,7 @@ def test_batches_respect_the_budget_and_contain_every_sample_once(recipe, epoch)
     assert len({*seen, *skipped}) == len(seen) + len(skipped)
     assert bool(dropped) <= config.drop_last
     for batch in batches:
-        assert batch.batch_size >= 1
+        assert batch.num_samples >= 1
         assert batch.padded_token_count <= config.token_budget
         assert batch.lengths == tuple(lengths[sample] for sample in batch.sample_ids)
         assert batch.token_count == sum(batch.lengths)
@@ -173,9 +173,9 @@ def test_empty_lengths_have_no_batches():
 
 def test_drop_last_drops_partial_batches():
     lengths = {f"s{i}": 100 for i in range(20)}  # 16 rows of 128 fit 2048
-    assert sorted(b.batch_size for b in create_sampler(lengths).iter_batches()) == [4, 16]
+    assert sorted(b.num_samples for b in create_sampler(lengths).iter_batches()) == [4, 16]
     sampler = create_sampler(lengths, drop_last=True)
-    assert [b.batch_size for b in sampler.iter_batches()] == [16]
+    assert [b.num_samples for b in sampler.iter_batches()] == [16]
     assert sampler.num_skipped == 0
 
 
@@ -230,7 +230,7 @@ def test_small_datasets_use_different_batches_in_every_epoch(samples, budget, mi
     sampler = create_throughput_sampler(lognormal_lengths(samples), budget)
     epochs = [list(sampler.iter_batches(epoch)) for epoch in range(2)]
     first, second = (
-        {frozenset(batch.sample_ids) for batch in epoch if batch.batch_size > 1} for epoch in epochs
+        {frozenset(batch.sample_ids) for batch in epoch if batch.num_samples > 1} for epoch in epochs
     )
     assert len(first & second) < 0.05 * len(first)
     old, new = map(batch_mates, epochs)

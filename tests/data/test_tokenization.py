@@ -216,14 +216,9 @@ def test_invalid_row_is_reported(row, settings, message: str):
         tokenize_row(row, ByteTokenizer(), **settings)
 
 
-def test_old_names_of_settings_are_rejected_with_the_new_ones():
-    for settings, message in (
-        ({"loss": "all"}, "loss was renamed to loss_tokens"),
-        ({"template": "chat"}, "template was renamed to format"),
-        ({"loss_tokens": "last"}, "'assistant' or 'last_turn'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            TokenizeConfig(**settings)
+def test_invalid_loss_tokens_are_rejected():
+    with pytest.raises(ValueError, match="'assistant' or 'last_turn'"):
+        TokenizeConfig(loss_tokens="last")
 
 
 def test_invalid_templates_are_reported(tmp_path: Path):

@@ -26,6 +26,7 @@ from phalanx.kg.query_answering import answer_query
 from phalanx.proofs import Program, ProofConfig, ProofEnvironment
 from phalanx.proofs.search.best_first import BestFirstConfig, best_first_search
 from phalanx.proofs.search.heuristics import BreadthFirstHeuristic
+from phalanx.proofs.text import ProofText
 from phalanx.proofs.vocabulary import ProofVocabulary
 from tests.helpers import proof_cases as pc
 
@@ -152,9 +153,10 @@ def test_environment_samples_negatives_of_each_arity(data, backend):
     assert set(seen) == {"human", "gave", "likes", "is a"}
     assert all(labels == {True, False} for labels in seen.values())
     state, _ = env.reset_to(jnp.array(index.encode_atom(parse_atom("happy(bob)"))), jnp.bool_(True))
-    assert "Goals: happy(bob)" in env.observation_text(state)
-    assert "human" not in env.action_text(jnp.int32(0), state)  # a fact, which is resolved at once
-    assert env.action_text(jnp.int32(0), state) == "has(bob,_1), likes(bob,_1)"
+    text = ProofText(env)
+    assert "Goals: happy(bob)" in text.prompt(state)
+    assert "human" not in text.format(jnp.int32(0), state)  # a fact, which is resolved at once
+    assert text.format(jnp.int32(0), state) == "has(bob,_1), likes(bob,_1)"
 
 
 def random_program(seed: int) -> tuple[list[Atom], list[Rule], dict[str, int]]:

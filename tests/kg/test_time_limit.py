@@ -42,7 +42,7 @@ def test_time_limit_reports_progress_and_raises_when_exceeded(clock):
     limit = TimeLimit(13, messages.append)
     with pytest.raises(TimeLimitExceeded):
         _ = [limit.check(f"at {number}") for number in range(100)]
-    assert messages == ["at 1 (5 s)", "at 3 (11 s)"]
+    assert messages == ["at 1 (5 s)", "at 3 (9 s)", "at 5 (13 s)"]
     with pytest.raises(ValueError, match="seconds must be 0 or more, got -1"):
         TimeLimit(-1)
 

@@ -43,7 +43,7 @@ from phalanx.kg.knowledge_base import GENERATED
 from phalanx.kg.proof_depths import UNDECIDED
 from phalanx.kg.rules.predictor import Aggregation
 from phalanx.kg.rules.ruleset import HEAD_CONSTANT
-from phalanx.kg.time_limit import print_to_stderr
+from phalanx.kg.time_limit import ProgressReport, print_to_stderr
 
 app = typer.Typer(
     name="kg",
@@ -274,17 +274,17 @@ def mine(
     as_json: AsJson = False,
 ) -> None:
     """Mine rules from the training triples of a knowledge base."""
-    started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
+    started, report = time.process_time(), ProgressReport()
     overrides = [f"num_threads={num_threads}", *([f"max_seconds={max_seconds}"] if max_seconds else [])]
     with user_errors():
         config = load_config(MiningConfig, None, (*overrides, *(settings or ())))
         base = _load(data).binary()
         if not base.facts:
             raise ValueError(f"{data} has no triples to mine rules from")
-        rules = mine_rules(base, config, time_limit)
+        rules = mine_rules(base, config, report)
         mining_seconds = time.process_time() - started
         if out is not None:
-            time_limit.log(f"writing {format_count(len(rules), 'rule')}")
+            print_to_stderr(f"writing {format_count(len(rules), 'rule')}")
             rules.save(out)
     num_paths = int((rules.rows[:, HEAD_CONSTANT] < 0).sum())
     record: dict[str, Any] = {
@@ -355,12 +355,12 @@ def path_network(
     as_json: AsJson = False,
 ) -> None:
     """Train a path network, or load it if the file exists, and optionally evaluate it by link prediction."""
-    started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
+    started, report = time.process_time(), ProgressReport()
     with user_errors():
         base = _load(data).binary()
         if not file.exists():
             config = load_config(PathNetworkConfig, None, settings or ())
-            network = fit_path_network(base, config, num_threads=num_threads, time_limit=time_limit)
+            network = fit_path_network(base, config, num_threads=num_threads, report=report)
             network.save(file)
         elif settings:
             raise ValueError(f"{file} already exists, so settings have no effect: remove it to train again")
@@ -373,7 +373,7 @@ def path_network(
         predictor: LinkPredictor = network
         with user_errors():
             if (embedding := _load_embedding(kge, base)) is not None:
-                predictor = Ensemble.fit([network], embedding, base, time_limit)
+                predictor = Ensemble.fit([network], embedding, base, report)
         record |= _evaluate(predictor, base, evaluate, ties, as_json, trained)
     elif not as_json:
         typer.echo(f"{file}: path network with {network.parameters.size:,} parameters")
@@ -414,7 +414,7 @@ def query(
         parsed = parse_query(base, query)
         if rules is None and not base.rules and len(parsed.free) == 2:
             print_to_stderr(f"{base.name} has no rules.txt: mining rules for at most {max_seconds:g} s")
-            given = mine_rules(base, time_limit=TimeLimit(None, print_to_stderr), max_seconds=max_seconds)
+            given = mine_rules(base, report=ProgressReport(), max_seconds=max_seconds)
         answerer = QueryAnswerer(base, given)
         _warn_about_unsupported(answerer.unsupported_rules)
         answers = answerer.query(query, top, explain=explain or out is not None, exclude_facts=exclude_facts)
@@ -472,7 +472,7 @@ def _fit_predictor(
 
     `options` are additional arguments to `RulePredictor.fit`.
     """
-    options["time_limit"] = TimeLimit(None, print_to_stderr)
+    options["report"] = ProgressReport()
     with user_errors():
         return RulePredictor.fit(rules, base, aggregation, kge=_load_embedding(kge, base), **options)
 
@@ -485,10 +485,9 @@ def _evaluate(
     Returns:
         The result and the CPU time since `started` (a value of `time.process_time`), as JSON values.
     """
-    time_limit = TimeLimit(None, print_to_stderr)
-    time_limit.log(f"ranking {len(base.queries(split)):,} queries")
+    print_to_stderr(f"ranking {len(base.queries(split)):,} queries")
     with user_errors():
-        result = evaluate_link_prediction(predictor, base, split, ties=ties, time_limit=time_limit)
+        result = evaluate_link_prediction(predictor, base, split, ties=ties, report=ProgressReport())
     if not as_json:
         typer.echo(str(result))
     seconds = round(time.process_time() - started, 2)

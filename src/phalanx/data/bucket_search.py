@@ -13,6 +13,7 @@ from phalanx.data.lengths import Lengths
 from phalanx.data.metrics import PaddingMetrics
 from phalanx.data.plans.buckets import BucketSpec
 from phalanx.formatting import format_compact, format_percent
+from phalanx.ragged import counts_to_offsets, expand_ranges
 
 if TYPE_CHECKING:
     import drawsvg as draw
@@ -301,7 +302,7 @@ def _best_ends(ends: LengthCounts, num_buckets: int, goal: OptimizationGoal) -> 
     satisfies the quadrangle inequality, so the optimal i does not decrease with j. Therefore, computing
     best[k] from best[k-1] takes almost linear time.
     """
-    below = np.concatenate([[0], np.cumsum(ends.counts)])
+    below = counts_to_offsets(ends.counts)
     weight = np.concatenate([[0], ends.values])
     if goal == OptimizationGoal.MINIMIZE_MEMORY:
         weight = weight**2
@@ -344,9 +345,9 @@ def _row_minima(
     `low` and `high` are inclusive and have one entry per row.
     """
     counts = high - low + 1
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    indices = np.repeat(low - starts[:-1], counts) + np.arange(starts[-1])
-    values = best[indices] + cost(indices, np.repeat(rows, counts))
+    starts = counts_to_offsets(counts)
+    owners, indices = expand_ranges(low, counts)
+    values = best[indices] + cost(indices, rows[owners])
     least = np.repeat(np.minimum.reduceat(values, starts[:-1]), counts)
     hits = np.flatnonzero(values == least)
     return indices[hits[np.searchsorted(hits, starts[:-1])]]

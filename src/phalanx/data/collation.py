@@ -21,6 +21,7 @@ from phalanx.data.samples import (
     token_arrays,
 )
 from phalanx.native import require_native
+from phalanx.ragged import counts_to_offsets, expand_ranges
 
 SampleLike: TypeAlias = Sample | Mapping[str, Any]
 """A `Sample`, or a mapping with `input_ids` and optionally `loss_mask` or `labels`. Other lists of numbers in
@@ -146,8 +147,8 @@ class TokenBatch(NamedArrays):
         starts = np.flatnonzero(positions == 0)
         lengths = np.diff(np.append(starts, len(positions)))
         padded = -(-lengths // align) * align
-        offsets, padded_offsets = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (lengths, padded))
-        targets = np.repeat(padded_offsets[:-1] - offsets[:-1], lengths) + np.arange(len(positions))
+        offsets, padded_offsets = map(counts_to_offsets, (lengths, padded))
+        _, targets = expand_ranges(padded_offsets[:-1], lengths)
         # Positions continue in the padding, so that no new sample seems to begin there.
         arrays: dict[str, Any] = {
             "position_ids": np.arange(padded_offsets[-1]) - np.repeat(padded_offsets[:-1], padded)
@@ -275,9 +276,7 @@ def fill_rows(
         arrays["loss_mask"].flat[last + 1] = arrays["loss_mask"].flat[last]
     columns: dict[str, np.ndarray] = {}
     if source.columns:
-        before = np.cumsum(layout.lengths, dtype=np.int64) - layout.lengths
-        within = np.arange(layout.lengths.sum()) - np.repeat(before, layout.lengths)
-        targets, sources = (np.repeat(starts, layout.lengths) + within for starts in (first, source.starts))
+        targets, sources = (expand_ranges(starts, layout.lengths)[1] for starts in (first, source.starts))
         for name, values in source.columns.items():
             column = np.zeros((rows * layout.width, *values.shape[1:]), values.dtype)
             column[targets] = values[sources]

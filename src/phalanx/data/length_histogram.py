@@ -8,6 +8,7 @@ from jaxtyping import Int64
 
 from phalanx.config import FrozenModel
 from phalanx.data.lengths import Lengths, as_length_table
+from phalanx.ragged import counts_to_offsets
 
 if TYPE_CHECKING:
     import drawsvg as draw
@@ -154,7 +155,7 @@ def compute_length_histogram(
             raise ValueError(f"num_bins must be at least 1, got {num_bins}")
         # If there are more bins than lengths, bins have width 1 and the last ones are empty.
         edges = low + max(span, num_bins) * np.arange(num_bins + 1) // num_bins
-    running = np.concatenate([[0], np.cumsum(counts.counts)])
+    running = counts_to_offsets(counts.counts)
     inside = np.diff(running[np.searchsorted(counts.values, edges)]).tolist()
     samples, tokens = counts.samples, counts.tokens
     mean = tokens / samples

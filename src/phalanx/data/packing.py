@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
@@ -12,6 +12,7 @@ from pydantic import Field
 from phalanx.config import Config, check_type
 from phalanx.data.lengths import check_lengths
 from phalanx.native import require_native
+from phalanx.ragged import counts_to_offsets, sum_groups
 
 MAX_CAPACITY = 1 << 24
 """Maximum row length in tokens. Rows are indexed by their free space, so this limits the size of the
@@ -51,10 +52,6 @@ class OverlongPolicy(enum.StrEnum):
 
 class PackingConfig(Config):
     """Settings for sequence packing."""
-
-    removed_settings: ClassVar[dict[str, str]] = {
-        "add_separator": "was removed; set separator_token_id, or None for no separator"
-    }
 
     mode: PackingMode = PackingMode.BEST_FIT_DECREASING
     """Algorithm that assigns samples to rows."""
@@ -161,8 +158,7 @@ class PackLayout:
 
     def row_sums(self, values: Integer[np.ndarray, " segments"]) -> Int64[np.ndarray, " rows"]:
         """Return the sum of `values` over the segments of each row."""
-        running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-        return np.diff(running[self.offsets])
+        return sum_groups(values, self.offsets)
 
     def slice_rows(self, first: int, last: int) -> "PackLayout":
         """Return the layout of the rows from `first` (inclusive) to `last` (exclusive)."""
@@ -204,7 +200,7 @@ def assign_packs(
     layout = PackLayout(
         samples=samples[order],
         lengths=pieces[order],
-        offsets=np.concatenate([[0], np.cumsum(np.bincount(bins), dtype=np.int64)]),
+        offsets=counts_to_offsets(np.bincount(bins)),
         width=config.max_length,
         starts=None if starts is None else starts[order],
         skipped=skipped,

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -30,8 +30,6 @@ class BufferEndPolicy(StrEnum):
 
 class ReplayPlannerConfig(Config):
     """Settings for a `ReplayPlanner`."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {"min_samples": "min_new_samples", "when_covered": "at_end"}
 
     window_size: int = Field(default=1000, ge=1)
     """Maximum number of samples in a window."""

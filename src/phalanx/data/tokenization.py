@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Int8, Int32
@@ -56,8 +56,6 @@ _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "ass
 
 class TokenizeConfig(Config):
     """Settings for converting the rows of a dataset to tokenized samples."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {"loss": "loss_tokens", "template": "format"}
 
     format: RowFormat = "auto"
     """Format of the rows: `chat` (messages), `prompt_completion`, `preference` (pairs of a chosen and a

@@ -1,4 +1,4 @@
-"""Atomic writes, checksums, folder locks, JSON Lines, archives, downloads and worker pools."""
+"""Atomic writes, append-only files, checksums, folder locks, archives, downloads and worker pools."""
 
 from phalanx.io.archive import unpack as unpack
 from phalanx.io.atomic import atomic_directory as atomic_directory, atomic_write as atomic_write
@@ -10,4 +10,5 @@ from phalanx.io.checksum import (
 )
 from phalanx.io.download import fetch as fetch
 from phalanx.io.lock import lock_folder as lock_folder
-from phalanx.io.untrusted import read_json as read_json, read_yaml as read_yaml
+from phalanx.io.untrusted import read_json as read_json
+from phalanx.io.yaml_files import read_yaml as read_yaml

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float32, Float64, Int32, Int64
 
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proof_depths import NO_PROOF, UNDECIDED
-from phalanx.kg.time_limit import TimeLimit
+from phalanx.kg.time_limit import Report, ignore
 from phalanx.kg.triple_index import TripleIndex, directed_queries
 from phalanx.kg.vocabulary import Vocabulary
 
@@ -126,7 +126,7 @@ class TripleScores:
     """Log-probability of the best proof under a policy; minus infinity if no proof was found."""
     length: Int64[np.ndarray, " triples"] | None = None
     """Number of proof steps, or of forward-chaining rounds; -1 if no proof was found."""
-    log_probability: Float64[np.ndarray, " triples"] | None = None
+    kge_log_prob: Float64[np.ndarray, " triples"] | None = None
     """Log-probability that the triple is true, according to an embedding."""
 
 
@@ -430,7 +430,7 @@ def count_ranks_in_tables(
     known: TripleIndex,
     tables: ScoreTables,
     num_tables: int = 1,
-    time_limit: TimeLimit | None = None,
+    report: Report = ignore,
 ) -> list[RankCounts]:
     """Rank each true answer among the entities that are not known answers, separately for each score table.
 
@@ -439,7 +439,7 @@ def count_ranks_in_tables(
         known: Known answers, which are removed from the rankings.
         tables: Function that computes the score tables for a batch of pairs.
         num_tables: Number of score tables that one call to `tables` returns.
-        time_limit: Only used to report progress. Ranking does not stop when the limit is exceeded.
+        report: Function that is called with progress messages.
 
     Returns:
         One `RankCounts` for each score table.
@@ -456,8 +456,7 @@ def count_ranks_in_tables(
             own = scores[answers][:, None]
             higher[number, lists] = ((scores > own) & is_candidate).sum(axis=1)
             tied[number, lists] = ((scores == own) & is_candidate).sum(axis=1)
-        if time_limit is not None:
-            time_limit.report(f"ranking: {start:,} of {len(queries.pairs):,} queries")
+        report(f"ranking: {start:,} of {len(queries.pairs):,} queries")
     num_candidates = count_candidates(queries, known)
     return [
         RankCounts(queries.in_list_order(above), queries.in_list_order(same), num_candidates)
@@ -503,30 +502,30 @@ def count_ranks(
     predictor: LinkPredictor,
     triples: Int32[np.ndarray, "queries 3"],
     known: TripleIndex,
-    time_limit: TimeLimit | None = None,
+    report: Report = ignore,
 ) -> RankCounts:
     """Rank the tail and the head of each triple among all entities that are not known answers.
 
-    If the predictor has a `count_ranks(queries, known, time_limit)` method, this method is called. Otherwise,
+    If the predictor has a `count_ranks(queries, known, report)` method, this method is called. Otherwise,
     the entities are ranked by their scores.
 
     Args:
         predictor: The predictor.
         triples: Triples (relation, head, tail) to rank.
         known: Known answers, which are removed from the rankings.
-        time_limit: Used only to report progress. Ranking does not stop when the limit is exceeded.
+        report: Function that is called with progress messages.
 
     Returns:
         The counts for the tails of all triples, followed by the counts for the heads of all triples.
     """
     queries = GroupedQueries.create(triples)
     if hasattr(predictor, "count_ranks"):
-        return cast(RankCounts, predictor.count_ranks(queries, known, time_limit))
+        return cast(RankCounts, predictor.count_ranks(queries, known, report))
 
     def tables(pairs: np.ndarray, max_pairs: int) -> list[np.ndarray]:
         return [score_pairs(predictor, pairs, max_pairs)]
 
-    return count_ranks_in_tables(queries, known, tables, 1, time_limit)[0]
+    return count_ranks_in_tables(queries, known, tables, 1, report)[0]
 
 
 def evaluate_link_prediction(
@@ -537,7 +536,7 @@ def evaluate_link_prediction(
     ties: TieRule,
     max_queries: int | None = None,
     seed: int = 0,
-    time_limit: TimeLimit | None = None,
+    report: Report = ignore,
 ) -> LinkPredictionResult:
     """Evaluate a link predictor on the queries of a split.
 
@@ -552,14 +551,14 @@ def evaluate_link_prediction(
         max_queries: Maximum number of queries to evaluate. If the split has more, queries are selected at
             even intervals. If None, all queries of the split are evaluated.
         seed: Seed for the `random` tie rule.
-        time_limit: Used only to report progress. Ranking does not stop when the limit is exceeded.
+        report: Function that is called with progress messages.
     """
     knowledge_base = knowledge_base.binary()
     triples = select_evenly(knowledge_base.triples(split), max_queries)
     if not len(triples):
         raise ValueError(f"{knowledge_base.name} has no {split} queries to rank")
     return _result(
-        count_ranks(predictor, triples, knowledge_base.known_answers, time_limit),
+        count_ranks(predictor, triples, knowledge_base.known_answers, report),
         ties,
         draw=np.random.default_rng(seed).random(2 * len(triples)),
         query=np.tile(np.arange(len(triples)), 2),

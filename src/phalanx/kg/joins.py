@@ -4,7 +4,9 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Int, Int64
+from jaxtyping import Int64
+
+from phalanx.ragged import expand_ranges
 
 MAX_CHUNK_ROWS = 1 << 21
 """Approximate maximum number of rows that a join yields at a time. It limits memory use."""
@@ -179,18 +181,3 @@ def _match_prefixes(sorted_codes: np.ndarray, prefixes: np.ndarray, step: int) -
         rows, indices = expand_ranges(low[start:stop], counts[start:stop])
         if len(rows):
             yield rows + start, indices
-
-
-def expand_ranges(
-    starts: Int[np.ndarray, " ranges"], counts: Int[np.ndarray, " ranges"]
-) -> tuple[Int64[np.ndarray, " indices"], Int64[np.ndarray, " indices"]]:
-    """Concatenate ranges of integers, given their starts and lengths.
-
-    Returns:
-        For each element of the concatenation, the index of its range, and the element itself.
-
-    >>> [array.tolist() for array in expand_ranges(np.array([7, 3]), np.array([1, 2]))]
-    [[0, 1, 1], [7, 3, 4]]
-    """
-    rows = np.repeat(np.arange(len(counts)), counts)
-    return rows, np.arange(len(rows)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)

@@ -11,7 +11,7 @@ result is bitwise independent of the number of threads.
 import json
 import math
 import os
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int32
@@ -24,7 +24,7 @@ from phalanx.io.checksum import open_verified
 from phalanx.kg.evaluation import DirectedRelationPredictor
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.rules.mining import build_graph
-from phalanx.kg.time_limit import TimeLimit
+from phalanx.kg.time_limit import Report, ignore
 from phalanx.kg.triple_index import directed_queries
 from phalanx.native import require_native
 
@@ -36,12 +36,6 @@ _FEW_RELATIONS = 32
 
 class PathNetworkConfig(Config):
     """Settings for `fit_path_network`."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {
-        "layers": "num_layers",
-        "specific": "query_dependent_relations",
-        "epochs": "num_epochs",
-    }
 
     num_layers: int = Field(default=5, ge=1, le=8)
     """Number of layers, which is also the maximum length of a path from the query entity. All entities that
@@ -167,7 +161,7 @@ def fit_path_network(
     config: PathNetworkConfig | None = None,
     *,
     num_threads: int = 2,
-    time_limit: TimeLimit | None = None,
+    report: Report = ignore,
     **settings: Any,
 ) -> PathNetwork:
     """Train a path network to predict the facts of a knowledge base.
@@ -179,11 +173,10 @@ def fit_path_network(
         knowledge_base: Knowledge base with the facts.
         config: The settings. If None, the defaults are used.
         num_threads: Number of threads. It does not change the result.
-        time_limit: Only used to report progress. Training does not stop when the limit is reached.
+        report: Function that is called with progress messages.
         settings: Fields of `PathNetworkConfig` that override `config`.
     """
     config = PathNetworkConfig(**{**(config or PathNetworkConfig()).model_dump(), **settings})
-    time_limit = time_limit or TimeLimit()
     network = PathNetwork(knowledge_base, config, num_threads=num_threads)
     _, head, tail = network.triples.T
     queries = np.column_stack(directed_queries(network.triples[head != tail]))
@@ -207,5 +200,5 @@ def fit_path_network(
         rate = config.learning_rate * min(1.0, (step + 1) / warmup) * decay
         denominator = np.sqrt(square / (1 - 0.999 ** (step + 1))) + np.float32(1e-8)
         parameters -= (rate / (1 - 0.9 ** (step + 1))) * mean / denominator
-        time_limit.report(f"training: step {step:,} of {format_count(num_steps, 'step')}, loss {loss:.3f}")
+        report(f"training: step {step:,} of {format_count(num_steps, 'step')}, loss {loss:.3f}")
     return network

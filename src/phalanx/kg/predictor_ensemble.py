@@ -17,7 +17,7 @@ from phalanx.kg.evaluation import (
     score_pairs,
 )
 from phalanx.kg.knowledge_base import KnowledgeBase
-from phalanx.kg.time_limit import TimeLimit
+from phalanx.kg.time_limit import Report, ignore
 from phalanx.kg.triple_index import directed_queries
 
 KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
@@ -60,7 +60,7 @@ class Ensemble(DirectedRelationPredictor):
         predictors: Iterable[LinkPredictor],
         kge: LinkPredictor,
         knowledge_base: KnowledgeBase,
-        time_limit: TimeLimit | None = None,
+        report: Report = ignore,
     ) -> "Ensemble":
         """Select a predictor, and the weights of the embedding's scores, by MRR on the validation queries.
 
@@ -68,14 +68,14 @@ class Ensemble(DirectedRelationPredictor):
             predictors: Candidates to select from.
             kge: The embedding.
             knowledge_base: Knowledge base with the validation queries.
-            time_limit: Used only to report progress. Ranking does not stop when the limit is exceeded.
+            report: Function that is called with progress messages.
         """
         knowledge_base = knowledge_base.binary()
         triples, best = validation_triples(knowledge_base), None
         queries, known = GroupedQueries.create(triples), knowledge_base.known_answers
         for predictor in predictors:
             tables = functools.partial(_weighted_scores, predictor, kge)
-            counts = count_ranks_in_tables(queries, known, tables, len(KGE_WEIGHTS), time_limit)
+            counts = count_ranks_in_tables(queries, known, tables, len(KGE_WEIGHTS), report)
             mrr, choice = select_per_relation(counts, triples, knowledge_base.vocabulary.num_predicates)
             if best is None or mrr > best[0]:
                 best = mrr, predictor, np.array(KGE_WEIGHTS)[choice]

@@ -17,22 +17,47 @@ def print_to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+Report = Callable[[str], None]
+"""Function that a computation calls, possibly often, with messages about its progress."""
+
+
+def ignore(text: str) -> None:
+    """Ignore a message."""
+
+
+class ProgressReport:
+    """Prints at most one progress message per `REPORT_INTERVAL`, with the time since this object was created.
+
+    Args:
+        print: Function that is called with the messages to print.
+    """
+
+    def __init__(self, print: Report = print_to_stderr) -> None:
+        self._print = print
+        self._started = self._last_message = time.monotonic()
+
+    def __call__(self, activity: str) -> None:
+        now = time.monotonic()
+        if now - self._last_message >= REPORT_INTERVAL:
+            self._last_message = now
+            self._print(f"{activity} ({now - self._started:.0f} s)")
+
+
 class TimeLimit:
-    """A time limit for a computation, and a logger for its progress messages.
+    """A time limit for a computation, which also reports its progress.
 
     The clock starts when the object is created.
 
     Args:
         seconds: Maximum number of seconds. None means no limit.
-        log: Function that is called with each message. If None, messages are discarded.
+        log: Function that is called with each message.
     """
 
-    def __init__(self, seconds: float | None = None, log: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seconds: float | None = None, log: Report = ignore) -> None:
         if seconds is not None and seconds < 0:
             raise ValueError(f"seconds must be 0 or more, got {seconds}")
-        self.seconds = seconds
-        self._log = log
-        self._started = self._last_message = time.monotonic()
+        self.seconds, self.log = seconds, log
+        self._report, self._started = ProgressReport(log), time.monotonic()
 
     @property
     def elapsed(self) -> float:
@@ -40,18 +65,7 @@ class TimeLimit:
         return time.monotonic() - self._started
 
     def check(self, activity: str) -> None:
-        """Raise `TimeLimitExceeded` if the limit is exceeded. Otherwise, call `report` with the activity."""
+        """Raise `TimeLimitExceeded` if the limit is exceeded. Otherwise, report the activity."""
         if self.seconds is not None and self.elapsed > self.seconds:
             raise TimeLimitExceeded(activity)
-        self.report(activity)
-
-    def report(self, activity: str) -> None:
-        """Log the current activity if the last message was at least `REPORT_INTERVAL` seconds ago."""
-        if time.monotonic() - self._last_message >= REPORT_INTERVAL:
-            self.log(f"{activity} ({self.elapsed:.0f} s)")
-
-    def log(self, text: str) -> None:
-        """Log a message immediately, even if the last message was less than `REPORT_INTERVAL` seconds ago."""
-        self._last_message = time.monotonic()
-        if self._log is not None:
-            self._log(text)
+        self._report(activity)

@@ -6,7 +6,8 @@ The index is used for filtered rankings, candidate lists and training labels.
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from phalanx.kg.joins import encode_tuples, expand_ranges
+from phalanx.kg.joins import encode_tuples
+from phalanx.ragged import expand_ranges
 
 
 def directed_queries(

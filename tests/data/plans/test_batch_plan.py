@@ -12,7 +12,6 @@ from phalanx.data import (
     BatchingConfig,
     BatchingMode,
     BatchPlanBuilder,
-    BucketSpec,
     PackingConfig,
     PackingMode,
     TokenBudgetBatchSampler,
@@ -70,7 +69,7 @@ def test_batches_respect_the_budget_and_contain_every_sample_once(recipe):
     assert bool(missing) <= config.drop_last
     assert len(plan.skipped) == plan.num_skipped
     for batch in batches:
-        assert batch.batch_size >= 1
+        assert batch.num_samples >= 1
         assert batch.padded_token_count <= config.token_budget
         if packing is None:
             assert batch.packs is None
@@ -88,7 +87,7 @@ def test_packs_are_filled_and_padded_to_max_length():
     plan = BatchPlanBuilder(lengths, NARROW, packing=PackingConfig(max_length=8)).build()
     packs = {frozenset(pack) for batch in plan.iter_epoch(0) for pack in batch.packs}
     assert packs == {frozenset("ab"), frozenset("c"), frozenset("de")}
-    assert sorted(batch.num_packs for batch in plan.iter_epoch(0)) == [1, 2]
+    assert sorted(batch.num_rows for batch in plan.iter_epoch(0)) == [1, 2]
     assert {batch.max_length for batch in plan.iter_epoch(0)} == {8}
     unpadded = PackingConfig(max_length=8, pad_to_max=False)
     plan = BatchPlanBuilder({"a": 3, "b": 3}, NARROW, packing=unpadded).build()
@@ -112,7 +111,7 @@ def test_packing_mode_changes_the_number_of_packs():
 
     def num_packs(mode):
         plan = BatchPlanBuilder(lengths, NARROW, packing=PackingConfig(max_length=8, mode=mode)).build()
-        return sum(batch.num_packs for batch in plan.iter_epoch(0))
+        return sum(batch.num_rows for batch in plan.iter_epoch(0))
 
     assert num_packs(PackingMode.BEST_FIT_DECREASING) == 8 < num_packs(PackingMode.GREEDY)
 
@@ -227,11 +226,3 @@ def test_resuming_at_any_batch_equals_the_uninterrupted_run(recipe):
         resumed.load_state_dict(json.loads(json.dumps(iterator.state_dict())))
         assert list(resumed) == complete[position:]
         next(iterator, None)
-
-
-@pytest.mark.parametrize(
-    "create", [BatchingConfig, lambda **settings: BucketSpec(edges=(4,), **settings)], ids=["config", "spec"]
-)
-def test_old_name_of_max_sample_length_is_rejected(create):
-    with pytest.raises(ValueError, match="overflow_max was renamed to max_sample_length"):
-        create(overflow_max=1024)

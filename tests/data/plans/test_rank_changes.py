@@ -38,13 +38,13 @@ def open_stream(case: Case, rank: int, spec: ShardingConfig, state: Mapping[str,
     def used_batch(batch: BatchSpec) -> UsedBatch:
         positions = [int(name.removeprefix("all/")) for name in batch.sample_ids]
         size = len(case.lengths)
-        return UsedBatch(tuple((n // size, f"s{n % size}") for n in positions), batch.num_packs)
+        return UsedBatch(tuple((n // size, f"s{n % size}") for n in positions), batch.num_rows)
 
     return iterate(plan, rank, spec, state, used_batch)
 
 
 def used_batch(batch: BatchSpec) -> UsedBatch:
-    return UsedBatch(tuple((batch.epoch, name) for name in batch.sample_ids), batch.num_packs)
+    return UsedBatch(tuple((batch.epoch, name) for name in batch.sample_ids), batch.num_rows)
 
 
 def iterate(

@@ -41,10 +41,10 @@ def test_shards_are_disjoint_complete_and_of_equal_length(world_size, recipe, ba
     for epoch in range(2):
         batches = list(itertools.chain.from_iterable(part.iter_epoch(epoch) for part in parts))
         assert len({len(part.get_epoch(epoch)) for part in parts}) == 1
-        if sum(batch.num_packs for batch in plan.iter_epoch(epoch)) >= len(batches):
+        if sum(batch.num_rows for batch in plan.iter_epoch(epoch)) >= len(batches):
             assert total(parts, epoch) == samples(plan, epoch)
         else:
-            assert all(batch.num_packs == 1 for batch in batches)
+            assert all(batch.num_rows == 1 for batch in batches)
             assert set(total(parts, epoch)) == set(samples(plan, epoch))
         for batch in batches:
             assert batch.sample_ids and batch.padded_token_count <= plan.meta.batching.token_budget
@@ -83,7 +83,7 @@ def test_split_policy_splits_batches_before_repeating_any(recipe, world_size):
     parts = shards(plan, world_size)
     batches = list(itertools.chain.from_iterable(part.iter_epoch(0) for part in parts))
     if total(parts) != samples(plan):
-        assert all(batch.num_packs == 1 for batch in batches)
+        assert all(batch.num_rows == 1 for batch in batches)
     if plan.meta.packing is None and plan.meta.batching.pad_policy == "pad_to_max_in_batch":
         assert all(batch.max_length == max(batch.lengths) for batch in batches)
 
@@ -93,7 +93,7 @@ def test_every_rank_has_a_row_in_every_step(balance):
     # Ten batches of one row are divided among four ranks, so two batches are repeated.
     plan = BatchPlanBuilder({f"s{i}": 10 for i in range(10)}, BatchingConfig.throughput(10)).build()
     parts = shards(plan, 4, balance=balance)
-    assert [[batch.num_packs for batch in part.iter_epoch(0)] for part in parts] == [[1, 1, 1]] * 4
+    assert [[batch.num_rows for batch in part.iter_epoch(0)] for part in parts] == [[1, 1, 1]] * 4
     assert sorted(total(parts).values()) == [1] * 8 + [2] * 2
 
 
@@ -258,7 +258,7 @@ def test_flops_cost_includes_tokens_and_attention():
 def test_measured_balance_equals_the_costs_of_the_shards():
     plan = BatchPlanBuilder(lognormal_lengths(20_000), BatchingConfig.throughput(16_384)).build()
     costs = [
-        sum(batch.num_packs * batch.max_length**2 for batch in part.iter_epoch(0))
+        sum(batch.num_rows * batch.max_length**2 for batch in part.iter_epoch(0))
         for part in shards(plan, 4, balance=True)
     ]
     assert plan.measure_balance(0, 4, balance=True).by_rank == pytest.approx(max(costs) / (sum(costs) / 4))

@@ -149,20 +149,20 @@ def test_every_sample_that_fits_is_used(sizes: list[int], packs_per_batch: int, 
 def test_every_rank_has_a_pack_in_the_last_step():
     config = StreamingPlanConfig(packing=PackingConfig(max_length=8), packs_per_batch=2, packs_per_buffer=64)
     plan = StreamingPlan({"t": ShuffledDatasetSource({f"s{n}": 8 for n in range(7)}, num_epochs=1)}, config)
-    assert [[spec.num_packs for spec in plan.batches(rank, 5)] for rank in range(5)] == [
+    assert [[spec.num_rows for spec in plan.batches(rank, 5)] for rank in range(5)] == [
         [2],
         [2],
         [1],
         [1],
         [1],
     ]
-    assert next(plan.batches(8, 9)).num_packs == 1
+    assert next(plan.batches(8, 9)).num_rows == 1
 
 
 def test_without_packing_every_row_has_one_sample():
     config = StreamingPlanConfig(packing=None, unpacked_row_length=10, packs_per_batch=4, packs_per_buffer=2)
     spec = next(StreamingPlan({"a": IterableSource(rows)}, config).batches())
-    assert not spec.packed and spec.num_packs == spec.batch_size == 4 and spec.max_length == 10
+    assert not spec.packed and spec.num_rows == spec.num_samples == 4 and spec.max_length == 10
 
 
 def test_balanced_ranks_have_similar_costs():
@@ -202,8 +202,6 @@ def test_exhausted_source_is_replaced_by_the_others():
             lambda: simulated_plan().batches().load_state_dict({"pool": 1}),
             "not the state of a streaming plan",
         ),
-        (lambda: StreamingPlanConfig(rows=3), "rows was renamed to packs_per_batch"),
-        (lambda: StreamingPlanConfig(balance=True), "moved to ShardingConfig"),
         (lambda: StreamingPlanConfig(packing=None), "unpacked_row_length is required without packing"),
         (lambda: StreamingPlanConfig(unpacked_row_length=8), "set packing.max_length and packing.overlong"),
         (lambda: StreamingPlanConfig(packing=PackingConfig(overlong="split")), "cannot split samples"),

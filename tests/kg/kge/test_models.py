@@ -103,7 +103,7 @@ def test_probabilities_are_sigmoids_and_log_probabilities_do_not_saturate() -> N
     assert probabilities.min() > 0 and probabilities.max() < 1
     np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-np.asarray(kge.score(TRIPLES)))), rtol=1e-5)
     shifted = [dataclasses.replace(kge, offset=jnp.float32(offset)) for offset in (20, 30)]
-    log_probabilities = np.array([one.log_probability(TRIPLES) for one in shifted])
+    log_probabilities = np.array([one.log_prob(TRIPLES) for one in shifted])
     assert (log_probabilities[0] < log_probabilities[1]).all() and (log_probabilities[1] < 0).all()
 
 

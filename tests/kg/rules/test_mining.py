@@ -347,9 +347,7 @@ def test_mining_stops_at_the_time_limit_and_is_marked_incomplete(monkeypatch) ->
 def test_invalid_mining_settings_raise_error() -> None:
     with pytest.raises(ValueError, match="max_length"):
         mine_rules(FAMILY, max_length=6)
-    with pytest.raises(ValueError, match="length was renamed to max_length"):
-        MiningConfig(length=2)
-    with pytest.raises(ValueError, match="max_triples was renamed to max_start_triples"):
+    with pytest.raises(ValueError, match="max_triples\\n  Extra inputs are not permitted"):
         mine_rules(FAMILY, max_triples=2)
     assert MiningConfig().max_length == 3
 

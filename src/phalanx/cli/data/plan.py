@@ -141,12 +141,12 @@ def info(
     batches = [
         {
             "index": batch.index,
-            "samples": batch.batch_size,
-            "rows": batch.num_packs,
+            "samples": batch.num_samples,
+            "rows": batch.num_rows,
             "max_length": batch.max_length,
             "bucket": batch.bucket_id,
             "tokens": batch.token_count,
-            "first": batch.sample_ids[0] if batch.batch_size else "",
+            "first": batch.sample_ids[0] if batch.num_samples else "",
         }
         for batch in (loaded.epochs[0][:show_batches] if loaded.epochs else [])
     ]

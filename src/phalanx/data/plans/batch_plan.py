@@ -82,12 +82,12 @@ class BatchSpec:
         return self.layout.width
 
     @property
-    def batch_size(self) -> int:
+    def num_samples(self) -> int:
         """Number of samples in the batch."""
         return len(self.layout.samples)
 
     @property
-    def num_packs(self) -> int:
+    def num_rows(self) -> int:
         """Number of rows in the batch."""
         return len(self.layout)
 
@@ -99,7 +99,7 @@ class BatchSpec:
     @property
     def padded_token_count(self) -> int:
         """Number of tokens in the batch, including padding."""
-        return self.num_packs * self.max_length
+        return self.num_rows * self.max_length
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BatchSpec) and self._key() == other._key()
@@ -356,10 +356,7 @@ class BatchPlan:
         spec = ShardingConfig.resolve(world_size, **settings)
         spec.check_rank(rank)
         info = ShardInfo(**{**dict(spec), "rank": rank, "plan_fingerprint": self.fingerprint})
-        epochs = [
-            dataclasses.replace(epoch, batches=self.shard_epoch(epoch, spec).shard(rank))
-            for epoch in self.epochs
-        ]
+        epochs = [self.epoch_for_rank(epoch, rank, spec) for epoch in self.epochs]
         return BatchPlan(self.meta.model_copy(update={"shard": info}), self.table, tuple(epochs))
 
     def remaining(
@@ -380,7 +377,7 @@ class BatchPlan:
         """
         self._require_complete("take the remainder of")
         current = self.get_epoch(epoch)
-        left = self.shard_epoch(current, ShardingConfig.resolve(world_size, **settings)).remaining(step)
+        left = self._divide(current, ShardingConfig.resolve(world_size, **settings)).remaining(step)
         later = [plan for plan in self.epochs if plan.epoch > epoch]
         epochs = (dataclasses.replace(current, batches=left), *later)
         return BatchPlan(self.meta.model_copy(update={"num_epochs": len(epochs)}), self.table, epochs)
@@ -395,7 +392,7 @@ class BatchPlan:
         """
         plan = self.get_epoch(epoch)
         spec = ShardingConfig.resolve(world_size, **settings)
-        return self.shard_epoch(plan, spec).measure_balance(plan.lengths, spec.d_model)
+        return self._divide(plan, spec).measure_balance(plan.lengths, spec.d_model)
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
         """Compute statistics of an epoch's batches, such as token counts and padding."""
@@ -417,12 +414,7 @@ class BatchPlan:
                 f"the same ids"
             )
 
-    def shard_epoch(self, epoch: EpochPlan, spec: ShardingConfig) -> ShardedEpoch:
-        """Divide the batches of one epoch among ranks."""
-        pad_to_longest = self.meta.batching.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH
-        return shard_epoch(epoch.batches, epoch.lengths, spec, pad_to_longest=pad_to_longest, seed=epoch.seed)
-
-    def shard_epoch_for_rank(
+    def epoch_for_rank(
         self,
         epoch: EpochPlan,
         rank: int,
@@ -440,9 +432,14 @@ class BatchPlan:
                 taken. The batches of these steps are excluded.
         """
         for step, previous in earlier:
-            left = self.shard_epoch(epoch, previous).remaining(step)
+            left = self._divide(epoch, previous).remaining(step)
             epoch = dataclasses.replace(epoch, batches=left)
-        return dataclasses.replace(epoch, batches=self.shard_epoch(epoch, spec).shard(rank))
+        return dataclasses.replace(epoch, batches=self._divide(epoch, spec).shard(rank))
+
+    def _divide(self, epoch: EpochPlan, spec: ShardingConfig) -> ShardedEpoch:
+        """Divide the batches of an epoch among ranks."""
+        pad_to_longest = self.meta.batching.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH
+        return shard_epoch(epoch.batches, epoch.lengths, spec, pad_to_longest=pad_to_longest, seed=epoch.seed)
 
     def _require_complete(self, action: str) -> None:
         shard = self.meta.shard
@@ -538,7 +535,7 @@ class BatchPlanIterator(Iterator[BatchSpec]):
     def _current(self) -> EpochPlan:
         if self._sharded is None:
             epoch = self._plan.epochs[self._number]
-            self._sharded = self._plan.shard_epoch_for_rank(epoch, self._rank, self._spec, self._earlier)
+            self._sharded = self._plan.epoch_for_rank(epoch, self._rank, self._spec, self._earlier)
         return self._sharded
 
     def _advance(self, count: int) -> int:
@@ -584,7 +581,7 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         """
         loaded = resolve_state(self._plan, self._spec, state)
         epoch = self._plan.get_epoch(loaded.epoch)
-        sharded = self._plan.shard_epoch_for_rank(epoch, self._rank, self._spec, loaded.earlier)
+        sharded = self._plan.epoch_for_rank(epoch, self._rank, self._spec, loaded.earlier)
         if loaded.step > len(sharded):
             raise ValueError(
                 f"epoch {loaded.epoch} has {len(sharded)} batches, but the state is at batch {loaded.step}"

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
@@ -43,11 +43,6 @@ class BatchingConfig(Config):
     above the budget, the samples in the bucket are padded only to the budget. Samples that do not fit in a
     batch are listed in `BatchPlan.skipped`.
     """
-
-    renamed_settings: ClassVar[dict[str, str]] = {
-        "overflow_max": "max_sample_length",
-        "bucket_max_lengths": "bucket_padded_lengths",
-    }
 
     mode: BatchingMode = BatchingMode.THROUGHPUT
     """Form batches from samples in the same bucket (`predictable`), or from pools of samples sorted by length

@@ -2,7 +2,7 @@
 
 import itertools
 from functools import cached_property
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Int16, Int32
@@ -22,8 +22,6 @@ class BucketSpec(Config):
     Bucket `i` holds samples of length up to `edges[i]` that do not fit in a smaller bucket. The last bucket
     holds samples of length up to `max_sample_length`.
     """
-
-    renamed_settings: ClassVar[dict[str, str]] = {"overflow_max": "max_sample_length"}
 
     edges: tuple[PositiveInt, ...] = Field(max_length=MAX_BUCKETS - 1)
     """Maximum length in tokens of each bucket except the last, in ascending order."""

@@ -11,6 +11,7 @@ from phalanx.data.lengths import LengthTable, SkippedSample
 from phalanx.data.packing import OverlongPolicy, PackingConfig, assign_packs
 from phalanx.data.plans.batching_config import BatchingConfig, PadPolicy
 from phalanx.native import require_native
+from phalanx.ragged import counts_to_offsets, gather_groups, sum_groups
 
 # Number of parts of the epoch over which batches of similar size are spread.
 _NUM_SLOTS = 32
@@ -85,34 +86,7 @@ class EpochBatches:
 
         `values` has one element per sample, in the order of `order`.
         """
-        return np.diff(counts_to_offsets(values)[self.offsets])
-
-
-def counts_to_offsets(counts: Int64[np.ndarray, " groups"]) -> Int64[np.ndarray, " groups_and_one"]:
-    """Convert group sizes to offsets: the position at which each group starts, followed by the total."""
-    offsets = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets
-
-
-def gather_groups(
-    offsets: Int64[np.ndarray, " groups_and_one"], groups: Int[np.ndarray, " chosen"]
-) -> tuple[Int64[np.ndarray, " elements"], Int64[np.ndarray, " chosen_and_one"]]:
-    """Return the indices of all elements in the chosen groups, one group after another.
-
-    Args:
-        offsets: Position at which each group starts, followed by the total number of elements.
-        groups: Indices of the chosen groups.
-
-    Returns:
-        The indices of the elements, and the offsets of the chosen groups among these elements (the start of
-        each group, followed by the number of elements).
-    """
-    counts = offsets[groups + 1] - offsets[groups]
-    starts = counts_to_offsets(counts)
-    elements = np.repeat(offsets[groups] - starts[:-1], counts)
-    elements += np.arange(starts[-1])
-    return elements, starts
+        return sum_groups(values, self.offsets)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 import bisect
 import itertools
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -14,8 +13,6 @@ from phalanx.config import Config
 
 class MixtureMilestone(Config):
     """Weights at one point of a mixture schedule."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {"tokens": "at_tokens"}
 
     at_tokens: int = Field(ge=0)
     """Total number of tokens, over all sources, after which these weights apply."""

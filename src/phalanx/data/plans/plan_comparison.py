@@ -133,5 +133,5 @@ def _first_difference(expected: BatchPlan, found: BatchPlan) -> tuple[int, int, 
 def _describe(spec: BatchSpec | None) -> str:
     if spec is None:
         return "none"
-    more = f" and {spec.batch_size - _NUM_LISTED} more" if spec.batch_size > _NUM_LISTED else ""
-    return f"{list(spec.sample_ids[:_NUM_LISTED])}{more}, {spec.num_packs} x {spec.max_length}"
+    more = f" and {spec.num_samples - _NUM_LISTED} more" if spec.num_samples > _NUM_LISTED else ""
+    return f"{list(spec.sample_ids[:_NUM_LISTED])}{more}, {spec.num_rows} x {spec.max_length}"

@@ -3,14 +3,15 @@
 import dataclasses
 import heapq
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
 from pydantic import Field
 
 from phalanx.config import Config, FrozenModel, load_config
-from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets, interleave_by_size
+from phalanx.data.plans.epoch import EpochBatches, interleave_by_size
+from phalanx.ragged import sum_groups
 
 
 class RemainderPolicy(StrEnum):
@@ -30,8 +31,6 @@ class RemainderPolicy(StrEnum):
 
 class ShardingConfig(Config):
     """Sharding settings. Together with the plan, they determine the batches of every rank."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {"model_width": "d_model"}
 
     world_size: int = Field(default=1, ge=1)
     """Number of ranks."""
@@ -207,7 +206,7 @@ def pack_costs(
     """Return the estimated cost of each pack. Unlike in `batch_costs`, padding is not counted."""
     exact = lengths.astype(np.int64)
     costs = exact**2 if d_model is None else exact**2 + 6 * d_model * exact
-    return np.diff(counts_to_offsets(costs)[offsets]).astype(np.float64)
+    return sum_groups(costs, offsets).astype(np.float64)
 
 
 def balance_ranks(costs: Float64[np.ndarray, " items"], world_size: int) -> Int64[np.ndarray, " items"]:

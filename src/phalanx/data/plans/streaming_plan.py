@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int16, Int32, Int64, Shaped
@@ -14,10 +14,11 @@ from phalanx.data.collation import as_sample
 from phalanx.data.lengths import LengthTable
 from phalanx.data.packing import OverlongPolicy, PackingConfig, PackLayout, pack_lengths
 from phalanx.data.plans.batch_plan import BatchSpec, validate_state
-from phalanx.data.plans.epoch import counts_to_offsets, epoch_seed, gather_groups, random_order
+from phalanx.data.plans.epoch import epoch_seed, random_order
 from phalanx.data.plans.mixture import MixtureConfig
 from phalanx.data.plans.sharding import ShardingConfig, balance_ranks, pack_costs
 from phalanx.data.plans.stream_sources import StreamSource
+from phalanx.ragged import counts_to_offsets, gather_groups, sum_groups
 
 _MAX_READ = 1 << 16
 
@@ -54,19 +55,6 @@ class StreamingState(FrozenModel):
 
 class StreamingPlanConfig(Config):
     """Settings for a streaming plan."""
-
-    renamed_settings: ClassVar[dict[str, str]] = {
-        "rows": "packs_per_batch",
-        "pool_packs": "packs_per_buffer",
-        "packing_buffer_size": "packs_per_buffer",
-        "packing_buffer_rows": "packs_per_buffer",
-        "overlong": "unpacked_overlong",
-        "max_length": "unpacked_row_length",
-    }
-    removed_settings: ClassVar[dict[str, str]] = {
-        "balance": "moved to ShardingConfig: plan.batches(rank, ShardingConfig(..., balance=True))",
-        "model_width": "moved to ShardingConfig: plan.batches(rank, ShardingConfig(..., d_model=...))",
-    }
 
     packing: PackingConfig | None = PackingConfig()
     """Packing settings. If None, each row contains one sample and is padded to `unpacked_row_length`."""
@@ -377,7 +365,7 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
         config = self._plan.config
         width = config.row_length
         if config.packing is not None and not config.packing.pad_to_max:
-            width = int(np.diff(counts_to_offsets(packs.lengths)[packs.offsets]).max(initial=0))
+            width = int(sum_groups(packs.lengths, packs.offsets).max(initial=0))
         layout = PackLayout(
             samples=np.arange(len(packs.lengths), dtype=np.int32),
             lengths=packs.lengths,

@@ -98,9 +98,9 @@ class KGE(eqx.Module):
 
     def probability(self, triples: Triples) -> Float[Array, " n"]:
         """Return the probability that each triple is true."""
-        return jnp.exp(self.log_probability(triples))
+        return jnp.exp(self.log_prob(triples))
 
-    def log_probability(self, triples: Triples) -> Float[Array, " n"]:
+    def log_prob(self, triples: Triples) -> Float[Array, " n"]:
         """Return the log-probability that each triple is true.
 
         Unlike `probability`, it distinguishes triples whose probabilities are so close to 1 that they are

@@ -34,15 +34,6 @@ Queries = Float[Array, "n dim"]
 class KGEModelConfig(Config):
     """Settings for a knowledge-graph embedding model."""
 
-    renamed_settings: ClassVar[dict[str, str]] = {
-        "model": "name",
-        "dim": "embedding_dim",
-        "identity_share": "identity_init_dim_fraction",
-        "identity_fraction": "identity_init_dim_fraction",
-        "identity_init_fraction": "identity_init_dim_fraction",
-        "init_scale": "init_scale_factor",
-    }
-
     name: ModelName = "complex"
     """Embedding model: TransE, DistMult, ComplEx, RotatE or TuckER."""
     embedding_dim: int = Field(default=128, ge=2)

@@ -9,7 +9,7 @@ rules, and enforces the time limit.
 """
 
 import itertools
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Int32
@@ -19,7 +19,7 @@ from phalanx.config import Config
 from phalanx.formatting import format_count
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.rules.ruleset import MAX_BODY_LENGTH, NUM_COLUMNS, RuleSet
-from phalanx.kg.time_limit import TimeLimit
+from phalanx.kg.time_limit import Report, TimeLimit, ignore
 from phalanx.kg.vocabulary import Vocabulary
 from phalanx.native import require_native
 
@@ -38,25 +38,6 @@ class MiningConfig(Config):
     measure its support and confidence. Without `max_seconds`, the result does not depend on the number of
     threads.
     """
-
-    renamed_settings: ClassVar[dict[str, str]] = {
-        "length": "max_length",
-        "constants": "constant_rules",
-        "dangling": "dangling_rules",
-        "pessimism": "confidence_smoothing",
-        "max_constants": "max_constant_rules",
-        "triples": "max_start_triples",
-        "max_triples": "max_start_triples",
-        "fan": "max_edges_per_step",
-        "max_bodies": "max_path_rules",
-        "enough": "max_predictions",
-        "limit": "max_paths_per_entity",
-        "max_paths": "max_paths_per_entity",
-        "widest": "max_constant_rule_degree",
-        "max_entity_degree": "max_constant_rule_degree",
-        "threads": "num_threads",
-        "seconds": "max_seconds",
-    }
 
     max_length: int = Field(default=3, ge=1, le=MAX_BODY_LENGTH)
     """Maximum number of body atoms in a path rule, from 1 to 5. Longer rules take much more time."""
@@ -114,7 +95,7 @@ def build_graph(triples: Int32[np.ndarray, "triples 3"], vocabulary: Vocabulary)
 def mine_rules(
     knowledge_base: KnowledgeBase,
     config: MiningConfig | None = None,
-    time_limit: TimeLimit | None = None,
+    report: Report = ignore,
     **settings: Any,
 ) -> RuleSet:
     """Mine rules from the facts of a knowledge base, without using validation or test queries.
@@ -122,7 +103,7 @@ def mine_rules(
     Args:
         knowledge_base: The facts. Predicates that do not have two arguments are ignored with a warning.
         config: The settings. If None, the defaults are used.
-        time_limit: Only used to report progress. The limit itself is `MiningConfig.max_seconds`.
+        report: Function that is called with progress messages.
         settings: Fields of `MiningConfig` that override `config`.
 
     >>> rules = mine_rules(KnowledgeBase.generate(num_families=2), max_length=2, num_threads=1)
@@ -130,8 +111,7 @@ def mine_rules(
     True
     """
     config = MiningConfig(**{**(config or MiningConfig()).model_dump(), **settings})
-    time_limit = time_limit or TimeLimit()
-    knowledge_base = knowledge_base.binary()
+    limit, knowledge_base = TimeLimit(config.max_seconds), knowledge_base.binary()
     vocabulary = knowledge_base.vocabulary
     graph = build_graph(knowledge_base.triples("train"), vocabulary)
     miner = require_native("rule mining").PathRuleMiner(
@@ -143,19 +123,19 @@ def mine_rules(
         config.seed,
         config.num_threads,
     )
-    is_complete = _find_paths(miner, config, time_limit, len(knowledge_base.facts))
+    is_complete = _find_paths(miner, config, limit, report, len(knowledge_base.facts))
     num_rules = miner.select_rules(config.min_support, config.max_path_rules)
     best = _BestRules(vocabulary, config)
     # Rules with constants are mined first: they take little time, and should be included even if time runs
     # out later.
     if config.constant_rules:
-        is_complete &= _mine_constant_rules(graph, best, config, time_limit, vocabulary.num_entities)
+        is_complete &= _mine_constant_rules(graph, best, config, limit, report, vocabulary.num_entities)
     for number in itertools.count():
         if not miner.count_predictions(_ENTITIES_PER_ROUND):
             break
         fraction = min(1.0, (number + 1) * _ENTITIES_PER_ROUND / max(1, vocabulary.num_entities))
-        time_limit.report(f"measuring {format_count(num_rules, 'rule')}: {fraction:.0%} of the entities")
-        if _is_late(config, time_limit, 1.0):
+        report(f"measuring {format_count(num_rules, 'rule')}: {fraction:.0%} of the entities")
+        if _is_late(limit, 1.0):
             is_complete = False
             break
     best.shrink(config.max_constant_rules)
@@ -163,21 +143,24 @@ def mine_rules(
     return best.result(is_complete=is_complete)
 
 
-def _find_paths(miner: Any, config: MiningConfig, time_limit: TimeLimit, num_facts: int) -> bool:
+def _find_paths(miner: Any, config: MiningConfig, limit: TimeLimit, report: Report, num_facts: int) -> bool:
     wanted = num_facts if config.max_start_triples is None else min(num_facts, config.max_start_triples)
     for start in range(0, wanted, _TRIPLES_PER_ROUND):
         if not miner.find_bodies(min(_TRIPLES_PER_ROUND, wanted - start)):
             break
-        time_limit.report(
-            f"searching for paths: {start + _TRIPLES_PER_ROUND:,} of {format_count(wanted, 'triple')}"
-        )
-        if _is_late(config, time_limit, _SEARCH_TIME_FRACTION):
+        report(f"searching for paths: {start + _TRIPLES_PER_ROUND:,} of {format_count(wanted, 'triple')}")
+        if _is_late(limit, _SEARCH_TIME_FRACTION):
             return False
     return True
 
 
 def _mine_constant_rules(
-    graph: Any, best: "_BestRules", config: MiningConfig, time_limit: TimeLimit, num_entities: int
+    graph: Any,
+    best: "_BestRules",
+    config: MiningConfig,
+    limit: TimeLimit,
+    report: Report,
+    num_entities: int,
 ) -> bool:
     for start in range(0, num_entities, _CONSTANTS_PER_ROUND):
         best.add(
@@ -198,14 +181,14 @@ def _mine_constant_rules(
         )
         if len(best) > 2 * config.max_constant_rules:  # limits the memory
             best.shrink(config.max_constant_rules)
-        time_limit.report(f"mining rules with constants: {start:,} of {num_entities:,} entities")
-        if _is_late(config, time_limit, 0.8):
+        report(f"mining rules with constants: {start:,} of {num_entities:,} entities")
+        if _is_late(limit, 0.8):
             return False
     return True
 
 
-def _is_late(config: MiningConfig, time_limit: TimeLimit, fraction: float) -> bool:
-    return config.max_seconds is not None and time_limit.elapsed > fraction * config.max_seconds
+def _is_late(limit: TimeLimit, fraction: float) -> bool:
+    return limit.seconds is not None and limit.elapsed > fraction * limit.seconds
 
 
 class _BestRules:

@@ -18,7 +18,7 @@ from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.predictor_ensemble import Ensemble, select_per_relation, validation_triples
 from phalanx.kg.rules.mining import build_graph
 from phalanx.kg.rules.ruleset import RuleSet
-from phalanx.kg.time_limit import TimeLimit
+from phalanx.kg.time_limit import Report, ignore
 from phalanx.kg.triple_index import TripleIndex
 from phalanx.native import require_native
 
@@ -114,10 +114,10 @@ class RuleApplier:
             self._known_graph = known, build_graph(known.triples, self.rules.vocabulary)
         return self._known_graph[1]
 
-    def count_validation_ranks(self, predictor: LinkPredictor, time_limit: TimeLimit | None) -> RankCounts:
+    def count_validation_ranks(self, predictor: LinkPredictor, report: Report) -> RankCounts:
         """Return the rank counts of a predictor on the validation queries; see `RankCounts`."""
         base = self.knowledge_base
-        return count_ranks(predictor, base.triples("valid"), base.known_answers, time_limit)
+        return count_ranks(predictor, base.triples("valid"), base.known_answers, report)
 
 
 class RulePredictor(DirectedRelationPredictor):
@@ -160,7 +160,7 @@ class RulePredictor(DirectedRelationPredictor):
         power: float = DEFAULT_POWER,
         max_paths_per_entity: int = 10_000,
         num_threads: int = 2,
-        time_limit: TimeLimit | None = None,
+        report: Report = ignore,
     ) -> "RulePredictor | PerRelationRulePredictor | Ensemble":
         """Create a predictor. Settings that depend on data are selected on the validation queries.
 
@@ -175,7 +175,7 @@ class RulePredictor(DirectedRelationPredictor):
             max_paths_per_entity: Maximum number of paths that are followed from one entity when a rule is
                 applied.
             num_threads: Number of threads. It does not change the result.
-            time_limit: Only used to report progress. Fitting does not stop when the limit is exceeded.
+            report: Function that is called with progress messages.
 
         Returns:
             A `RulePredictor`; a `PerRelationRulePredictor` for the `per_relation` aggregation; or an
@@ -191,37 +191,35 @@ class RulePredictor(DirectedRelationPredictor):
         if aggregation == "per_relation":
             if kge is not None:
                 raise ValueError("an embedding can be combined with any aggregation except per_relation")
-            return PerRelationRulePredictor(applier, time_limit)
+            return PerRelationRulePredictor(applier, report)
         choices = LEARNING_CHOICES if aggregation == "learned" else LEARNING_CHOICES[:1]
         candidates = (
             cls(
                 applier,
                 aggregation,
-                rule_weights(applier, aggregation, learning, power, time_limit),
+                rule_weights(applier, aggregation, learning, power, report),
                 {"learning": learning._asdict()} if aggregation == "learned" else {},
             )
             for learning in choices
         )
         if kge is not None:
-            return Ensemble.fit(candidates, kge, applier.knowledge_base, time_limit)
+            return Ensemble.fit(candidates, kge, applier.knowledge_base, report)
         if aggregation != "learned":
             return next(candidates)
         validated = []
         for candidate in candidates:
-            counts = applier.count_validation_ranks(candidate, time_limit)
+            counts = applier.count_validation_ranks(candidate, report)
             candidate.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **candidate.selected}
             validated.append(candidate)
         return max(validated, key=lambda predictor: predictor.selected["valid_mrr"])
 
-    def count_ranks(
-        self, queries: GroupedQueries, known: TripleIndex, time_limit: TimeLimit | None = None
-    ) -> RankCounts:
+    def count_ranks(self, queries: GroupedQueries, known: TripleIndex, report: Report = ignore) -> RankCounts:
         """Rank the true answers to queries by comparing the lists of rules that predict each answer.
 
         Args:
             queries: The queries and their true answers.
             known: Known answers, which are removed from the rankings.
-            time_limit: Used only to report progress. Ranking does not stop when the limit is exceeded.
+            report: Function that is called with progress messages.
         """
         higher, tied = np.zeros((2, len(queries.targets)), np.int64)
         graph = self._applier.known_graph(known)
@@ -238,8 +236,7 @@ class RulePredictor(DirectedRelationPredictor):
                 higher[lists],
                 tied[lists],
             )
-            if time_limit is not None:
-                time_limit.report(f"ranking: {start:,} of {len(queries.pairs):,} queries")
+            report(f"ranking: {start:,} of {len(queries.pairs):,} queries")
         num_candidates = count_candidates(queries, known)
         return RankCounts(queries.in_list_order(higher), queries.in_list_order(tied), num_candidates)
 
@@ -286,16 +283,16 @@ class PerRelationRulePredictor(DirectedRelationPredictor):
     Args:
         applier: Applies the rules to the facts. Its knowledge base must have validation queries, on which
             one of `PER_RELATION_CHOICES` is selected for each directed relation.
-        time_limit: Used only to report progress. Ranking does not stop when the limit is exceeded.
+        report: Function that is called with progress messages.
     """
 
-    def __init__(self, applier: RuleApplier, time_limit: TimeLimit | None = None) -> None:
+    def __init__(self, applier: RuleApplier, report: Report = ignore) -> None:
         self.description = f"{len(applier.rules)} rules, per_relation"
         self._predictors = [
             RulePredictor(applier, name, rule_weights(applier, name, power=power))
             for name, power in PER_RELATION_CHOICES
         ]
-        counts = [applier.count_validation_ranks(predictor, time_limit) for predictor in self._predictors]
+        counts = [applier.count_validation_ranks(predictor, report) for predictor in self._predictors]
         base = applier.knowledge_base
         mrr, self._choice = select_per_relation(counts, base.triples("valid"), base.vocabulary.num_predicates)
         self.selected: dict[str, Any] = {"valid_mrr": mrr}
@@ -304,15 +301,13 @@ class PerRelationRulePredictor(DirectedRelationPredictor):
         for number, (name, power) in enumerate(PER_RELATION_CHOICES):
             self.selected[f"{name} {power:g}"] = int((self._choice == number).sum())
 
-    def count_ranks(
-        self, queries: GroupedQueries, known: TripleIndex, time_limit: TimeLimit | None = None
-    ) -> RankCounts:
+    def count_ranks(self, queries: GroupedQueries, known: TripleIndex, report: Report = ignore) -> RankCounts:
         """Rank each true answer with the predictor that was selected for its relation and side.
 
         See `RulePredictor.count_ranks` for the arguments.
         """
         used = np.unique(self._choice).tolist()
-        counts = [self._predictors[number].count_ranks(queries, known, time_limit) for number in used]
+        counts = [self._predictors[number].count_ranks(queries, known, report) for number in used]
         relations = queries.in_list_order(np.repeat(queries.pairs[:, 1], np.diff(queries.starts)))
         choice = np.searchsorted(used, self._choice)[relations]
         return RankCounts(*(np.choose(choice, columns) for columns in zip(*counts, strict=True)))
@@ -329,7 +324,7 @@ def rule_weights(
     aggregation: Aggregation,
     learning: WeightLearningSettings = LEARNING_CHOICES[0],
     power: float = DEFAULT_POWER,
-    time_limit: TimeLimit | None = None,
+    report: Report = ignore,
 ) -> Float64[np.ndarray, " twice_rules"]:
     """Return the weights of rules for an aggregation. Each rule has two weights.
 
@@ -340,8 +335,7 @@ def rule_weights(
         aggregation: How to combine several rules.
         learning: Settings for the `learned` aggregation.
         power: Exponent for the `power` aggregation.
-        time_limit: Used only to report the progress of the `learned` aggregation. Learning does not stop when
-            the limit is exceeded.
+        report: Function that is called with progress messages.
     """
     rules = applier.rules
     if aggregation == "maxplus":
@@ -358,6 +352,5 @@ def rule_weights(
             applier.native.fit_weights(
                 weights, some, _MAX_LEARNING_ENTITIES, _LEARNING_NEGATIVES, *learning, 0
             )
-            if time_limit is not None:
-                time_limit.report(f"learning weights: relation {start // 2 + 1} of {len(relations) // 2}")
+            report(f"learning weights: relation {start // 2 + 1} of {len(relations) // 2}")
     return weights

@@ -1,12 +1,22 @@
 """Token-budget sampler with asynchronous iteration."""
 
-from collections.abc import AsyncIterator
+import dataclasses
+from collections.abc import AsyncIterator, Iterator
 from functools import cached_property
 from typing import Any
 
 from phalanx.compat.chuk_lazarus.data.batching.core.metrics import BatchMetrics, convert_metrics
-from phalanx.data.plans.batch_plan import BatchSpec
+from phalanx.data.plans import batch_plan as _plans
 from phalanx.data.token_budget_sampler import TokenBudgetBatchSampler as _TokenBudgetBatchSampler
+
+
+class BatchSpec(_plans.BatchSpec):
+    """`phalanx.data.BatchSpec` with the names of chuk-lazarus."""
+
+    @property
+    def batch_size(self) -> int:
+        """Number of samples."""
+        return self.num_samples
 
 
 class BucketSizes(dict[int, int]):
@@ -26,6 +36,11 @@ class TokenBudgetBatchSampler(_TokenBudgetBatchSampler):
     def bucket_sizes(self) -> Any:
         """Number of samples in each bucket."""
         return BucketSizes(super().bucket_sizes)
+
+    def iter_batches(self, *args: Any, **options: Any) -> Iterator[BatchSpec]:
+        """Iterate over the batches of an epoch. The arguments are those of `phalanx.data`."""
+        for batch in super().iter_batches(*args, **options):
+            yield BatchSpec(*(getattr(batch, field.name) for field in dataclasses.fields(batch)))
 
     async def iter_epoch(self, *args: Any, **options: Any) -> AsyncIterator[BatchSpec]:
         """Iterate over the batches of an epoch asynchronously. The arguments are those of `iter_batches`."""

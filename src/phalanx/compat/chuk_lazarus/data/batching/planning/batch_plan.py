@@ -17,7 +17,8 @@ from phalanx.data.lengths import LengthTable
 from phalanx.data.plans import batch_plan as _plans, plan_files as _files
 from phalanx.data.plans.batch_plan import MissingEpochError
 from phalanx.data.plans.batching_config import BatchingMode, PadPolicy
-from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets
+from phalanx.data.plans.epoch import EpochBatches
+from phalanx.ragged import counts_to_offsets
 
 # Batching settings that are part of chuk-lazarus's metadata. There, the seed is called `base_seed`.
 _BATCHING_FIELDS = ("bucket_edges", "overflow_max", "token_budget", "pad_policy")

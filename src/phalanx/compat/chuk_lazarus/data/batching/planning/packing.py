@@ -15,6 +15,7 @@ from phalanx.data.lengths import SkippedSample, check_unique
 from phalanx.data.metrics import BatchMetrics
 from phalanx.data.packing import PackingConfig as _PackingConfig, PackingMode, assign_packs
 from phalanx.data.samples import Sample, as_loss_mask, as_token_ids
+from phalanx.ragged import counts_to_offsets
 
 _MODES = {"greedy": "next_fit", "hybrid": "subset_sum"}
 
@@ -179,7 +180,7 @@ def pack_sequences(
     layout = assign_packs(lengths, config, sample_ids=ids)
     batch = pack_tokens(
         np.concatenate([np.empty(0, np.int32), *(sequence.input_ids for sequence in sequences)]),
-        np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+        counts_to_offsets(lengths),
         config,
         loss_mask=np.concatenate([np.empty(0, np.int32), *(sequence.loss_mask for sequence in sequences)]),
         pad_id=pad_token_id,

@@ -15,7 +15,7 @@ _CHUNK_BYTES = 1 << 16
 _MAX_LINE_BYTES = 1 << 26
 
 
-class JsonlWriter:
+class AppendOnlyFile:
     """A file to which lines are appended, each with a single system call.
 
     Opening the file removes an incomplete last line that a killed process left behind. If the disk is full,
