@@ -1,4 +1,4 @@
-"""Record the animation on the front page: the report of a run in Chromium, as animated WebP.
+"""Record the pictures of the report: the animation on the front page, as animated WebP, and `report.png`.
 
 The run must have been created by `phalanx demo`. `make docs` does not run this script, because it needs a
 trained agent.
@@ -17,9 +17,8 @@ from phalanx.logging.report import write_report
 
 ROOT = Path(__file__).parents[2]
 SIZE = {"width": 1240, "height": 780}
-NUM_CANDIDATES = 24
-"""Number of tasks from which the two with the longest solutions are selected."""
-RING = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2))
+PICTURE_SIZE = {"width": 1280, "height": 1150}
+NEXT = ".policy [data-act=next]"
 
 
 class Film:
@@ -43,62 +42,39 @@ class Film:
 
 
 def film_report(page: Page, report: Path) -> Film:
-    """Record the top of the report, two tasks, a task that is drawn by hand, and all tasks."""
+    """Record the top of the report, and the longest solved episodes of three groups and a failed episode."""
     film = Film(page)
     page.goto(report.as_uri())
     film.take(2200)
-    for puzzle in longest(page):
-        choose(page, puzzle)
-        film.take(900)
-        while page.locator(".likely .chance").count():
-            page.get_by_role("button", name="Step", exact=True).click()
-            film.take(750)
-        film.milliseconds[-1] = 1500
-    page.get_by_role("button", name="Draw your own").click()
-    page.get_by_role("button", name="Blank").click()
-    page.get_by_role("button", name="Color 3").click()
-    for row, column in RING:
-        cells = page.locator(".board .cells").first.locator("rect").nth(row * width_of(page) + column)
-        cells.click()
-        film.take(160)
-    while page.locator(".likely .chance").count():
-        page.get_by_role("button", name="Step", exact=True).click()
-        film.take(800)
-    film.milliseconds[-1] = 1700
-    page.get_by_role("button", name="Solve all").click()
-    page.get_by_text("of 200 correct").wait_for(timeout=120_000)
-    film.take(2500)
+    for episode, steps in select_episodes(page):
+        page.locator(".policy .reel li button").nth(episode).click()
+        page.evaluate(
+            "scrollTo({top: document.querySelector('#policy').offsetTop - 70, behavior: 'instant'})"
+        )
+        film.take(1300)
+        for _ in range(steps):
+            page.locator(NEXT).click()
+            film.take(900)
+        film.milliseconds[-1] = 1700
     return film
 
 
-def width_of(page: Page) -> int:
-    """Return the number of columns of the task that is drawn by hand."""
-    return int(page.locator(".stepper output").nth(1).inner_text())
-
-
-def choose(page: Page, puzzle: int) -> None:
-    """Select a task and scroll to the panel."""
-    page.locator(".agent .reel li button").nth(puzzle).click()
-    page.evaluate("scrollTo({top: document.querySelector('#agent').offsetTop - 70, behavior: 'instant'})")
-
-
-def longest(page: Page) -> list[int]:
-    """Return the tasks of two families whose solutions have the most steps."""
-    found: dict[str, tuple[int, int]] = {}
-    for puzzle in range(NUM_CANDIDATES):
-        choose(page, puzzle)
-        while page.locator(".likely .chance").count():
-            page.get_by_role("button", name="Step", exact=True).click()
-        steps = page.locator(".done li").count()
-        family = page.locator(".agent .caption strong").inner_text().rpartition("-")[0]
-        if "correct" in page.locator(".agent .caption").inner_text():
-            found[family] = max(found.get(family, (0, 0)), (steps, puzzle))
-    page.reload()
-    return [puzzle for _, puzzle in sorted(found.values(), reverse=True)[:2]]
+def select_episodes(page: Page) -> list[tuple[int, int]]:
+    """Return the position in the list and the number of steps of each episode to record."""
+    longest: dict[str, tuple[int, int]] = {}
+    for index, item in enumerate(page.locator(".policy .reel li").all()):
+        group = item.locator(".task").inner_text().rpartition("-")[0]
+        steps = int(item.locator(".facts").inner_text().split(" step")[0].split()[-1])
+        kind = group if item.locator(".mark.solved").count() else "failed"
+        if steps > longest.get(kind, (0, 0))[1]:
+            longest[kind] = (index, steps)
+    failed = longest.pop("failed", None)
+    solved = sorted(longest.values(), key=lambda found: -found[1])[:3]
+    return solved if failed is None else [*solved, failed]
 
 
 def main() -> None:
-    """Record the report of a run in light and dark mode."""
+    """Record the report of a run, the animation in light and dark mode."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, nargs="?", default=ROOT / "out" / "demo")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")
@@ -110,7 +86,10 @@ def main() -> None:
         for scheme in ("light", "dark"):
             page = browser.new_page(viewport=SIZE, color_scheme=scheme)  # type: ignore[arg-type]
             film_report(page, report).save(options.out / f"report-{scheme}.webp")
-            print(f"{options.out / f'report-{scheme}.webp'}")
+            print(options.out / f"report-{scheme}.webp")
+        page = browser.new_page(viewport=PICTURE_SIZE)  # type: ignore[arg-type]
+        page.goto(report.as_uri())
+        page.screenshot(path=options.out / "report.png")
         browser.close()
 
 

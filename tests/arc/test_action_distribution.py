@@ -335,3 +335,24 @@ def test_joint_logits_normalize_over_operation_and_cell() -> None:
 def test_operations_of_a_category_share_a_group_except_resize() -> None:
     ids = (int(Operation.FILL_1), int(Operation.CLEAR), int(Operation.FILL_2), int(RESIZE), int(SUBMIT))
     assert category_groups(ids) == (0, 1, 0, 2, 3)
+
+
+@all_kinds
+def test_top_k_equals_the_best_of_all_actions(selection_format: str, kind: str) -> None:
+    logits, observation = random_logits(selection_format, kind, 3), observe(2, 2)
+    rows, probabilities = enumerate_actions(selection_format), []
+    for row, probability in zip(
+        rows.tolist(), reference_probabilities(logits, observation, selection_format), strict=True
+    ):
+        probabilities.append((probability, tuple(row)))
+    # All submissions count as one action, with the probability of the operation.
+    submissions = [entry for entry in probabilities if entry[1][0] == SUBMIT]
+    others = [entry for entry in probabilities if entry[1][0] not in (SUBMIT, UNKNOWN)]
+    merged = (sum(probability for probability, _ in submissions), max(submissions)[1])
+    expected = sorted([*others, merged], reverse=True)[:7]
+
+    actions, log_probs = fast_jit(lambda logits, observation: create_policy(logits, observation).top_k(7))(
+        logits, observation
+    )
+    assert list(map(tuple, action_row(actions).tolist())) == [row for _, row in expected]
+    np.testing.assert_allclose(np.exp(log_probs), [probability for probability, _ in expected], rtol=1e-4)

@@ -18,6 +18,8 @@ from phalanx.arc.evaluation import (
 )
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.operations import Operation
+from phalanx.arc.spec import SPEC, ArcTasks
+from phalanx.core.expert import Expert
 from phalanx.logging.records import format_json
 from tests.helpers.policies import (
     CELL,
@@ -247,60 +249,53 @@ def small_environment() -> ArcEnvironment:
 
 
 def test_held_out_evaluation_uses_tasks_of_evaluation_split() -> None:
-    environment, settings = (
-        small_environment(),
-        ArcEvaluationConfig(num_generated_tasks=4, num_sampled_attempts=2),
-    )
-    held_out = environment.held_out(settings)
-    assert held_out is environment.held_out(settings.model_copy(update={"num_sampled_attempts": 3}))
+    tasks = ArcTasks(small_environment(), seed=0)
+    settings = ArcEvaluationConfig(num_generated_tasks=4, num_sampled_attempts=2)
+    held_out = tasks.held_out(settings)
+    assert held_out is tasks.held_out(settings.model_copy(update={"num_sampled_attempts": 3}))
     assert held_out.answers is not None
-    assert not set(held_out.task_buffer.tasks) & set(environment.task_buffer.tasks)
+    assert not set(held_out.task_buffer.tasks) & set(tasks.environment.task_buffer.tasks)
     network = knows(TASKS, (SIDE, SIDE), submits=True)
-    (during_training,) = environment.evaluate(network, settings, False)
+    (during_training,) = SPEC.evaluation.run(tasks, network, settings, False)
     assert (during_training.split, during_training.mode, during_training.num_episodes) == (
         "evaluation",
         "greedy",
         4,
     )
-    greedy, sampled = environment.evaluate(network, settings, True)
+    greedy, sampled = SPEC.evaluation.run(tasks, network, settings, True)
     assert greedy == during_training
     # pass@8 needs more samples than there are.
     assert (sampled.mode, sampled.num_episodes, set(sampled.pass_at_k)) == ("sampled", 8, {1})
 
 
 def test_training_split_evaluates_on_training_tasks() -> None:
-    environment = small_environment()
-    held_out = environment.held_out(ArcEvaluationConfig(split="training", num_generated_tasks=50))
-    assert held_out.task_buffer.tasks == environment.task_buffer.tasks
+    tasks = ArcTasks(small_environment(), seed=0)
+    held_out = tasks.held_out(ArcEvaluationConfig(split="training", num_generated_tasks=50))
+    assert held_out.task_buffer.tasks == tasks.environment.task_buffer.tasks
 
 
 def test_eval_config_with_dataset_gives_submission() -> None:
     network = knows(TASKS, (SIDE, SIDE), submits=True)
     settings = ArcEvalCommandConfig(dataset="generated/evaluation", num_attempts=3)
-    (submission,) = small_environment().evaluate(network, settings, True)
+    assert SPEC.eval_command is not None
+    (submission,) = SPEC.eval_command.run(ArcTasks(small_environment(), 0), network, settings, True)
     record = submission.as_record()
     assert (record["split"], record["attempts"], record["num_tasks"]) == ("generated/evaluation", 3, 200)
     assert set(record["baselines"]) == {"copy_input", "random"}
 
 
-def test_renamed_settings_are_rejected_with_new_names() -> None:
-    with pytest.raises(ValueError, match="attempts was renamed to num_sampled_attempts"):
-        ArcEvaluationConfig.model_validate({"attempts": 3})
-    with pytest.raises(ValueError, match="pass_at was renamed to pass_at_k"):
-        ArcEvalCommandConfig.model_validate({"pass_at": (1,)})
-
-
 def test_expert_requires_training_mode_and_require_submit() -> None:
     episode = EpisodeConfig(require_submit=True)
     config = box_config(SIDE).model_copy(update={"episode": episode})
-    assert ArcEnvironment.create(config, TASKS).expert() is not None
+    assert SPEC.expert is not None
+    assert isinstance(SPEC.expert(ArcEnvironment.create(config, TASKS)), Expert)
     for changed, message in (
         ({"mode": "evaluation"}, "set env.episode.mode=training"),
         ({"require_submit": False}, "set env.episode.require_submit=true"),
     ):
         other = config.model_copy(update={"episode": episode.model_copy(update=changed)})
         with pytest.raises(ValueError, match=message):
-            ArcEnvironment.create(other, TASKS).expert()
+            SPEC.expert(ArcEnvironment.create(other, TASKS))
 
 
 def test_canvas_note_counts_tasks_that_fit() -> None:

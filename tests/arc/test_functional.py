@@ -23,7 +23,6 @@ from phalanx.arc import (
     run_episode_batch,
 )
 from phalanx.arc.functional import as_environment, environment_of
-from tests.helpers.corridor import Corridor
 
 TASKS = generate_tasks(num_tasks=3, seed=1, max_height=5, max_width=5)
 
@@ -89,13 +88,14 @@ def test_task_is_passed_to_config() -> None:
 def test_states_with_tasks_determine_environment() -> None:
     states, _ = batch_reset(KEYS, create_config(), TASKS)
     assert environment_of(create_config(), states).task_buffer.tasks == tuple(TASKS)
-    assert environment_of(Corridor(9), states) == Corridor(9)
+    other = ArcEnvironment.create(create_config())
+    assert environment_of(other, states) is other
 
 
 def test_task_with_environment_and_other_types_are_rejected() -> None:
-    with pytest.raises(TypeError, match="Corridor already has its tasks"):
-        as_environment(Corridor(), 5)
-    with pytest.raises(TypeError, match=r"expected an Environment or an ArcConfig, got int"):
+    with pytest.raises(TypeError, match="ArcEnvironment already has its tasks"):
+        as_environment(ArcEnvironment.create(create_config(), TASKS), TASKS)
+    with pytest.raises(TypeError, match=r"expected an ArcEnvironment or an ArcConfig, got int"):
         as_environment.__wrapped__(7)
 
 

@@ -206,7 +206,7 @@ def first_states() -> ArcState:
 
 @functools.cache
 def compiled_step(backend: str) -> Callable[..., Any]:
-    return jax.jit(ArcEnvironment.create(create_config(backend), tasks()).step)
+    return jax.jit(ArcEnvironment.create(create_config(backend), tasks()).batch_step)
 
 
 @RUNS

@@ -1,4 +1,4 @@
-"""Episodes as frames."""
+"""The steps of an episode for drawing."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ import pytest
 from phalanx.arc.actions import MaskAction, PointAction
 from phalanx.arc.env import StepInfo
 from phalanx.arc.observation import ArcObservation
-from phalanx.arc.rendering import EpisodeFrame, episode_frames, frame, render_episode
+from phalanx.arc.rendering import GridStep, episode_step, episode_steps, render_episode
 from phalanx.core.autoreset import AutoResetInfo
 from phalanx.core.episodes import BatchTrajectory
 from tests.helpers.arc_drawings import DONE, DOT, SMALL, played, started
 
 
-def test_frames_stop_at_end_of_episode() -> None:
-    frames = episode_frames(played()[1], 1, initial=started())
-    assert [each.name for each in frames] == [
+def test_steps_stop_at_end_of_episode() -> None:
+    steps = episode_steps(played()[1], 1, initial=started())
+    assert [each.name for each in steps] == [
         "Start",
         "Copy",
         "Resize",
@@ -27,12 +27,12 @@ def test_frames_stop_at_end_of_episode() -> None:
         "Resize",
         "Fill 5",
     ]
-    assert [each.step for each in frames] == [0, 1, 2, 3, 4, 5, 6]
-    assert [each.grid.shape for each in frames] == [(3, 3)] * 2 + [(5, 5)] * 3 + [(3, 3)] * 2
-    assert [each.status for each in frames] == ["running"] * 6 + ["solved"]
-    assert frames[4].grid[3, 3] == 3 and frames[6].grid.tolist() == DONE.tolist()
-    assert frames[4].selection_text == "cell 3, 3" and frames[4].selected.sum() == 1
-    assert frames[3].reward == -1.0 and frames[6].similarity == 1.0
+    assert [each.step for each in steps] == [0, 1, 2, 3, 4, 5, 6]
+    assert [each.grid.shape for each in steps] == [(3, 3)] * 2 + [(5, 5)] * 3 + [(3, 3)] * 2
+    assert [each.status for each in steps] == ["running"] * 6 + ["solved"]
+    assert steps[4].grid[3, 3] == 3 and steps[6].grid.tolist() == DONE.tolist()
+    assert steps[4].selection_text == "cell 3, 3" and steps[4].selected.sum() == 1
+    assert steps[3].reward == -1.0 and steps[6].similarity == 1.0
 
 
 def create_trajectory(observations: Any, actions: Any, infos: Any = None) -> BatchTrajectory:
@@ -58,41 +58,41 @@ STEPS = jnp.asarray(np.stack([DOT, DONE]))[:, None]
 POINTS = PointAction([[1], [2]], [[0], [1]], [[2], [1]])  # type: ignore[arg-type]
 
 
-def test_last_frame_with_auto_reset_is_the_terminal_grid() -> None:
+def test_last_step_with_auto_reset_is_the_terminal_grid() -> None:
     def add_auto_reset(info: StepInfo) -> AutoResetInfo:
         def wrap_info(info: StepInfo, terminal: Any) -> AutoResetInfo:
-            return AutoResetInfo(info, terminal, info.solved, info.terminated, info.truncated)
+            return AutoResetInfo(info, terminal, info.solved, info.terminated, info.truncated, {})
 
         return jax.vmap(wrap_info)(info, STEPS)
 
     next_episode = STEPS.at[1].set(jnp.asarray(DOT)[None])
-    frames = episode_frames(create_trajectory(next_episode, POINTS, add_auto_reset))
-    assert [each.grid.tolist() for each in frames] == [DOT.tolist(), DONE.tolist()]
-    assert frames[1].solved
+    steps = episode_steps(create_trajectory(next_episode, POINTS, add_auto_reset))
+    assert [each.grid.tolist() for each in steps] == [DOT.tolist(), DONE.tolist()]
+    assert steps[1].solved
 
 
-def test_frames_can_be_created_from_composite_observations() -> None:
+def test_steps_can_be_created_from_composite_observations() -> None:
     observations = ArcObservation(working_grid=STEPS, selected=STEPS > 0)
-    frames = episode_frames(
+    steps = episode_steps(
         create_trajectory(observations, POINTS), initial=jax.tree.map(lambda leaf: leaf[0], observations)
     )
-    assert [each.grid.tolist() for each in frames] == [DOT.tolist(), DOT.tolist(), DONE.tolist()]
-    assert [each.selection_text for each in frames] == ["3×3 grid", "cell 0, 2", "cell 1, 1"]
+    assert [each.grid.tolist() for each in steps] == [DOT.tolist(), DOT.tolist(), DONE.tolist()]
+    assert [each.selection_text for each in steps] == ["3×3 grid", "cell 0, 2", "cell 1, 1"]
 
 
-def test_frames_show_selections_of_mask_actions() -> None:
-    frames = episode_frames(create_trajectory(STEPS, MaskAction([[1], [2]], STEPS > 0)))  # type: ignore[arg-type]
-    assert [each.selected.tolist() for each in frames] == [(DOT > 0).tolist(), (DONE > 0).tolist()]
+def test_steps_show_selections_of_mask_actions() -> None:
+    steps = episode_steps(create_trajectory(STEPS, MaskAction([[1], [2]], STEPS > 0)))  # type: ignore[arg-type]
+    assert [each.selected.tolist() for each in steps] == [(DOT > 0).tolist(), (DONE > 0).tolist()]
 
 
 def test_observations_without_working_grid_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"set observation\.working_grid=true"):
-        episode_frames(create_trajectory(STEPS[..., :0, :0], POINTS))
+        episode_steps(create_trajectory(STEPS[..., :0, :0], POINTS))
 
 
 def test_environment_index_out_of_range_is_rejected() -> None:
     with pytest.raises(ValueError, match="environment 5 is not in the batch of 5; choose 0 to 4"):
-        episode_frames(played()[1], 5)
+        episode_steps(played()[1], 5)
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_environment_index_out_of_range_is_rejected() -> None:
         ([[0, 0, 0], [0, 0, 0]], "no cells"),
     ],
 )
-def test_frame_describes_its_selection(mask: Any, expected: str) -> None:
-    assert frame(SMALL, selected=np.array(mask, bool), operation=0).selection_text == expected
+def test_step_describes_its_selection(mask: Any, expected: str) -> None:
+    assert episode_step(SMALL, selected=np.array(mask, bool), operation=0).selection_text == expected
 
 
 def test_selection_outside_the_grid_is_described() -> None:
     canvas, mask = np.full((4, 4), -1), np.zeros((4, 4), bool)
     canvas[:2, :3] = SMALL
     mask[3, 3] = True
-    assert frame(canvas, selected=mask, operation=3).selection_text == "outside the grid"
+    assert episode_step(canvas, selected=mask, operation=3).selection_text == "outside the grid"
 
 
-@pytest.mark.parametrize(("frames", "max_frames"), [([], 24), ([frame(SMALL)], 1)])
-def test_episode_with_too_few_frames_is_rejected(frames: list[EpisodeFrame], max_frames: int) -> None:
+@pytest.mark.parametrize(("steps", "max_steps"), [([], 24), ([episode_step(SMALL)], 1)])
+def test_episode_with_too_few_steps_is_rejected(steps: list[GridStep], max_steps: int) -> None:
     with pytest.raises(ValueError, match="at least"):
-        render_episode(frames, max_frames=max_frames)
+        render_episode(steps, max_steps=max_steps)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from phalanx.arc.rendering import (
     StateSnapshot,
-    frame,
+    episode_step,
     render_episode,
     render_grid,
     render_pair,
@@ -163,10 +163,10 @@ def test_state_shows_grids_operation_step_and_status() -> None:
 @pytest.mark.parametrize("width", [80, 40])
 def test_episode_names_operations_and_fits_width(width: int) -> None:
     mask = np.array([[False, False, True], [False, False, True]])
-    frames = [frame(SMALL)]
-    frames += [frame(SMALL, selected=mask, operation=25, step=1, reward=-0.01, similarity=0.25)]
-    frames += [frame(SMALL, operation=34, step=2, reward=10.0, similarity=1.0, done=True, solved=True)]
-    lines = render_plain(render_episode(frames, title="corner-1"), width)
+    steps = [episode_step(SMALL)]
+    steps += [episode_step(SMALL, selected=mask, operation=25, step=1, reward=-0.01, similarity=0.25)]
+    steps += [episode_step(SMALL, operation=34, step=2, reward=10.0, similarity=1.0, done=True, solved=True)]
+    lines = render_plain(render_episode(steps, title="corner-1"), width)
     shown = "\n".join(lines)
     for text in (
         "0 Start",
@@ -182,7 +182,7 @@ def test_episode_names_operations_and_fits_width(width: int) -> None:
 
 
 def test_long_episode_omits_middle_steps() -> None:
-    frames = [frame(SMALL, operation=31, step=i) for i in range(50)]
-    shown = "\n".join(render_plain(render_episode(frames, max_frames=4), 40))
+    steps = [episode_step(SMALL, operation=31, step=i) for i in range(50)]
+    shown = "\n".join(render_plain(render_episode(steps, max_steps=4), 40))
     assert "… 46 steps omitted …" in shown
     assert [int(n) for n in re.findall(r"(\d+) Clear", shown)] == [0, 1, 48, 49]

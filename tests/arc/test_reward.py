@@ -22,6 +22,7 @@ from phalanx.arc import (
     as_grid,
     batch_reset,
 )
+from phalanx.arc.env import ArcKernel
 from phalanx.arc.reward import REWARD_WEIGHTS, as_reward_function
 from tests.helpers.arc_rollouts import BACKENDS, batch_action, skip_without
 from tests.helpers.arc_scenarios import SCENARIOS, Scenario, keys_of, oracle_run, tasks_of
@@ -146,18 +147,24 @@ def test_reward_weights_are_set_by_name() -> None:
         environment.with_reward(encode_inputs, step_penalty=0.0)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Generous(ArcEnvironment):
     """An environment that adds `gift` to every reward."""
 
     gift: float = 1.0
 
-    def step(self, state: ArcState, action: PointAction) -> tuple:
-        state, observation, reward, done, info = super().step(state, action)
-        return state, observation, reward + self.gift, done, info
+    def kernel(self) -> ArcKernel:
+        return GenerousKernel(self)
 
 
-def test_subclass_keeps_its_type_and_step() -> None:
+class GenerousKernel(ArcKernel):
+    environment: Generous
+
+    def step(self, states: ArcState, actions: PointAction) -> tuple:
+        states, observation, reward, done, info = super().step(states, actions)
+        return states, observation, reward + self.environment.gift, done, info
+
+
+def test_subclass_keeps_its_type_and_kernel() -> None:
     base, custom = (cls.create(row_config(), ROW) for cls in (ArcEnvironment, Generous))
     assert type(custom) is Generous and type(base) is ArcEnvironment and custom != base
     for changed in (

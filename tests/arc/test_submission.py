@@ -20,6 +20,7 @@ from phalanx.arc import (
 )
 from phalanx.arc.evaluation import ArcEvaluationConfig, copy_solves
 from phalanx.arc.generators import generate_tasks
+from phalanx.arc.spec import SPEC, ArcTasks
 from phalanx.arc.submission import submission_env
 from phalanx.logging.report import write_report
 from tests.helpers.policies import box_config, cell_task, knows
@@ -155,10 +156,10 @@ def test_held_out_evaluation_reports_skipped_tasks(tmp_path: Path) -> None:
     dataset = config.dataset.model_copy(update={"source": str(tmp_path)})
     environment = ArcEnvironment.create(config.model_copy(update={"dataset": dataset}))
     with pytest.raises(ValueError, match="evaluation: 1 of 2 tasks do not fit a canvas of 5x5"):
-        environment.evaluate(policy, settings, False)
+        SPEC.evaluation.run(ArcTasks(environment, 0), policy, settings, False)
     dataset = dataset.model_copy(update={"skip_oversized_tasks": True})
     environment = ArcEnvironment.create(config.model_copy(update={"dataset": dataset}))
-    (result,) = environment.evaluate(policy, settings, False)
+    (result,) = SPEC.evaluation.run(ArcTasks(environment, 0), policy, settings, False)
     counts = ("training: 1 of 1", "evaluation: 1 of 2")
     notes = [f"{tmp_path}, {count} tasks fit a canvas of 5x5" for count in counts]
     assert result.describe()[-2:] == list(result.as_record()["notes"]) == notes

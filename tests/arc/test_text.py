@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.arc import ArcConfig, ArcEnvironment, ArcTask, MaskAction
+from phalanx.arc import ArcConfig, ArcEnvironment, ArcTask, BboxAction, MaskAction, PointAction
+from phalanx.arc.operations import Operation
+from phalanx.arc.spec import task_name
 from phalanx.arc.state import ArcState
+from phalanx.arc.text import ArcText
 
 TASK = ArcTask.from_dict(
     {
@@ -35,9 +38,9 @@ def initial_state(env: ArcEnvironment, pair: int = 0) -> ArcState:
     return states[0]
 
 
-def test_observation_text_does_not_contain_answer() -> None:
+def test_prompt_does_not_contain_answer() -> None:
     env = create_environment()
-    text = env.observation_text(initial_state(env, 1))
+    text = ArcText(env).prompt(initial_state(env, 1))
     assert "Demonstration 1\nInput, 1x2:\n1 0\nOutput, 1x2:\n1 1\n" in text
     assert "Input, 1x3:\n2 0 0\n\nWorking grid, 1x3:\n2 0 0\n" in text
     assert "2 2 2" not in text, "the output of the current pair"
@@ -50,33 +53,33 @@ def test_observation_text_does_not_contain_answer() -> None:
 
 def test_evaluation_text_shows_all_demonstrations_but_no_test_output() -> None:
     env = create_environment(mode="evaluation", require_submit=True)
-    text = env.observation_text(initial_state(env))
+    text = ArcText(env).prompt(initial_state(env))
     assert "Demonstration 2" in text and "2 2 2" in text
     assert "3\n3" not in text
     assert "Submit it when it does." in text
 
 
-def test_observation_text_changes_after_step() -> None:
+def test_prompt_changes_after_step() -> None:
     env = create_environment()
     state = initial_state(env)
-    state, *_ = env.step(state, env.parse_action("fill_3 0 1", state))
-    assert "Working grid, 1x2:\n1 3\n" in env.observation_text(state)
-    assert "Step 1 of at most 8." in env.observation_text(state)
+    state, *_ = env.step(state, ArcText(env).parse("fill_3 0 1", state))
+    assert "Working grid, 1x2:\n1 3\n" in ArcText(env).prompt(state)
+    assert "Step 1 of at most 8." in ArcText(env).prompt(state)
 
 
 @pytest.mark.parametrize("text", ["fill_3 2 4", "3 2 4", "  FILL_3 2, 4\n", "fill_3 2,4"])
 def test_point_action_is_parsed_by_name_or_number(text: str) -> None:
     env = create_environment()
-    action = env.parse_action(text, initial_state(env))
+    action = ArcText(env).parse(text, initial_state(env))
     assert [int(number) for number in jax.tree.leaves(action)] == [3, 2, 4]
-    assert env.action_text(action, initial_state(env)) == "fill_3 2 4"
+    assert ArcText(env).format(action, initial_state(env)) == "fill_3 2 4"
 
 
 def test_bbox_action_is_parsed_from_two_corners() -> None:
     env = create_environment("bbox")
-    action = env.parse_action("rotate_clockwise 2 4 0 1", initial_state(env))
+    action = ArcText(env).parse("rotate_clockwise 2 4 0 1", initial_state(env))
     assert [int(number) for number in jax.tree.leaves(action)] == [24, 2, 4, 0, 1]
-    assert env.action_text(action, initial_state(env)) == "rotate_clockwise 2 4 0 1"
+    assert ArcText(env).format(action, initial_state(env)) == "rotate_clockwise 2 4 0 1"
 
 
 @pytest.mark.parametrize(
@@ -90,10 +93,10 @@ def test_bbox_action_is_parsed_from_two_corners() -> None:
 )
 def test_mask_action_is_parsed_from_cells_and_boxes(text: str, cells: list, formatted: str) -> None:
     env = create_environment("mask")
-    action = env.parse_action(text, initial_state(env))
+    action = ArcText(env).parse(text, initial_state(env))
     assert isinstance(action, MaskAction)
     assert np.argwhere(np.asarray(action.selection)).tolist() == cells
-    assert env.action_text(action, initial_state(env)) == formatted
+    assert ArcText(env).format(action, initial_state(env)) == formatted
 
 
 @pytest.mark.parametrize(
@@ -117,14 +120,14 @@ def test_mask_action_is_parsed_from_cells_and_boxes(text: str, cells: list, form
 def test_invalid_action_text_is_reported(selection: str, text: str, message: str) -> None:
     env = create_environment(selection)
     with pytest.raises(ValueError) as caught:
-        env.parse_action(text, initial_state(env))
+        ArcText(env).parse(text, initial_state(env))
     assert message in str(caught.value)
 
 
 def test_state_has_task_name_and_three_render_modes() -> None:
     env = create_environment()
     state = initial_state(env)
-    assert env.task_name(state) == "spread"
+    assert task_name(env, state) == "spread"
     assert "<svg" in env.render(state) and "working" in env.render(state, "ansi")
     # Input, working grid and target on canvases of 3 x 5 cells of 48 pixels, and two gaps of 12.
     assert env.render(state, "rgb_array").shape == (144, 3 * 240 + 2 * 12, 3)
@@ -139,3 +142,19 @@ def test_legal_actions_follow_config_for_single_and_batched_states() -> None:
     states, _ = env.batch_reset(jax.random.split(jax.random.PRNGKey(0), 3))
     assert env.legal_actions(states).shape == (3, 42)
     assert np.flatnonzero(env.legal_actions(states[0])).tolist() == list(OPERATIONS)
+
+
+@pytest.mark.parametrize(
+    ("action", "description"),
+    [
+        (PointAction(Operation.FILL_3, 0, 4), "Fill 3, row 1, column 5"),
+        (BboxAction(Operation.MOVE_UP, 4, 2, 1, 2), "Move up, rows 2 to 5, column 3"),
+        (PointAction(Operation.SUBMIT, 1, 1), "Submit"),
+    ],
+)
+def test_description_names_the_cells_unless_they_are_ignored(
+    action: PointAction | BboxAction, description: str
+) -> None:
+    environment = ArcEnvironment.create(ArcConfig())
+    state, _ = environment.reset(jax.random.key(0))
+    assert ArcText(environment).describe(action, state) == description

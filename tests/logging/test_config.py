@@ -26,20 +26,6 @@ def test_every_setting_has_a_description() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "replacement"),
-    [
-        ("batched_logging_enabled", "log_frequency=0"),
-        ("sampling_enabled", "sample_frequency=0"),
-        ("log_operations", "`action` to step_fields"),
-        ("log_success_rates", "all metrics are logged"),
-    ],
-)
-def test_removed_settings_name_their_replacement(name: str, replacement: str) -> None:
-    with pytest.raises(ValidationError, match=f"{name} was removed; .*{replacement}"):
-        LoggingConfig(**{name: True})
-
-
-@pytest.mark.parametrize(
     ("name", "value"), [("log_frequency", -1), ("sample_frequency", -1), ("num_samples", 0)]
 )
 def test_values_out_of_range_are_rejected(name: str, value: int) -> None:

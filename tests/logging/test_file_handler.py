@@ -19,7 +19,7 @@ from phalanx.arc import arc_reset
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.generators import generate_task
 from phalanx.config import Config, load_config
-from phalanx.io.jsonl import JsonlWriter
+from phalanx.io.append_only import AppendOnlyFile
 from phalanx.logging import (
     ExperimentLogger,
     FileHandler,
@@ -233,7 +233,7 @@ def test_a_killed_run_leaves_only_complete_lines(tmp_path: Path) -> None:
             pass
     writer.send_signal(signal.SIGKILL)
     assert writer.wait() == -signal.SIGKILL, "it was still writing"
-    JsonlWriter(path).close()
+    AppendOnlyFile(path).close()
     steps = [json.loads(line)["step"] for line in path.read_text(encoding="utf-8").splitlines()]
     assert steps == list(range(len(steps))) and len(steps) >= 90
     assert path.read_bytes().endswith(b"\n")

@@ -1,14 +1,20 @@
-"""The masked categorical distribution: exact, and never an illegal choice."""
+"""Masked categorical distributions, which never give an illegal choice, normal and factored distributions."""
 
 import functools
+import itertools
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given, settings, strategies as st
 
 from phalanx.nn.distributions import (
+    DiagonalGaussian,
+    Distribution,
+    Factored,
     MaskedCategorical,
     entropy as entropy_of,
     masked_log_softmax,
@@ -179,3 +185,80 @@ def test_mask_is_broadcast_over_leading_axes() -> None:
     logs, surprise = both(np.zeros((3, 2, 4), np.float32), np.array([[[True, True, False, False]]]))
     np.testing.assert_allclose(np.exp(logs), np.broadcast_to([0.5, 0.5, 0, 0], (3, 2, 4)))
     np.testing.assert_allclose(surprise, np.full((3, 2), np.log(2)), rtol=1e-6)
+
+
+MEAN = np.array([[0.5, -1.0], [2.0, 0.0]], np.float32)
+LOG_STD = np.array([[0.0, -0.5], [0.7, 0.2]], np.float32)
+GAUSSIAN = DiagonalGaussian(jnp.asarray(MEAN), jnp.asarray(LOG_STD))
+NORMAL = scipy.stats.norm(MEAN, np.exp(LOG_STD))
+
+
+def test_gaussian_has_the_density_and_entropy_of_independent_normals() -> None:
+    action = np.array([[0.0, 1.0], [-1.0, 3.0]], np.float32)
+    density, surprise = quickly(lambda one, action: (one.log_prob(action), one.entropy()))(GAUSSIAN, action)
+    assert float(density) == pytest.approx(NORMAL.logpdf(action).sum(), rel=1e-5)
+    assert float(surprise) == pytest.approx(NORMAL.entropy().sum(), rel=1e-5)
+    np.testing.assert_array_equal(GAUSSIAN.mode(), MEAN)
+    assert isinstance(GAUSSIAN, Distribution)
+
+
+def test_gaussian_samples_have_its_mean_and_deviation() -> None:
+    count = 20_000
+    drawn = quickly(lambda one, keys: jax.vmap(one.sample)(keys))(
+        GAUSSIAN, jax.random.split(jax.random.key(3), count)
+    )
+    errors = (np.mean(drawn, axis=0) - MEAN) / (np.exp(LOG_STD) / np.sqrt(count))
+    assert np.abs(errors).max() < 4
+    np.testing.assert_allclose(np.std(drawn, axis=0), np.exp(LOG_STD), rtol=0.03)
+    standardized = ((np.asarray(drawn) - MEAN) / np.exp(LOG_STD)).reshape(count, -1)
+    assert np.abs(np.corrcoef(standardized, rowvar=False) - np.eye(4)).max() < 0.04
+
+
+@pytest.mark.parametrize("constructor", [dict, types.SimpleNamespace], ids=["dictionary", "class"])
+def test_factored_distribution_is_the_product_of_its_parts(constructor: type) -> None:
+    button = MaskedCategorical(jnp.array([0.0, 1.0, 2.0]), jnp.array([True, True, False]))
+    both = Factored({"button": button, "force": GAUSSIAN}, constructor)
+    sampled = both.sample(jax.random.key(2))
+    fields = sampled if isinstance(sampled, dict) else vars(sampled)
+    assert isinstance(sampled, constructor) and list(fields) == ["button", "force"]
+    expected = button.log_prob(fields["button"]) + GAUSSIAN.log_prob(fields["force"])
+    assert float(both.log_prob(sampled)) == pytest.approx(float(expected), rel=1e-6)
+    assert float(both.entropy()) == pytest.approx(float(button.entropy() + GAUSSIAN.entropy()), rel=1e-6)
+    mode = both.mode() if constructor is dict else vars(both.mode())
+    assert int(mode["button"]) == 1
+    np.testing.assert_array_equal(mode["force"], MEAN)
+
+
+def test_parts_of_a_factored_distribution_are_independent() -> None:
+    two = MaskedCategorical(jnp.zeros(2))
+    both = Factored({"left": two, "right": two}, dict)
+    drawn = quickly(jax.vmap(both.sample))(jax.random.split(jax.random.key(1), 4000))
+    counts = np.bincount(np.asarray(2 * drawn["left"] + drawn["right"]), minlength=4)
+    assert np.sum((counts - 1000) ** 2 / 1000) < 16.27  # three degrees of freedom, once in a thousand
+
+
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_top_k_returns_the_most_probable_choices_in_order(k: int) -> None:
+    logits = np.array([0.3, 2.0, -1.0, 1.0, 5.0], np.float32)
+    distribution = MaskedCategorical(jnp.asarray(logits), jnp.array([True, True, True, True, False]))
+    choices, log_probs = distribution.top_k(k)
+    assert choices.tolist() == [1, 3, 0, 2, 4][:k]
+    np.testing.assert_allclose(log_probs, [distribution.log_prob(choice) for choice in choices], rtol=1e-6)
+    assert choices[0] == distribution.mode()
+
+
+@pytest.mark.parametrize("k", [1, 4, 100])
+def test_top_k_of_independent_fields_equals_the_best_of_all_combinations(k: int) -> None:
+    rng = np.random.default_rng(0)
+    sizes = {"a": 4, "b": 2, "c": 5}
+    parts = {name: MaskedCategorical(jnp.asarray(rng.normal(size=n))) for name, n in sizes.items()}
+    distribution = Factored(parts, dict)
+    every = list(itertools.product(*map(range, sizes.values())))
+    scores = {
+        fields: float(distribution.log_prob(dict(zip(sizes, map(jnp.int32, fields), strict=True))))
+        for fields in every
+    }
+    expected = sorted(every, key=lambda fields: -scores[fields])[:k]
+    actions, log_probs = distribution.top_k(k)
+    assert list(zip(*(actions[name].tolist() for name in sizes), strict=True)) == expected
+    np.testing.assert_allclose(log_probs, [scores[fields] for fields in expected], rtol=1e-5)

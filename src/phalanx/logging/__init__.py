@@ -1,6 +1,6 @@
 """Experiment logger, and handlers that write to files, the terminal and experiment trackers."""
 
-from phalanx.io.jsonl import read_records as read_records
+from phalanx.io.append_only import read_records as read_records
 from phalanx.logging.config import LoggingConfig as LoggingConfig
 from phalanx.logging.experiment_logger import ExperimentLogger as ExperimentLogger
 from phalanx.logging.handlers.console import RichHandler as RichHandler, metrics_table as metrics_table

@@ -1,39 +1,20 @@
 """Logging settings, such as how often metrics and sampled episodes are logged, and in which format."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
 from phalanx.config import Config
 
-_METRICS = "was removed; all metrics are logged"
-
 
 class LoggingConfig(Config):
     """Settings for an `ExperimentLogger` and its handlers."""
 
-    removed_settings: ClassVar[Mapping[str, str]] = {
-        "batched_logging_enabled": "was removed; set log_frequency=0 to turn metrics off",
-        "sampling_enabled": "was removed; set sample_frequency=0 to turn sampled episodes off",
-        "structured_logging": "was removed; set log_format=text for readable text",
-        "log_operations": "was removed; add `action` to step_fields",
-        "log_grid_changes": "was removed; add `grid_changes` to step_fields",
-        "log_rewards": "was removed; add `reward` to step_fields",
-        "log_episode_start": "was removed; the start of an episode is always logged",
-        "log_episode_end": "was removed; set sample_frequency=0 to turn sampled episodes off",
-        "log_aggregated_rewards": _METRICS,
-        "log_aggregated_similarity": _METRICS,
-        "log_loss_metrics": _METRICS,
-        "log_gradient_norms": _METRICS,
-        "log_episode_lengths": _METRICS,
-        "log_success_rates": _METRICS,
-    }
-
     log_frequency: int = Field(default=10, ge=0)
     """Metrics are logged once every `log_frequency` updates. 0 turns metrics off."""
     sample_frequency: int = Field(default=50, ge=0)
-    """Sampled episodes are logged once every `sample_frequency` updates. 0 turns sampled episodes off."""
+    """Sampled episodes are logged once every `sample_frequency` updates. 0 turns off sampled episodes and the
+    episodes of the trained policy that are recorded at the end of a run."""
     num_samples: int = Field(default=3, ge=1)
     """Number of sampled episodes that are logged once every `sample_frequency` updates. Every episode is
     rendered, so large values slow down training."""

@@ -5,7 +5,9 @@ from phalanx.extras import require_jax
 require_jax(__name__)
 
 from phalanx.nn.distributions import (
+    DiagonalGaussian as DiagonalGaussian,
     Distribution as Distribution,
+    Factored as Factored,
     Key as Key,
     Keys as Keys,
     MaskedCategorical as MaskedCategorical,

@@ -454,7 +454,7 @@ def test_a_link_to_a_run_is_followed(run: Path, tmp_path: Path) -> None:
 
 
 def test_deeply_nested_and_very_long_lines_are_skipped(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phalanx.io.jsonl._MAX_LINE_BYTES", 1 << 16)
+    monkeypatch.setattr("phalanx.io.append_only._MAX_LINE_BYTES", 1 << 16)
     (bare / "run.json").write_text("[" * 500_000)
     (bare / "batch_metrics.jsonl").write_text('{"step": 1, "metrics": {"a": 1}}\n' + "{" * 100_000)
     (bare / "evaluations.jsonl").write_text('{"step": 1, "mode": ' + "[" * 50_000 + "\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.config import Config, save_config, to_yaml
-from phalanx.io.jsonl import JsonlWriter
+from phalanx.io.append_only import AppendOnlyFile
 from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
 from phalanx.logging.handlers.handler import Handler
 from phalanx.logging.records import (
@@ -57,7 +57,7 @@ class FileHandler(Handler):
         self.output_dir = Path(output_dir)
         self.settings = logging_section(config)
         self._rotate_bytes = rotate_bytes
-        self._files: dict[str, JsonlWriter | _PickleFile] = {}
+        self._files: dict[str, AppendOnlyFile | _PickleFile] = {}
         self.output_dir.mkdir(parents=True, exist_ok=True)
         self.log_config(config, {})
 
@@ -134,7 +134,7 @@ class FileHandler(Handler):
             self._files[name] = (
                 _PickleFile(path)
                 if path.suffix == ".pkl"
-                else JsonlWriter(path, rotate_bytes=self._rotate_bytes, compress=self.settings.compression)
+                else AppendOnlyFile(path, rotate_bytes=self._rotate_bytes, compress=self.settings.compression)
             )
         self._files[name].write_line(format_record({"timestamp": time.time(), **record}))
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.extras import require_extra
+from phalanx.import_path import import_object
 from phalanx.io.atomic import atomic_write
 from phalanx.io.untrusted import read_json
 from phalanx.logging.handlers.handler import EpisodeIndexAssigner, Handler
 from phalanx.logging.records import Metrics, Record, evaluation_scalars, select_scalars
-from phalanx.registry import import_object
 
 TRACKERS = {
     "wandb": "phalanx.logging.handlers.wandb:WandbHandler",

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from phalanx.formatting import format_count
-from phalanx.io.jsonl import iter_lines
+from phalanx.io.append_only import iter_lines
 from phalanx.io.untrusted import MAX_BYTES, is_regular_file, read_limited
 
 IsValid = Callable[[dict[str, Any]], bool]

@@ -25,18 +25,18 @@ from phalanx.logging.report.charts import (
     share_axes,
 )
 from phalanx.logging.report.metric_tables import group_evaluations, group_scores, parse_finite
-from phalanx.logging.report.panels import panel_scripts
 from phalanx.logging.report.run_data import (
     MAX_EPISODES,
     MAX_IMAGE_BYTES,
     RunData,
     embed_episodes,
+    embed_policy_episodes,
     load_run,
 )
 from phalanx.logging.report.seed_statistics import success_interval
 
-SCRIPTS = ("dom.js", "charts.js", "episodes.js", "config_table.js")
-"""Scripts of the page in loading order. They are followed by the scripts of panels, and then by `page.js`."""
+SCRIPTS = ("dom.js", "charts.js", "episodes.js", "policy_episodes.js", "config_table.js")
+"""Scripts of the page in loading order. They are followed by `page.js`."""
 STATUSES = ("running", "finished", "interrupted")
 
 _MAX_NAME_LENGTH = 120
@@ -80,15 +80,8 @@ def report_path(runs: Sequence[RunData], out: str | os.PathLike[str] | None = No
 
 def build_page(runs: Sequence[RunData]) -> str:
     """Build the page as HTML text. The same data always results in the same page."""
-    # The data of panels was validated when it was read, and may be longer than other texts.
-    panels: dict[str, list[dict[str, Any]]] = {}
-    for index, run in enumerate(runs):
-        for panel in run.panels:
-            entry = {"run": index, "seeds": parse_finite(run.metadata.get("num_seeds")), **panel.data}
-            panels.setdefault(panel.name, []).append(entry)
-    data = _escape_texts(page_data(runs)) | {"panels": panels}
-    scripts = [_load_template(name) for name in SCRIPTS]
-    scripts += [panel_scripts([panel for run in runs for panel in run.panels]), _load_template("page.js")]
+    data = _escape_texts(page_data(runs))
+    scripts = [_load_template(name) for name in (*SCRIPTS, "page.js")]
     script = "(() => {\n'use strict';\n" + "\n".join(scripts) + "\n})();"
     # The page's content security policy allows only this script and no network access.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -118,13 +111,14 @@ def _submission_sections(run: RunData) -> str:
 
 
 def page_data(runs: Sequence[RunData]) -> dict[str, Any]:
-    """Return the data for the page's scripts as JSON values. The data of panels is not included."""
+    """Return the data for the page's scripts as JSON values."""
     labels = _labels(runs)
     charts = evaluation_charts([run.evaluations for run in runs])
     charts += metric_charts([run.metrics for run in runs])
     axes = share_axes(charts)
     max_episodes, max_bytes = max(1, MAX_EPISODES // len(runs)), MAX_IMAGE_BYTES // len(runs)
     episodes = [embed_episodes(run.episodes, i, max_episodes, max_bytes) for i, run in enumerate(runs)]
+    policies = [embed_policy_episodes(run, i, max_bytes) for i, run in enumerate(runs)]
     return {
         "title": " and ".join(labels) + (" compared" if len(runs) > 1 else ""),
         "runs": [
@@ -145,6 +139,7 @@ def page_data(runs: Sequence[RunData]) -> dict[str, Any]:
         "axes": axes,
         "charts": charts,
         "episodes": [episode for embedded, _ in episodes for episode in embedded],
+        "policies": [policy for policy in policies if policy is not None],
     }
 
 

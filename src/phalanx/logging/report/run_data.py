@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.formatting import escape_untrusted, format_count
-from phalanx.io.untrusted import MAX_BYTES as MAX_FILE_BYTES, is_regular_file, read_limited, read_yaml
+from phalanx.io.untrusted import MAX_BYTES as MAX_FILE_BYTES, is_regular_file, read_limited
+from phalanx.io.yaml_files import read_yaml
 from phalanx.logging.records import flatten_settings
 from phalanx.logging.report.metric_tables import (
     MetricTable,
@@ -27,7 +28,7 @@ from phalanx.logging.report.metric_tables import (
     metrics_table,
     parse_finite,
 )
-from phalanx.logging.report.panels import ReportPanel, load_panels
+from phalanx.logging.report.policy_episodes import load_policy_episodes
 
 RUN_FILES = ("run.json", "batch_metrics.jsonl", "evaluations.jsonl", "episodes.jsonl", "config.yaml")
 """Files of a run. A folder that contains at least one of these files is a run folder."""
@@ -99,8 +100,8 @@ class RunData:
     """Remarks for the reader of the report, for example about missing or unreadable files."""
     submissions: list[SubmissionSummary] = dataclasses.field(default_factory=list)
     """Submissions that `phalanx eval` has written to the run folder."""
-    panels: list[ReportPanel] = dataclasses.field(default_factory=list)
-    """Panels that the run's environment adds to the page."""
+    policy_episodes: dict[str, Any] | None = None
+    """Result of `load_policy_episodes`. With several seeds, that of the first seed."""
 
     @property
     def name(self) -> str:
@@ -144,8 +145,7 @@ def load_run(path: str | os.PathLike[str]) -> RunData:
     if seeds := _find_seeds(folder):
         from phalanx.logging.report.seed_statistics import merge_seeds
 
-        merged = merge_seeds(folder, metadata, [load_run(seed) for seed in seeds])
-        return dataclasses.replace(merged, panels=load_panels(folder, merged.notes))
+        return merge_seeds(folder, metadata, [load_run(seed) for seed in seeds])
     config = _load_config(folder, notes)
     metrics = metrics_table(load_valid_records(folder / "batch_metrics.jsonl", notes, has_metrics))
     records = load_valid_records(folder / "evaluations.jsonl", notes, has_step)
@@ -170,7 +170,7 @@ def load_run(path: str | os.PathLike[str]) -> RunData:
         evaluation_records=records,
         episodes=episodes,
         submissions=find_submissions(folder / "submissions", notes),
-        panels=load_panels(folder, notes),
+        policy_episodes=load_policy_episodes(folder, records, notes),
         notes=[note for note, contents in missing.items() if not contents] + notes,
     )
 
@@ -315,7 +315,27 @@ def _load_frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     return frames, list(indices)
 
 
-def _compress(images: list[str]) -> str:
+def embed_policy_episodes(run: RunData, index: int, max_bytes: int) -> dict[str, Any] | None:
+    """Convert the episodes of a run's trained policy to JSON values for the page.
+
+    Args:
+        run: The run.
+        index: Index of the run on the page.
+        max_bytes: Maximum total size of the compressed frames. Episodes that do not fit are omitted.
+    """
+    if run.policy_episodes is None or not run.policy_episodes["episodes"]:
+        return None
+    embedded = []
+    for episode in run.policy_episodes["episodes"]:
+        images = _compress(episode["frames"])
+        max_bytes -= len(images)
+        if max_bytes >= 0:
+            embedded.append({**episode, "frames": len(episode["frames"]), "images": images})
+    seeds = parse_finite(run.metadata.get("num_seeds"))
+    return {**run.policy_episodes, "run": index, "seeds": seeds, "episodes": embedded}
+
+
+def _compress(images: list[Any]) -> str:
     return base64.b64encode(zlib.compress(json.dumps(images).encode(), 9)).decode()
 
 

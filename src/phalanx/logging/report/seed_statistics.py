@@ -43,6 +43,7 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
         evaluations={key: _merge_tables([run.evaluations[key] for run in seeds]) for key in keys},
         evaluation_records=_merge_evaluations([run.evaluation_records for run in seeds]),
         episodes=episodes,
+        policy_episodes=seeds[0].policy_episodes,
         notes=[note, *(f"{run.path.name}: {text}" for run in seeds for text in run.notes)],
     )
 

@@ -2,8 +2,6 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const COMPARING = DATA.runs.length > 1;
 const COLORS = 8;
-// Functions that add the sections of panels; the scripts of the panels append to it.
-const panelSections = [];
 
 const unbase64 = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 

@@ -30,6 +30,50 @@ const glyph = (name) =>
     svg("path", { d: GLYPHS[name] }),
   );
 
+// Buttons that step through the frames 0 to `last()` of an episode, of which `show(frame)` draws one.
+function makePlayer(show, last) {
+  let [at, timer] = [0, null];
+  const button = (name, label, act) =>
+    el("button", { type: "button", "data-act": name, "aria-label": label, title: label, click: act }, glyph(name));
+  const play = button("play", "Play", () => (timer ? stop() : start()));
+
+  function drawPlay(name, label) {
+    play.replaceChildren(glyph(name));
+    play.setAttribute("aria-label", label);
+  }
+
+  function move(frame) {
+    at = Math.min(Math.max(frame, 0), last());
+    show(at);
+  }
+
+  function stop() {
+    clearInterval(timer);
+    timer = null;
+    drawPlay("play", "Play");
+  }
+
+  function start() {
+    if (at === last()) move(0);
+    timer = setInterval(() => (at < last() ? move(at + 1) : stop()), PLAY_MILLISECONDS);
+    drawPlay("pause", "Pause");
+  }
+
+  function go(frame) {
+    stop();
+    move(frame);
+  }
+
+  const step = (offset) => go(at + offset);
+  const buttons = [
+    button("first", "First frame", () => go(0)),
+    button("previous", "Previous frame", () => step(-1)),
+    play,
+    button("next", "Next frame", () => step(1)),
+  ];
+  return { buttons, play, go, step, stop, isAt: (frame) => frame === at };
+}
+
 function episodeFacts(episode) {
   const facts = [`update ${grouped(episode.update)}`];
   if (episode.environment !== null) facts.push(`env ${episode.environment}`);
@@ -40,7 +84,8 @@ function episodeFacts(episode) {
 }
 
 function episodeViewer() {
-  const shown = { result: "all", run: "all", episodes: [], episode: null, frame: 0, timer: null };
+  const shown = { result: "all", run: "all", episodes: [], episode: null };
+  const player = makePlayer(show, () => Math.max(shown.episode.frames.length - 1, 0));
   const list = el("ul", { "aria-label": "Sampled episodes, newest first" });
   const caption = el("div", { class: "caption", "aria-live": "polite" });
   const image = el("img", { alt: "" });
@@ -59,71 +104,32 @@ function episodeViewer() {
     min: 0,
     step: 1,
     "aria-label": "Frame of the episode",
-    input: () => {
-      stop();
-      show(Number(slider.value));
-    },
+    input: () => player.go(Number(slider.value)),
   });
   const position = el("output", {});
-  const button = (name, label, act) =>
-    el(
-      "button",
-      { type: "button", "data-act": name, "aria-label": label, title: label, click: act },
-      glyph(name),
-    );
-  const play = button("play", "Play", () => (shown.timer ? stop() : start()));
   const stage = el(
     "div",
     { class: "stage" },
     caption,
     picture,
-    el(
-      "div",
-      { class: "transport" },
-      button("previous", "Previous frame", () => go(-1)),
-      play,
-      button("next", "Next frame", () => go(1)),
-      slider,
-      position,
-    ),
+    el("div", { class: "transport" }, player.buttons, slider, position),
   );
 
   async function show(frame) {
     const { episode } = shown;
-    shown.frame = frame;
     const [name, index] = episode.frames[frame];
     slider.value = frame;
     slider.setAttribute("aria-valuetext", name);
     position.textContent = `${name} · ${frame + 1} / ${episode.frames.length}`;
     const images = await episodeImages(episode);
     // Another frame may have been selected during decompression.
-    if (shown.episode !== episode || shown.frame !== frame) return;
+    if (shown.episode !== episode || !player.isAt(frame)) return;
     image.src = imageUrl(images[index]);
     image.alt = `${episode.task ?? "episode"}, ${name}`;
   }
 
-  function stop() {
-    clearInterval(shown.timer);
-    shown.timer = null;
-    play.replaceChildren(glyph("play"));
-    play.setAttribute("aria-label", "Play");
-  }
-
-  function start() {
-    const last = shown.episode.frames.length - 1;
-    if (shown.frame === last) show(0);
-    shown.timer = setInterval(() => (shown.frame < last ? show(shown.frame + 1) : stop()), PLAY_MILLISECONDS);
-    play.replaceChildren(glyph("pause"));
-    play.setAttribute("aria-label", "Pause");
-  }
-
-  function go(offset) {
-    stop();
-    show(Math.min(Math.max(shown.frame + offset, 0), shown.episode.frames.length - 1));
-  }
-
-  function choose(episode, frame = 0) {
-    stop();
+  function choose(episode) {
+    player.stop();
     shown.episode = episode;
     for (const item of list.children)
       item.firstChild.setAttribute("aria-current", String(item.episode === episode));
@@ -145,7 +151,7 @@ function episodeViewer() {
       hasImages ? image : el("span", { class: "muted" }, "This episode has no images."),
     );
     slider.max = Math.max(episode.frames.length - 1, 0);
-    if (hasImages) show(frame);
+    if (hasImages) player.go(0);
     else position.textContent = "";
   }
 
@@ -190,7 +196,7 @@ function episodeViewer() {
     if (event.target === slider || event.altKey || event.ctrlKey || event.metaKey) return;
     if (offset && shown.episode.frames.length) {
       event.preventDefault();
-      go(offset);
+      player.step(offset);
     }
     if (listOffset && list.contains(event.target)) {
       event.preventDefault();
@@ -202,7 +208,7 @@ function episodeViewer() {
     }
     if (event.key === " " && event.target === picture && shown.episode.frames.length > 1) {
       event.preventDefault();
-      play.click();
+      player.play.click();
     }
   }
 

@@ -198,7 +198,7 @@ function body() {
       others.length ? el("div", { class: "charts below" }, others) : null,
     );
   } else section("evaluation", "Evaluation", empty("No evaluations yet."));
-  for (const addSection of panelSections) addSection();
+  if (DATA.policies.length) section("policy", "Episodes of the trained policy", policyEpisodes());
   const groups = DATA.chart_groups
     .filter((group) => !["Evaluation", "Throughput"].includes(group))
     .map((group) => [group, chartsOf(group, 180)])
